@@ -1,0 +1,197 @@
+"""The logical dataflow graph: operators and edges as immutable values.
+
+A graph describes; it never executes. Planning reads only what the types say (``emits`` and so on); the runtime
+reads ``kind`` and ``function`` as well. A graph read from JSON has types but no functions.
+
+>>> graph = Graph("w1", (Operator("Src"), Operator("FD", workers=2), Operator("Sink")),
+...               (Edge("Src", "FD", Partitioning.HASH, ("CUSTOMER_ID",)), Edge("FD", "Sink")))
+>>> [edge.to for edge in graph.out_edges("Src")]
+['FD']
+>>> graph.sources, graph.sinks
+(('Src',), ('Sink',))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from typing import Any
+
+import networkx as nx
+
+from fries_nb.errors import DataflowError, unknown
+
+
+class Emits(StrEnum):
+    """How many (tuple, receiver) pairs one input tuple may cause (Fries, definitions 5.1 and 5.2)."""
+
+    ONE_TO_ONE = "one_to_one"
+    ONE_TO_MANY = "one_to_many"
+
+
+class Partitioning(StrEnum):
+    """How the tuples of an edge are dealt to the receiver's workers.
+
+    ``FORWARD`` means worker i to worker i; between unequal numbers of workers it deals like ``REBALANCE``.
+    """
+
+    FORWARD = "forward"
+    HASH = "hash"
+    REBALANCE = "rebalance"
+    BROADCAST = "broadcast"
+
+
+class Kind(StrEnum):
+    """What the builder declared; tells the runtime how to execute the operator."""
+
+    SOURCE = "source"
+    MAP = "map"
+    FILTER = "filter"
+    FLAT_MAP = "flat_map"
+    SPLIT = "split"
+    UNION = "union"
+    REPLICATE = "replicate"
+    UNNEST = "unnest"
+    SELF_JOIN = "self_join"
+    SINK = "sink"
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """A node that the user declares.
+
+    Attributes:
+        name: unique in the graph.
+        emits: one-to-one, or one-to-many.
+        edgewise_one_to_one: at most one tuple on each out-edge for an input tuple (a Replicate).
+        unique_per_transaction: at most one output tuple for each data transaction (a self-join on the source tuple's
+            identity); a fact about this operator in this flow, which the planner trusts.
+        blocking: must see all its input before it emits (an aggregate, a sort).
+        workers: number of parallel instances, at least 1.
+        kind: how the runtime executes it.
+        function: what it executes: the user's callable or object, a source or a sink description; ``None`` in a graph
+            read from JSON, or where the kind needs none.
+        key: names of the columns that its state is kept by, empty for none.
+    """
+
+    name: str
+    emits: Emits = Emits.ONE_TO_ONE
+    edgewise_one_to_one: bool = False
+    unique_per_transaction: bool = False
+    blocking: bool = False
+    workers: int = 1
+    kind: Kind = Kind.MAP
+    function: Any = field(default=None, compare=False, repr=False)
+    key: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """A directed edge; ``key`` names the columns of a hash edge (empty in a graph read from JSON).
+
+    ``branch`` is the number of the output, for the edges that leave a split.
+    """
+
+    source: str
+    to: str
+    partitioning: Partitioning = Partitioning.FORWARD
+    key: tuple[str, ...] = ()
+    branch: int = 0
+
+
+@dataclass(frozen=True)
+class Graph:
+    """An acyclic dataflow graph. Order of operators and edges is the order of declaration."""
+
+    name: str
+    operators: tuple[Operator, ...]
+    edges: tuple[Edge, ...]
+
+    def __post_init__(self) -> None:
+        _refuse_bad_operators(self.operators)
+        _refuse_bad_edges(self.edges, self.by_name)
+        if not nx.is_directed_acyclic_graph(self.digraph):
+            cycle = nx.find_cycle(self.digraph)
+            path = " -> ".join([edge[0] for edge in cycle] + [cycle[0][0]])
+            raise DataflowError(f"dataflow {self.name!r} has a cycle {path}; a cycle belongs inside a loop scope")
+
+    @cached_property
+    def by_name(self) -> dict[str, Operator]:
+        """Operators by name."""
+        return {operator.name: operator for operator in self.operators}
+
+    @cached_property
+    def digraph(self) -> nx.DiGraph[str]:
+        """The same graph for networkx; nodes are operator names."""
+        digraph: nx.DiGraph[str] = nx.DiGraph()
+        digraph.add_nodes_from(operator.name for operator in self.operators)
+        digraph.add_edges_from((edge.source, edge.to) for edge in self.edges)
+        return digraph
+
+    @cached_property
+    def _out(self) -> dict[str, tuple[Edge, ...]]:
+        return _grouped(self.by_name, self.edges, "source")
+
+    @cached_property
+    def _in(self) -> dict[str, tuple[Edge, ...]]:
+        return _grouped(self.by_name, self.edges, "to")
+
+    def operator(self, name: str) -> Operator:
+        """The operator of that name.
+
+        Raises:
+            DataflowError: there is none; names the closest one.
+        """
+        if name not in self.by_name:
+            raise DataflowError(unknown("operator", name, self.by_name))
+        return self.by_name[name]
+
+    def out_edges(self, name: str) -> tuple[Edge, ...]:
+        """Edges that leave the operator."""
+        return self._out[name]
+
+    def in_edges(self, name: str) -> tuple[Edge, ...]:
+        """Edges that enter the operator."""
+        return self._in[name]
+
+    @cached_property
+    def sources(self) -> tuple[str, ...]:
+        """Names of the operators without in-edges."""
+        return tuple(operator.name for operator in self.operators if not self._in[operator.name])
+
+    @cached_property
+    def sinks(self) -> tuple[str, ...]:
+        """Names of the operators without out-edges."""
+        return tuple(operator.name for operator in self.operators if not self._out[operator.name])
+
+
+def _grouped(names: Iterable[str], edges: tuple[Edge, ...], end: str) -> dict[str, tuple[Edge, ...]]:
+    groups: dict[str, list[Edge]] = {name: [] for name in names}
+    for edge in edges:
+        groups[getattr(edge, end)].append(edge)
+    return {name: tuple(group) for name, group in groups.items()}
+
+
+def _refuse_bad_operators(operators: tuple[Operator, ...]) -> None:
+    seen: set[str] = set()
+    for operator in operators:
+        if not isinstance(operator.name, str) or not operator.name:
+            raise DataflowError(f"an operator's name is a non-empty string; got {operator.name!r}")
+        if operator.name in seen:
+            raise DataflowError(f"two operators are named {operator.name!r}; names are unique within a dataflow")
+        if not isinstance(operator.workers, int) or isinstance(operator.workers, bool) or operator.workers < 1:
+            raise DataflowError(f"operator {operator.name!r} has workers={operator.workers!r}; expected 1 or more")
+        seen.add(operator.name)
+
+
+def _refuse_bad_edges(edges: tuple[Edge, ...], operators: dict[str, Operator]) -> None:
+    seen: set[tuple[str, str]] = set()
+    for edge in edges:
+        for end in (edge.source, edge.to):
+            if end not in operators:
+                raise DataflowError(f"edge {edge.source} -> {edge.to}: {unknown('operator', end, operators)}")
+        if (edge.source, edge.to) in seen:
+            raise DataflowError(f"two edges {edge.source} -> {edge.to}; put an operator on one of them")
+        seen.add((edge.source, edge.to))

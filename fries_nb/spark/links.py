@@ -1,0 +1,270 @@
+"""The links of one host: control to and from the driver, frames to and from the other hosts.
+
+One thread of the host, and only that, polls all of them. It hears control first and takes a bounded amount of data at
+a time, so a backlog of data delays no control message. Other threads ``say`` and ``post``: they append to a queue and
+ring a bell, once for a burst; the polling thread then merges all frames for one host into one message.
+
+Memory is bounded by credits, so no socket here has a high-water mark, and posting never blocks.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import zmq
+
+from fries_nb.errors import LinkError
+from fries_nb.messages import ChannelId
+from fries_nb.spark.control import ControlClient
+from fries_nb.spark.envelopes import LIMIT, ControllerMessage, HostMessage
+from fries_nb.spark.keys import HostKeys
+from fries_nb.spark.sockets import Bell, CurveSockets, Lane
+from fries_nb.spark.wire import Arrival, Head, Packer, Part, Payload, Routes, Unpacker, read_head
+
+BURST_MESSAGES = 256
+BURST_BYTES = 4 << 20
+"""Data taken in one poll, before control is looked at again: whichever comes first."""
+
+
+class Received(NamedTuple):
+    """What a poll brought, in order of arrival within each lane. Handle ``control`` first."""
+
+    control: list[ControllerMessage]
+    data: list[Arrival]
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Another host, and what goes to it."""
+
+    address: str
+    socket: zmq.Socket[bytes]
+    packer: Packer
+
+
+class DataLink:
+    """Frames to and from the other hosts; ``HostLinks`` polls it."""
+
+    def __init__(
+        self, sockets: CurveSockets, bell: Bell, keys: HostKeys, host: int, interface: str, advertised: str, limit: int
+    ) -> None:
+        self._sockets = sockets
+        self._bell = bell
+        self._public = keys.public
+        self._host = host
+        self._limit = limit
+        self.socket, port = sockets.listen(zmq.PULL, Lane.DATA, interface)
+        self.address = f"tcp://{advertised or interface}:{port}"
+        self._incarnation = 0
+        self._routes = Routes(())
+        self._peers: dict[int, Peer] = {}
+        self._unpackers: dict[int, Unpacker] = {}
+        self._outbox: deque[tuple[int, tuple[int, ...], Payload]] = deque()
+        self._early: list[tuple[Head, list[Part]]] = []
+        self._arrived: list[Arrival] = []
+        self.stale = 0
+
+    def join(self, incarnation: int, peers: dict[int, str], channels: Sequence[ChannelId]) -> None:
+        """See ``HostLinks.join``."""
+        self._outbox.clear()
+        self._arrived.clear()
+        self._incarnation = incarnation
+        self._routes = Routes(channels)
+        self._unpackers = {}
+        old, self._peers = self._peers, {}
+        for host, address in peers.items():
+            if host != self._host:
+                same = host in old and old[host].address == address
+                socket = old.pop(host).socket if same else self._call(address)
+                self._peers[host] = Peer(address, socket, Packer(self._routes, self._host, incarnation, self._limit))
+        for gone in old.values():
+            self._sockets.drop(gone.socket)
+        early, self._early = self._early, []
+        for head, parts in early:
+            self._take(head, parts)
+        if self._arrived:
+            self._bell.ring()
+
+    def _call(self, address: str) -> zmq.Socket[bytes]:
+        return self._sockets.call(zmq.PUSH, Lane.DATA, address, self._public)
+
+    def post(self, host: int, frame: Payload, channels: Iterable[ChannelId]) -> None:
+        """See ``HostLinks.post``."""
+        if host not in self._peers:
+            raise LinkError(f"no link from host {self._host} to host {host}; expected one of {sorted(self._peers)}")
+        self._outbox.append((host, self._routes.numbers(channels), frame))
+        self._bell.ring()
+
+    def flush(self) -> None:
+        """Merge what waits to be sent, by host, and hand it to ZeroMQ.
+
+        Raises:
+            LinkError: a frame is larger than the limit.
+        """
+        by_host: dict[int, list[tuple[tuple[int, ...], Payload]]] = {}
+        while self._outbox:
+            host, numbers, frame = self._outbox.popleft()
+            by_host.setdefault(host, []).append((numbers, frame))
+        for host, posted in by_host.items():
+            peer = self._peers[host]
+            for parts in peer.packer.pack(posted):
+                peer.socket.send_multipart(parts, zmq.NOBLOCK)
+
+    def receive(self) -> None:
+        """Take from ZeroMQ some of what has come.
+
+        Raises:
+            LinkError: a message is malformed or missing; frames before it are kept.
+        """
+        size = 0
+        for _ in range(BURST_MESSAGES):
+            if size > BURST_BYTES or not self.socket.poll(0):
+                return
+            parts: list[Part] = [frame.buffer for frame in self.socket.recv_multipart(copy=False)]
+            size += sum(map(len, parts))
+            self._take(read_head(parts[0], self._limit), parts[1:])
+
+    def _take(self, head: Head, parts: list[Part]) -> None:
+        if head.incarnation < self._incarnation:
+            self.stale += 1
+        elif head.incarnation > self._incarnation:
+            self._early.append((head, parts))  # its sender was welcomed before this host; join takes it up
+        else:
+            if head.sender not in self._unpackers:
+                self._unpackers[head.sender] = Unpacker(self._routes, head.sender, self._limit)
+            self._arrived += self._unpackers[head.sender].unpack(head, parts)
+
+    def take(self) -> list[Arrival]:
+        """What has come since the last take."""
+        arrived, self._arrived = self._arrived, []
+        return arrived
+
+
+class HostLinks:
+    """All links of a host.
+
+    Args:
+        keys: the hosts' keys of the run; peers with other keys are refused.
+        host: this host's number.
+        controller: address of the ``ControlServer``.
+        interface: address of this machine to listen at for other hosts; ``0.0.0.0`` for all.
+        advertised: name or address by which other hosts reach this machine, if not ``interface``.
+        limit: bytes above which a frame is refused, at either end.
+
+    Raises:
+        LinkError: the controller's address is not one, or the interface is not this machine's.
+    """
+
+    def __init__(
+        self,
+        keys: HostKeys,
+        host: int,
+        controller: str,
+        interface: str = "127.0.0.1",
+        advertised: str = "",
+        limit: int = LIMIT,
+    ) -> None:
+        self._sockets = CurveSockets(keys.public, keys.secret, frozenset([keys.public]), limit)
+        self._bell = Bell()
+        self._closed = False
+        try:
+            self._control = ControlClient(self._sockets, self._bell, keys, host, controller)
+            self._data = DataLink(self._sockets, self._bell, keys, host, interface, advertised, limit)
+        except LinkError:
+            self._bell.close()
+            self._sockets.close({})
+            raise
+        self._poller = zmq.Poller()
+        for readable in (self._bell, self._sockets.questions, self._control.socket, self._data.socket):
+            self._poller.register(readable, zmq.POLLIN)
+
+    @property
+    def data_address(self) -> str:
+        """Where other hosts reach this one; belongs into the hello."""
+        return self._data.address
+
+    @property
+    def incarnation(self) -> int:
+        """The incarnation joined last; 0 before the first."""
+        return self._control.incarnation
+
+    @property
+    def stale(self) -> int:
+        """Messages of older incarnations that were dropped."""
+        return self._control.stale + self._data.stale
+
+    @property
+    def refused(self) -> int:
+        """Peers turned away because their key was not the run's."""
+        return self._sockets.refused
+
+    def join(self, incarnation: int, peers: dict[int, str], channels: Sequence[ChannelId]) -> None:
+        """Enter an incarnation, as a welcome says. Call it from the polling thread, when no older worker posts.
+
+        What is queued of the older incarnation is dropped; frames of this one that came early arrive at the next poll.
+
+        Args:
+            incarnation: of the run; larger than that joined before.
+            peers: host number to data address; this host's own entry is passed over.
+            channels: all channels of the region, on every host in the same order.
+
+        Raises:
+            LinkError: the incarnation is not newer, or a peer's address is not one.
+        """
+        if incarnation <= self.incarnation:
+            raise LinkError(f"cannot join incarnation {incarnation}; this host is in {self.incarnation} already")
+        self._control.incarnation = incarnation
+        self._data.join(incarnation, peers, channels)
+
+    def say(self, message: HostMessage) -> None:
+        """Send to the controller; from any thread, never blocks.
+
+        Raises:
+            LinkError: the links are closed, or the message is too large.
+        """
+        self._control.send(message)
+
+    def post(self, host: int, frame: Payload, channels: Iterable[ChannelId]) -> None:
+        """Send a frame to another host, once for all these channels; from any thread, never blocks.
+
+        Frames posted by one thread to one host arrive in order. A credit goes to the host of the channel's sender.
+
+        Raises:
+            LinkError: no such host or channel, or the links are closed.
+        """
+        self._data.post(host, frame, channels)
+
+    def poll(self, timeout_ms: int) -> Received:
+        """Send what waits; what has come, waiting at most ``timeout_ms`` for it. May return nothing earlier.
+
+        Raises:
+            LinkError: a message is malformed, too large, or missing. What came before it is at the next poll.
+        """
+        ready = dict(self._poller.poll(timeout_ms))
+        if self._bell.fileno() in ready:
+            self._bell.hush()
+        self._control.flush()
+        if self._control.socket in ready:
+            self._control.receive()
+        self._data.flush()
+        if self._sockets.questions in ready:
+            self._sockets.answer()
+        if self._data.socket in ready:
+            self._data.receive()
+        return Received(self._control.take(), self._data.take())
+
+    def close(self, linger_ms: int = 0) -> None:
+        """End all links from the polling thread; again does nothing.
+
+        What was said gets ``linger_ms`` to leave. Frames get none: a host leaves when the controller tells it to, and
+        by then every frame has arrived.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        self._bell.close()
+        self._control.flush()
+        self._sockets.close({self._control.socket: linger_ms})

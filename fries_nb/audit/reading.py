@@ -1,0 +1,34 @@
+"""A trace file, record by record: one JSON object a line (the format is in ``fries_nb.trace``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from os import PathLike
+
+from fries_nb.errors import TraceError
+from fries_nb.trace import Record, from_line
+
+
+def read_trace(path: str | PathLike[str]) -> Iterator[Record]:
+    """The records of a trace file, in the order of its lines, read as they are asked for; blank lines are passed over.
+
+    Raises:
+        TraceError: the file cannot be read, or a line is no record; one line that names the file and the line number.
+    """
+    try:
+        with open(path, "rb") as lines:
+            for number, line in enumerate(lines, start=1):
+                if not line.isspace():
+                    yield _record(path, number, line)
+    except OSError as error:
+        raise TraceError(f"cannot read trace {str(path)!r}: {error.strerror or error}") from None
+
+
+def _record(path: str | PathLike[str], number: int, line: bytes) -> Record:
+    try:
+        return from_line(line)
+    except TraceError as error:
+        raise TraceError(f"{path}, line {number}: {error}") from None
+    except (RecursionError, UnicodeDecodeError) as error:
+        # The JSON decoder has errors of others besides its own: brackets nested without end, bytes that are no text.
+        raise TraceError(f"{path}, line {number}: not a trace record: {error}") from None

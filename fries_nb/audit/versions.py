@@ -1,0 +1,133 @@
+"""Which versions of which operators each transaction met: all of a trace that a verdict depends on.
+
+A worker's *version* is the set of updates that it has applied so far. A data operation on operator O precedes update u
+at its worker if u updates O and is not in the worker's version; it follows u if u is in it. So of an operation only
+(operator, version) matters, and not the worker: a handful of values, whatever the parallelism.
+
+That rests on one decision. Where u updates O at some worker, it updates O at *every* worker: one without a record of u
+ended before u came, or has not got to it yet, and then its switch comes after all that the trace holds of it. Without
+it, a tuple that an ended FM[0] had processed by the old configuration could meet the new one at MC and go unnoticed.
+
+Transactions that met the same versions are alike, so they are grouped as they are read: a group is the state of a
+finite automaton, which moves on by one dictionary look-up an operation.
+
+>>> from fries_nb.trace import Ran, Updated
+>>> sightings = Sightings()
+>>> for record in (Ran("t1", "FM"), Ran("t2", "FM"), Updated("u1", "FM"), Ran("t3", "FM")):
+...     sightings.add(record)
+>>> [(sorted(version.applied), members) for (version,), members in sightings.groups().items()]
+[([], ['t1', 't2']), (['u1'], ['t3'])]
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import NamedTuple
+
+from fries_nb.errors import TraceError
+from fries_nb.trace import Ran, RanMany, Record, Updated
+
+Id = str | int
+
+
+class Version(NamedTuple):
+    """An operator at a worker that has applied these updates."""
+
+    operator: str
+    applied: frozenset[Id]
+
+
+class Sightings:
+    """What has been read of a trace so far.
+
+    Attributes:
+        updates: for each operator, the updates recorded at any of its workers.
+        orders: (earlier, later, operator) for two updates that one worker applied one after the other; they conflict,
+            since both replace the same function.
+    """
+
+    def __init__(self) -> None:
+        self.updates: defaultdict[str, set[Id]] = defaultdict(set)
+        self.orders: set[tuple[Id, Id, str]] = set()
+        self._groups = _Groups()
+        self._group_of: dict[Id, int] = {}
+        self._step_at: dict[tuple[str, int], _Step] = {}
+        self._last_update: dict[tuple[str, int], Id] = {}
+
+    def add(self, record: Record) -> None:
+        """Takes the next record; the records of one worker come in its own order, those of others in between.
+
+        Raises:
+            TraceError: one worker applies one update twice.
+        """
+        group_of = self._group_of
+        match record:
+            case Ran(transaction, operator, worker):
+                group_of[transaction] = self._step(operator, worker)[group_of.get(transaction, 0)]
+            case RanMany(transactions, operator, worker):
+                step = self._step(operator, worker)
+                for transaction in transactions:
+                    group_of[transaction] = step[group_of.get(transaction, 0)]
+            case Updated(update, operator, worker):
+                self._switch(update, operator, worker)
+
+    def groups(self) -> dict[frozenset[Version], list[Id]]:
+        """Transactions by the versions that they met, in the order of their first operations."""
+        members: dict[int, list[Id]] = {}
+        for transaction, group in self._group_of.items():
+            members.setdefault(group, []).append(transaction)
+        return {self._groups.versions[group]: transactions for group, transactions in members.items()}
+
+    def _step(self, operator: str, worker: int) -> _Step:
+        step = self._step_at.get((operator, worker))
+        if step is None:
+            step = self._step_at[operator, worker] = self._groups.step(Version(operator, frozenset()))
+        return step
+
+    def _switch(self, update: Id, operator: str, worker: int) -> None:
+        applied = self._step(operator, worker).version.applied
+        if update in applied:
+            raise TraceError(
+                f"update {update!r} is applied twice at {operator}[{worker}]; expected once a worker; "
+                'records of several workers say which: "worker": 0, 1, ...'
+            )
+        self.updates[operator].add(update)
+        if applied:
+            self.orders.add((self._last_update[operator, worker], update, operator))
+        self._last_update[operator, worker] = update
+        self._step_at[operator, worker] = self._groups.step(Version(operator, applied | {update}))
+
+
+class _Groups:
+    """The states of the automaton: sets of versions, numbered as they arise; 0 is the empty set."""
+
+    def __init__(self) -> None:
+        self.versions: list[frozenset[Version]] = [frozenset()]
+        self._number: dict[frozenset[Version], int] = {frozenset(): 0}
+        self._steps: dict[Version, _Step] = {}
+
+    def step(self, version: Version) -> _Step:
+        """The moves that an operation on this version makes; one object a version, shared by workers."""
+        if version not in self._steps:
+            self._steps[version] = _Step(version, self)
+        return self._steps[version]
+
+    def number(self, versions: frozenset[Version]) -> int:
+        """The number of this set of versions, given now if it is new."""
+        if versions not in self._number:
+            self._number[versions] = len(self.versions)
+            self.versions.append(versions)
+        return self._number[versions]
+
+
+class _Step(dict[int, int]):
+    """Group before an operation on ``version`` -> group after it, worked out at the first transaction that needs it."""
+
+    def __init__(self, version: Version, groups: _Groups) -> None:
+        super().__init__()
+        self.version = version
+        self._groups = groups
+
+    def __missing__(self, group: int) -> int:
+        self[group] = after = self._groups.number(self._groups.versions[group] | {self.version})
+        return after

@@ -74,6 +74,7 @@ class Operator:
         function: what it executes: the user's callable or object, a source or a sink description; ``None`` in a graph
             read from JSON, or where the kind needs none.
         key: names of the columns that its state is kept by, empty for none.
+        branches: number of outputs that it routes between; more than 1 only for a split.
     """
 
     name: str
@@ -85,6 +86,7 @@ class Operator:
     kind: Kind = Kind.MAP
     function: Any = field(default=None, compare=False, repr=False)
     key: tuple[str, ...] = ()
+    branches: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,7 @@ class Graph:
     def __post_init__(self) -> None:
         _refuse_bad_operators(self.operators)
         _refuse_bad_edges(self.edges, self.by_name)
-        if not nx.is_directed_acyclic_graph(self.digraph):
+        if len(self.order) < len(self.operators):
             cycle = nx.find_cycle(self.digraph)
             path = " -> ".join([edge[0] for edge in cycle] + [cycle[0][0]])
             raise DataflowError(f"dataflow {self.name!r} has a cycle {path}; a cycle belongs inside a loop scope")
@@ -121,6 +123,18 @@ class Graph:
     def by_name(self) -> dict[str, Operator]:
         """Operators by name."""
         return {operator.name: operator for operator in self.operators}
+
+    @cached_property
+    def order(self) -> tuple[str, ...]:
+        """Operator names, each after all that feed it (Kahn; names on a cycle, and what they feed, are left out)."""
+        waiting = {name: len(edges) for name, edges in self._in.items()}
+        ready = [name for name, count in waiting.items() if count == 0]
+        for name in ready:
+            for edge in self._out[name]:
+                waiting[edge.to] -= 1
+                if waiting[edge.to] == 0:
+                    ready.append(edge.to)
+        return tuple(ready)
 
     @cached_property
     def digraph(self) -> nx.DiGraph[str]:

@@ -1,0 +1,118 @@
+"""Where rows come from and where they go, as descriptions; reading and writing is Spark's side.
+
+>>> replay("payments.parquet", rate=1_000)
+Replay(data='payments.parquet', rate=1000.0)
+>>> rate(500, count=10_000).count
+10000
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from fries_nb.errors import SinkError, SourceError
+
+
+@dataclass(frozen=True)
+class Replay:
+    """Rows of a Parquet path, an Arrow table or a Spark DataFrame, in order.
+
+    ``rate`` is in rows per second over all workers of the source; ``None`` means as fast as the flow takes them.
+    """
+
+    data: Any
+    rate: float | None = None
+
+
+@dataclass(frozen=True)
+class Rate:
+    """Rows made up on the spot, ``rate`` a second: ``value`` (int64: 0, 1, 2, ...) and ``timestamp`` (int64, when the
+    row was due, nanoseconds since the Unix epoch), plus the columns that ``row(value)`` gives, if any.
+
+    ``count`` is the number of rows after which the source ends; ``None`` means never.
+    """
+
+    rate: float | None
+    count: int | None = None
+    row: Callable[[int], Mapping[str, Any]] | None = None
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Keeps rows until ``run.output()`` reads them."""
+
+
+@dataclass(frozen=True)
+class ParquetFiles:
+    """Parquet files in a directory, each visible once it is committed."""
+
+    path: str
+
+
+Source = Replay | Rate
+Sink = Memory | ParquetFiles
+
+
+def replay(data: Any, rate: float | None = None) -> Replay:
+    """A source that replays a Parquet path, an Arrow table or a Spark DataFrame at ``rate`` rows a second.
+
+    Without a rate, rows come as fast as the flow takes them.
+
+    Raises:
+        SourceError: ``data`` is none of these, or the rate is not a positive number.
+    """
+    if isinstance(data, (str, os.PathLike)):
+        data = os.fspath(data)
+        if not data:
+            raise SourceError("replay got an empty path; expected a Parquet file or directory, or a DataFrame")
+    elif not isinstance(data, pa.Table) and not (hasattr(data, "schema") and hasattr(data, "write")):
+        raise SourceError(
+            f"replay got a {type(data).__name__}; expected the path of a Parquet file or directory, an Arrow table or "
+            "a Spark DataFrame (spark.createDataFrame makes one)"
+        )
+    return Replay(data, _checked_rate(rate))
+
+
+def rate(
+    rate: float | None, count: int | None = None, row: Callable[[int], Mapping[str, Any]] | None = None
+) -> Rate:
+    """A source that makes up ``rate`` rows a second, ``count`` in all (see ``Rate`` for the columns).
+
+    Raises:
+        SourceError: the rate is not a positive number, the count not a positive integer, or ``row`` not callable.
+    """
+    if count is not None and (not isinstance(count, int) or isinstance(count, bool) or count < 1):
+        raise SourceError(f"count is a number of rows, 1 or more; got {count!r}")
+    if row is not None and not callable(row):
+        raise SourceError(f"row is a function from a row's number to its further columns; got {row!r}")
+    return Rate(_checked_rate(rate), count, row)
+
+
+def memory() -> Memory:
+    """A sink that keeps rows until ``run.output()`` reads them."""
+    return Memory()
+
+
+def parquet(path: str | os.PathLike[str]) -> ParquetFiles:
+    """A sink that writes Parquet files into the directory ``path``.
+
+    Raises:
+        SinkError: it is not a path.
+    """
+    if not isinstance(path, (str, os.PathLike)) or not os.fspath(path):
+        raise SinkError(f"parquet takes the path of a directory; got {path!r}")
+    return ParquetFiles(os.fspath(path))
+
+
+def _checked_rate(rate: object) -> float | None:
+    if rate is None:
+        return None
+    if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not math.isfinite(rate) or rate <= 0:
+        raise SourceError(f"rate is a number of rows a second above 0, or None for flat out; got {rate!r}")
+    return float(rate)

@@ -1,0 +1,167 @@
+"""What a user's function is, read off the function itself.
+
+An operator runs a function of a row, a function of an Arrow batch (marked by ``batched``), or an object whose
+``process`` is called row by row, with the state of the row's key where it asks for one. From that follow how it is
+called (``Shape``) and how many tuples it may emit (``Emits``).
+
+>>> def double(row):
+...     return row | {"amount": row["amount"] * 2}
+>>> def words(row):
+...     yield from ({"word": word} for word in row["text"].split())
+>>> print(shape_of(double), emits_of(Kind.MAP, double), emits_of(Kind.MAP, words))
+row one_to_one one_to_many
+>>> print(shape_of(batched(lambda batch: batch)))
+batch
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from fries_nb.dataflow.graph import Emits, Kind
+from fries_nb.errors import DataflowError
+
+BATCHED = "__fries_batched__"
+"""Attribute that marks a function of an Arrow batch."""
+
+_Marked = TypeVar("_Marked", bound=Callable[..., Any])
+_MULTIPLYING = frozenset({Kind.FLAT_MAP, Kind.UNNEST, Kind.REPLICATE})
+
+
+class Shape(StrEnum):
+    """How a function is called: with a row, with an Arrow batch, or by ``process`` with a row and its key's state."""
+
+    ROW = "row"
+    BATCH = "batch"
+    KEYED = "keyed"
+
+
+def batched(function: _Marked) -> _Marked:
+    """Mark a function (or a class whose instances are called) as one of an Arrow batch rather than of a row.
+
+    Raises:
+        DataflowError: it cannot be called.
+    """
+    if not callable(function):
+        raise DataflowError(f"@batched marks a function of an Arrow batch; got {function!r}")
+    setattr(function, BATCHED, True)
+    return function
+
+
+def shape_of(function: object) -> Shape:
+    """How this function is called.
+
+    Raises:
+        DataflowError: it is missing, a class instead of an instance, or nothing that can be called.
+    """
+    if function is None:
+        raise DataflowError("no function was given; expected one of a row, or an object with process(row, state)")
+    if inspect.isclass(function):
+        raise DataflowError(f"got the class {function.__name__}; expected an instance of it, {function.__name__}(...)")
+    if getattr(function, BATCHED, False) and callable(function):
+        return Shape.BATCH
+    if callable(getattr(function, "process", None)):
+        return Shape.KEYED
+    if callable(function):
+        return Shape.ROW
+    raise DataflowError(
+        f"got {_shown(function)}, which cannot be called; expected a function of a row, or an object with "
+        "process(row, state)"
+    )
+
+
+def takes_state(function: object) -> bool:
+    """Whether it is an object whose ``process`` asks for the state of the row's key, as ``process(row, state)``."""
+    if shape_of(function) is not Shape.KEYED:
+        return False
+    parameters = _parameters(_called(function))
+    return parameters is None or _most_positional(parameters) >= 2
+
+
+def emits_of(kind: Kind, function: object) -> Emits:
+    """How many tuples an operator of this kind with this function may emit for one tuple.
+
+    A generator function is one-to-many in a map as well; a function that is not one is taken at the word of its kind,
+    and the worker reports the operator that breaks it.
+    """
+    many = kind in _MULTIPLYING or (kind is Kind.MAP and is_generator(function))
+    return Emits.ONE_TO_MANY if many else Emits.ONE_TO_ONE
+
+
+def is_generator(function: object) -> bool:
+    """Whether calling it yields rows instead of returning one."""
+    return inspect.isgeneratorfunction(_called(function))
+
+
+def check_function(name: str, function: object, key: tuple[str, ...], kind: Kind = Kind.MAP) -> None:
+    """Refuse a function that operator ``name`` could not run.
+
+    Raises:
+        DataflowError: no function, not callable, a wrong number of parameters, state without a key, or a filter or
+            a split that is a generator (which would always count as true).
+    """
+    try:
+        shape = shape_of(function)
+    except DataflowError as error:
+        raise DataflowError(f"operator {name!r}: {error}") from None
+    if takes_state(function) and not key:
+        raise DataflowError(
+            f"operator {name!r} keeps state per key, since its process takes (row, state), but has no key; "
+            "expected key=<column>"
+        )
+    if kind in (Kind.FILTER, Kind.SPLIT) and is_generator(function):
+        raise DataflowError(f"{kind} {name!r} got a generator function; expected one that returns its answer")
+    given = 2 if takes_state(function) else 1
+    parameters = _parameters(_called(function))
+    if parameters is not None and not _accepts(parameters, given):
+        what = {Shape.ROW: "(row)", Shape.BATCH: "(batch)", Shape.KEYED: "(row) or (row, state)"}[shape]
+        raise DataflowError(
+            f"operator {name!r}: its function takes {len(parameters)} parameters; expected one to be called with {what}"
+        )
+
+
+def _called(function: object) -> Any:
+    """The function or method that is really called for a row or a batch."""
+    if inspect.isroutine(function) or not getattr(function, BATCHED, False):
+        process = getattr(function, "process", None)
+        if callable(process):
+            return process
+    if inspect.isroutine(function) or not callable(function) or hasattr(function, "func"):
+        return function
+    return type(function).__call__.__get__(function)
+
+
+def _parameters(function: Any) -> list[inspect.Parameter] | None:
+    """The parameters, or ``None`` where Python does not know them (some built-in functions)."""
+    try:
+        return list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return None
+
+
+def _positional(parameters: list[inspect.Parameter]) -> list[inspect.Parameter]:
+    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return [parameter for parameter in parameters if parameter.kind in kinds]
+
+
+def _most_positional(parameters: list[inspect.Parameter]) -> int:
+    if any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in parameters):
+        return 2
+    return len(_positional(parameters))
+
+
+def _accepts(parameters: list[inspect.Parameter], given: int) -> bool:
+    needed = sum(parameter.default is inspect.Parameter.empty for parameter in _positional(parameters))
+    keyword_only = any(
+        parameter.kind is inspect.Parameter.KEYWORD_ONLY and parameter.default is inspect.Parameter.empty
+        for parameter in parameters
+    )
+    return needed <= given <= _most_positional(parameters) and not keyword_only
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"a {type(value).__name__}"

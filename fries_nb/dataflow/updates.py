@@ -1,0 +1,82 @@
+"""A request to change operators: what each is to run from now on, and what becomes of its state.
+
+>>> updates = as_updates({"MC": str.upper, "FM": Update(str.lower, state=lambda old: old[-5:])})
+>>> sorted(updates), updates["MC"].state is None
+(['FM', 'MC'], True)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fries_nb.dataflow.graph import Emits, Graph, Kind
+from fries_nb.dataflow.operators import check_function, emits_of, shape_of
+from fries_nb.errors import PlanError
+
+_CHANGEABLE = frozenset({Kind.MAP, Kind.FILTER, Kind.FLAT_MAP, Kind.SPLIT})
+
+
+@dataclass(frozen=True)
+class Update:
+    """What an operator is to run from now on.
+
+    Attributes:
+        function: the new function or object, of any shape that ``map`` takes.
+        state: makes a key's new state from its old one; called once a key, when the key is first touched after the
+            switch. ``None`` keeps the state as it is.
+        back: the reverse of ``state``, which a rollback needs.
+
+    Raises:
+        DataflowError: the function cannot be called.
+        PlanError: ``state`` or ``back`` cannot be called, or ``back`` comes without ``state``.
+    """
+
+    function: Any
+    state: Callable[[Any], Any] | None = None
+    back: Callable[[Any], Any] | None = None
+
+    def __post_init__(self) -> None:
+        shape_of(self.function)
+        for name, transformation in (("state", self.state), ("back", self.back)):
+            if transformation is not None and not callable(transformation):
+                raise PlanError(f"Update(..., {name}=...) is a function old state -> new state; got {transformation!r}")
+        if self.back is not None and self.state is None:
+            raise PlanError("Update(..., back=...) without state=...: there is no transformation to undo")
+
+
+def as_updates(change: Mapping[str, Any]) -> dict[str, Update]:
+    """The change with every bare function wrapped into an ``Update`` that keeps the state.
+
+    Raises:
+        PlanError: the change is empty, or not a mapping from operator names.
+        DataflowError: a function in it cannot be called.
+    """
+    if not isinstance(change, Mapping):
+        raise PlanError(f"a change maps operator names to functions; got a {type(change).__name__}")
+    if not change:
+        raise PlanError("the change is empty; expected at least one operator, as in {'FM': new_function}")
+    for name in change:
+        if not isinstance(name, str):
+            raise PlanError(f"a change maps operator names to functions; got {name!r} as a name")
+    return {name: given if isinstance(given, Update) else Update(given) for name, given in change.items()}
+
+
+def check_updates(graph: Graph, updates: Mapping[str, Update]) -> None:
+    """Refuse updates that the operators named could not run, or that would make the plan's types untrue.
+
+    Raises:
+        DataflowError: no such operator, a wrong number of parameters, or state without a key.
+        PlanError: the operator runs no function of the user's, or was planned as one-to-one and would emit many.
+    """
+    for name, update in updates.items():
+        operator = graph.operator(name)
+        if operator.kind not in _CHANGEABLE:
+            raise PlanError(f"{name!r} is a {operator.kind} and runs no function that could be changed")
+        check_function(name, update.function, operator.key, operator.kind)
+        if operator.emits is Emits.ONE_TO_ONE and emits_of(operator.kind, update.function) is Emits.ONE_TO_MANY:
+            raise PlanError(
+                f"{name!r} emits one row at most, and its new function is a generator; "
+                "declare it with flat_map to change it so"
+            )

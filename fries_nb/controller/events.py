@@ -1,0 +1,215 @@
+"""What the controller hears, and what it tells its caller to do: frozen values, without behaviour.
+
+The caller carries the instructions of one event out in their order. That order is part of the meaning: a ``Journal``
+is on disk before anything behind it is sent, and what is told to one worker reaches it in the order told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from fries_nb.messages import Answer, Control, WorkerId
+from fries_nb.scheduling.plan import Plan
+
+# ---- events
+
+
+@dataclass(frozen=True, slots=True)
+class HostJoined:
+    """A host said hello and can be reached by its peers at ``address``."""
+
+    host: int
+    address: str
+    incarnation: int
+
+
+@dataclass(frozen=True, slots=True)
+class HostHeard:
+    """A host gave a sign of life. (An ``Answered`` is one, too.)"""
+
+    host: int
+
+
+@dataclass(frozen=True, slots=True)
+class HostLost:
+    """A host is known to be gone; ``reason`` goes into the sentence that the user reads."""
+
+    host: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class HostLeft:
+    """A host said goodbye; before the run is over that is a loss."""
+
+    host: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A worker said something."""
+
+    answer: Answer
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeRequested:
+    """The user asks for a change.
+
+    Attributes:
+        change: its id, new for every change of the run.
+        plan: what a scheduler made of it.
+        payloads: for each target the cloudpickled ``fries_nb.Update``.
+        rehearse: the targets whose new function is to be tried on a copy of recent input while it is prepared.
+    """
+
+    change: str
+    plan: Plan
+    payloads: Mapping[str, bytes]
+    rehearse: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class RateRequested:
+    """The source ``operator`` shall emit ``rate`` tuples per second in all; 0 pauses it."""
+
+    operator: str
+    rate: float
+
+
+@dataclass(frozen=True, slots=True)
+class DrainRequested:
+    """End the sources; the run finishes when the last tuple has left."""
+
+
+@dataclass(frozen=True, slots=True)
+class StopRequested:
+    """End the run now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed."""
+
+
+Event = (
+    HostJoined
+    | HostHeard
+    | HostLost
+    | HostLeft
+    | Answered
+    | ChangeRequested
+    | RateRequested
+    | DrainRequested
+    | StopRequested
+    | Tick
+)
+
+# ---- instructions
+
+
+@dataclass(frozen=True, slots=True)
+class Admit:
+    """All hosts are there: start the dataflow on them. ``peers`` maps hosts to addresses."""
+
+    peers: dict[int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class RefuseHost:
+    """Turn away the host that has just said hello."""
+
+    host: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """Send this on the worker's control lane."""
+
+    worker: WorkerId
+    control: Control
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """A decision, as JSON values; on disk before the instructions after it are carried out."""
+
+    entry: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerOutcome:
+    """How a change went at one target worker.
+
+    Attributes:
+        delay_ms: from the request to this worker's ``Done``.
+        old_tuples: tuples that it processed by the old function since the change was prepared.
+        ended: it had ended before the change reached it, and never switched.
+    """
+
+    delay_ms: float
+    old_tuples: int = 0
+    ended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a change ended.
+
+    Attributes:
+        outcome: ``done``; ``aborted``, and nothing changed anywhere; or ``failed`` after the decision.
+        error: one sentence, empty when done; ``details`` is the traceback from the user's frame on, if there is one.
+        prepare_ms: from the first ``Prepare`` sent to the last ``Prepared``, or to the abort; 0 if it was not begun.
+        commit_ms: from the first FCM sent to the last target's ``Done``; 0 unless done.
+        delay_ms: from the request to the last target's ``Done``; 0 unless done.
+        components: the operators of each component of the plan, in the order of declaration.
+        per_worker: the target workers that have acknowledged.
+    """
+
+    change: str
+    scheduler: str
+    outcome: Literal["done", "aborted", "failed"]
+    error: str = ""
+    details: str = ""
+    prepare_ms: float = 0.0
+    commit_ms: float = 0.0
+    delay_ms: float = 0.0
+    components: tuple[tuple[str, ...], ...] = ()
+    per_worker: dict[WorkerId, WorkerOutcome] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """A change has ended; said once for every change."""
+
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class CommitFiles:
+    """Make these files part of the output, all or none; they are the epoch's, by sink."""
+
+    epoch: int
+    files: dict[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class DismissHosts:
+    """Send all hosts home."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnded:
+    """The run is over; no instruction but ``RefuseHost`` and ``Resolved`` follows."""
+
+    state: Literal["finished", "stopped", "failed"]
+    error: str = ""
+    details: str = ""
+
+
+Instruction = Admit | RefuseHost | Tell | Journal | Resolved | CommitFiles | DismissHosts | RunEnded

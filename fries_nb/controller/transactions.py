@@ -1,0 +1,180 @@
+"""A change as a transaction: requested, prepared, decided, done; or ended on the way.
+
+    state        prepare      decide        resolve
+    REQUESTED    PREPARING    -             ABORTED
+    PREPARING    -            COMMITTING    ABORTED
+    COMMITTING   -            -             DONE, FAILED
+    DONE, ABORTED, FAILED: final
+
+Until it is decided a change can be aborted, and nothing has changed anywhere. Once it is decided, the first fast
+control message may already have switched a worker, so it is done or it has failed. It is decided when no target
+worker owes an answer, and it is done when those that its last stage awaits have acknowledged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+from fries_nb.controller.events import ChangeRequested, Outcome, WorkerOutcome
+from fries_nb.errors import ProtocolError
+from fries_nb.messages import Done, Prepared, WorkerId
+
+NS_PER_MS = 1_000_000
+
+
+class State(StrEnum):
+    """Where a change stands."""
+
+    REQUESTED = "requested"
+    PREPARING = "preparing"
+    COMMITTING = "committing"
+    DONE = "done"
+    ABORTED = "aborted"
+    FAILED = "failed"
+
+
+MOVES: dict[State, frozenset[State]] = {
+    State.REQUESTED: frozenset({State.PREPARING, State.ABORTED}),
+    State.PREPARING: frozenset({State.COMMITTING, State.ABORTED}),
+    State.COMMITTING: frozenset({State.DONE, State.FAILED}),
+    State.DONE: frozenset(),
+    State.ABORTED: frozenset(),
+    State.FAILED: frozenset(),
+}
+"""The legal moves; every other one raises."""
+
+
+class Transaction:
+    """One change on its way through the table; times are nanoseconds of the caller's clock.
+
+    Attributes:
+        request: what was asked for.
+        targets: all workers of the target operators.
+        components: the plan's components, for the outcome.
+        state: see the table.
+        writes: for each rehearsed target the columns that its new function produced, with their Arrow type names.
+        stage: number of the plan's stage under way; counts from 0 and is -1 before the decision.
+        owing: workers that owe a ``Prepared`` (while preparing) or a ``Done`` that ends the stage (while committing).
+    """
+
+    def __init__(
+        self,
+        request: ChangeRequested,
+        targets: Iterable[WorkerId],
+        components: tuple[tuple[str, ...], ...],
+        now_ns: int,
+    ) -> None:
+        self.request = request
+        self.targets = tuple(targets)
+        self.components = components
+        self.state = State.REQUESTED
+        self.writes: dict[str, dict[str, str]] = {}
+        self.stage = -1
+        self.owing: set[WorkerId] = set()
+        self._requested_ns = now_ns
+        self._preparing_ns = self._prepared_ns = self._sent_ns = self._last_ns = now_ns
+        self._per_worker: dict[WorkerId, WorkerOutcome] = {}
+        self._answered: set[WorkerId] = set()
+
+    @property
+    def open(self) -> bool:
+        """The change has not ended."""
+        return bool(MOVES[self.state])
+
+    @property
+    def stages_left(self) -> bool:
+        """The plan has a stage after the one under way."""
+        return self.stage + 1 < len(self.request.plan.stages)
+
+    @property
+    def switched(self) -> bool:
+        """Some target worker has acknowledged and had not ended before."""
+        return any(not outcome.ended for outcome in self._per_worker.values())
+
+    def move(self, to: State) -> None:
+        """Go to another state.
+
+        Raises:
+            ProtocolError: the table has no such move.
+        """
+        if to not in MOVES[self.state]:
+            legal = ", ".join(sorted(MOVES[self.state])) or "nothing, it has ended"
+            raise ProtocolError(f"change {self.request.change!r} is {self.state} and cannot be {to}; next is {legal}")
+        self.state = to
+
+    def prepare(self, owing: Iterable[WorkerId], now_ns: int) -> None:
+        """Preparation starts; these target workers owe an answer, the others have ended."""
+        self.move(State.PREPARING)
+        self.owing = set(owing)
+        self._preparing_ns = self._prepared_ns = now_ns
+
+    def prepared(self, answer: Prepared, now_ns: int) -> bool:
+        """Note a target worker's answer; false if it comes too late to matter (aborted, or its worker has ended).
+
+        Raises:
+            ProtocolError: the worker is no target of this change, or it repeats itself.
+        """
+        if answer.worker not in self.targets:
+            raise ProtocolError(f"{answer.worker} prepared change {self.request.change!r}, which does not concern it")
+        if answer.worker in self._answered:
+            raise ProtocolError(f"{answer.worker} prepared change {self.request.change!r} for the second time")
+        self._answered.add(answer.worker)
+        if self.state is not State.PREPARING or answer.worker not in self.owing:
+            return False
+        self._discharge_preparation(answer.worker, now_ns)
+        if answer.writes:
+            self.writes[answer.worker.operator] = answer.writes
+        return True
+
+    def ended(self, worker: WorkerId, now_ns: int) -> None:
+        """A worker has ended: it has nothing left to prepare."""
+        if self.state is State.PREPARING:
+            self._discharge_preparation(worker, now_ns)
+
+    def next_stage(self, awaited: Iterable[WorkerId], now_ns: int) -> None:
+        """The FCMs of the next stage are being sent; it ends when these workers have acknowledged."""
+        if self.state is State.PREPARING:
+            self.move(State.COMMITTING)
+            self._sent_ns = self._last_ns = now_ns
+        self.stage += 1
+        self.owing = set(awaited)
+
+    def acknowledged(self, worker: WorkerId, done: Done | None, now_ns: int) -> None:
+        """A worker has applied the stage's marker; ``done`` is ``None`` if it has ended instead."""
+        self.owing.discard(worker)
+        if worker not in self.targets:
+            return
+        self._last_ns = now_ns
+        delay_ms = (now_ns - self._requested_ns) / NS_PER_MS
+        if done is not None and not done.ended:
+            self._per_worker[worker] = WorkerOutcome(delay_ms, done.old_tuples)
+        else:
+            self._per_worker.setdefault(worker, WorkerOutcome(delay_ms, ended=True))
+
+    def resolve(self, state: State, now_ns: int, error: str = "", details: str = "") -> Outcome:
+        """End the change, let go of the functions that it shipped, and say how it went."""
+        if self.state is State.PREPARING and self.owing:
+            self._prepared_ns = now_ns
+        self.move(state)
+        self.owing = set()
+        done = state is State.DONE
+        plan = self.request.plan
+        self.request = ChangeRequested(self.request.change, plan, {}, self.request.rehearse)
+        return Outcome(
+            change=self.request.change,
+            scheduler=plan.scheduler,
+            outcome=state.value,  # type: ignore[arg-type]  # the table ends in these three only
+            error=error,
+            details=details,
+            prepare_ms=(self._prepared_ns - self._preparing_ns) / NS_PER_MS,
+            commit_ms=(self._last_ns - self._sent_ns) / NS_PER_MS if done else 0.0,
+            delay_ms=(self._last_ns - self._requested_ns) / NS_PER_MS if done else 0.0,
+            components=self.components,
+            per_worker=dict(self._per_worker),
+        )
+
+    def _discharge_preparation(self, worker: WorkerId, now_ns: int) -> None:
+        if worker in self.owing:
+            self.owing.discard(worker)
+            self._prepared_ns = now_ns

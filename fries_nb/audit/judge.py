@@ -17,12 +17,19 @@ False
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-import networkx as nx
-
-from fries_nb.audit.precedence import Group, Node, old_and_new, precedence_graph, shortest_cycle
+from fries_nb.audit.precedence import (
+    Alike,
+    Node,
+    Update,
+    Updates,
+    alike,
+    old_and_new,
+    precedence_graph,
+    shortest_cycle,
+)
 from fries_nb.audit.versions import Id, Sightings, Version
 from fries_nb.trace import Record
 
@@ -81,32 +88,43 @@ def judge(records: Iterable[Record], targets: Iterable[tuple[str | int, str]] = 
     sightings = Sightings()
     for record in records:
         sightings.add(record)
+    updates, groups = sightings.updates, sightings.groups()
     for update, operator in targets:
-        sightings.updates[operator].add(update)
-    groups = sightings.groups()
-    graph = precedence_graph(groups, sightings.updates, sightings.orders)
-    cycle = shortest_cycle(graph)
+        updates[operator].add(update)
+    node_of = {versions: alike(versions, updates) for versions in groups}
+    cycle = shortest_cycle(precedence_graph(dict.fromkeys(node_of.values()), updates, sightings.orders))
+    # Of transactions that are alike, the first is the example.
+    example = {node: versions for versions, node in reversed(node_of.items())}
     return Verdict(
         serializable=not cycle,
-        mixed=_mixed(groups, sightings.updates),
-        cycle=tuple(str(groups[node.versions][0] if isinstance(node, Group) else node.id) for node in cycle),
-        cycle_at=_conflicts(graph, cycle),
+        mixed=tuple(_mixed(groups, node_of, updates)),
+        cycle=tuple(str(groups[example[node]][0] if isinstance(node, Alike) else node.id) for node in cycle),
+        cycle_at=_conflicts(cycle, example, sightings),
         transactions=sum(map(len, groups.values())),
-        updates=len(set().union(*sightings.updates.values())),
+        updates=len(set().union(*updates.values())),
     )
 
 
-def _conflicts(graph: nx.DiGraph[Node], cycle: list[Node]) -> tuple[str, ...]:
-    following = cycle[1:] + cycle[:1]
-    return tuple(graph.edges[edge]["at"] for edge in zip(cycle, following, strict=True))
-
-
-def _mixed(groups: Mapping[frozenset[Version], list[Id]], updates: Mapping[str, set[Id]]) -> tuple[Mixed, ...]:
-    everything = sorted(set().union(*updates.values()), key=str)
-    found: list[Mixed] = []
+def _mixed(
+    groups: Mapping[frozenset[Version], list[Id]], node_of: Mapping[frozenset[Version], Alike], updates: Updates
+) -> Iterator[Mixed]:
     for versions, transactions in groups.items():
-        for update in everything:
+        node = node_of[versions]
+        for update in sorted(node.before & node.after, key=str):
             old, new = old_and_new(versions, update, updates)
-            if old and new:
-                found += [Mixed(transaction, update, old, new) for transaction in transactions]
+            for transaction in transactions:
+                yield Mixed(transaction, update, old, new)
+
+
+def _conflicts(cycle: list[Node], example: Mapping[Alike, frozenset[Version]], sightings: Sightings) -> tuple[str, ...]:
+    """For each step of the cycle, an operator where it is a conflict."""
+    found: list[str] = []
+    for step in zip(cycle, cycle[1:] + cycle[:1], strict=True):
+        match step:
+            case (Alike() as node, Update(update)):
+                found.append(old_and_new(example[node], update, sightings.updates)[0][0])
+            case (Update(update), Alike() as node):
+                found.append(old_and_new(example[node], update, sightings.updates)[1][0])
+            case (Update(earlier), Update(later)):
+                found.append(sightings.orders[earlier, later])
     return tuple(found)

@@ -1,18 +1,20 @@
 """The precedence graph: who comes before whom in any serial order that the schedule is equivalent to.
 
 A schedule is conflict-serializable exactly if this graph has no cycle (the classic theorem; Fries, definitions 4.6 to
-4.9, gives the conflicts). Nodes are updates, and groups of transactions that met the same versions; transactions do
-not conflict with each other, so a group stands for its members, and every cycle passes through an update.
+4.9, gives the conflicts). Transactions do not conflict with each other, so one node stands for all transactions that
+are alike: before the same updates and after the same updates. Every cycle passes through an update.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from typing import NamedTuple
 
 import networkx as nx
 
 from fries_nb.audit.versions import Id, Version
+
+Updates = Mapping[str, Set[Id]]
 
 
 class Update(NamedTuple):
@@ -21,52 +23,67 @@ class Update(NamedTuple):
     id: Id
 
 
-class Group(NamedTuple):
-    """The node of all transactions that met these versions."""
+class Alike(NamedTuple):
+    """The node of all transactions that must come before, and after, these updates."""
 
-    versions: frozenset[Version]
-
-
-Node = Update | Group
+    before: frozenset[Id]
+    after: frozenset[Id]
 
 
-def old_and_new(
-    versions: Iterable[Version], update: Id, updates: Mapping[str, Collection[Id]]
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
+Node = Update | Alike
+
+
+def alike(versions: Iterable[Version], updates: Updates) -> Alike:
+    """The node of a transaction that met these versions; ``updates`` holds, for an operator, those that change it.
+
+    >>> alike([Version("FM", frozenset({"u1"}))], {"FM": {"u1", "u2"}})
+    Alike(before=frozenset({'u2'}), after=frozenset({'u1'}))
+    """
+    before: set[Id] = set()
+    after: set[Id] = set()
+    for operator, applied in versions:
+        before |= updates.get(operator, frozenset()) - applied
+        after |= applied
+    return Alike(frozenset(before), frozenset(after))
+
+
+def old_and_new(versions: Iterable[Version], update: Id, updates: Updates) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The operators at which these versions are from before the update, and those at which they are from after it.
 
     >>> met = (Version("FM", frozenset()), Version("MC", frozenset({"u1"})), Version("FC", frozenset()))
     >>> old_and_new(met, "u1", {"FM": {"u1"}, "MC": {"u1"}})
     (('FM',), ('MC',))
     """
-    touched = [version for version in versions if update in updates.get(version.operator, ())]
-    old = {version.operator for version in touched if update not in version.applied}
-    new = {version.operator for version in touched if update in version.applied}
+    old: set[str] = set()
+    new: set[str] = set()
+    for operator, applied in versions:
+        if update in applied:
+            new.add(operator)
+        elif update in updates.get(operator, ()):
+            old.add(operator)
     return tuple(sorted(old)), tuple(sorted(new))
 
 
 def precedence_graph(
-    groups: Iterable[frozenset[Version]], updates: Mapping[str, Collection[Id]], orders: Iterable[tuple[Id, Id, str]]
+    transactions: Iterable[Alike], updates: Updates, orders: Iterable[tuple[Id, Id]]
 ) -> nx.DiGraph[Node]:
-    """The graph of what ``Sightings`` gathered. Edge attribute ``at``: an operator where the two conflict so."""
+    """The graph of these transactions, and of updates that follow each other as ``orders`` says."""
     graph: nx.DiGraph[Node] = nx.DiGraph()
-    graph.add_nodes_from(Update(update) for targets in updates.values() for update in targets)
-    for versions in groups:
-        for operator, applied in versions:
-            for update in updates.get(operator, ()):
-                edge = (Update(update), Group(versions)) if update in applied else (Group(versions), Update(update))
-                graph.add_edge(*edge, at=operator)
-    for earlier, later, operator in orders:
-        graph.add_edge(Update(earlier), Update(later), at=operator)
+    # Sorted, so that a trace gets the same cycle on every day: the order of a set of strings changes from run to run.
+    graph.add_nodes_from(Update(update) for update in sorted(set().union(*updates.values()), key=str))
+    for node in transactions:
+        graph.add_edges_from((node, Update(update)) for update in sorted(node.before, key=str))
+        graph.add_edges_from((Update(update), node) for update in sorted(node.after, key=str))
+    graph.add_edges_from((Update(earlier), Update(later)) for earlier, later in orders)
     return graph
 
 
 def shortest_cycle(graph: nx.DiGraph[Node]) -> list[Node]:
-    """A shortest cycle, from a group on if it has one; empty if there is no cycle."""
+    """A shortest cycle, from a transaction on if it has one; empty if there is no cycle."""
     best: list[Node] = []
     for update in (node for node in graph if isinstance(node, Update)):
         paths = nx.single_source_shortest_path(graph, update)
         loops = [paths[last] for last in graph.predecessors(update) if last in paths]
         best = min([*loops, *([best] if best else [])], key=len, default=[])
-    first = next((place for place, node in enumerate(best) if isinstance(node, Group)), 0)
+    first = next((place for place, node in enumerate(best) if isinstance(node, Alike)), 0)
     return best[first:] + best[:first]

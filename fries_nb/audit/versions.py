@@ -42,13 +42,13 @@ class Sightings:
 
     Attributes:
         updates: for each operator, the updates recorded at any of its workers.
-        orders: (earlier, later, operator) for two updates that one worker applied one after the other; they conflict,
-            since both replace the same function.
+        orders: for two updates (earlier, later) that one worker applied one after the other, its operator; they
+            conflict, since both replace the same function.
     """
 
     def __init__(self) -> None:
         self.updates: defaultdict[str, set[Id]] = defaultdict(set)
-        self.orders: set[tuple[Id, Id, str]] = set()
+        self.orders: dict[tuple[Id, Id], str] = {}
         self._groups = _Groups()
         self._group_of: dict[Id, int] = {}
         self._step_at: dict[tuple[str, int], _Step] = {}
@@ -93,7 +93,7 @@ class Sightings:
             )
         self.updates[operator].add(update)
         if applied:
-            self.orders.add((self._last_update[operator, worker], update, operator))
+            self.orders[self._last_update[operator, worker], update] = operator
         self._last_update[operator, worker] = update
         self._step_at[operator, worker] = self._groups.step(Version(operator, applied | {update}))
 

@@ -2,7 +2,7 @@
 
 One thread of the host, and only that, polls all of them. It hears control first and takes a bounded amount of data at
 a time, so a backlog of data delays no control message. Other threads ``say`` and ``post``: they append to a queue and
-ring a bell, once for a burst; the polling thread then merges all frames for one host into one message.
+ring a bell, once for a burst; the polling thread then merges what waits for one host into one message a poll.
 
 Memory is bounded by credits, so no socket here has a high-water mark, and posting never blocks.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import zmq
@@ -43,6 +43,7 @@ class Peer:
     address: str
     socket: zmq.Socket[bytes]
     packer: Packer
+    waiting: deque[tuple[tuple[int, ...], Payload]] = field(default_factory=deque)
 
 
 class DataLink:
@@ -99,19 +100,19 @@ class DataLink:
         self._bell.ring()
 
     def flush(self) -> None:
-        """Merge what waits to be sent, by host, and hand it to ZeroMQ.
+        """Hand to ZeroMQ one message for each host, of what waits for it; the bell rings if more is left.
 
         Raises:
             LinkError: a frame is larger than the limit.
         """
-        by_host: dict[int, list[tuple[tuple[int, ...], Payload]]] = {}
         while self._outbox:
             host, numbers, frame = self._outbox.popleft()
-            by_host.setdefault(host, []).append((numbers, frame))
-        for host, posted in by_host.items():
-            peer = self._peers[host]
-            for parts in peer.packer.pack(posted):
-                peer.socket.send_multipart(parts, zmq.NOBLOCK)
+            self._peers[host].waiting.append((numbers, frame))
+        for peer in self._peers.values():
+            if peer.waiting:
+                peer.socket.send_multipart(peer.packer.pack(peer.waiting), zmq.NOBLOCK)
+                if peer.waiting:
+                    self._bell.ring()
 
     def receive(self) -> None:
         """Take from ZeroMQ some of what has come.

@@ -15,7 +15,7 @@ one that was lost, as when a connection breaks and is made again.
 >>> routes = Routes([ab])
 >>> packer, unpacker = Packer(routes, sender=0, incarnation=1), Unpacker(routes, sender=0)
 >>> batch = pa.RecordBatch.from_pydict({"x": [1, 2]})
->>> [parts] = packer.pack([(routes.numbers([ab]), Data(batch)), (routes.numbers([ab]), End())])
+>>> parts = packer.pack(deque([(routes.numbers([ab]), Data(batch)), (routes.numbers([ab]), End())]))
 >>> [(str(*channels), type(frame).__name__) for channels, frame in unpacker.unpack(read_head(parts[0]), parts[1:])]
 [('A[0]->B[1]', 'Data'), ('A[0]->B[1]', 'End')]
 """
@@ -23,7 +23,8 @@ one that was lost, as when a connection breaks and is made again.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -38,7 +39,11 @@ INLINE = 8192
 and so delivers those at odd addresses, where Arrow would read slowly; larger parts are its own allocations, aligned."""
 
 MERGED = 1 << 20
-"""Bytes after which further frames go into another message: a receiver sees a message when all of it has come."""
+"""Bytes after which further frames go into another message: a receiver sees a message when all of it has come, and the
+sender's thread hears control between two messages."""
+
+SMALL = 64
+"""Bytes for which a frame without a batch counts."""
 
 SCHEMAS = 64
 """Schemas a sender numbers before it uses a number again."""
@@ -163,8 +168,8 @@ class Packer:
         self._schemas: list[pa.Schema] = []
         self._defined = 0
 
-    def pack(self, posted: Iterable[tuple[tuple[int, ...], Payload]]) -> Iterator[list[Part]]:
-        """Messages that hold these frames in their order; the tuples are channel numbers.
+    def pack(self, waiting: deque[tuple[tuple[int, ...], Payload]]) -> list[Part]:
+        """One message of the first frames that wait, which it takes; the tuples are channel numbers.
 
         Raises:
             LinkError: a frame is larger than the limit.
@@ -172,7 +177,8 @@ class Packer:
         frames: list[DataFrame | OtherFrame] = []
         bodies: list[Part] = []
         size = 0
-        for numbers, payload in posted:
+        while waiting and size < MERGED:
+            numbers, payload = waiting.popleft()
             if isinstance(payload, Data):
                 frame, body = self._data(numbers, payload)
                 frames.append(frame)
@@ -181,11 +187,8 @@ class Packer:
                     bodies.append(body)
             else:
                 frames.append(OtherFrame(numbers, payload))
-            if size >= MERGED:
-                yield self._message(frames, bodies)
-                frames, bodies, size = [], [], 0
-        if frames:
-            yield self._message(frames, bodies)
+                size += SMALL
+        return self._message(frames, bodies)
 
     def _message(self, frames: list[DataFrame | OtherFrame], bodies: list[Part]) -> list[Part]:
         head = Head(self._incarnation, self._sender, self._number, self._routes.checksum, tuple(frames))
@@ -282,7 +285,7 @@ class Unpacker:
                     f"it has defined {sorted(self._schemas) or 'none'}"
                 )
             return pa.ipc.read_record_batch(pa.py_buffer(body), self._schemas[frame.schema])
-        except (pa.ArrowException, OSError, StopIteration) as error:
+        except (pa.ArrowException, OSError, EOFError, StopIteration) as error:
             raise LinkError(
                 f"got {len(body)} bytes from host {self._sender} that are not an Arrow batch ({error}); "
                 "likely cut off on the way"

@@ -1,0 +1,92 @@
+"""How tuples are dealt: a stable hash of the key, cut into bins, and bins dealt to workers.
+
+The hash must be the same in every process and for every batch, so it is made of a column's values alone: 1, 1.0 and
+True fall into one bin as they are one key of a dict. Everything works on whole columns.
+
+>>> import pyarrow as pa
+>>> bins = bins_of_values([pa.array([4963, 4963, 7])])
+>>> bool(bins[0] == bins[1]), bool((bins < BINS).all())
+(True, True)
+>>> same = bins_of_values([pa.array([4963.0, 7.0])])
+>>> bool(same[0] == bins[0]), bool(same[1] == bins[2])
+(True, True)
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+BINS = 256
+"""Number of bins that the key space is cut into; more than workers, few enough to list."""
+
+Bins = npt.NDArray[np.int64]
+_NULL = np.uint64(0x9E3779B97F4A7C15)
+
+
+def bins_of_values(columns: Sequence[pa.Array]) -> Bins:
+    """The bin, 0 to ``BINS`` - 1, of each row of these key columns (all of one length)."""
+    mixed = _hash(columns[0])
+    for column in columns[1:]:
+        mixed = _mix(mixed * np.uint64(31) + _hash(column))
+    return (mixed % np.uint64(BINS)).astype(np.int64)
+
+
+def routing_table(workers: int) -> Bins:
+    """Bin to worker index: contiguous runs of bins, even to within one."""
+    return (np.arange(BINS, dtype=np.int64) * workers) // BINS
+
+
+def deal(batch: pa.RecordBatch, targets: Bins, workers: int) -> list[tuple[int, pa.RecordBatch]]:
+    """The batch cut by target worker, order kept within each; workers without rows are left out."""
+    first = int(targets[0])
+    if targets.size == 1 or bool((targets == first).all()):
+        return [(first, batch)]
+    order = np.argsort(targets, kind="stable")
+    sorted_batch = batch.take(pa.array(order))
+    bounds = np.searchsorted(targets[order], np.arange(workers + 1))
+    return [
+        (worker, sorted_batch.slice(int(bounds[worker]), int(bounds[worker + 1] - bounds[worker])))
+        for worker in range(workers)
+        if bounds[worker + 1] > bounds[worker]
+    ]
+
+
+def _mix(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """The finaliser of splitmix64: every input bit reaches every output bit."""
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))
+
+
+def _hash(column: pa.Array) -> npt.NDArray[np.uint64]:
+    kind = column.type
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
+        nulls = column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None
+        filled = column.fill_null(False if pa.types.is_boolean(kind) else 0) if nulls is not None else column
+        hashed = _mix(_bits(filled.to_numpy(zero_copy_only=False)))
+        return hashed if nulls is None else np.where(nulls, _NULL, hashed)
+    coded = column.dictionary_encode()
+    digests = [_NULL if value is None else _digest(value) for value in coded.dictionary.to_pylist()]
+    table = np.array([*digests, _NULL], dtype=np.uint64)
+    codes = coded.indices.fill_null(len(digests)).to_numpy(zero_copy_only=False)
+    return table[codes]
+
+
+def _bits(values: npt.NDArray[np.generic]) -> npt.NDArray[np.uint64]:
+    """Whole numbers by value, whatever their type; other floats by their bits."""
+    if values.dtype.kind != "f":
+        return values.astype(np.int64).view(np.uint64) if values.dtype != np.uint64 else values.astype(np.uint64)
+    floats = values.astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        whole = floats.astype(np.int64)
+    return np.where(whole == floats, whole.view(np.uint64), floats.view(np.uint64))
+
+
+def _digest(value: object) -> np.uint64:
+    text = value if isinstance(value, bytes) else str(value).encode()
+    return _mix(np.array([zlib.crc32(text)], dtype=np.uint64))[0]

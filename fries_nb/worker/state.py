@@ -1,0 +1,114 @@
+"""Keyed state, in bins, transformed key by key.
+
+The key space is cut into ``BINS`` bins by the same stable hash that deals tuples to workers (see ``partition``), so
+the state of a bin and the tuples that need it move together. Within a worker the live states lie in one flat dict;
+a bin is the set of keys that hash to it, and :meth:`KeyedState.bins` sorts them out when somebody asks.
+
+A change with a state transformation T (Fries, section 2.2) does not walk through the state when it commits: it puts
+the old states aside, in a layer, and a key is transformed when it is first touched, or by :meth:`KeyedState.settle`.
+Changes may follow each other; a key then goes through all transformations that it has missed, in order.
+
+>>> state = KeyedState(list)
+>>> state.touch("c7").append(12.5)
+>>> state.transform(lambda amounts: [*amounts, None])
+>>> state.waiting, state.touch("c7"), state.waiting
+(1, [12.5, None], 0)
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+
+from fries_nb.worker.partition import bins_of_values
+
+Transform = Callable[[Any], Any]
+
+
+class KeyedState:
+    """State per key of one worker.
+
+    Attributes:
+        live: key to state, in the present configuration's form.
+        initial: makes the state of a key that was never seen.
+    """
+
+    def __init__(self, initial: Callable[[], Any]) -> None:
+        self.live: dict[Any, Any] = {}
+        self.initial = initial
+        self._layers: list[tuple[dict[Any, Any], Transform]] = []
+
+    def touch(self, key: Any) -> Any:
+        """The state of ``key``, transformed or made anew if need be. Called when ``live`` does not have it.
+
+        A transformation that raises leaves the old state where it was, so that a later try finds it.
+        """
+        found = self.live.get(key)
+        if found is None:
+            for depth, (states, _) in enumerate(self._layers):
+                if key in states:
+                    found = states[key]
+                    for _, transform in self._layers[depth:]:
+                        found = transform(found)
+                    del states[key]
+                    break
+            else:
+                found = self.initial()
+            self.live[key] = found
+        return found
+
+    def transform(self, transform: Transform | None) -> None:
+        """Begin a new configuration; ``None`` keeps the states as they are."""
+        if transform is not None:
+            self._layers.append((self.live, transform))
+            self.live = {}
+
+    @property
+    def waiting(self) -> int:
+        """Number of keys not transformed yet."""
+        return sum(len(states) for states, _ in self._layers)
+
+    def settle(self) -> None:
+        """Transform every key that still waits; idempotent."""
+        for states, _ in list(self._layers):
+            for key in list(states):
+                self.touch(key)
+        self._layers.clear()
+
+    def sample(self, count: int) -> bytes:
+        """A pickled copy of the states of at most ``count`` keys, as they would be handed to a transformation.
+
+        Keys that still wait are given through the transformations that they have missed, on the copy.
+        """
+        copies = [pickle.loads(pickle.dumps(state)) for state in islice(self.live.values(), count)]
+        for depth, (states, _) in enumerate(self._layers):
+            for state in islice(states.values(), count - len(copies)):
+                copy = pickle.loads(pickle.dumps(state))
+                for _, transform in self._layers[depth:]:
+                    copy = transform(copy)
+                copies.append(copy)
+        return pickle.dumps(copies)
+
+    def bins(self) -> dict[int, dict[Any, Any]]:
+        """Settled state, bin by bin."""
+        self.settle()
+        keys = list(self.live)
+        grouped: dict[int, dict[Any, Any]] = {}
+        for key, bin_ in zip(keys, _bins(keys), strict=True):
+            grouped.setdefault(bin_, {})[key] = self.live[key]
+        return grouped
+
+    def __len__(self) -> int:
+        return len(self.live) + self.waiting
+
+
+def _bins(keys: list[Any]) -> Iterator[int]:
+    if keys and isinstance(keys[0], tuple):
+        columns = [pa.array(list(column)) for column in zip(*keys, strict=True)]
+    else:
+        columns = [pa.array(keys)]
+    return iter(bins_of_values(columns).tolist())

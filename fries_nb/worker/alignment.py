@@ -1,0 +1,103 @@
+"""Marker alignment, channel by channel, within a marker's scope.
+
+A worker that is not a head applies a marker when it has come on every in-channel whose sender is in the scope. From
+its first arrival on, a channel that has delivered it is blocked, so no tuple behind the marker is processed before a
+tuple in front of it (Carbone et al.'s alignment, restricted to the scope as Fries section 5.3 asks). Channels from
+outside the scope neither wait nor block. The end of a stream counts as every marker.
+
+Alignment never looks at the action, so reconfiguration and commit share it. What a marker id can go through:
+
+    state       arrival, others awaited   last arrival   end of a channel       cancel      arrival again
+    unseen      -> waiting, block         -> passed      (not yet concerned)    -> passed   -
+    waiting     block                     -> passed      counts as arrival      -> passed   protocol error
+    passed      dropped                   dropped        nothing                nothing     dropped
+
+>>> from fries_nb.messages import ChannelId, Commit, Marker, WorkerId
+>>> a, b, c = (ChannelId(WorkerId(name, 0), WorkerId("X", 0)) for name in "ABC")
+>>> marker = Marker(1, frozenset("ABX"), Commit(1))
+>>> alignment = Alignment([a, b, c])
+>>> alignment.arrived(marker, a), alignment.blocked
+(None, {ChannelId(sender=WorkerId(operator='A', index=0), receiver=WorkerId(operator='X', index=0))})
+>>> alignment.arrived(marker, b) is marker, alignment.blocked
+(True, set())
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fries_nb.errors import ProtocolError
+from fries_nb.messages import ChannelId, Marker
+
+
+class Alignment:
+    """Which channels still owe which marker.
+
+    Laws: an id completes at most once; ``blocked`` holds only channels on which a waiting marker has come.
+    """
+
+    def __init__(self, channels: Iterable[ChannelId]) -> None:
+        self._live = set(channels)
+        self._waiting: dict[int, tuple[Marker, set[ChannelId]]] = {}
+        self._holding: dict[ChannelId, int] = {}
+        self._passed: set[int] = set()
+
+    @property
+    def blocked(self) -> set[ChannelId]:
+        """Channels that must not be read now."""
+        return set(self._holding)
+
+    def passed(self, marker_id: int) -> bool:
+        """Whether this id has been applied or cancelled here."""
+        return marker_id in self._passed
+
+    def arrived(self, marker: Marker, channel: ChannelId) -> Marker | None:
+        """A marker came on a channel. Returns it if it is complete and must be applied now.
+
+        Raises:
+            ProtocolError: it came twice on one channel.
+        """
+        if marker.id in self._passed:
+            return None
+        _, awaited = self._waiting.setdefault(
+            marker.id, (marker, {live for live in self._live if live.sender.operator in marker.scope})
+        )
+        if self._holding.get(channel) == marker.id:
+            raise ProtocolError(f"marker {marker.id} came twice on {channel}; a sender must send it once")
+        awaited.discard(channel)
+        if channel in self._live:
+            self._holding[channel] = marker.id
+        return self._completed(marker.id)
+
+    def ended(self, channel: ChannelId) -> list[Marker]:
+        """No frame but markers follows on this channel. Returns the markers that are complete by that."""
+        self._live.discard(channel)
+        self._holding.pop(channel, None)
+        complete = []
+        for marker_id, (_, awaited) in list(self._waiting.items()):
+            awaited.discard(channel)
+            marker = self._completed(marker_id)
+            if marker is not None:
+                complete.append(marker)
+        return complete
+
+    def applied(self, marker_id: int) -> None:
+        """A head applied this marker on an FCM; should it come on a channel, it is dropped."""
+        self._pass(marker_id)
+
+    def cancel(self, marker_id: int) -> None:
+        """Forget the marker, now and for ever; idempotent, and commutes with its arrival."""
+        self._pass(marker_id)
+
+    def _completed(self, marker_id: int) -> Marker | None:
+        marker, awaited = self._waiting[marker_id]
+        if awaited:
+            return None
+        self._pass(marker_id)
+        return marker
+
+    def _pass(self, marker_id: int) -> None:
+        self._passed.add(marker_id)
+        self._waiting.pop(marker_id, None)
+        for channel in [held for held, holder in self._holding.items() if holder == marker_id]:
+            del self._holding[channel]

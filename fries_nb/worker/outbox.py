@@ -1,0 +1,198 @@
+"""What leaves a worker: dealt to channels, buffered, and sent as credit allows.
+
+Each channel has a buffer (batches not yet framed) and a queue (frames not yet sent). ``flush`` turns the buffer into
+one frame at the tail of the queue; a marker is put behind it at once, so a marker never overtakes a tuple of its own
+channel. From the queue, data leaves against credit, markers and ends need none; so a marker waits only behind the data
+of its own channel. The receiver's first grant sets the window; a frame larger than the window passes alone, on an
+empty channel.
+
+>>> from fries_nb.messages import ChannelId, Data, WorkerId
+>>> import pyarrow as pa
+>>> channel = ChannelId(WorkerId("A", 0), WorkerId("B", 0))
+>>> outbox = Outbox([OutEdge("B", Partitioning.FORWARD, (), 0, (channel,))])
+>>> outbox.add(0, pa.RecordBatch.from_pydict({"x": [1, 2]}))
+>>> outbox.flush(); outbox.sends(), outbox.blocked        # no credit yet
+([], True)
+>>> outbox.credit(channel, 1 << 20)
+>>> [(send.channels == (channel,), send.frame.batch.num_rows) for send in outbox.sends()], outbox.blocked
+([(True, 2)], False)
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from fries_nb.dataflow.graph import Partitioning
+from fries_nb.errors import ProtocolError
+from fries_nb.messages import ChannelId, Data, End, Frame, Marker
+from fries_nb.worker.partition import bins_of_values, deal, routing_table
+
+FLUSH_ROWS = 8192
+"""A channel's buffer is framed when it holds this many rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutEdge:
+    """One out-edge of a chain's last operator, as seen by one of its workers.
+
+    ``channels`` go to the receiver's workers in order of index (only one for a forward edge between equals); ``branch``
+    is the number of the split output that the edge carries; ``start`` is where rebalancing begins its round.
+    """
+
+    to: str
+    partitioning: Partitioning
+    key: tuple[str, ...]
+    branch: int
+    channels: tuple[ChannelId, ...]
+    start: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """An instruction: put this frame on these channels, in the order of the instructions."""
+
+    channels: tuple[ChannelId, ...]
+    frame: Frame
+
+
+class _OutChannel:
+    """Buffer, queue and credit of one channel."""
+
+    __slots__ = ("buffer", "channel", "outstanding", "queue", "rows", "window")
+
+    def __init__(self, channel: ChannelId) -> None:
+        self.channel = channel
+        self.buffer: list[pa.RecordBatch] = []
+        self.rows = 0
+        self.queue: deque[Frame] = deque()
+        self.window = 0
+        self.outstanding = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        if self.buffer and self.buffer[-1].schema != batch.schema:
+            self.frame_buffer()
+        self.buffer.append(batch)
+        self.rows += batch.num_rows
+        if self.rows >= FLUSH_ROWS:
+            self.frame_buffer()
+
+    def frame_buffer(self) -> None:
+        if self.buffer:
+            whole = self.buffer[0] if len(self.buffer) == 1 else pa.concat_batches(self.buffer)
+            self.queue.append(Data(whole, size=max(1, whole.nbytes)))
+            self.buffer = []
+            self.rows = 0
+
+    def pump(self, into: list[Send]) -> None:
+        while self.queue:
+            frame = self.queue[0]
+            if isinstance(frame, Data):
+                if self.window == 0 or (self.outstanding and self.outstanding + frame.size > self.window):
+                    return
+                self.outstanding += frame.size
+            into.append(Send((self.channel,), self.queue.popleft()))
+
+
+class Outbox:
+    """All out-channels of one worker. Laws: order is kept within a channel; channels do not wait for each other."""
+
+    def __init__(self, edges: Sequence[OutEdge]) -> None:
+        self._edges = tuple(edges)
+        self._channels = {channel: _OutChannel(channel) for edge in edges for channel in edge.channels}
+        self._turn = {edge.to: edge.start for edge in edges}
+        self._tables = {edge.to: routing_table(len(edge.channels)) for edge in edges}
+        self._sends: list[Send] = []
+
+    def add(self, branch: int, batch: pa.RecordBatch) -> None:
+        """Deal a batch to the channels of every edge that carries this branch."""
+        if batch.num_rows == 0:
+            return
+        for edge in self._edges:
+            if edge.branch == branch:
+                self._deal(edge, batch)
+
+    def _deal(self, edge: OutEdge, batch: pa.RecordBatch) -> None:
+        channels = edge.channels
+        if len(channels) == 1:
+            self._channels[channels[0]].add(batch)
+        elif edge.partitioning is Partitioning.BROADCAST:
+            for channel in channels:
+                self._channels[channel].add(batch)
+        elif edge.partitioning is Partitioning.HASH:
+            bins = bins_of_values([batch.column(name) for name in edge.key])
+            for worker, part in deal(batch, self._tables[edge.to][bins], len(channels)):
+                self._channels[channels[worker]].add(part)
+        else:
+            turn = self._turn[edge.to]
+            self._turn[edge.to] = (turn + batch.num_rows) % len(channels)
+            targets = (np.arange(batch.num_rows, dtype=np.int64) + turn) % len(channels)
+            for worker, part in deal(batch, targets, len(channels)):
+                self._channels[channels[worker]].add(part)
+
+    @property
+    def buffered(self) -> bool:
+        """Tuples wait in a buffer, not yet framed."""
+        return any(channel.rows for channel in self._channels.values())
+
+    def flush(self) -> None:
+        """Frame every buffer and send what credit allows."""
+        for channel in self._channels.values():
+            channel.frame_buffer()
+            channel.pump(self._sends)
+
+    def mark(self, marker: Marker) -> None:
+        """Put a marker into every channel of its scope at once, behind what is buffered there."""
+        self._to_all([edge for edge in self._edges if edge.to in marker.scope], marker)
+
+    def end(self) -> None:
+        """End every channel, behind what is buffered there."""
+        self._to_all(self._edges, End())
+
+    def _to_all(self, edges: Sequence[OutEdge], frame: Frame) -> None:
+        """Channels with nothing in front share one Send, so that one host gets the frame once."""
+        free: list[ChannelId] = []
+        for edge in edges:
+            for channel in (self._channels[name] for name in edge.channels):
+                channel.frame_buffer()
+                channel.pump(self._sends)
+                if channel.queue:
+                    channel.queue.append(frame)
+                else:
+                    free.append(channel.channel)
+        if free:
+            self._sends.append(Send(tuple(free), frame))
+
+    def credit(self, channel: ChannelId, size: int) -> None:
+        """The receiver grants: the first grant is the window, later ones give back what it has consumed.
+
+        Raises:
+            ProtocolError: no such channel, or more given back than was sent.
+        """
+        out = self._channels.get(channel)
+        if out is None:
+            raise ProtocolError(f"credit came for {channel}, which is not one of this worker's channels")
+        if out.window == 0:
+            out.window = size
+        elif size > out.outstanding:
+            raise ProtocolError(f"credit of {size} bytes came for {channel}, where only {out.outstanding} are owed")
+        else:
+            out.outstanding -= size
+        out.pump(self._sends)
+
+    def sends(self) -> list[Send]:
+        """What to send now, in order; empties the list."""
+        for channel in self._channels.values():
+            if channel.queue:
+                channel.pump(self._sends)
+        taken, self._sends = self._sends, []
+        return taken
+
+    @property
+    def blocked(self) -> bool:
+        """Some frame waits for credit: the worker takes no further tuple."""
+        return any(channel.queue for channel in self._channels.values())

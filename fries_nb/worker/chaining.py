@@ -1,0 +1,278 @@
+"""How a chain of operators runs over a frame: tuple by tuple, slice by slice, or passing it on.
+
+All three ways have one face: ``load`` a frame, ``advance`` by at most a quota of tuples, take the ``results``. An
+execution stops early when ``attention`` is raised: between any two tuples, or between two slices of vectorised
+operators. It then stands between two tuples of its first operator, with nothing under way inside the chain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from fries_nb.dataflow.graph import Kind
+from fries_nb.dataflow.operators import Shape, shape_of
+from fries_nb.errors import DeclarationError
+from fries_nb.messages import HIDDEN, TRANSACTION
+from fries_nb.worker.instance import Instance
+from fries_nb.worker.rows import Columns, Reads, Row, assemble
+from fries_nb.worker.steps import Step, compile_chain, failure
+
+Results = list[tuple[int, pa.RecordBatch]]
+
+
+class Attention:
+    """One plain attribute, set from any thread, that asks a worker to look up from its tuples."""
+
+    __slots__ = ("raised",)
+
+    def __init__(self) -> None:
+        self.raised = False
+
+
+class SinkPort(Protocol):
+    """Where a sink operator puts its batches; the shells provide it (files, a list)."""
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Take a batch, hidden columns included."""
+
+    def close_part(self) -> tuple[str, ...]:
+        """Close what was written since the last call; names of the closed parts."""
+
+
+class Execution(Protocol):
+    """One chain at work on one frame after another."""
+
+    def load(self, sender: str, batch: pa.RecordBatch) -> None:
+        """Begin a frame that came from operator ``sender``; the one before is finished."""
+
+    def advance(self, quota: int) -> int:
+        """Process at most ``quota`` tuples; returns how many were taken from the frame."""
+
+    def results(self) -> Results:
+        """Batches produced since the last call, as (branch, batch)."""
+
+    def rebuild(self) -> None:
+        """Some function of the chain was switched."""
+
+    @property
+    def remaining(self) -> int:
+        """Tuples of the frame not yet taken."""
+
+
+class RowExecution:
+    """Row functions, tuple by tuple, depth first."""
+
+    def __init__(self, instances: Sequence[Instance], attention: Attention, branches: int, left: str) -> None:
+        self._instances = instances
+        self._attention = attention
+        self._outputs: list[list[Row]] = [[] for _ in range(branches)]
+        self._types: list[dict[str, pa.DataType]] = [{} for _ in range(branches)]
+        self._left = left
+        self._sender = ""
+        self._columns: Columns | None = None
+        self._rows: Iterator[Row] = iter(())
+        self._position = 0
+        self.reads = Reads()
+        self._first: Step
+        self.rebuild()
+
+    def rebuild(self) -> None:
+        self._first = compile_chain(self._instances, self._outputs, self._side)
+
+    def _side(self) -> str:
+        return "left" if self._sender == self._left else "right"
+
+    def load(self, sender: str, batch: pa.RecordBatch) -> None:
+        self._sender = sender
+        self._columns = Columns(batch, self.reads)
+        self._rows = self._columns.rows()
+        self._position = 0
+
+    @property
+    def remaining(self) -> int:
+        return 0 if self._columns is None else self._columns.batch.num_rows - self._position
+
+    def advance(self, quota: int) -> int:
+        first, attention = self._first, self._attention
+        row: Row | None = None
+        for row in islice(self._rows, quota):
+            first(row)
+            if attention.raised:
+                break
+        if row is None:
+            return 0
+        taken = row.index + 1 - self._position
+        self._position += taken
+        self._instances[0].processed += taken
+        return taken
+
+    def results(self) -> Results:
+        produced: Results = []
+        for branch, rows in enumerate(self._outputs):
+            if rows and self._columns is not None:
+                try:
+                    batch = assemble(rows, self._columns, self._types[branch])
+                except pa.ArrowException as error:
+                    name = self._instances[-1].worker.operator
+                    raise DeclarationError(f"{name} produced a column of mixed types: {error}", name) from error
+                produced.append((branch, batch))
+                rows.clear()
+        return produced
+
+    def sample(self) -> dict[str, Any] | None:
+        """A recent input row as a plain dict, as it came; ``None`` before the first."""
+        if self._columns is None or not self._columns.batch.num_rows:
+            return None
+        index = min(self._position, self._columns.batch.num_rows - 1)
+        row: dict[str, Any] = self._columns.batch.slice(index, 1).to_pylist()[0]
+        return {name: value for name, value in row.items() if name not in HIDDEN}
+
+
+class BatchExecution:
+    """Vectorised functions, slice by slice."""
+
+    def __init__(self, instances: Sequence[Instance]) -> None:
+        self._instances = instances
+        self._calls: list[Callable[[pa.RecordBatch], pa.RecordBatch]] = []
+        self._batch: pa.RecordBatch | None = None
+        self._position = 0
+        self._results: Results = []
+        self.rebuild()
+
+    def rebuild(self) -> None:
+        self._calls = [_batch_call(instance) for instance in self._instances]
+
+    def load(self, sender: str, batch: pa.RecordBatch) -> None:
+        self._batch = batch
+        self._position = 0
+
+    @property
+    def remaining(self) -> int:
+        return 0 if self._batch is None else self._batch.num_rows - self._position
+
+    def advance(self, quota: int) -> int:
+        if self._batch is None:
+            return 0
+        batch = self._batch.slice(self._position, quota)
+        taken = batch.num_rows
+        self._position += taken
+        for instance, call in zip(self._instances, self._calls, strict=True):
+            instance.processed += batch.num_rows
+            if instance.audit:
+                instance.ran(batch.column(TRANSACTION).to_pylist())
+            batch = call(batch)
+            if not batch.num_rows:
+                return taken
+        self._results.append((0, batch))
+        return taken
+
+    def results(self) -> Results:
+        taken, self._results = self._results, []
+        return taken
+
+
+class PassExecution:
+    """Operators that only pass batches on: sources, unions, replicates. A slice is the whole frame."""
+
+    def __init__(self, instance: Instance) -> None:
+        self._instance = instance
+        self._batch: pa.RecordBatch | None = None
+        self._results: Results = []
+
+    def rebuild(self) -> None:
+        """Nothing here depends on a function."""
+
+    def load(self, sender: str, batch: pa.RecordBatch) -> None:
+        self._batch = batch
+
+    @property
+    def remaining(self) -> int:
+        return 0 if self._batch is None else self._batch.num_rows
+
+    def advance(self, quota: int) -> int:
+        if self._batch is None:
+            return 0
+        batch, self._batch = self._batch, None
+        self._instance.processed += batch.num_rows
+        if self._instance.audit:
+            self._instance.ran(batch.column(TRANSACTION).to_pylist())
+        self._take(batch)
+        return batch.num_rows
+
+    def _take(self, batch: pa.RecordBatch) -> None:
+        self._results.append((0, batch))
+
+    def results(self) -> Results:
+        taken, self._results = self._results, []
+        return taken
+
+
+class SinkExecution(PassExecution):
+    """A sink: batches go to the port, their latencies to the meter."""
+
+    def __init__(self, instance: Instance, port: SinkPort, measure: Callable[[pa.RecordBatch], None]) -> None:
+        super().__init__(instance)
+        self._port = port
+        self._measure = measure
+
+    def _take(self, batch: pa.RecordBatch) -> None:
+        self._port.write(batch)
+        self._measure(batch)
+
+
+def execution_of(
+    instances: Sequence[Instance],
+    attention: Attention,
+    branches: int,
+    left: str,
+    port: SinkPort | None,
+    measure: Callable[[pa.RecordBatch], None],
+) -> Execution:
+    """The way in which this chain runs. ``left`` names the operator whose rows are a self-join's left side."""
+    kind = instances[0].operator.kind
+    if kind is Kind.SINK:
+        if port is None:
+            raise DeclarationError(f"sink {instances[0].worker.operator} has no port to write to")
+        return SinkExecution(instances[0], port, measure)
+    if kind in (Kind.SOURCE, Kind.UNION, Kind.REPLICATE):
+        return PassExecution(instances[0])
+    if kind not in (Kind.SELF_JOIN, Kind.UNNEST) and shape_of(instances[0].function) is Shape.BATCH:
+        return BatchExecution(instances)
+    return RowExecution(instances, attention, branches, left)
+
+
+def _batch_call(instance: Instance) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
+    """A vectorised function on the user's columns, with the hidden ones carried past it."""
+    function, kind, name = instance.function, instance.operator.kind, instance.worker.operator
+
+    def call(batch: pa.RecordBatch) -> pa.RecordBatch:
+        hidden = [column for column in HIDDEN if column in batch.schema.names]
+        visible = batch.drop_columns(hidden) if hidden else batch
+        try:
+            out = function(visible)
+        except Exception as error:
+            raise failure(instance, error) from error
+        if kind is Kind.FILTER:
+            return batch.filter(out)
+        if kind is Kind.FLAT_MAP:
+            out, parents = out
+            return _with_hidden(out, batch.take(parents), hidden)
+        if not isinstance(out, pa.RecordBatch) or out.num_rows != batch.num_rows:
+            got = f"{out.num_rows} rows" if isinstance(out, pa.RecordBatch) else type(out).__name__
+            raise DeclarationError(
+                f"{name} returned {got} for a batch of {batch.num_rows} rows; a batched map returns a RecordBatch of "
+                "as many rows (use filter with a mask, or flat_map with (batch, parent indices))",
+                name,
+            )
+        return _with_hidden(out, batch, hidden)
+
+    return call
+
+
+def _with_hidden(batch: pa.RecordBatch, origin: pa.RecordBatch, hidden: Sequence[str]) -> pa.RecordBatch:
+    arrays = [*batch.columns, *(origin.column(name) for name in hidden)]
+    return pa.RecordBatch.from_arrays(arrays, names=[*batch.schema.names, *hidden])

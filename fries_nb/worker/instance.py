@@ -1,0 +1,109 @@
+"""One operator at one worker: its present function, its state, what is prepared for it, what it has done.
+
+A switch is a pointer swap (Fries, section 4.1: after the tuple in hand, before the next one): the function was made
+ready beforehand, and state goes into a layer that is transformed key by key.
+
+>>> from fries_nb.dataflow.graph import Operator
+>>> instance = Instance(WorkerId("FD", 0), Operator("FD"), lambda row: row | {"version": 1}, audit=False)
+>>> instance.prepared["u1"] = Ready(lambda row: row | {"version": 2}, None)
+>>> instance.switch("u1"), instance.function({})
+(True, {'version': 2})
+>>> instance.switch("u2")     # not a change that this worker has prepared
+Traceback (most recent call last):
+...
+fries_nb.errors.ProtocolError: FD[0] was told to switch to change 'u2', which it has not prepared
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fries_nb.dataflow.graph import Operator
+from fries_nb.errors import ProtocolError
+from fries_nb.messages import WorkerId
+from fries_nb.trace import RanMany, Record, Updated
+from fries_nb.worker.state import KeyedState, Transform
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A function that has been unpickled and opened, and the state transformation that goes with it."""
+
+    function: Any
+    transform: Transform | None
+
+
+class Instance:
+    """An operator's worker, without its channels.
+
+    Attributes:
+        processed: tuples that it has taken in.
+        prepared: change id to what is ready to be switched to.
+        state: keyed state (under the one key ``None`` where the operator has no key).
+    """
+
+    def __init__(self, worker: WorkerId, operator: Operator, function: Any, audit: bool) -> None:
+        self.worker = worker
+        self.operator = operator
+        self.function = function
+        self.state = KeyedState(self._initial)
+        self.prepared: dict[str, Ready] = {}
+        self.processed = 0
+        self.audit = audit
+        self._prepared_at: dict[str, int] = {}
+        self._ran: list[int] = []
+        self._records: list[Record] = []
+
+    def _initial(self) -> Any:
+        make: Callable[[], Any] = getattr(self.function, "initial_state", dict)
+        return make()
+
+    def expect(self, change: str) -> None:
+        """A change is being prepared: tuples from now on count as processed by the old function."""
+        self._prepared_at[change] = self.processed
+
+    def forget(self, change: str) -> None:
+        """The change was aborted; idempotent."""
+        self.prepared.pop(change, None)
+        self._prepared_at.pop(change, None)
+
+    def old_tuples(self, change: str) -> int:
+        """Tuples processed since the change was first heard of."""
+        return self.processed - self._prepared_at.pop(change, self.processed)
+
+    def switch(self, change: str) -> bool:
+        """Run the prepared function from the next tuple on.
+
+        Raises:
+            ProtocolError: nothing is prepared under this change.
+        """
+        ready = self.prepared.pop(change, None)
+        if ready is None:
+            raise ProtocolError(f"{self.worker} was told to switch to change {change!r}, which it has not prepared")
+        self.state.transform(ready.transform)
+        self.function = ready.function
+        if self.audit:
+            self._close_run()
+            self._records.append(Updated(change, self.worker.operator, self.worker.index))
+        return True
+
+    def ran(self, transactions: Sequence[int]) -> None:
+        """Under audit: these source tuples' descendants were processed, in this order."""
+        self._ran.extend(transactions)
+
+    def log(self) -> Callable[[int], None]:
+        """Under audit: the function that records one data operation (bound once, called for every tuple)."""
+        return self._ran.append
+
+    def _close_run(self) -> None:
+        if self._ran:
+            self._records.append(RanMany(tuple(self._ran), self.worker.operator, self.worker.index))
+            self._ran.clear()
+
+    def records(self) -> list[Record]:
+        """What happened here since the last call, in order."""
+        self._close_run()
+        taken, self._records = self._records, []
+        return taken

@@ -1,0 +1,240 @@
+"""How one operator treats one row: a step calls the operator's function and hands what comes out to the next step.
+
+Steps are compiled when a chain starts and after each switch, so the loop over tuples asks no questions: a step is a
+closure over the present function and state. The tuples that a step emits reach the end of the chain before the step
+returns; so between two tuples of a chain's first operator nothing is under way inside it.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from fries_nb.dataflow.graph import Kind
+from fries_nb.dataflow.operators import Shape, shape_of, takes_state
+from fries_nb.errors import DeclarationError, OperatorError
+from fries_nb.worker.instance import Instance
+from fries_nb.worker.rows import Row, WholeRow, derived
+
+Step = Callable[[Row], None]
+Emit = Callable[[Row], None]
+Sides = Callable[[], str]
+
+
+def failure(instance: Instance, error: Exception) -> OperatorError:
+    """The user's error as ours, with the traceback from the user's frame on."""
+    frames = traceback.extract_tb(error.__traceback__)
+    user = [frame for frame in frames if "fries_nb/worker/" not in frame.filename.replace("\\", "/")]
+    details = "".join(["Traceback (from your code):\n", *traceback.format_list(user)])
+    details += "".join(traceback.format_exception_only(error))
+    name = instance.worker.operator
+    return OperatorError(f"{name} failed on a tuple: {type(error).__name__}: {error}", name, details)
+
+
+def call_of(instance: Instance) -> Callable[[Row], Any]:
+    """The present function as a function of a row alone; keyed state is looked up and handed in."""
+    function = instance.function
+    if shape_of(function) is not Shape.KEYED:
+        return function  # type: ignore[no-any-return]
+    process = function.process
+    if not takes_state(function):
+        return process  # type: ignore[no-any-return]
+    live, touch, key = instance.state.live, instance.state.touch, instance.operator.key
+    if len(key) == 1:
+        name = key[0]
+
+        def with_state(row: Row) -> Any:
+            value = row[name]
+            state = live.get(value)
+            return process(row, touch(value) if state is None else state)
+    else:
+
+        def with_state(row: Row) -> Any:
+            values = tuple([row[name] for name in key]) if key else None
+            state = live.get(values)
+            return process(row, touch(values) if state is None else state)
+
+    return with_state
+
+
+def map_step(instance: Instance, emit: Emit) -> Step:
+    """At most one row out for a row in."""
+    call, operator = call_of(instance), instance.worker.operator
+
+    def step(row: Row) -> None:
+        try:
+            out = call(row)
+        except Exception as error:
+            raise failure(instance, error) from error
+        if out is row:
+            emit(row)
+        elif isinstance(out, Row):
+            emit(out)
+        elif isinstance(out, dict):
+            emit(derived(out, row, WholeRow))
+        elif out is not None:
+            raise DeclarationError(
+                f"{operator} returned {type(out).__name__}; a map returns one row (a dict) or None to drop the tuple; "
+                "several rows are what flat_map, or a generator, is for",
+                operator,
+            )
+
+    return step
+
+
+def flat_map_step(instance: Instance, emit: Emit) -> Step:
+    """Any number of rows out for a row in."""
+    call, operator = call_of(instance), instance.worker.operator
+
+    def step(row: Row) -> None:
+        try:
+            produced = call(row)
+            outs = [] if produced is None else [_copied(out, row, operator) for out in produced]
+        except DeclarationError:
+            raise
+        except Exception as error:
+            raise failure(instance, error) from error
+        for out in outs:
+            emit(out)
+
+    return step
+
+
+def _copied(out: Any, row: Row, operator: str) -> Row:
+    """A generator may yield one row object again and again, changed in between: take a copy of each."""
+    if isinstance(out, Row):
+        return out.copy()
+    if isinstance(out, dict):
+        return derived(dict(out), row, WholeRow)
+    raise DeclarationError(f"{operator} yielded {type(out).__name__}; expected rows (dicts)", operator)
+
+
+def filter_step(instance: Instance, emit: Emit) -> Step:
+    """The row, if the predicate is true of it."""
+    call = call_of(instance)
+
+    def step(row: Row) -> None:
+        try:
+            keep = call(row)
+        except Exception as error:
+            raise failure(instance, error) from error
+        if keep:
+            emit(row)
+
+    return step
+
+
+def unnest_step(instance: Instance, emit: Emit) -> Step:
+    """One row for each element of a list column; an element that is a struct is merged into the row."""
+    column = instance.function
+
+    def step(row: Row) -> None:
+        try:
+            elements: Iterable[Any] = row[column] or ()
+        except KeyError as error:
+            raise failure(instance, error) from error
+        for element in elements:
+            if isinstance(element, dict):
+                out = row | element
+                del out[column]
+            else:
+                out = row | {column: element}
+            emit(out)
+
+    return step
+
+
+def split_step(instance: Instance, emits: Sequence[Emit]) -> Step:
+    """The row, to the branch that the router names."""
+    call, operator = call_of(instance), instance.worker.operator
+
+    def step(row: Row) -> None:
+        try:
+            branch = int(call(row))
+        except Exception as error:
+            raise failure(instance, error) from error
+        if not 0 <= branch < len(emits):
+            raise DeclarationError(
+                f"{operator} routed a tuple to branch {branch}; it has branches 0 to {len(emits) - 1}", operator
+            )
+        emits[branch](row)
+
+    return step
+
+
+def self_join_step(instance: Instance, emit: Emit, side: Sides) -> Step:
+    """Waits for the two replicas of a tuple; emits the left one's columns, then the right one's new ones.
+
+    ``side`` tells which operator sent the row in hand. Equal keys on one side wait in order of arrival.
+    """
+    key = instance.operator.key
+    live = instance.state.live
+
+    def step(row: Row) -> None:
+        try:
+            values = row[key[0]] if len(key) == 1 else tuple([row[name] for name in key])
+        except KeyError as error:
+            raise failure(instance, error) from error
+        here = side()
+        waiting = live.setdefault(values, {})
+        other = next((rows for sender, rows in waiting.items() if sender != here and rows), None)
+        if other is None:
+            waiting.setdefault(here, []).append(dict(row))
+            return
+        partner = other.pop(0)
+        if not any(waiting.values()):
+            del live[values]
+        first, second = (dict(row), partner) if here == "left" else (partner, dict(row))
+        emit(derived({**second, **first}, row, WholeRow))
+
+    return step
+
+
+def compile_chain(
+    instances: Sequence[Instance], outputs: Sequence[list[Row]], side: Sides
+) -> Step:
+    """The chain's first step, with the others behind it; what comes out lands in ``outputs``, one list a branch."""
+    emits: list[Emit] = [output.append for output in outputs]
+    step: Step = emits[0]
+    for position in range(len(instances) - 1, -1, -1):
+        instance = instances[position]
+        step = _step_of(instance, step, emits, side)
+        if position:
+            step = _counted(instance, step)
+        if instance.audit:
+            step = _logged(instance, step)
+    return step
+
+
+def _step_of(instance: Instance, emit: Emit, emits: Sequence[Emit], side: Sides) -> Step:
+    kind = instance.operator.kind
+    if kind is Kind.FILTER:
+        return filter_step(instance, emit)
+    if kind is Kind.SPLIT:
+        return split_step(instance, emits)
+    if kind is Kind.UNNEST:
+        return unnest_step(instance, emit)
+    if kind is Kind.SELF_JOIN:
+        return self_join_step(instance, emit, side)
+    if kind is Kind.FLAT_MAP:
+        return flat_map_step(instance, emit)
+    return map_step(instance, emit)
+
+
+def _counted(instance: Instance, step: Step) -> Step:
+    def counted(row: Row) -> None:
+        instance.processed += 1
+        step(row)
+
+    return counted
+
+
+def _logged(instance: Instance, step: Step) -> Step:
+    log = instance.log()
+
+    def logged(row: Row) -> None:
+        log(row.columns.transactions()[row.index])
+        step(row)
+
+    return logged

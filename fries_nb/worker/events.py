@@ -1,0 +1,74 @@
+"""What goes into a worker and what comes out of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fries_nb.messages import Answer, ChannelId, Control, Drain, Frame, SetRate, WorkerId
+from fries_nb.trace import Record
+from fries_nb.worker.outbox import Send
+from fries_nb.worker.reconfiguration import Rehearse, Rehearsed
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """A frame came on a channel."""
+
+    channel: ChannelId
+    frame: Frame
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """The receiver of this channel grants that many bytes."""
+
+    channel: ChannelId
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Directed:
+    """The controller has something to say to one operator of this worker's chain."""
+
+    worker: WorkerId
+    control: Control
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time to report."""
+
+
+Event = Arrived | Granted | Directed | Rehearsed | Tick
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """An instruction: give the sender of this channel that much credit."""
+
+    channel: ChannelId
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """An instruction: say this to the controller."""
+
+    answer: Answer
+
+
+@dataclass(frozen=True, slots=True)
+class ToReader:
+    """An instruction: the source's reader shall do this (set its rate, or read no more and end)."""
+
+    control: SetRate | Drain
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """An instruction: keep these records, in this order."""
+
+    records: tuple[Record, ...]
+
+
+Instruction = Send | Grant | Tell | Rehearse | ToReader | Traced

@@ -1,0 +1,126 @@
+"""Prepare: everything that can fail about a change, done off the data path (DESIGN, section 6).
+
+The new function is unpickled and opened, the state transformation is tried on a copy of some keys, and where the
+worker offered a recent tuple the new function is rehearsed on it, with a transformed copy of a state; what the
+rehearsal writes tells whether the neighbours can still read it. The shells run ``prepare`` beside the worker; it
+touches nothing of the worker's own.
+
+>>> from fries_nb.dataflow.graph import Operator
+>>> from fries_nb.dataflow.updates import Update
+>>> import cloudpickle
+>>> order = Rehearse("u1", WorkerId("FD", 0), cloudpickle.dumps(Update(lambda row: row | {"p": 0.5})), Operator("FD"),
+...                  lambda row: row, pickle.dumps([]), {"amount": 3})
+>>> prepared = prepare(order)
+>>> prepared.answer.error, prepared.answer.writes
+('', {'amount': 'int64', 'p': 'double'})
+"""
+
+from __future__ import annotations
+
+import pickle
+import traceback
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from fries_nb.dataflow.graph import Kind, Operator
+from fries_nb.dataflow.operators import Shape, emits_of, shape_of
+from fries_nb.dataflow.updates import Update
+from fries_nb.errors import ReconfigurationError
+from fries_nb.messages import Prepared, WorkerId
+from fries_nb.worker.instance import Instance, Ready
+from fries_nb.worker.rows import Columns, Reads, Row, assemble
+from fries_nb.worker.steps import compile_chain
+
+SAMPLE_KEYS = 3
+"""Number of keys whose state the transformation is tried on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearse:
+    """An instruction to the shell: run :func:`prepare` on this, beside the worker, and hand back the result.
+
+    ``payload`` is a cloudpickled ``Update``; ``states`` a pickled list of copies of states; ``row`` a recent input
+    tuple, or ``None`` where there is to be no rehearsal.
+    """
+
+    change: str
+    worker: WorkerId
+    payload: bytes
+    operator: Operator
+    present: Any
+    states: bytes
+    row: dict[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsed:
+    """What :func:`prepare` found: something ready to be switched to, or an answer that says why not."""
+
+    answer: Prepared
+    ready: Ready | None
+
+
+def prepare(order: Rehearse) -> Rehearsed:
+    """Unpickle, open, try the transformation, rehearse. Never raises: a failure is the answer's ``error``."""
+    name = order.worker.operator
+    stage = "cannot be unpickled here"
+    try:
+        update: Update = pickle.loads(order.payload)
+        stage = "does not fit"
+        _refuse_other_family(order.operator, order.present, update.function)
+        stage = "failed in open()"
+        open_function(update.function)
+        stage = "failed in the state transformation"
+        states = [update.state(state) if update.state else state for state in pickle.loads(order.states)]
+        stage = "failed in a rehearsal on a recent tuple"
+        writes = _rehearse(order, update.function, states)
+    except Exception as error:
+        details = "".join(traceback.format_exception(error))
+        reason = str(error) if isinstance(error, ReconfigurationError) else f"{type(error).__name__}: {error}"
+        return Rehearsed(Prepared(order.change, order.worker, f"new {name} {stage}: {reason}", details), None)
+    return Rehearsed(Prepared(order.change, order.worker, writes=writes), Ready(update.function, update.state))
+
+
+def open_function(function: Any) -> None:
+    """Call the function's ``open()`` if it has one: models are loaded there, never on the data path."""
+    opener = getattr(function, "open", None)
+    if callable(opener):
+        opener()
+
+
+def _refuse_other_family(operator: Operator, present: Any, new: Any) -> None:
+    if operator.kind is Kind.UNNEST:
+        if not isinstance(new, str):
+            raise ReconfigurationError(f"got {type(new).__name__}; an unnest is changed to another column's name")
+        return
+    if not callable(new) and not hasattr(new, "process"):
+        raise ReconfigurationError(f"got {type(new).__name__}; expected a function, or an object with process()")
+    was, now = shape_of(present), shape_of(new)
+    if (was is Shape.BATCH) is not (now is Shape.BATCH):
+        raise ReconfigurationError(f"it works by {now}, the running one by {was}; a change keeps rows or batches")
+    if emits_of(operator.kind, new) is not operator.emits and operator.kind in (Kind.MAP, Kind.FILTER):
+        raise ReconfigurationError(f"it is {emits_of(operator.kind, new)}, the operator was declared {operator.emits}")
+
+
+def _rehearse(order: Rehearse, function: Any, states: list[Any]) -> dict[str, str]:
+    """Run the function once on a copy of a recent tuple; what it writes, as column to Arrow type name."""
+    if order.row is None or order.operator.kind is Kind.SELF_JOIN:
+        return {}
+    batch = pa.RecordBatch.from_pylist([order.row])
+    if shape_of(function) is Shape.BATCH:
+        out = function(batch)
+        return _types_of(out) if isinstance(out, pa.RecordBatch) else {}
+    instance = Instance(order.worker, order.operator, function, audit=False)
+    if states:
+        instance.state.initial = lambda: states[0]
+    branches: list[list[Row]] = [[] for _ in range(64 if order.operator.kind is Kind.SPLIT else 1)]
+    columns = Columns(batch, Reads())
+    compile_chain([instance], branches, lambda: "left")(next(columns.rows()))
+    rows = [row for branch in branches for row in branch]
+    return _types_of(assemble(rows, columns, {})) if rows else {}
+
+
+def _types_of(batch: pa.RecordBatch) -> dict[str, str]:
+    return {field.name: str(field.type) for field in batch.schema}

@@ -1,0 +1,80 @@
+"""Where one worker sits: its chain of operators, its in-channels, its out-edges.
+
+Wiring is derived from the graph alone, by every host for itself, so nobody has to be told.
+
+>>> from fries_nb.dataflow.graph import Edge, Graph, Operator, Partitioning
+>>> graph = Graph("w1", (Operator("Src"), Operator("FD", workers=2), Operator("Sink")),
+...               (Edge("Src", "FD", Partitioning.HASH, ("c",)), Edge("FD", "Sink")))
+>>> wiring = wire(graph, ("FD",), 1)
+>>> [str(channel) for channel in wiring.incoming], [str(channel) for channel in wiring.edges[0].channels]
+(['Src[0]->FD[1]'], ['FD[1]->Sink[0]'])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
+from fries_nb.messages import ChannelId, WorkerId
+from fries_nb.planning.expansion import channels_of, chains, host_of
+from fries_nb.worker.outbox import OutEdge
+
+READER = "<reader>"
+"""Sender of the channel on which a source worker gets what its reader has read; no operator can have this name."""
+
+
+@dataclass(frozen=True)
+class Wiring:
+    """One worker's place.
+
+    Attributes:
+        chain: the operators that share its thread, in order of flow.
+        index: which parallel instance.
+        incoming: channels into the first operator; a source has one from its reader.
+        edges: out-edges of the last operator.
+        left: for a self-join, the operator whose tuples are the left side; else empty.
+    """
+
+    chain: tuple[Operator, ...]
+    index: int
+    incoming: tuple[ChannelId, ...]
+    edges: tuple[OutEdge, ...]
+    left: str
+
+    @property
+    def id(self) -> WorkerId:
+        """The worker goes by its first operator."""
+        return WorkerId(self.chain[0].name, self.index)
+
+    @property
+    def branches(self) -> int:
+        """Number of outputs of the last operator."""
+        return 1 + max((edge.branch for edge in self.edges), default=0)
+
+
+def wire(graph: Graph, chain: tuple[str, ...], index: int) -> Wiring:
+    """The place of worker ``index`` of this chain."""
+    first, last = graph.operator(chain[0]), graph.operator(chain[-1])
+    me_in, me_out = WorkerId(first.name, index), WorkerId(last.name, index)
+    in_edges = graph.in_edges(first.name)
+    incoming = [channel for edge in in_edges for channel in channels_of(graph, edge) if channel.receiver == me_in]
+    if first.kind is Kind.SOURCE:
+        incoming.append(ChannelId(WorkerId(READER, index), me_in))
+    left = in_edges[0].source if first.kind is Kind.SELF_JOIN and in_edges else ""
+    edges = tuple(_out_edge(graph, edge, me_out) for edge in graph.out_edges(last.name))
+    return Wiring(tuple(graph.operator(name) for name in chain), index, tuple(incoming), edges, left)
+
+
+def wirings_of_host(graph: Graph, host: int, hosts: int, chaining: bool = True) -> Iterator[Wiring]:
+    """The places of all workers that live on one host."""
+    for chain in chains(graph, chaining=chaining):
+        for index in range(graph.operator(chain[0]).workers):
+            if host_of(WorkerId(chain[0], index), hosts) == host:
+                yield wire(graph, chain, index)
+
+
+def _out_edge(graph: Graph, edge: Edge, sender: WorkerId) -> OutEdge:
+    channels = tuple(channel for channel in channels_of(graph, edge) if channel.sender == sender)
+    start = sender.index % len(channels)
+    return OutEdge(edge.to, edge.partitioning, edge.key, edge.branch, channels, start)

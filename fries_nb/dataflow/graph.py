@@ -65,7 +65,8 @@ class Operator:
     Attributes:
         name: unique in the graph.
         emits: one-to-one, or one-to-many.
-        edgewise_one_to_one: at most one tuple on each out-edge for an input tuple (a Replicate).
+        edgewise_one_to_one: may emit on several out-edges for one input tuple, but at most one tuple on each (a
+            Replicate); planning counts it as one-to-many.
         unique_per_transaction: at most one output tuple for each data transaction (a self-join on the source tuple's
             identity); a fact about this operator in this flow, which the planner trusts.
         blocking: must see all its input before it emits (an aggregate, a sort).

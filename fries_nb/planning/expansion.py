@@ -1,0 +1,111 @@
+"""From operators to workers, channels and chains: only for what is asked, never for the whole graph at once.
+
+Workers of one operator are alike, so that plans are made on operators and expanded here (Fries, section 7.2).
+
+>>> from fries_nb.dataflow.graph import Operator
+>>> graph = Graph("pair", (Operator("A", workers=2), Operator("B", workers=2)), (Edge("A", "B"),))
+>>> [str(worker) for worker in workers_of(graph, "A")]
+['A[0]', 'A[1]']
+>>> [str(channel) for channel in channels_of(graph, graph.edges[0])], channel_count(graph, graph.edges)
+(['A[0]->B[0]', 'A[1]->B[1]'], 2)
+>>> chains(graph)
+(('A', 'B'),)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from enum import StrEnum
+
+from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator, Partitioning
+from fries_nb.dataflow.operators import Shape, shape_of
+from fries_nb.messages import ChannelId, WorkerId
+
+
+class _Family(StrEnum):
+    """How a chain is executed: row by row, or batch by batch."""
+
+    ROWS = "rows"
+    BATCHES = "batches"
+
+
+_CHAINED = frozenset({Kind.MAP, Kind.FILTER, Kind.FLAT_MAP, Kind.SPLIT, Kind.UNNEST})
+
+
+def workers_of(graph: Graph, name: str) -> tuple[WorkerId, ...]:
+    """The workers of an operator.
+
+    Raises:
+        DataflowError: no such operator.
+    """
+    return tuple(WorkerId(name, index) for index in range(graph.operator(name).workers))
+
+
+def channels_of(graph: Graph, edge: Edge) -> Iterator[ChannelId]:
+    """The channels of an edge: worker i to worker i for forward between equal numbers, else all to all."""
+    receivers = workers_of(graph, edge.to)
+    is_forward = _is_one_to_one(graph, edge)
+    for sender in workers_of(graph, edge.source):
+        for receiver in (receivers[sender.index],) if is_forward else receivers:
+            yield ChannelId(sender, receiver)
+
+
+def channel_count(graph: Graph, edges: Iterable[Edge]) -> int:
+    """How many channels these edges have, without listing them (Fries, table 7)."""
+    total = 0
+    for edge in edges:
+        senders = graph.operator(edge.source).workers
+        total += senders if _is_one_to_one(graph, edge) else senders * graph.operator(edge.to).workers
+    return total
+
+
+def host_of(worker: WorkerId, hosts: int) -> int:
+    """The host that runs the worker: workers are dealt to hosts by their index."""
+    return worker.index % hosts
+
+
+def chains(graph: Graph, chaining: bool = True) -> tuple[tuple[str, ...], ...]:
+    """The operators grouped into chains, each executed as one; every operator is in exactly one.
+
+    A chain follows forward edges between equally parallel operators that are executed alike, where the edge is the
+    only one out of its tail and into its head. It may end in a split. Sources, sinks, self-joins, unions and
+    Replicates are alone. With ``chaining=False`` every operator is.
+    """
+    grouped: list[tuple[str, ...]] = []
+    seen: set[str] = set()
+    for first in graph.order:
+        if first in seen:
+            continue
+        chain = [first]
+        while chaining and (following := _chained_after(graph, chain[-1])) is not None:
+            chain.append(following)
+        seen.update(chain)
+        grouped.append(tuple(chain))
+    return tuple(grouped)
+
+
+def _is_one_to_one(graph: Graph, edge: Edge) -> bool:
+    return (
+        edge.partitioning is Partitioning.FORWARD
+        and graph.operator(edge.source).workers == graph.operator(edge.to).workers
+    )
+
+
+def _chained_after(graph: Graph, name: str) -> str | None:
+    """The operator that continues a chain behind ``name``, if there is one."""
+    out = graph.out_edges(name)
+    if len(out) != 1 or len(graph.in_edges(out[0].to)) != 1 or not _is_one_to_one(graph, out[0]):
+        return None
+    tail, head = graph.operator(name), graph.operator(out[0].to)
+    family = _family(tail)
+    is_alike = family is not None and family is _family(head)
+    return head.name if is_alike and tail.kind is not Kind.SPLIT else None
+
+
+def _family(operator: Operator) -> _Family | None:
+    """How it is executed in a chain; ``None`` where it is alone. A graph read from JSON counts as rows."""
+    if operator.kind not in _CHAINED:
+        return None
+    if operator.kind is Kind.UNNEST or operator.function is None:
+        return _Family.ROWS
+    return _Family.BATCHES if shape_of(operator.function) is Shape.BATCH else _Family.ROWS

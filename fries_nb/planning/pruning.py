@@ -1,0 +1,169 @@
+"""Which one-to-many operators above the targets need no synchronisation with them.
+
+A one-to-many operator may put two tuples of one data transaction on ways that lead to targets; then the markers must
+start at it (Fries, algorithm 3). Two rules tell that it cannot (section 6.3, rule 2 corrected):
+
+1. *Edge-wise*: it emits at most one tuple on each out-edge, and only one of its out-edges leads to targets.
+2. *Uniqueness*: one same operator that emits at most one tuple a transaction lies strictly between it and every target
+   that it reaches, on all ways. (As printed, the rule asks for *some* such operator on each way. But two ways with an
+   operator of their own each deliver two tuples, and a target beside the one looked at may be met without any.)
+
+Both rules ask about **all** targets below the operator, so the decision is one for the operator, not one for each
+target; and the earliest kept ancestors of the targets, taken together, are the earliest kept operators. That is why
+algorithm 4 needs no ancestor set for each target here, and runs in O(V + E) for any number of targets.
+
+Why all of it together is right. Take two tuples of a transaction that enter the MCS separately and both lead to
+targets, and the last operator L on the common part of their ways. L is above the MCS, for no way leaves an MCS and
+comes back. L is one-to-many; were it kept, it would be inside. Rule 1 cannot have pruned it: the two ways leave L by
+one edge with two tuples, or by two edges that lead to targets. Nor can rule 2: both ways would pass the unique operator
+below L, and share its one output tuple. So at most one tuple of a transaction enters the MCS, at one worker, and from
+there on markers keep its descendants on its side of the change.
+
+Conversely, where neither rule applies such a transaction exists (Menger's theorem: no single operator or edge that
+lets one tuple pass separates the operator from the targets), so nothing is kept in vain as far as the types can tell.
+
+A broadcast edge counts as a Replicate behind its tail, with several tuples on the one logical edge. Hash fan-out to
+workers does not count: rules work on logical edges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass
+from enum import StrEnum
+
+from fries_nb.dataflow.graph import Edge, Emits, Graph, Partitioning
+from fries_nb.planning.mcs import reached
+
+
+class Rule(StrEnum):
+    """Why a one-to-many ancestor is left out of the synchronisation, or kept in it."""
+
+    EDGEWISE = "edgewise"
+    UNIQUENESS = "uniqueness"
+    SEVERAL_TUPLES = "several_tuples"
+    SEVERAL_EDGES = "several_edges"
+    OFF = "off"
+
+
+@dataclass(frozen=True, slots=True)
+class PruningDecision:
+    """What was decided about one one-to-many operator above the targets, and what shows it.
+
+    ``witness`` holds operator names: for ``edgewise`` the head of the one edge that leads to targets; for
+    ``uniqueness`` the operator that lets one tuple pass; for ``several_tuples`` the head of an edge that may carry
+    several tuples toward a target; for ``several_edges`` the heads of two edges that lead to targets; for ``off``
+    nothing.
+    """
+
+    operator: str
+    pruned: bool
+    rule: Rule
+    witness: tuple[str, ...]
+
+    @property
+    def reason(self) -> str:
+        """The decision in words.
+
+        >>> PruningDecision("RE", True, Rule.UNIQUENESS, ("SJ",)).reason
+        'RE pruned (uniqueness): SJ lets one tuple of a transaction pass, and lies before every target below RE'
+        """
+        shown = " and ".join(self.witness)
+        why = {
+            Rule.EDGEWISE: f"only its edge to {shown} leads to targets, with one tuple at most",
+            Rule.UNIQUENESS: f"{shown} lets one tuple of a transaction pass, and lies before every target below "
+            f"{self.operator}",
+            Rule.SEVERAL_TUPLES: f"several tuples of a transaction may take its edge to {shown}, toward targets",
+            Rule.SEVERAL_EDGES: f"its edges to {shown} both lead to targets",
+            Rule.OFF: "pruning is switched off",
+        }[self.rule]
+        return f"{self.operator} {'pruned' if self.pruned else 'kept'} ({self.rule}): {why}"
+
+
+def prune(graph: Graph, targets: Set[str]) -> tuple[PruningDecision, ...]:
+    """A decision for every one-to-many operator strictly above a target, in topological order (Fries, algorithm 4).
+
+    >>> from fries_nb.dataflow.graph import Operator
+    >>> replicate = Operator("RE", Emits.ONE_TO_MANY, edgewise_one_to_one=True)
+    >>> join = Operator("SJ", unique_per_transaction=True)
+    >>> figure_10 = Graph("figure 10", (replicate, Operator("C"), Operator("D"), join, Operator("E")), (
+    ...     Edge("RE", "C"), Edge("RE", "D"), Edge("C", "SJ"), Edge("D", "SJ"), Edge("SJ", "E")))
+    >>> [decision.reason for decision in prune(figure_10, {"C"})]
+    ['RE pruned (edgewise): only its edge to C leads to targets, with one tuple at most']
+    >>> [(decision.rule.value, decision.witness) for decision in prune(figure_10, {"E"})]
+    [('uniqueness', ('SJ',))]
+    >>> [(decision.rule.value, decision.witness) for decision in prune(figure_10, {"SJ"})]
+    [('several_edges', ('C', 'D'))]
+    """
+    leading = _leading_edges(graph, targets)
+    gates = _gates(graph, targets, leading)
+    return tuple(
+        _decide(graph, name, edges, _gate_behind(graph, edges, targets, gates))
+        for name in graph.order
+        if (edges := _multiplying(graph, name, leading.get(name, [])))
+    )
+
+
+def keep_all(decisions: Iterable[PruningDecision]) -> tuple[PruningDecision, ...]:
+    """The same operators, all kept (Fries, algorithm 3)."""
+    return tuple(PruningDecision(decision.operator, False, Rule.OFF, ()) for decision in decisions)
+
+
+def earliest(graph: Graph, kept: Set[str]) -> frozenset[str]:
+    """The kept operators that are below no other one (Fries, algorithm 3, ``computeEarliestAncestors``)."""
+    below: set[str] = set()
+    for name in graph.order if kept else ():
+        if name in kept or name in below:
+            below.update(edge.to for edge in graph.out_edges(name))
+    return frozenset(kept - below)
+
+
+def _leading_edges(graph: Graph, targets: Iterable[str]) -> dict[str, list[Edge]]:
+    """For each operator above a target, its out-edges that lead to targets."""
+    leads = reached(targets, graph.digraph.pred)
+    edges = {name: [edge for edge in graph.out_edges(name) if edge.to in leads] for name in leads}
+    return {name: out for name, out in edges.items() if out}
+
+
+def _gates(graph: Graph, targets: Set[str], leading: Mapping[str, list[Edge]]) -> dict[str, str]:
+    """For each operator, the last unique operator that lies strictly between it and every target that it reaches.
+
+    The operators that lie on all ways from an operator form a line, so that two operators have one in common exactly
+    if their last ones are the same. Hence one pass upward.
+    """
+    gates: dict[str, str] = {}
+    for name in reversed(graph.order):
+        if name in leading and (gate := _gate_behind(graph, leading[name], targets, gates)) is not None:
+            gates[name] = gate
+    return gates
+
+
+def _gate_behind(graph: Graph, edges: Iterable[Edge], targets: Set[str], gates: Mapping[str, str]) -> str | None:
+    """The last unique operator that lies before every target that these edges lead to."""
+    found: set[str | None] = set()
+    for edge in edges:
+        if edge.to in targets:
+            return None
+        found.add(gates.get(edge.to, edge.to if graph.by_name[edge.to].unique_per_transaction else None))
+    return found.pop() if len(found) == 1 else None
+
+
+def _multiplying(graph: Graph, name: str, leading: list[Edge]) -> list[Edge]:
+    """Those of the edges that lead to targets on which, or between which, one tuple may become several."""
+    operator = graph.by_name[name]
+    if operator.emits is Emits.ONE_TO_MANY or operator.edgewise_one_to_one:
+        return leading
+    return [edge for edge in leading if edge.partitioning is Partitioning.BROADCAST]
+
+
+def _decide(graph: Graph, name: str, edges: list[Edge], gate: str | None) -> PruningDecision:
+    operator = graph.by_name[name]
+    one_an_edge = operator.edgewise_one_to_one or operator.unique_per_transaction
+    crowded = [edge.to for edge in edges if edge.partitioning is Partitioning.BROADCAST or not one_an_edge]
+    if not crowded and len(edges) == 1:
+        return PruningDecision(name, True, Rule.EDGEWISE, (edges[0].to,))
+    if gate is not None:
+        return PruningDecision(name, True, Rule.UNIQUENESS, (gate,))
+    if crowded:
+        return PruningDecision(name, False, Rule.SEVERAL_TUPLES, (crowded[0],))
+    return PruningDecision(name, False, Rule.SEVERAL_EDGES, (edges[0].to, edges[1].to))

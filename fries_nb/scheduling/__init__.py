@@ -1,0 +1,29 @@
+"""Schedulers: from a change to a plan of messages. One file each; ``SCHEDULERS`` lists them by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from fries_nb.dataflow.graph import Graph
+from fries_nb.errors import PlanError, unknown
+from fries_nb.scheduling import epoch, fries, naive
+from fries_nb.scheduling.plan import Plan, Send, Stage
+
+__all__ = ["Plan", "SCHEDULERS", "Send", "Stage", "schedule"]
+
+SCHEDULERS: dict[str, Callable[[Graph, Iterable[str], bool], Plan]] = {
+    "fries": fries.schedule,
+    "epoch": epoch.schedule,
+    "naive": naive.schedule,
+}
+
+
+def schedule(name: str, graph: Graph, targets: Iterable[str], pruning: bool = True) -> Plan:
+    """The plan that the scheduler of that name makes for changing ``targets``.
+
+    Raises:
+        PlanError: no such scheduler; an unknown operator, no operator, or a source among the targets.
+    """
+    if name not in SCHEDULERS:
+        raise PlanError(unknown("scheduler", name, SCHEDULERS))
+    return SCHEDULERS[name](graph, targets, pruning)

@@ -1,0 +1,24 @@
+"""Fries: fast control messages to the heads of each component, a marker inside it (Fries, algorithms 2 to 4).
+
+>>> from fries_nb.dataflow.graph import Edge, Operator
+>>> graph = Graph("chain", tuple(map(Operator, ("payments", "FC", "FM", "MC"))), (
+...     Edge("payments", "FC"), Edge("FC", "FM"), Edge("FM", "MC")))
+>>> [stage] = schedule(graph, {"FM", "MC"}).stages
+>>> [(send.operator, sorted(send.scope)) for send in stage.sends]
+[('FM', ['FM', 'MC'])]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fries_nb.dataflow.graph import Graph
+from fries_nb.planning import cover
+from fries_nb.scheduling.plan import Plan, Send, Stage
+
+
+def schedule(graph: Graph, targets: Iterable[str], pruning: bool = True) -> Plan:
+    """The plan of the Fries scheduler; raises ``PlanError`` as ``cover`` does."""
+    covering = cover(graph, targets, pruning)
+    sends = tuple(Send(head, part.operators) for part in covering.components for head in sorted(part.heads))
+    return Plan("fries", covering.targets, (Stage(sends, covering.targets),), covering)

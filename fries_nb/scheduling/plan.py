@@ -1,0 +1,39 @@
+"""What a scheduler answers: who is sent a marker, with which scope, and what ends the stage.
+
+The controller carries out any plan alike and knows no scheduler.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fries_nb.planning import Covering
+
+
+@dataclass(frozen=True)
+class Send:
+    """An FCM to every worker of ``operator``, with a marker for ``scope``; sends of equal scope share the marker."""
+
+    operator: str
+    scope: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Messages sent together. The stage ends when every worker of the operators in ``awaits`` is done."""
+
+    sends: tuple[Send, ...]
+    awaits: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a change of ``targets`` is carried out, stage by stage.
+
+    ``covering`` is the synchronisation that the change needs, whether or not the scheduler keeps to it.
+    """
+
+    scheduler: str
+    targets: frozenset[str]
+    stages: tuple[Stage, ...]
+    covering: Covering

@@ -346,6 +346,24 @@ def test_older_incarnation_is_dropped(net: Net) -> None:
     assert [arrival.frame for arrival in net.frames[1]] == [Credit(1), Credit(3)]
 
 
+def test_host_that_never_joined_is_heard(net: Net) -> None:
+    """A host that is told to leave before it was welcomed can still say goodbye."""
+    net.server.incarnation = 3
+    net.hosts[0].say(hello(net.hosts[0]))
+    net.hosts[0].say(Goodbye("told to leave"))
+    net.until(lambda: len(net.heard) == 2)
+    assert [(heard.incarnation, heard.message) for heard in net.heard[1:]] == [(0, Goodbye("told to leave"))]
+    assert net.server.stale == 0
+
+
+def test_wake(net: Net) -> None:
+    """Waking ends a poll that would wait for ever, though nothing was heard; many wakes cost one poll."""
+    net.server.wake()
+    net.server.wake()
+    assert net.server.poll(-1) == []
+    assert not net.server._poller.poll(0)
+
+
 def test_early_frames_wait_for_the_welcome(net: Net) -> None:
     """A host that was welcomed first may send at once: its frames are kept until the other has joined too."""
     first, second = net.hosts

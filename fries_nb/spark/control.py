@@ -2,7 +2,7 @@
 
 Any thread may ``send``; it appends to a queue and rings a bell. The one thread that polls does all that touches a
 socket. An incarnation is stamped on what is sent, and what comes from an older one is dropped and counted in
-``stale``; only a hello always passes, since a newcomer cannot know the incarnation yet.
+``stale``. A host that has joined none yet speaks in incarnation 0, which always passes, and so does a hello.
 """
 
 from __future__ import annotations
@@ -97,6 +97,14 @@ class ControlServer:
         self._outbox.append((peer, encode(ToHost(self.incarnation, message))))
         self._bell.ring()
 
+    def wake(self) -> None:
+        """Let a poll that waits, or else the next one, return at once; from any thread.
+
+        Raises:
+            LinkError: the server is closed.
+        """
+        self._bell.ring()
+
     def poll(self, timeout_ms: int) -> list[Heard]:
         """Send what waits; what hosts said, waiting at most ``timeout_ms`` for it. May return nothing earlier.
 
@@ -148,7 +156,8 @@ class ControlServer:
             raise LinkError(
                 f"host {envelope.host} speaks of incarnation {envelope.incarnation}; the run is at {self.incarnation}"
             )
-        if envelope.incarnation < self.incarnation and not isinstance(envelope.message, Hello):
+        older = 0 < envelope.incarnation < self.incarnation
+        if older and not isinstance(envelope.message, Hello):
             self.stale += 1
             return
         self._hosts[peer] = envelope.host

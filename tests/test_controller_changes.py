@@ -1,0 +1,267 @@
+"""A change from request to outcome: prepare, decision, FCMs, stages, the queue, and what aborts it."""
+
+from __future__ import annotations
+
+import pytest
+from controller_setting import FM_ALONE, FM_AND_MC, FM_BY_EPOCH, MC_ALONE, Desk, flow, markers, only, plan, told
+
+from fries_nb.controller.events import Admit, ChangeRequested, HostJoined, Journal, Resolved, StopRequested, Tell
+from fries_nb.controller.transactions import State
+from fries_nb.errors import ProtocolError
+from fries_nb.messages import Abort, Done, Ended, Fcm, Marker, Prepare, Prepared, Reconfigure, WorkerId
+
+
+def test_prepare_goes_to_every_worker_of_every_target_and_rehearses_on_the_first():
+    """Payload per operator; a rehearsal at one worker of an operator for which it was asked."""
+    said = Desk().request(FM_AND_MC, rehearse=["FM"])
+    assert said == [
+        Tell(WorkerId("FM", 0), Prepare("u1", b"FM", True)),
+        Tell(WorkerId("FM", 1), Prepare("u1", b"FM", False)),
+        Tell(WorkerId("MC", 0), Prepare("u1", b"MC", False)),
+        Tell(WorkerId("MC", 1), Prepare("u1", b"MC", False)),
+    ]
+
+
+def test_the_decision_is_journaled_before_the_first_fcm():
+    """Nothing leaves before all have prepared; then the journal comes first."""
+    desk = Desk()
+    desk.request(FM_AND_MC)
+    assert desk.prepared("FM") == []
+    decided = desk.prepared("MC")
+    assert isinstance(decided[0], Journal)
+    assert decided[0].entry["change"] == "u1"
+    assert decided[0].entry["targets"] == ["FM", "MC"]
+    marker = Marker(1, frozenset({"FM", "MC"}), Reconfigure("u1", frozenset({"FM", "MC"})))
+    assert decided[1:] == [Tell(WorkerId("FM", 0), Fcm(marker)), Tell(WorkerId("FM", 1), Fcm(marker))]
+
+
+def test_a_change_is_done_when_all_targets_are():
+    """The outcome comes with the last Done that the stage awaits, and says what each worker did."""
+    desk = Desk()
+    desk.request(FM_AND_MC)
+    desk.prepared("FM", "MC", after_ms=1)
+    assert desk.done(1, "FM", after_ms=1, switched=True, old_tuples=5) == []
+    resolved = desk.done(1, "MC", after_ms=1, switched=True)
+    outcome = desk.outcomes["u1"]
+    assert resolved == [Resolved(outcome)]
+    assert (outcome.outcome, outcome.prepare_ms, outcome.commit_ms, outcome.delay_ms) == ("done", 4.0, 4.0, 8.0)
+    assert outcome.components == (("FM", "MC"),)
+    assert {str(worker): (seen.delay_ms, seen.old_tuples) for worker, seen in outcome.per_worker.items()} == {
+        "FM[0]": (5.0, 5), "FM[1]": (6.0, 5), "MC[0]": (7.0, 0), "MC[1]": (8.0, 0),
+    }  # fmt: skip
+    assert desk.controller.changes == {"u1": State.DONE}
+
+
+def test_changes_go_one_after_another_in_order_of_request():
+    """The second is prepared once the first has ended, not before."""
+    desk = Desk()
+    desk.request(FM_ALONE, "u1")
+    assert desk.request(MC_ALONE, "u2") == []
+    assert desk.request(FM_ALONE, "u3") == []
+    desk.prepared("FM", change="u1")
+    assert told(desk.done(1, "FM"), Prepare) == ["MC[0]", "MC[1]"]
+    assert desk.controller.changes == {"u1": State.DONE, "u2": State.PREPARING, "u3": State.REQUESTED}
+
+
+def test_the_next_decision_waits_until_the_marker_has_retired():
+    """By Epoch FM is done long before the sinks are; the next change may prepare, and its FCMs wait."""
+    desk = Desk()
+    desk.request(FM_BY_EPOCH, "u1")
+    desk.request(MC_ALONE, "u2")
+    desk.prepared("FM", change="u1")
+    desk.done(1, "payments", "FC")
+    assert desk.outcomes.keys() == set()
+    desk.done(1, "FM")
+    assert desk.outcomes["u1"].outcome == "done"
+    assert desk.prepared("MC", change="u2") == []
+    desk.done(1, "MC")
+    assert desk.controller.on_the_way == 1
+    decided = desk.done(1, "scored")
+    assert [marker.id for marker in markers(decided)] == [2]
+    assert len(only(decided, Journal)) == 1
+
+
+def test_stages_run_one_after_another():
+    """The second stage's FCMs leave when the first is over and its marker has retired; one decision for both."""
+    staged = plan("FM MC", ({"MC": "MC"}, "MC"), ({"FM": "FM MC"}, "FM"))
+    desk = Desk()
+    desk.request(staged)
+    assert told(desk.prepared("FM", "MC"), Fcm) == ["MC[0]", "MC[1]"]
+    second = desk.done(1, "MC")
+    assert told(second, Fcm) == ["FM[0]", "FM[1]"]
+    assert only(second, Journal) == []
+    assert "u1" not in desk.outcomes
+    desk.done(2, "FM")
+    assert desk.outcomes["u1"].outcome == "done"
+    assert desk.controller.on_the_way == 2
+
+
+def test_components_of_one_stage_share_a_marker_id():
+    """Scopes are disjoint, so one id serves them all, and retires with their union."""
+    desk = Desk()
+    desk.request(plan("FC MC", ({"FC": "FC", "MC": "MC"}, "FC MC")))
+    sent = markers(desk.prepared("FC", "MC"))
+    assert [(marker.id, set(marker.scope)) for marker in sent] == [(1, {"FC"}), (1, {"MC"})]
+    desk.done(1, "FC")
+    assert desk.controller.on_the_way == 1
+    desk.done(1, "MC")
+    assert desk.controller.on_the_way is None
+
+
+def test_an_error_in_prepare_aborts_with_the_workers_own_words():
+    """All target workers forget it, nothing changes, later answers do not matter, the next change goes on."""
+    desk = Desk()
+    desk.request(FM_ALONE, "u1")
+    desk.request(MC_ALONE, "u2")
+    said = desk.answer(Prepared("u1", WorkerId("FM", 1), error="FM: open() raised", details="Traceback"), after_ms=2)
+    outcome = desk.outcomes["u1"]
+    assert told(said, Abort) == ["FM[0]", "FM[1]"]
+    assert (outcome.outcome, outcome.error, outcome.details) == ("aborted", "FM: open() raised", "Traceback")
+    assert (outcome.prepare_ms, outcome.delay_ms, outcome.per_worker) == (2.0, 0.0, {})
+    assert told(said, Prepare) == ["MC[0]", "MC[1]"]
+    assert desk.answer(Prepared("u1", WorkerId("FM", 0))) == []
+    assert told(desk.prepared("MC", change="u2"), Fcm) == ["MC[0]", "MC[1]"]
+
+
+def test_a_change_before_the_start_waits_for_it():
+    """Requested while hosts are still joining, it is prepared after they are admitted."""
+    desk = Desk(joined=False)
+    assert desk.request(FM_ALONE) == []
+    assert desk.hear(HostJoined(0, "a", 3)) == []
+    started = desk.hear(HostJoined(1, "b", 3))
+    assert isinstance(started[0], Admit)
+    assert told(started, Prepare) == ["FM[0]", "FM[1]"]
+
+
+def test_a_change_after_the_end_is_aborted_in_words():
+    """It resolves at once and disturbs nothing."""
+    desk = Desk()
+    desk.hear(StopRequested())
+    (resolved,) = desk.request(FM_ALONE)
+    assert resolved.outcome.outcome == "aborted"
+    assert resolved.outcome.error == "the run was over (stopped) before the change was begun; nothing changed"
+
+
+# ---- workers that have ended
+
+
+def test_a_worker_that_has_ended_is_neither_told_nor_awaited():
+    """The other worker carries the change; the outcome says which one had ended."""
+    desk = Desk()
+    desk.answer(Ended(WorkerId("FM", 0)))
+    assert told(desk.request(FM_ALONE, rehearse=["FM"]), Prepare) == ["FM[1]"]
+    assert told(desk.answer(Prepared("u1", WorkerId("FM", 1))), Fcm) == ["FM[1]"]
+    desk.answer(Done(1, WorkerId("FM", 1), switched=True))
+    outcome = desk.outcomes["u1"]
+    assert outcome.outcome == "done"
+    assert {str(worker): seen.ended for worker, seen in outcome.per_worker.items()} == {"FM[0]": True, "FM[1]": False}
+
+
+def test_the_end_of_a_worker_counts_as_prepared():
+    """It ends while it owes an answer: the change goes on, and its late answer is let pass."""
+    desk = Desk()
+    desk.request(FM_ALONE)
+    desk.answer(Prepared("u1", WorkerId("FM", 0)))
+    assert told(desk.answer(Ended(WorkerId("FM", 1))), Fcm) == ["FM[0]"]
+    assert desk.answer(Prepared("u1", WorkerId("FM", 1))) == []
+
+
+def test_the_end_of_a_worker_counts_as_done():
+    """It ends with the FCM on its way to it: no hang, and its answer to the FCM is let pass."""
+    desk = Desk()
+    desk.request(FM_ALONE)
+    desk.prepared("FM")
+    desk.answer(Done(1, WorkerId("FM", 0), switched=True))
+    desk.answer(Ended(WorkerId("FM", 1)))
+    assert desk.outcomes["u1"].outcome == "done"
+    assert desk.controller.on_the_way is None
+    assert desk.answer(Done(1, WorkerId("FM", 1), ended=True)) == []
+
+
+def test_a_change_whose_targets_have_all_ended_is_aborted():
+    """Before it begins, and while it prepares."""
+    desk = Desk()
+    desk.ended("payments", "FC", "FM")
+    desk.request(FM_ALONE)
+    assert desk.outcomes["u1"].error == "all workers of FM have ended; there is nothing left to change"
+    desk.request(MC_ALONE, "u2")
+    desk.ended("MC")
+    assert desk.outcomes["u2"].outcome == "aborted"
+
+
+def test_a_change_that_reached_nobody_is_not_called_done():
+    """All targets end between the decision and the FCM."""
+    desk = Desk()
+    desk.request(FM_ALONE)
+    desk.prepared("FM")
+    desk.ended("FM")
+    outcome = desk.outcomes["u1"]
+    assert (outcome.outcome, outcome.error) == ("failed", "all workers of FM ended before the change reached them")
+    assert desk.controller.on_the_way is None
+
+
+def test_a_marker_that_could_start_nowhere_is_not_sent():
+    """Epoch after the sources have ended: refused in words, so the lane stays free for Fries."""
+    desk = Desk()
+    desk.ended("payments")
+    desk.request(FM_BY_EPOCH, "u1")
+    desk.prepared("FM")
+    assert "epoch starts its marker at payments, whose workers have all ended" in desk.outcomes["u1"].error
+    desk.request(FM_ALONE, "u2")
+    desk.prepared("FM", change="u2")
+    desk.done(1, "FM", switched=True)
+    assert desk.outcomes["u2"].outcome == "done"
+
+
+def test_a_stranded_worker_is_told_by_an_fcm_of_its_own():
+    """FM ends for nothing while U lives on by its other input: without an FCM U would hang the change for ever."""
+    desk = Desk(flow("a>FM FM>U b>U U>out"), hosts=1)
+    desk.request(plan("FM U", ({"FM": "FM U"}, "FM U")))
+    assert told(desk.prepared("FM", "U"), Fcm) == ["FM[0]"]
+    assert desk.ended("a") == []
+    assert told(desk.ended("FM"), Fcm) == ["U[0]"]
+    desk.done(1, "U", switched=True)
+    assert desk.outcomes["u1"].outcome == "done"
+
+
+# ---- answers that cannot be
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (Prepared("u9", WorkerId("FM", 0)), "'u9', which was never requested"),
+        (Prepared("u1", WorkerId("FC", 0)), "does not concern it"),
+        (Done(2, WorkerId("FM", 0)), "marker 2, which was never issued"),
+        (Done(0, WorkerId("FM", 0)), "marker 0, which was never issued"),
+        (Done(1, WorkerId("FC", 0)), "whose scope it is not in"),
+        (Done(1, WorkerId("FM", 1)), "for the second time"),
+        (Done(1, WorkerId("FM", 2)), "a stranger"),
+        (Ended(WorkerId("FX", 0)), "a stranger"),
+        (Ended(WorkerId("scored", 0)), "for the second time"),
+    ],
+)
+def test_impossible_answers_are_refused_and_change_nothing(answer, message):
+    """Each raises, and the change at hand goes on to its end."""
+    desk = Desk()
+    desk.answer(Ended(WorkerId("scored", 0)))
+    desk.request(FM_ALONE)
+    desk.prepared("FM")
+    desk.answer(Done(1, WorkerId("FM", 1)))
+    with pytest.raises(ProtocolError, match=message):
+        desk.answer(answer)
+    desk.answer(Done(1, WorkerId("FM", 0)))
+    assert desk.outcomes["u1"].outcome == "done"
+
+
+def test_requests_that_cannot_be_carried_out_are_refused():
+    """A second use of an id, a function missing, a stage that would wait for ever."""
+    desk = Desk()
+    desk.request(FM_ALONE)
+    with pytest.raises(ProtocolError, match="requested before"):
+        desk.request(FM_ALONE)
+    with pytest.raises(ProtocolError, match="ships functions for FM; its targets are FM, MC"):
+        desk.hear(ChangeRequested("u2", FM_AND_MC, {"FM": b""}))
+    with pytest.raises(ProtocolError, match="awaits MC, which no marker of it reaches"):
+        desk.request(plan("FM", ({"FM": "FM"}, "FM MC")), "u2")
+    assert list(desk.controller.changes) == ["u1"]

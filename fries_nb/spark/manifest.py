@@ -1,0 +1,201 @@
+"""Commits: how part files become output, all of an epoch or none, whatever stops in between.
+
+A target directory holds committed parts as plain ``part-*.parquet``, so Spark and everyone else reads it as it is, and
+``_fries`` with what they need not see: ``flow.json`` (whose target it is), ``pending/`` (parts of sinks at work) and
+``commits/`` (one manifest an epoch). A commit writes its manifest first, durably, and then moves the files that it
+names. The manifest decides: once it is there, the epoch is committed, and whoever comes next completes the moves.
+
+Runs of one flow add to a target, each under its own run name. A target that holds anything else is refused.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from collections.abc import Iterable
+
+import msgspec
+from pyarrow import fs
+
+from fries_nb.errors import SinkError
+from fries_nb.spark.parts import PartName, pending, word
+from fries_nb.spark.storage import join, locate
+
+_WHOLE_OR_NOT = ("s3", "gcs", "abfs")  # object stores: a file appears when it is complete, and a rename is a copy
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """What one epoch of a run consists of; ``files`` are names within the target directory."""
+
+    run: str
+    epoch: int
+    incarnation: int
+    files: tuple[str, ...]
+
+
+class _Owner(msgspec.Struct, frozen=True):
+    flow: str
+
+
+def claim(path: str, flow: str) -> None:
+    """Make the directory a target of this flow, and complete what an earlier run of it left half done.
+
+    Raises:
+        SinkError: it holds data that this flow did not write, or cannot be written.
+    """
+    filesystem, root = _locate(path)
+    note = f"{root}/_fries/flow.json"
+    try:
+        if filesystem.get_file_info(note).type == fs.FileType.File:
+            owner = msgspec.json.decode(_read(filesystem, note), type=_Owner)
+            if owner.flow != flow:
+                raise SinkError(f"{path} holds output of the flow {owner.flow!r}, not of {flow!r}; use another path")
+            return recover(path)
+        found = filesystem.get_file_info(root)
+        if found.type == fs.FileType.File:
+            raise SinkError(f"{path} is a file; expected a directory, or a path where none is yet")
+        if found.type == fs.FileType.Directory and filesystem.get_file_info(fs.FileSelector(root)):
+            raise SinkError(f"{path} holds files that no flow wrote; use an empty directory or a new path")
+        filesystem.create_dir(f"{root}/_fries/commits", recursive=True)
+        _write(filesystem, note, msgspec.json.encode(_Owner(flow)))
+    except (OSError, msgspec.MsgspecError) as error:
+        raise SinkError(f"cannot use {path} as a target: {str(error).splitlines()[0]}") from error
+
+
+def commit(path: str, epoch: int, files: Iterable[str]) -> None:
+    """Make these closed parts output of the target, as one epoch of the run that they name. Repeating it is harmless.
+
+    Raises:
+        SinkError: a part is of an older incarnation than one that has committed, or has gone; the epoch has been
+            committed with other files; or the file system failed. If the manifest was not written, nothing changed.
+    """
+    names = tuple(sorted({posixpath.basename(file) for file in files}))
+    if not names:
+        return
+    parts = [PartName.read(name) for name in names]
+    if len({part.run for part in parts}) > 1:
+        raise SinkError(f"epoch {epoch} of {path} has parts of several runs; a commit is of one run")
+    newest = max(part.incarnation for part in parts)
+    manifest = Manifest(parts[0].run, epoch, newest, names)
+    filesystem, root = _locate(path)
+    try:
+        if not _is_committed(path, manifest, parts):
+            for name in names:
+                _see_durable(filesystem, f"{root}/_fries/pending/{name}")
+            _write(filesystem, f"{root}/_fries/commits/{_file_of(manifest.run, epoch)}", msgspec.json.encode(manifest))
+        _move(path, names)
+    except OSError as error:
+        raise SinkError(f"cannot commit epoch {epoch} to {path}: {str(error).splitlines()[0]}") from error
+
+
+def recover(path: str) -> None:
+    """Complete commits that were stopped between their manifest and their last move.
+
+    Raises:
+        SinkError: a committed file has gone.
+    """
+    filesystem, root = _locate(path)
+    there = {entry.base_name for entry in filesystem.get_file_info(fs.FileSelector(root, allow_not_found=True))}
+    _move(path, [name for one in _manifests(filesystem, root) for name in one.files if name not in there])
+
+
+def sweep(path: str, run: str) -> None:
+    """Delete the parts of a run that is over which were never committed."""
+    filesystem, directory = _locate(pending(path))
+    committed_names = {name for manifest in _manifests(*_locate(path), word(run)) for name in manifest.files}
+    for entry in filesystem.get_file_info(fs.FileSelector(directory, allow_not_found=True)):
+        if entry.base_name.startswith(f"part-{word(run)}-") and entry.base_name not in committed_names:
+            filesystem.delete_file(entry.path)
+
+
+def committed(path: str, run: str | None = None) -> list[str]:
+    """The committed files of a target, or of one run, by run and epoch; none if there is no such target."""
+    manifests = _manifests(*_locate(path), word(run) if run is not None else None)
+    return [join(path, name) for manifest in manifests for name in manifest.files]
+
+
+def _is_committed(path: str, manifest: Manifest, parts: list[PartName]) -> bool:
+    """Whether this very epoch has a manifest; refuses parts of an older incarnation, and other files for the epoch."""
+    filesystem, root = _locate(path)
+    epochs = _epochs(filesystem, root, manifest.run)
+    latest = [_manifest(filesystem, root, *epochs[-1])] if epochs else []  # incarnations grow with epochs
+    granted = max([manifest.incarnation, *(one.incarnation for one in latest)])
+    for part in parts:
+        if part.incarnation < granted:
+            raise SinkError(
+                f"{part} is of incarnation {part.incarnation}, and {path} is at {granted}: "
+                "a host of an attempt that is over handed it in"
+            )
+    if (manifest.run, manifest.epoch) not in epochs:
+        return False
+    if _manifest(filesystem, root, manifest.run, manifest.epoch).files != manifest.files:
+        raise SinkError(f"epoch {manifest.epoch} of run {manifest.run} is committed in {path} with other files")
+    return True
+
+
+def _file_of(run: str, epoch: int) -> str:
+    return f"{run}-{epoch:06d}.json"
+
+
+def _epochs(filesystem: fs.FileSystem, root: str, run: str | None = None) -> list[tuple[str, int]]:
+    """Run and number of the epochs that are committed in a target, sorted."""
+    found = []
+    for entry in filesystem.get_file_info(fs.FileSelector(f"{root}/_fries/commits", allow_not_found=True)):
+        of, _, epoch = entry.base_name.removesuffix(".json").rpartition("-")
+        if entry.base_name.endswith(".json") and run in (None, of):
+            found.append((of, int(epoch)))
+    return sorted(found)
+
+
+def _manifest(filesystem: fs.FileSystem, root: str, run: str, epoch: int) -> Manifest:
+    return msgspec.json.decode(_read(filesystem, f"{root}/_fries/commits/{_file_of(run, epoch)}"), type=Manifest)
+
+
+def _manifests(filesystem: fs.FileSystem, root: str, run: str | None = None) -> list[Manifest]:
+    return [_manifest(filesystem, root, *key) for key in _epochs(filesystem, root, run)]
+
+
+def _move(path: str, names: Iterable[str]) -> None:
+    """Bring parts from pending into place; those that are there already stay."""
+    filesystem, root = _locate(path)
+    for name in names:
+        try:
+            filesystem.move(f"{root}/_fries/pending/{name}", f"{root}/{name}")
+        except OSError as error:  # moved before, by an attempt that stopped or by another reader of the manifest
+            if filesystem.get_file_info(f"{root}/{name}").type != fs.FileType.File:
+                raise SinkError(f"the committed file {name} of {path} has gone: {error}") from error
+
+
+def _locate(path: str) -> tuple[fs.FileSystem, str]:
+    try:
+        filesystem, root = locate(path)
+    except (OSError, ValueError) as error:
+        raise SinkError(str(error)) from error
+    return filesystem, root.rstrip("/")
+
+
+def _read(filesystem: fs.FileSystem, place: str) -> bytes:
+    with filesystem.open_input_stream(place) as stream:
+        return bytes(stream.read())
+
+
+def _write(filesystem: fs.FileSystem, place: str, content: bytes) -> None:
+    """Write a small file so that it is seen whole or not at all."""
+    draft = place if filesystem.type_name in _WHOLE_OR_NOT else f"{place}.draft"
+    with filesystem.open_output_stream(draft) as stream:
+        stream.write(content)
+    if draft != place:
+        _see_durable(filesystem, draft)
+        filesystem.move(draft, place)
+        _see_durable(filesystem, posixpath.dirname(place))
+
+
+def _see_durable(filesystem: fs.FileSystem, place: str) -> None:
+    """On a local disk, return when what is written is really there; other file systems see to it on closing."""
+    if filesystem.type_name != "local" or os.name != "posix":
+        return
+    descriptor = os.open(place, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,49 @@
+"""Reads what is committed in a target directory back into Spark, whatever schemas its parts have."""
+
+from __future__ import annotations
+
+from functools import reduce
+from itertools import groupby
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from fries_nb.spark.manifest import committed, recover
+from fries_nb.spark.parts import PartName
+from fries_nb.spark.schemas import unified
+from fries_nb.spark.storage import for_spark, locate
+
+
+def output(spark: SparkSession, path: str, run: str | None = None) -> DataFrame:
+    """What is committed in a target, of all runs or of one; columns that a row had not are null.
+
+    Raises:
+        SinkError: two sink workers wrote a column in types that no one type holds; names it. Or a file has gone.
+    """
+    recover(path)
+    files = sorted(committed(path, run), key=_columns)
+    if not files:
+        return spark.createDataFrame([], StructType([]))
+    groups = [list(group) for _, group in groupby(files, _columns)]
+    schemas = [_schema(group[0]) for group in groups]
+    whole = reduce(unified, schemas)
+    frames = [_read(spark, group, schema, whole) for group, schema in zip(groups, schemas, strict=True)]
+    rows = reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), frames)
+    return rows.select(*(rows[f"`{name.replace('`', '``')}`"] for name in whole.names if name in rows.columns))
+
+
+def _read(spark: SparkSession, files: list[str], schema: pa.Schema, whole: pa.Schema) -> DataFrame:
+    """Files of one schema. A column of nothing but nulls, which Spark would read as integers, is left to the others."""
+    nulls = [field.name for field in schema if field.type == pa.null() and whole.field(field.name).type != pa.null()]
+    return spark.read.parquet(*map(for_spark, files)).drop(*nulls)
+
+
+def _columns(file: str) -> str:
+    return PartName.read(file).columns
+
+
+def _schema(file: str) -> pa.Schema:
+    filesystem, path = locate(file)
+    return pq.read_schema(path, filesystem=filesystem)

@@ -1,0 +1,64 @@
+"""How schemas that differ from batch to batch become one: columns may come, go and widen, but not change their kind.
+
+>>> import pyarrow as pa
+>>> merged = unified(pa.schema({"a": pa.int64(), "b": pa.null()}), pa.schema({"a": pa.float64(), "c": pa.string()}))
+>>> merged.names, str(merged.field("a").type)
+(['a', 'b', 'c'], 'double')
+>>> unified(pa.schema({"a": pa.float64()}), pa.schema({"a": pa.string()}))
+Traceback (most recent call last):
+fries_nb.errors.SinkError: column 'a' was double and is now string; a column keeps its type, ...
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from fries_nb.errors import SinkError
+
+
+def unified(old: pa.Schema, new: pa.Schema) -> pa.Schema:
+    """The narrowest schema that holds rows of both: the old columns in their order, then the new ones.
+
+    Integers and floats widen, a column of nulls takes any type.
+
+    Raises:
+        SinkError: a column's type changed to one that does not hold the old one; names it and both types.
+    """
+    try:
+        return pa.unify_schemas([old.remove_metadata(), new.remove_metadata()], promote_options="permissive")
+    except (pa.ArrowTypeError, pa.ArrowInvalid):
+        for field in new:
+            known = old.field(field.name) if field.name in old.names else None
+            if known is not None and not _agree(known, field):
+                raise SinkError(
+                    f"column {field.name!r} was {known.type} and is now {field.type}; "
+                    "a column keeps its type, so convert it in the operator"
+                ) from None
+        raise
+
+
+def fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch's rows under a schema that holds them; columns that it lacks are null.
+
+    Raises:
+        SinkError: a value does not fit the wider type (an integer above 2**53 in a column of floats).
+    """
+    columns = []
+    for field in schema:
+        index = batch.schema.get_field_index(field.name)
+        if index < 0:
+            columns.append(pa.nulls(batch.num_rows, field.type))
+            continue
+        try:
+            columns.append(batch.column(index).cast(field.type))
+        except pa.ArrowInvalid as error:
+            raise SinkError(f"column {field.name!r} is {field.type} and a value does not fit: {error}") from None
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _agree(old: pa.Field, new: pa.Field) -> bool:
+    try:
+        pa.unify_schemas([pa.schema([old]), pa.schema([new])], promote_options="permissive")
+    except (pa.ArrowTypeError, pa.ArrowInvalid):
+        return False
+    return True

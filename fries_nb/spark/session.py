@@ -1,0 +1,251 @@
+"""The Spark that a run uses: one that is there already, or an embedded one that we start.
+
+A pipelined region holds one slot (task thread) a host for as long as it runs, so ``hosts + 2`` slots must be free: the
+hosts', and two for the SQL that runs beside them. A session that cannot serve is refused in one sentence, because
+Spark itself would wait without a word.
+
+Every ``Session`` is a lease. A session that was there before stays; one that we started stops with its last lease.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark import SparkContext
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from fries_nb.errors import SessionError
+from fries_nb.spark.java import cache_directory, java_home
+
+RESERVE = 2
+"""Slots that stay free beside the hosts, for the SQL before, behind and beside a region."""
+ADDRESS = "FRIES_DRIVER_ADDRESS"
+"""Environment variable: the host name or address at which hosts reach the driver."""
+
+_PATIENCE_S = 3.0  # executors of a session that has just started, or tasks that have just ended, take so long to show
+_ATTEMPTS = 1000
+_lock = threading.RLock()
+_leases: list[Session] = []
+
+_LOGGING = """rootLogger.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n
+"""
+# A host that dies is told by the run, in one sentence; these would tell it in a hundred lines.
+_SILENT = (
+    "api.python",
+    "executor",
+    "rpc",
+    "scheduler",
+    "sql.execution.python",
+    "storage",
+    "util.SparkUncaughtExceptionHandler",
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Session:
+    """A lease on a SparkSession.
+
+    Attributes:
+        spark: the session.
+        owned: whether fries_nb started it.
+        slots: tasks that can run at once, busy or free, when the lease was made.
+        address: where hosts reach the driver.
+        attempts: failed attempts of a stage in a row that Spark puts up with.
+    """
+
+    spark: SparkSession
+    owned: bool
+    slots: int
+    address: str
+    attempts: int
+
+    def require(self, hosts: int, patience_s: float = _PATIENCE_S) -> None:
+        """See that a region of this size could start now.
+
+        Raises:
+            SessionError: fewer than ``hosts + 2`` slots are free, for longer than ``patience_s``; has the numbers.
+        """
+        needed = hosts + RESERVE
+        until = time.monotonic() + patience_s
+        total, free = slots_of(self.spark)
+        while free < needed and time.monotonic() < until:
+            time.sleep(0.05)
+            total, free = slots_of(self.spark)
+        if free < needed:
+            advice = f"use {free - RESERVE} hosts, " if free > RESERVE else ""
+            raise SessionError(
+                f"{hosts} hosts need {needed} free slots and Spark ({self.spark.sparkContext.master}) has {free} of "
+                f"{total} free: {advice}stop what else runs, or start Spark with more"
+            )
+
+    def release(self) -> None:
+        """Give the lease back; the last one on a session of ours stops it. Doing so twice is harmless."""
+        with _lock:
+            if self not in _leases:
+                return
+            _leases.remove(self)
+            if self.owned and not any(lease.spark is self.spark for lease in _leases):
+                self.spark.stop()
+
+
+def start_or_find(
+    hosts: int, borrowed: SparkSession | None = None, spare: int = 1, options: Mapping[str, str] | None = None
+) -> Session:
+    """Lease the given session, else the active one, else an embedded ``local[N]`` that is started.
+
+    Args:
+        hosts: Spark tasks that a region will hold.
+        borrowed: the user's session.
+        spare: hosts by which a run may grow later; counts only for a session that is started here.
+        options: Spark settings of a session that is started here, over our own.
+
+    Raises:
+        SessionError: no Java, or the session at hand cannot serve (Connect, dynamic allocation, too few slots).
+    """
+    if not isinstance(hosts, int) or isinstance(hosts, bool) or hosts < 1:
+        raise SessionError(f"hosts={hosts!r}; expected a whole number from 1 up")
+    with _lock:
+        spark = borrowed if borrowed is not None else _active()
+        if spark is None:
+            lease = _lease(_start(hosts + spare + RESERVE, dict(options or {})), owned=True)
+        else:
+            _check_kind(spark)
+            lease = _lease(spark, owned=any(known.spark is spark and known.owned for known in _leases))
+        try:
+            lease.require(hosts)
+        except SessionError:
+            lease.release()
+            raise
+        return lease
+
+
+def driver_address(spark: SparkSession, environment: Mapping[str, str] = os.environ) -> str:
+    """Where hosts reach the driver: the environment's ``FRIES_DRIVER_ADDRESS``, else what Spark itself advertises."""
+    return environment.get(ADDRESS) or spark.conf.get("spark.driver.host") or "127.0.0.1"
+
+
+def slots_of(spark: SparkSession) -> tuple[int, int]:
+    """How many tasks the session's executors can run at once, and how many more they could start now."""
+    java = spark.sparkContext._jsc
+    executors = java.sc().statusStore().executorList(True)
+    total = busy = 0
+    for index in range(executors.size()):
+        executor = executors.apply(index)
+        total += executor.maxTasks()
+        busy += executor.activeTasks()
+    return total, total - busy
+
+
+def _lease(spark: SparkSession, owned: bool) -> Session:
+    total, _ = slots_of(spark)
+    attempts = int(spark.sparkContext.getConf().get("spark.stage.maxConsecutiveAttempts", "4") or 4)
+    lease = Session(spark, owned, total, driver_address(spark), attempts)
+    _leases.append(lease)
+    return lease
+
+
+def _active() -> SparkSession | None:
+    """The session that is active in this process, whichever thread asks; ``None`` if there is none that runs."""
+    if SparkContext._active_spark_context is None and "SPARK_REMOTE" not in os.environ:
+        return None
+    try:
+        return SparkSession.active()
+    except PySparkException:
+        return None
+
+
+def _check_kind(spark: SparkSession) -> None:
+    if type(spark).__module__.startswith("pyspark.sql.connect"):
+        raise SessionError("Spark Connect cannot run a region, which needs barrier tasks; pass a classic session")
+    if not isinstance(spark, SparkSession):
+        raise SessionError(f"spark={spark!r} is no SparkSession; expected one, or None for the active or embedded one")
+    if spark.sparkContext._jsc is None:
+        raise SessionError("this SparkSession has been stopped; make a new one, or pass spark=None")
+    if spark.sparkContext.getConf().get("spark.dynamicAllocation.enabled", "false") == "true":
+        raise SessionError(
+            "a region cannot run under dynamic allocation, which takes idle executors away: "
+            "start Spark with spark.dynamicAllocation.enabled=false"
+        )
+
+
+def _start(slots: int, options: dict[str, str]) -> SparkSession:
+    """Start an embedded Spark for this Python, sized as for a small machine (about 1 GB in all)."""
+    environment = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    if SparkContext._gateway is None:  # a Java that runs already is used again
+        environment["JAVA_HOME"] = str(java_home(os.environ))
+    builder = SparkSession.builder.master(f"local[{slots},{_ATTEMPTS}]").appName("fries_nb")
+    for name, value in (_settings() | options).items():
+        builder = builder.config(name, value)
+    with _environment(environment):
+        try:
+            return builder.getOrCreate()
+        except PySparkException as error:
+            raise SessionError(f"Spark did not start: {str(error).splitlines()[0]}") from error
+
+
+def _settings() -> dict[str, str]:
+    java = f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Dlog4j2.configurationFile={_logging_file().as_uri()}"
+    return {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "512m",
+        "spark.driver.extraJavaOptions": java,
+        "spark.executorEnv.PYTHONPATH": os.pathsep.join(_own_import_path()),
+        "spark.pyspark.python": sys.executable,
+        "spark.pyspark.driver.python": sys.executable,
+        "spark.python.task.killTimeout": "200ms",  # a cancelled host that does not leave is killed so soon
+        "spark.scheduler.mode": "FAIR",
+        "spark.speculation": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.stage.maxConsecutiveAttempts": str(_ATTEMPTS),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+
+
+def _own_import_path() -> list[str]:
+    """Where this process imports from, the environment itself apart: hosts unpickle the user's functions by name."""
+    installed = tuple(str(Path(prefix)) + os.sep for prefix in {sys.prefix, sys.base_prefix, sys.exec_prefix})
+    places = [os.path.abspath(place) for place in [*sys.path, str(Path(__file__).parents[2])]]
+    return [place for place in dict.fromkeys(places) if os.path.isdir(place) and not place.startswith(installed)]
+
+
+def _logging_file() -> Path:
+    lines = [_LOGGING]
+    for number, name in enumerate(_SILENT):
+        lines.append(f"logger.silent{number}.name = org.apache.spark.{name}\nlogger.silent{number}.level = off\n")
+    file = cache_directory(os.environ) / "log4j2.properties"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    draft = file.with_name(f"log4j2.{os.getpid()}")
+    draft.write_text("".join(lines))
+    draft.replace(file)
+    return file
+
+
+@contextlib.contextmanager
+def _environment(values: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables while Spark starts: it reads them then and only then."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

@@ -1,0 +1,123 @@
+"""The sink as it runs on a host: rows become Parquet part files, which the driver commits (see ``manifest``).
+
+A part is written under ``<path>/_fries/pending``, out of sight, and closed at a commit marker. Rows are gathered into
+row groups of ``GROUP_ROWS``, since a flow hands over one row as readily as ten thousand.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fries_nb.errors import SinkError
+from fries_nb.messages import HIDDEN, WorkerId
+from fries_nb.spark.parts import PartName, fingerprint, pending
+from fries_nb.spark.schemas import fitted, unified
+from fries_nb.spark.storage import join, locate
+
+GROUP_ROWS = 32_768
+"""Rows after which a row group is written; what a sink holds in memory."""
+
+
+class FileSink:
+    """The part files of one sink worker.
+
+    A schema may change from batch to batch within the bounds of ``schemas.unified``. If the part at hand cannot hold
+    the wider one, a new part is begun, so files stay as their rows were.
+
+    Args:
+        path: the target directory, local or a URI; the same for all workers.
+        worker: whose rows they are.
+        incarnation: the attempt, as granted by the controller.
+        run: the run, which distinguishes files of successive runs.
+        keep_hidden: write the columns named in ``messages.HIDDEN`` as well.
+
+    Raises:
+        SinkError: from every method: a column changed its type, or the file system failed.
+    """
+
+    def __init__(
+        self, path: str, worker: WorkerId, incarnation: int, run: str = "run", keep_hidden: bool = False
+    ) -> None:
+        self._path = path
+        self._worker = worker
+        self._incarnation = incarnation
+        self._run = run
+        self._hidden = () if keep_hidden else HIDDEN
+        self._filesystem, self._directory = locate(pending(path))
+        self._seen: pa.Schema | None = None  # as the last batch came
+        self._columns = pa.schema([])  # all columns so far, and those of the part at hand
+        self._rows: list[pa.RecordBatch] = []
+        self._count = 0
+        self._writer: pq.ParquetWriter | None = None
+        self._name = ""
+        self._serial = 0
+        self._closed: list[str] = []
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Add the batch's rows to the part at hand."""
+        if not batch.num_rows:
+            return
+        if hidden := [name for name in self._hidden if name in batch.schema.names]:
+            batch = batch.drop_columns(hidden)
+        if batch.schema is not self._seen and batch.schema != self._seen:
+            self._seen = batch.schema
+            wider = unified(self._columns, batch.schema)
+            if wider != self._columns:
+                self._end_part()
+                self._columns = wider
+        self._rows.append(batch if batch.schema == self._columns else fitted(batch, self._columns))
+        self._count += batch.num_rows
+        if self._count >= GROUP_ROWS:
+            self._write_group()
+
+    def close_part(self) -> tuple[str, ...]:
+        """End the part at hand, if it has rows, and hand out the parts that were closed since the last call."""
+        self._end_part()
+        closed, self._closed = tuple(self._closed), []
+        return closed
+
+    def discard(self) -> None:
+        """Delete what was not handed out."""
+        self._rows, self._count = [], 0
+        self._end_part()
+        for file in self._closed:
+            self._filesystem.delete_file(locate(file)[1])
+        self._closed = []
+
+    def _end_part(self) -> None:
+        if self._rows:
+            self._write_group()
+        if self._writer is not None:
+            try:
+                self._writer.close()
+            except (OSError, pa.ArrowException) as error:
+                raise self._failed(error) from error
+            self._writer = None
+            self._closed.append(self._name)
+
+    def _write_group(self) -> None:
+        try:
+            if self._writer is None:
+                self._writer = self._open()
+            self._writer.write_table(pa.Table.from_batches(self._rows, self._columns), row_group_size=2 * GROUP_ROWS)
+        except (OSError, pa.ArrowException) as error:
+            raise self._failed(error) from error
+        self._rows, self._count = [], 0
+
+    def _open(self) -> pq.ParquetWriter:
+        self._serial += 1
+        operator, index = self._worker
+        name = PartName(self._run, operator, index, self._incarnation, self._serial, fingerprint(self._columns))
+        self._name = join(pending(self._path), str(name))
+        self._filesystem.create_dir(self._directory, recursive=True)
+        return pq.ParquetWriter(
+            f"{self._directory}/{name}",
+            self._columns,
+            filesystem=self._filesystem,
+            coerce_timestamps="us",  # Spark reads no nanoseconds
+            allow_truncated_timestamps=True,
+        )
+
+    def _failed(self, error: Exception) -> SinkError:
+        return SinkError(f"{self._worker} cannot write to {self._path}: {str(error).splitlines()[0]}")

@@ -1,0 +1,79 @@
+"""The driver's side of a replay: whatever the user gave becomes Parquet that every host can read.
+
+A DataFrame is written once, by Spark, before the run: any query or connector can feed a flow, and a row has a position
+that means the same after a retry.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from fries_nb.dataflow.endpoints import Replay
+from fries_nb.errors import SessionError, SourceError
+from fries_nb.spark.replay import Span, plan_replay
+from fries_nb.spark.storage import for_spark, join, locate
+
+SCRATCH = "FRIES_SCRATCH"
+"""Environment variable: a directory, or URI of one, that the driver and all hosts can read and write."""
+
+
+def make_scratch(spark: SparkSession, run: str, environment: Mapping[str, str] = os.environ) -> str:
+    """A new directory for what one run writes for itself, visible to all hosts.
+
+    Raises:
+        SessionError: the hosts are on other machines and no shared place is known.
+    """
+    shared = environment.get(SCRATCH)
+    if not shared:
+        if (spark.sparkContext.master or "").startswith("local["):
+            return tempfile.mkdtemp(prefix=f"fries-{run}-")
+        default = spark.sparkContext._jsc.hadoopConfiguration().get("fs.defaultFS", "file:///") or "file:///"
+        if default.startswith("file:"):
+            raise SessionError(
+                f"hosts on {spark.sparkContext.master} share no disk with the driver: "
+                f"set {SCRATCH} to a directory or URI that all of them reach"
+            )
+        shared = join(default, "tmp", "fries_nb")
+    place = join(shared, run)
+    filesystem, path = locate(place)
+    filesystem.create_dir(path, recursive=True)
+    return place
+
+
+def remove_scratch(scratch: str) -> None:
+    """Delete the directory and all that is in it, if it is there."""
+    filesystem, path = locate(scratch)
+    if filesystem.get_file_info(path).type == fs.FileType.Directory:
+        filesystem.delete_dir(path)
+
+
+def stage_replay(source: Replay, spark: SparkSession, scratch: str, name: str, workers: int) -> list[tuple[Span, ...]]:
+    """What each worker of the source reads; a DataFrame or table is written below ``scratch`` first, as ``name``.
+
+    Raises:
+        SourceError: no such path, no rows, not Parquet; or Spark cannot compute or write the DataFrame.
+    """
+    if isinstance(source.data, str):
+        return plan_replay(source.data, workers)
+    place = join(scratch, name)
+    if isinstance(source.data, pa.Table):
+        filesystem, path = locate(place)
+        filesystem.create_dir(path, recursive=True)
+        pq.write_table(source.data, f"{path}/rows.parquet", filesystem=filesystem)
+    else:
+        try:
+            source.data.write.parquet(for_spark(place))
+        except PySparkException as error:
+            raise SourceError(f"Spark cannot write the DataFrame of {name!r}: {str(error).splitlines()[0]}") from error
+    try:
+        return plan_replay(place, workers)
+    except SourceError as error:
+        raise SourceError(f"the data of {name!r}: {str(error).removeprefix(place).strip()}") from error

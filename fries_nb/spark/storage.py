@@ -1,0 +1,56 @@
+"""One spelling of a place for three readers: pyarrow on hosts, pyarrow on the driver, and Spark.
+
+A place is a local path or a URI (``file:``, ``hdfs:``, ``s3:``, ``gs:``). Spark and Arrow disagree on two spellings:
+a bare path means Spark's default file system, which need not be the local one, and Hadoop calls S3 ``s3a``.
+
+>>> for_spark("/data/x"), for_spark("s3://bucket/x")
+('file:///data/x', 's3a://bucket/x')
+>>> locate("/data/x")[1], is_local("s3a://bucket/x")
+('/data/x', False)
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pyarrow as pa
+from pyarrow import fs
+
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]+://?", re.IGNORECASE)
+
+
+def locate(place: str) -> tuple[fs.FileSystem, str]:
+    """The file system of a place and its path in it.
+
+    Raises:
+        ValueError: pyarrow knows no such file system; OSError: it cannot be reached.
+    """
+    if not _SCHEME.match(place):
+        return fs.LocalFileSystem(), os.path.abspath(place)
+    try:
+        return fs.FileSystem.from_uri(re.sub(r"^s3[an]://", "s3://", place))  # type: ignore[no-any-return]
+    except pa.ArrowInvalid as error:
+        raise ValueError(f"cannot open {place!r}: {error}") from None
+
+
+def is_local(place: str) -> bool:
+    """Whether the place is on the disk of whoever looks there."""
+    return not _SCHEME.match(place) or place.lower().startswith("file:")
+
+
+def for_spark(place: str) -> str:
+    """The place as Spark is to be told it."""
+    if not _SCHEME.match(place):
+        return Path(os.path.abspath(place)).as_uri()
+    return re.sub(r"^s3n?://", "s3a://", place)
+
+
+def join(place: str, *names: str) -> str:
+    """A place below this one.
+
+    >>> join("hdfs://host/out/", "a", "b")
+    'hdfs://host/out/a/b'
+    """
+    return "/".join([place.rstrip("/"), *names])

@@ -1,0 +1,1 @@
+"""Experiments on a running fries_nb; each returns data and draws nothing."""

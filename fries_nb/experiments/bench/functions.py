@@ -1,0 +1,47 @@
+"""The functions that both sides of a comparison call: the very same code, so that only the runtimes differ."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+WINDOW = 10
+
+
+def in_euros(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Adds the amount in euros."""
+    return batch.append_column("EUROS", pc.multiply(batch["TX_AMOUNT"], 0.92))
+
+
+def by_hour(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Adds the hour of the day, 0 to 23."""
+    seconds = batch["TX_TIME_SECONDS"]
+    days = pc.multiply(pc.divide(seconds, 86_400), 86_400)
+    return batch.append_column("HOUR", pc.divide(pc.subtract(seconds, days), 3_600))
+
+
+def by_risk(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Adds a risk: euros over the hour of the day, as a number without meaning."""
+    return batch.append_column("RISK", pc.divide(batch["EUROS"], pc.add(pc.cast(batch["HOUR"], pa.float64()), 1.0)))
+
+
+THREE = (in_euros, by_hour, by_risk)
+
+
+class LastTen:
+    """W1's FD with a trivial score: a customer's last ten amounts, and how far this one stands above their mean."""
+
+    def initial_state(self) -> list[float]:
+        """No amount yet."""
+        return []
+
+    def process(self, row: dict[str, Any], state: list[float]) -> dict[str, Any]:
+        """Adds ``SCORE``, the amount over the mean of the last ten, this one included."""
+        amount = row["TX_AMOUNT"]
+        state.append(amount)
+        if len(state) > WINDOW:
+            del state[0]
+        row["SCORE"] = amount * len(state) / (sum(state) or 1.0)
+        return row

@@ -1,0 +1,105 @@
+"""Paired runs: A B A B ..., so that whatever else the machine does falls on both sides alike.
+
+The answer is the ratio pair by pair. A median over pairs is steadier than a ratio of medians when the machine drifts,
+and its least and greatest say how far to trust it.
+
+>>> figures = iter([10.0, 5.0, 12.0, 4.0, 11.0, 5.0])
+>>> result = pairs(Side("ours", lambda: next(figures)), Side("theirs", lambda: next(figures)), 3, unit="rows/s")
+>>> result.ratio_median, result.ratio_min, result.ratio_max
+(2.2, 2.0, 3.0)
+>>> print(result)
+ours 11 rows/s, theirs 5 rows/s: ratio 2.20 (2.00 to 3.00, 3 pairs)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of two things compared: ``measure`` runs it once and returns its figure."""
+
+    name: str
+    measure: Callable[[], float]
+
+
+@dataclass(frozen=True)
+class PairedResult:
+    """What the runs of ``a`` and ``b`` gave, in the order in which they were made; figures in ``unit``."""
+
+    a: str
+    b: str
+    unit: str
+    a_figures: tuple[float, ...]
+    b_figures: tuple[float, ...]
+
+    @property
+    def ratios(self) -> tuple[float, ...]:
+        """``a`` over ``b``, pair by pair."""
+        return tuple(ours / theirs for ours, theirs in zip(self.a_figures, self.b_figures, strict=True))
+
+    @property
+    def a_median(self) -> float:
+        """The median figure of ``a``."""
+        return median(self.a_figures)
+
+    @property
+    def b_median(self) -> float:
+        """The median figure of ``b``."""
+        return median(self.b_figures)
+
+    @property
+    def ratio_median(self) -> float:
+        """The median of the ratios."""
+        return median(self.ratios)
+
+    @property
+    def ratio_min(self) -> float:
+        """The least ratio of a pair."""
+        return min(self.ratios)
+
+    @property
+    def ratio_max(self) -> float:
+        """The greatest ratio of a pair."""
+        return max(self.ratios)
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it as JSON values."""
+        return {
+            "a": {"name": self.a, "figures": self.a_figures, "median": self.a_median},
+            "b": {"name": self.b, "figures": self.b_figures, "median": self.b_median},
+            "unit": self.unit,
+            "ratio": {"median": self.ratio_median, "min": self.ratio_min, "max": self.ratio_max},
+        }
+
+    def __str__(self) -> str:
+        return (
+            f"{self.a} {figure(self.a_median)} {self.unit}, {self.b} {figure(self.b_median)} {self.unit}: "
+            f"ratio {self.ratio_median:.2f} ({self.ratio_min:.2f} to {self.ratio_max:.2f}, {len(self.ratios)} pairs)"
+        )
+
+
+def pairs(a: Side, b: Side, n: int, unit: str) -> PairedResult:
+    """Measures ``a`` and ``b`` in turn, ``n`` times each.
+
+    Raises:
+        ValueError: ``n`` is less than 1.
+    """
+    if n < 1:
+        raise ValueError(f"pairs: got n={n}, expected at least one pair")
+    figures = [(a.measure(), b.measure()) for _ in range(n)]
+    ours, theirs = zip(*figures, strict=True)
+    return PairedResult(a.name, b.name, unit, tuple(ours), tuple(theirs))
+
+
+def figure(value: float) -> str:
+    """A figure as a reader wants it: three digits if small, thousands apart if large.
+
+    >>> figure(1234567.8), figure(3.14159), figure(0.00123)
+    ('1,234,568', '3.14', '0.00123')
+    """
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"

@@ -1,0 +1,177 @@
+"""The paper's running example (Fries, sections 2.1 and 2.2): customer model FC, merchant model FM, combiner MC.
+
+FC keeps a customer's last 5 payments and adds ``p_c``; FM a merchant's last 5 and adds ``p_m5``; MC averages the two
+with the weights [0.4, 0.6]. The change replaces FM and MC together: the new FM keeps 10 payments and adds ``p_m10`` and
+``p_m5``, the new MC weighs three probabilities with [0.4, 0.4, 0.2]. An MC that meets another FM's tuple is given the
+wrong number of probabilities, which is how a schedule that mixes the two shows.
+
+The state of FC and FM is the plain list of recent amounts, **newest first**. So older payments stand at the end, and
+the nulls that ``pad_to_ten`` appends are payments older than those kept, of which nothing is known; they leave the
+window before any known amount does.
+
+>>> state = [5.0, 4.0, 3.0, 2.0, 1.0]
+>>> padded = pad_to_ten(state)
+>>> padded
+[5.0, 4.0, 3.0, 2.0, 1.0, None, None, None, None, None]
+>>> row = MerchantModel(window=10).process({"TX_AMOUNT": 6.0}, padded)
+>>> list(row), padded
+(['TX_AMOUNT', 'p_m10', 'p_m5'], [6.0, 5.0, 4.0, 3.0, 2.0, 1.0, None, None, None, None])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import fries_nb as fn
+from fries_nb.workloads.models import AMOUNT, CUSTOMER, TERMINAL, deviation_score, refuse_bad, remember, wait
+
+Row = dict[str, Any]
+Amounts = list[float | None]
+
+SHORT = 5  # every merchant model scores the newest five
+LONG = 10
+OLD_WEIGHTS = (0.4, 0.6)
+NEW_WEIGHTS = (0.4, 0.4, 0.2)
+
+
+@dataclass(frozen=True)
+class CustomerModel:
+    """Keeps a customer's last ``window`` amounts and adds the column ``p_c``, their score; keyed by CUSTOMER_ID.
+
+    ``cost_ms`` is how long it waits for each tuple. Raises ValueError for a bad window or cost.
+    """
+
+    window: int = SHORT
+    cost_ms: float = 0.0
+
+    def __post_init__(self) -> None:
+        refuse_bad("CustomerModel", self.window, self.cost_ms)
+
+    def initial_state(self) -> Amounts:
+        """No payment yet."""
+        return []
+
+    def process(self, row: Row, state: Amounts) -> Row:
+        """Remembers the payment and scores it."""
+        wait(self.cost_ms)
+        remember(state, row[AMOUNT], self.window)
+        row["p_c"] = deviation_score(state)
+        return row
+
+
+@dataclass(frozen=True)
+class MerchantModel:
+    """Keeps a terminal's last ``window`` amounts and adds ``p_m<window>``, their score; keyed by TERMINAL_ID.
+
+    With a window above 5 it adds ``p_m5`` as well, the score of the newest five. ``cost_ms`` is how long it waits for
+    each tuple. Raises ValueError for a bad window or cost.
+    """
+
+    window: int = SHORT
+    cost_ms: float = 0.0
+
+    def __post_init__(self) -> None:
+        refuse_bad("MerchantModel", self.window, self.cost_ms)
+
+    def initial_state(self) -> Amounts:
+        """No payment yet."""
+        return []
+
+    def process(self, row: Row, state: Amounts) -> Row:
+        """Remembers the payment and scores it, in the longest window first."""
+        wait(self.cost_ms)
+        remember(state, row[AMOUNT], self.window)
+        row[f"p_m{self.window}"] = deviation_score(state)
+        if self.window > SHORT:
+            row[f"p_m{SHORT}"] = deviation_score(state[:SHORT])
+        return row
+
+
+@dataclass(frozen=True)
+class Combine:
+    """Adds the column ``p``, the weighted sum of a row's probabilities: ``p_c``, then those of the merchant model from
+    its longest window to its shortest.
+
+    A row with another number of probabilities than weights raises ValueError. With ``strict=False`` it is let through
+    with whatever sum comes out, the paper's "incorrect result", and the column ``mismatch`` says of each row whether it
+    was so. ``cost_ms`` is how long it waits for each tuple.
+    """
+
+    weights: Sequence[float]
+    cost_ms: float = 0.0
+    strict: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.weights:
+            raise ValueError("Combine(weights=[]): expected one weight for each probability")
+        object.__setattr__(self, "weights", tuple(self.weights))
+        refuse_bad("Combine", 1, self.cost_ms)
+
+    def __call__(self, row: Row) -> Row:
+        """Combines the probabilities of one row."""
+        wait(self.cost_ms)
+        names = probabilities(row)
+        fits = len(names) == len(self.weights)
+        if self.strict and not fits:
+            raise ValueError(
+                f"got {len(names)} probabilities ({', '.join(names)}), expected {len(self.weights)}, one for each of "
+                f"the weights {list(self.weights)}; FM processed this row in another configuration"
+            )
+        row["p"] = sum(weight * row[name] for weight, name in zip(self.weights, names, strict=False))
+        if not self.strict:
+            row["mismatch"] = not fits
+        return row
+
+
+def probabilities(row: Mapping[str, Any]) -> list[str]:
+    """The columns of a row that hold a probability, in the order of the weights, wherever they stand in the row.
+
+    >>> probabilities({"p_m5": 0.1, "TX_AMOUNT": 9.0, "p_c": 0.3, "p_m10": 0.2, "p_m7": None})
+    ['p_c', 'p_m10', 'p_m5']
+    """
+    named = [name for name in row if name.startswith("p_m") and name[3:].isdecimal()]
+    merchant = [int(name[3:]) for name in named if row[name] is not None]
+    customer = ["p_c"] if "p_c" in row else []
+    return customer + [f"p_m{window}" for window in sorted(merchant, reverse=True)]
+
+
+def pad_to_ten(state: Amounts) -> Amounts:
+    """The state transformation of the change: the payments kept, then nulls for the older ones, ten in all."""
+    return state + [None] * (LONG - len(state))
+
+
+def keep_five(state: Amounts) -> Amounts:
+    """The transformation back: the five newest payments, unknown ones left out."""
+    return [amount for amount in state[:SHORT] if amount is not None]
+
+
+def fraud_flow(
+    source: Any, sink: Any, workers: int | None = None, cost_ms: float = 0.0, strict: bool = True
+) -> fn.Dataflow:
+    """The dataflow payments -> FC -> FM -> MC -> scored in its old configuration.
+
+    Args:
+        source, sink: descriptions, such as ``fn.replay(path, rate=1_000)`` and ``fn.memory()``; payments have the
+            columns CUSTOMER_ID, TERMINAL_ID and TX_AMOUNT.
+        workers: of each of FC, FM and MC; the run's default if None.
+        cost_ms: how long FC and FM wait for each tuple.
+        strict: whether MC raises on a row of mixed configurations, or marks it.
+    """
+    flow = fn.Dataflow("fraud")
+    stream = flow.source("payments", source)
+    stream = stream.map("FC", CustomerModel(cost_ms=cost_ms), key=CUSTOMER, workers=workers)
+    stream = stream.map("FM", MerchantModel(cost_ms=cost_ms), key=TERMINAL, workers=workers)
+    stream = stream.map("MC", Combine(OLD_WEIGHTS, strict=strict), workers=workers)
+    stream.sink("scored", sink)
+    return flow
+
+
+def fraud_change(cost_ms: float = 0.0, strict: bool = True) -> dict[str, Any]:
+    """The change of the running example, as ``run.reconfigure`` takes it; it can be rolled back."""
+    merchant = MerchantModel(window=LONG, cost_ms=cost_ms)
+    return {
+        "FM": fn.Update(merchant, state=pad_to_ten, back=keep_five),
+        "MC": Combine(NEW_WEIGHTS, strict=strict),
+    }

@@ -1,0 +1,103 @@
+"""Where payments are read from: the user's file, the public data set beside the checkout, or a generated month."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+import fries_nb as fn
+from fries_nb.workloads.payments import DAY_S, SCHEMA, payments
+
+VARIABLE = "FRIES_PAYMENTS"
+BESIDE = Path("shared", "data", "payments-2018-04.parquet")
+MONTH = 288_062  # payments in the public file, and in the one made in its place
+ROW_GROUP = 32_768
+
+
+def payments_path(rows: int | None = None) -> str:
+    """A Parquet file of payments, with at least ``rows`` of them.
+
+    In this order: the file that the environment variable FRIES_PAYMENTS names; ``shared/data/payments-2018-04.parquet``
+    beside the checkout or further up; a month generated from seed 0. Where that has too few rows, it is repeated, with
+    later times and further transaction numbers. What is made is kept in the user's cache directory (XDG_CACHE_HOME or
+    ``~/.cache``, there ``fries_nb``), in row groups of 32,768 rows, so that several hosts can share it.
+
+    Raises:
+        SourceError: FRIES_PAYMENTS names no Parquet file of payments; too many rows for TX_TIME_SECONDS; the cache
+            directory cannot be written.
+    """
+    month = _found() or _kept(f"payments-v1-{MONTH}-rows.parquet", lambda: [payments(MONTH)])
+    if rows is None or rows <= _rows_of(month):
+        return str(month)
+    status = month.stat()
+    name = f"{month.stem}-{status.st_size}-{status.st_mtime_ns}-{rows}-rows.parquet"
+    return str(_kept(name, lambda: _repeated(month, rows)))
+
+
+def _found() -> Path | None:
+    if named := os.environ.get(VARIABLE):
+        _rows_of(Path(named))
+        return Path(named)
+    checkout = Path(__file__).resolve().parents[2]
+    return next((above / BESIDE for above in checkout.parents if (above / BESIDE).is_file()), None)
+
+
+def _rows_of(path: Path) -> int:
+    """Number of payments in the file, which is refused if it is not one of payments."""
+    try:
+        file = pq.ParquetFile(path)
+    except (OSError, pa.ArrowException) as error:
+        raise fn.SourceError(f"cannot read payments from {str(path)!r}: {str(error).splitlines()[0]}") from None
+    with file:
+        missing = [name for name in SCHEMA.names if name not in file.schema_arrow.names]
+        if missing or not file.metadata.num_rows:
+            lacks = f"column {missing[0]}" if missing else "any row"
+            raise fn.SourceError(f"{str(path)!r} is no file of payments: it is without {lacks}; is {VARIABLE} meant?")
+        return int(file.metadata.num_rows)
+
+
+def _repeated(path: Path, rows: int) -> Iterator[pa.Table]:
+    """The file's payments again and again, each time as many whole days later as it lasts, until there are ``rows``."""
+    month = pq.read_table(path, columns=SCHEMA.names).cast(SCHEMA)
+    days = pc.max(month["TX_TIME_DAYS"]).as_py() + 1
+    further = pc.max(month["TRANSACTION_ID"]).as_py() + 1
+    if days * DAY_S * -(-rows // month.num_rows) >= 2**31:
+        raise fn.SourceError(f"payments_path(rows={rows:,}): these last longer than TX_TIME_SECONDS can say")
+    shifts = {
+        "TRANSACTION_ID": pa.scalar(further, pa.int64()),
+        "TX_DATETIME": pa.scalar(days * DAY_S * 10**9, pa.duration("ns")),
+        "TX_TIME_SECONDS": pa.scalar(days * DAY_S, pa.int32()),
+        "TX_TIME_DAYS": pa.scalar(days, pa.int32()),
+    }
+    while rows > 0:
+        yield month.slice(0, rows)
+        rows -= month.num_rows
+        shifted = [pc.add(month[name], shifts[name]) if name in shifts else month[name] for name in SCHEMA.names]
+        month = pa.table(shifted, schema=SCHEMA)
+
+
+def _kept(name: str, tables: Callable[[], Iterable[pa.Table]]) -> Path:
+    """The cached file of that name, written now if it is not there yet."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fries_nb"
+    if (cache / name).exists():
+        return cache / name
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        # Made aside and moved into place: nobody ever reads half a file, and two who make it do not disturb each other.
+        with tempfile.TemporaryDirectory(dir=cache) as aside:
+            with pq.ParquetWriter(Path(aside, name), SCHEMA, compression="zstd") as writer:
+                for table in tables():
+                    writer.write_table(table, row_group_size=ROW_GROUP)
+            Path(aside, name).replace(cache / name)
+    except OSError as error:
+        raise fn.SourceError(
+            f"cannot keep payments in {str(cache)!r}: {error.strerror or error}; "
+            f"set XDG_CACHE_HOME to a directory that can be written, or {VARIABLE} to a file of payments"
+        ) from None
+    return cache / name

@@ -13,7 +13,7 @@ reads ``kind`` and ``function`` as well. A graph read from JSON has types but no
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -170,6 +170,21 @@ class Graph:
     def in_edges(self, name: str) -> tuple[Edge, ...]:
         """Edges that enter the operator."""
         return self._in[name]
+
+    def __iter__(self) -> Iterator[str]:
+        """Operator names, in the order of declaration."""
+        return iter(self.by_name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.by_name
+
+    def successors(self, name: str) -> Iterator[str]:
+        """Names of the operators that this one feeds; called as networkx calls it."""
+        return (edge.to for edge in self._out[name])
+
+    def predecessors(self, name: str) -> Iterator[str]:
+        """Names of the operators that feed this one; called as networkx calls it."""
+        return (edge.source for edge in self._in[name])
 
     @cached_property
     def sources(self) -> tuple[str, ...]:

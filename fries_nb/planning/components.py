@@ -2,18 +2,19 @@
 
 Fries, section 5.3. A component's heads are its operators without an in-edge inside it; they get the FCM.
 
->>> [part] = components(nx.DiGraph([("J", "SP"), ("SP", "FMX")]), frozenset({"FMX"}))
+>>> from fries_nb.dataflow.graph import Edge, Operator
+>>> graph = Graph("chain", tuple(map(Operator, ("J", "SP", "FMX"))), (Edge("J", "SP"), Edge("SP", "FMX")))
+>>> [part] = components(graph, {"J", "SP", "FMX"}, {"FMX"})
 >>> sorted(part.heads), sorted(part.targets), part.edges, part.longest_path
 (['J'], ['FMX'], (('J', 'SP'), ('SP', 'FMX')), 2)
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
-import networkx as nx
-
+from fries_nb.dataflow.graph import Graph
 from fries_nb.planning.mcs import reached
 
 
@@ -25,7 +26,7 @@ class Component:
         operators: its operators.
         heads: those without an in-edge inside the component.
         targets: those that are changed.
-        edges: its edges as (from, to), in the order of declaration.
+        edges: its edges as (from, to), in topological order of their tails.
         longest_path: edges on its longest path; 0 for a single operator.
     """
 
@@ -36,35 +37,41 @@ class Component:
     longest_path: int
 
 
-def components(covering: nx.DiGraph[str], targets: Set[str]) -> tuple[Component, ...]:
-    """The components of an MCS, in the order of their first operators, in O(V + E)."""
-    neighbours = {name: [*covering.pred[name], *covering.succ[name]] for name in covering}
+def components(graph: Graph, covering: Set[str], targets: Set[str]) -> tuple[Component, ...]:
+    """The components of the MCS with these operators, ordered by their first operators, in O(V + E)."""
+
+    def neighbours(name: str) -> Iterator[str]:
+        yield from graph.successors(name)
+        yield from graph.predecessors(name)
+
     part_of: dict[str, int] = {}
     parts: list[list[str]] = []
-    for first in covering:
-        if first not in part_of:
-            part_of.update(dict.fromkeys(reached([first], neighbours), len(parts)))
-            parts.append([])
-        parts[part_of[first]].append(first)
-    depths = _depths(covering)
-    return tuple(_component(covering, operators, targets, depths) for operators in parts)
+    for name in graph.order:
+        if name in covering:
+            if name not in part_of:
+                part_of.update(dict.fromkeys(reached([name], neighbours, within=covering), len(parts)))
+                parts.append([])
+            parts[part_of[name]].append(name)
+    return tuple(_component(graph, operators, covering, targets) for operators in parts)
 
 
-def _component(
-    covering: nx.DiGraph[str], operators: Sequence[str], targets: Set[str], depths: Mapping[str, int]
-) -> Component:
+def _component(graph: Graph, operators: Sequence[str], covering: Set[str], targets: Set[str]) -> Component:
+    """The component of these operators, which come in topological order."""
+    edges = tuple((name, to) for name in operators for to in graph.successors(name) if to in covering)
+    depths = _depths(operators, edges)
     return Component(
         operators=frozenset(operators),
-        heads=frozenset(name for name in operators if not covering.pred[name]),
+        heads=frozenset(name for name, depth in depths.items() if depth == 0),
         targets=frozenset(name for name in operators if name in targets),
-        edges=tuple((name, to) for name in operators for to in covering.succ[name]),
-        longest_path=max(depths[name] for name in operators),
+        edges=edges,
+        longest_path=max(depths.values()),
     )
 
 
-def _depths(covering: nx.DiGraph[str]) -> dict[str, int]:
-    """For each operator, the number of edges on the longest path that ends in it."""
-    depths: dict[str, int] = {}
-    for name in nx.topological_sort(covering):
-        depths[name] = max((depths[before] + 1 for before in covering.pred[name]), default=0)
+def _depths(operators: Sequence[str], edges: Sequence[tuple[str, str]]) -> Mapping[str, int]:
+    """For each operator, the number of edges on the longest path that ends in it; edges in topological order."""
+    depths = dict.fromkeys(operators, 0)
+    for name, to in edges:
+        if depths[to] <= depths[name]:
+            depths[to] = depths[name] + 1
     return depths

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import PlanError, unknown
 from fries_nb.planning.components import Component, components
-from fries_nb.planning.mcs import minimal_covering_subdag
+from fries_nb.planning.mcs import covered
 from fries_nb.planning.pruning import PruningDecision, earliest, keep_all, prune
 
 
@@ -59,15 +59,20 @@ def cover(graph: Graph, targets: Iterable[str], pruning: bool = True) -> Coverin
     chosen = _checked(graph, targets)
     pruned = prune(graph, chosen)
     decisions = pruned if pruning else keep_all(pruned)
-    least = minimal_covering_subdag(graph.digraph, _members(graph, chosen, pruned))
-    covering = least if pruning else minimal_covering_subdag(graph.digraph, _members(graph, chosen, decisions))
-    parts = components(covering, chosen)
-    return Covering(chosen, parts, decisions, not least.edges, max(part.longest_path for part in parts))
+    least = covered(graph, _members(graph, chosen, pruned))
+    covering = least if pruning else covered(graph, _members(graph, chosen, decisions))
+    parts = components(graph, covering, chosen)
+    return Covering(chosen, parts, decisions, _is_apart(graph, least), max(part.longest_path for part in parts))
 
 
 def _members(graph: Graph, targets: frozenset[str], decisions: Iterable[PruningDecision]) -> frozenset[str]:
     """The targets and the earliest one-to-many operators that were kept: the set M of the paper's algorithms."""
     return targets | earliest(graph, {decision.operator for decision in decisions if not decision.pruned})
+
+
+def _is_apart(graph: Graph, covering: set[str]) -> bool:
+    """Whether no edge of the graph joins two of these operators."""
+    return not any(to in covering for name in covering for to in graph.successors(name))
 
 
 def _checked(graph: Graph, targets: Iterable[str]) -> frozenset[str]:

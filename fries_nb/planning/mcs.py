@@ -14,12 +14,29 @@ same operators, needs no order, and never looks at the part of the graph that is
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Protocol
 
 import networkx as nx
 
 
-def minimal_covering_subdag(digraph: nx.DiGraph[str], members: Collection[str]) -> nx.DiGraph[str]:
+class Digraph(Protocol):
+    """What algorithm 1 asks of a graph: a networkx ``DiGraph`` has it, and so has a dataflow ``Graph``."""
+
+    def __iter__(self) -> Iterator[str]: ...
+
+    def __contains__(self, name: object, /) -> bool: ...
+
+    def successors(self, n: str, /) -> Iterator[str]:
+        """The operators that this one feeds."""
+        ...
+
+    def predecessors(self, n: str, /) -> Iterator[str]:
+        """The operators that feed this one."""
+        ...
+
+
+def minimal_covering_subdag(digraph: Digraph, members: Collection[str]) -> nx.DiGraph[str]:
     """The MCS of ``members`` in O(V + E), nodes and edges in the order of ``digraph`` (Fries, algorithm 1).
 
     Raises:
@@ -28,17 +45,21 @@ def minimal_covering_subdag(digraph: nx.DiGraph[str], members: Collection[str]) 
     for member in members:
         if member not in digraph:
             raise nx.NodeNotFound(f"operator {member!r} is not in the graph")
-    blue = reached(members, digraph.pred)
-    red = reached(members, digraph.succ, within=blue)
+    inside = covered(digraph, members)
     covering: nx.DiGraph[str] = nx.DiGraph()
-    inside = [name for name in digraph if name in red]
-    covering.add_nodes_from(inside)
-    covering.add_edges_from((name, to) for name in inside for to in digraph.succ[name] if to in red)
+    covering.add_nodes_from(name for name in digraph if name in inside)
+    covering.add_edges_from((name, to) for name in list(covering) for to in digraph.successors(name) if to in inside)
     return covering
 
 
+def covered(digraph: Digraph, members: Collection[str]) -> set[str]:
+    """The operators of the MCS; its edges are those of the graph between them."""
+    blue = reached(members, digraph.predecessors)
+    return reached(members, digraph.successors, within=blue)
+
+
 def reached(
-    starts: Iterable[str], neighbours: Mapping[str, Iterable[str]], within: Collection[str] | None = None
+    starts: Iterable[str], neighbours: Callable[[str], Iterable[str]], within: Collection[str] | None = None
 ) -> set[str]:
     """The starts, and all that is reached from them along ``neighbours``, staying ``within`` if given.
 
@@ -48,7 +69,7 @@ def reached(
     found = set(starts)
     todo = list(found)
     while todo:
-        for name in neighbours[todo.pop()]:
+        for name in neighbours(todo.pop()):
             if name not in found and (within is None or name in within):
                 found.add(name)
                 todo.append(name)

@@ -120,7 +120,7 @@ def earliest(graph: Graph, kept: Set[str]) -> frozenset[str]:
 
 def _leading_edges(graph: Graph, targets: Iterable[str]) -> dict[str, list[Edge]]:
     """For each operator above a target, its out-edges that lead to targets."""
-    leads = reached(targets, graph.digraph.pred)
+    leads = reached(targets, graph.predecessors)
     edges = {name: [edge for edge in graph.out_edges(name) if edge.to in leads] for name in leads}
     return {name: out for name, out in edges.items() if out}
 

@@ -1,0 +1,51 @@
+"""``python -m fries_nb bench NAME [--json] [--scale S] [--runs N]``: measures, prints, and keeps the figures."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import TYPE_CHECKING
+
+from fries_nb.experiments.bench import BENCHMARKS, keep
+
+if TYPE_CHECKING:
+    Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
+
+
+def add_parser(subparsers: Subparsers) -> None:
+    """Registers the command."""
+    parser = subparsers.add_parser(
+        "bench",
+        help="measure ourselves and our rivals in paired runs",
+        description="Measure ourselves and our rivals in paired runs; the figures are kept in bench-results/.",
+    )
+    parser.add_argument("name", choices=[*BENCHMARKS, "all"], help="which benchmark")
+    parser.add_argument("--scale", type=_positive, default=1.0, help="size of the input, as a multiple (default 1)")
+    parser.add_argument("--runs", type=_at_least_one, default=5, help="number of pairs (default 5)")
+    parser.add_argument("--json", action="store_true", help="print each report as one JSON object")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Runs the benchmarks one after the other; 0 if every promise was kept, 1 if not."""
+    kept = True
+    for name in BENCHMARKS if args.name == "all" else [args.name]:
+        report = BENCHMARKS[name](args.scale, args.runs)
+        path = keep(report)
+        print(json.dumps(report.as_json()) if args.json else f"{report}\n  kept in {path}", flush=True)
+        kept = kept and all(target.met for target in report.targets)
+    return 0 if kept else 1
+
+
+def _positive(text: str) -> float:
+    number = float(text)
+    if not number > 0:
+        raise argparse.ArgumentTypeError(f"got {text}, expected a number above 0")
+    return number
+
+
+def _at_least_one(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"got {text}, expected a whole number from 1 on")
+    return number

@@ -1,0 +1,20 @@
+"""The performance harness: each benchmark runs our side and its rivals in turn and reports figures and ratios.
+
+``BENCHMARKS`` lists them by name. Each takes a scale (1.0 is the size the promises are made for) and the number of
+pairs, and returns a ``Report``. No test is judged by these; they are run by hand, on a machine at rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fries_nb.experiments.bench.planning import planning
+from fries_nb.experiments.bench.results import Report, keep
+from fries_nb.experiments.bench.w1 import w1
+
+__all__ = ["BENCHMARKS", "Report", "keep"]
+
+BENCHMARKS: dict[str, Callable[[float, int], Report]] = {
+    "plan": planning,
+    "w1": w1,
+}

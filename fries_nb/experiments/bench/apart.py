@@ -1,0 +1,69 @@
+"""Rivals that need an interpreter of their own: started, waited for, and asked for their rows a second."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+RIVALS = "fries_nb.experiments.bench.rivals"
+
+
+class RivalError(RuntimeError):
+    """A rival that ended with an error, or that is not installed."""
+
+
+def plain_loop(source: Path, columns: str = "all") -> float:
+    """Rows a second of a plain Python loop doing W1 (see ``rivals/plain_loop.py``)."""
+    with tempfile.TemporaryDirectory(prefix="fries-rival-") as target:
+        [said] = _run([["plain_loop", str(source), f"{target}/scored.parquet", "--columns", columns]])
+    return float(said["rows_per_second"])
+
+
+def bytewax(source: Path, rows: int, processes: int) -> float:
+    """Rows a second of bytewax doing W1, from the first batch read to the last file closed, over all processes.
+
+    Raises:
+        RivalError: bytewax is not installed, or failed.
+    """
+    if find_spec("bytewax") is None:
+        raise RivalError("bytewax is not installed; expected the extra `bench`: pip install -e '.[bench]'")
+    addresses = ";".join(f"127.0.0.1:{port}" for port in _free_ports(processes))
+    with tempfile.TemporaryDirectory(prefix="fries-rival-") as target:
+        said = _run([["bytewax_w1", str(source), target, str(number), addresses] for number in range(processes)])
+    first = min(int(times["first_ns"]) for times in said)
+    last = max(int(times["last_ns"]) for times in said)
+    return rows / ((last - first) / 1e9)
+
+
+def _run(commands: list[list[str]]) -> list[dict[str, Any]]:
+    """Runs all commands side by side; for each, what it printed as lines of JSON, merged."""
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-m", f"{RIVALS}.{module}", *arguments],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        for module, *arguments in commands
+    ]  # fmt: skip
+    found = []
+    for process in started:
+        out, err = process.communicate()
+        if process.returncode:
+            raise RivalError(f"a rival ended with exit code {process.returncode}: {err.strip().splitlines()[-1:]}")
+        lines = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+        found.append({key: value for line in lines for key, value in line.items()})
+    return found
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports free at this moment; all are held until all are known, so that they differ."""
+    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [int(server.getsockname()[1]) for server in held]
+    for server in held:
+        server.close()
+    return ports

@@ -1,0 +1,140 @@
+"""A graph as JSON, and back: types and edges, without functions.
+
+All keys but names have defaults: ``one_to_one``, ``false``, ``false``, ``false``, 1 worker; ``forward``.
+
+>>> graph = graph_from_json('''{"name": "w1", "operators": [{"name": "Src"}, {"name": "FD", "workers": 40}],
+...                             "edges": [{"from": "Src", "to": "FD", "partitioning": "hash"}]}''')
+>>> graph.operator("FD").workers, str(graph.edges[0].partitioning)
+(40, 'hash')
+>>> graph_from_json(graph_to_json(graph)) == graph
+True
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from fries_nb.dataflow.graph import Edge, Emits, Graph, Operator, Partitioning
+from fries_nb.errors import DataflowError, close_match
+
+_Word = TypeVar("_Word", bound=StrEnum)
+
+
+def graph_from_json(given: str | bytes | Mapping[str, Any]) -> Graph:
+    """The graph in a JSON text, or in the dict that a JSON text stands for.
+
+    Raises:
+        DataflowError: not JSON, a key that is missing, unknown or of the wrong type, or a graph that cannot be.
+    """
+    top = _object(_decoded(given) if isinstance(given, (str, bytes)) else given, "a dataflow")
+    _refuse_unknown_keys(top, ("name", "operators", "edges"), "the dataflow")
+    name = _name(top, "name", "the dataflow")
+    operators = tuple(_operator(each, number) for number, each in enumerate(_list(top, "operators", name)))
+    if not operators:
+        raise DataflowError(f"dataflow {name!r} has no operators; expected at least one")
+    edges = tuple(_edge(each, number) for number, each in enumerate(_list(top, "edges", name)))
+    return Graph(name, operators, edges)
+
+
+def graph_to_json(graph: Graph) -> dict[str, Any]:
+    """The graph as a dict for ``json.dumps``, every key given. Functions, kinds and keys of columns stay behind."""
+    return {
+        "name": graph.name,
+        "operators": [
+            {
+                "name": operator.name,
+                "emits": operator.emits.value,
+                "edgewise_one_to_one": operator.edgewise_one_to_one,
+                "unique_per_transaction": operator.unique_per_transaction,
+                "blocking": operator.blocking,
+                "workers": operator.workers,
+            }
+            for operator in graph.operators
+        ],
+        "edges": [
+            {"from": edge.source, "to": edge.to, "partitioning": edge.partitioning.value} for edge in graph.edges
+        ],
+    }
+
+
+def _decoded(text: str | bytes) -> object:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise DataflowError(f"not JSON: {error}") from None
+    except RecursionError:
+        raise DataflowError("not a dataflow: the JSON is nested too deeply") from None
+
+
+def _operator(given: object, number: int) -> Operator:
+    where = f"operator number {number + 1}"
+    item = _object(given, where)
+    name = _name(item, "name", where)
+    where = f"operator {name!r}"
+    flags = ("edgewise_one_to_one", "unique_per_transaction", "blocking")
+    _refuse_unknown_keys(item, ("name", "emits", *flags, "workers"), where)
+    return Operator(
+        name,
+        _word(Emits, item, "emits", Emits.ONE_TO_ONE, where),
+        **{flag: _flag(item, flag, where) for flag in flags},
+        workers=item.get("workers", 1),
+    )
+
+
+def _edge(given: object, number: int) -> Edge:
+    where = f"edge number {number + 1}"
+    item = _object(given, where)
+    _refuse_unknown_keys(item, ("from", "to", "partitioning"), where)
+    ends = _name(item, "from", where), _name(item, "to", where)
+    where = f"edge {ends[0]} -> {ends[1]}"
+    return Edge(*ends, _word(Partitioning, item, "partitioning", Partitioning.FORWARD, where))
+
+
+def _object(given: object, what: str) -> Mapping[str, Any]:
+    if not isinstance(given, Mapping):
+        raise DataflowError(f"{what} is a JSON object; got {_shown(given)}")
+    return given
+
+
+def _list(item: Mapping[str, Any], key: str, name: str) -> list[object]:
+    if not isinstance(found := item.get(key), list):
+        raise DataflowError(f"dataflow {name!r}: {key!r} is a list of objects; got {_shown(found)}")
+    return found
+
+
+def _name(item: Mapping[str, Any], key: str, where: str) -> str:
+    if not isinstance(found := item.get(key), str) or not found:
+        got = _shown(found) if key in item else "none"
+        raise DataflowError(f"{where}: {key!r} is a name, a non-empty string; got {got}")
+    return found
+
+
+def _flag(item: Mapping[str, Any], key: str, where: str) -> bool:
+    if not isinstance(found := item.get(key, False), bool):
+        raise DataflowError(f"{where}: {key!r} is true or false; got {_shown(found)}")
+    return found
+
+
+def _word(words: type[_Word], item: Mapping[str, Any], key: str, default: _Word, where: str) -> _Word:
+    found = item.get(key, default.value)
+    options = [word.value for word in words]
+    if found not in options:
+        likely = close_match(found, options) if isinstance(found, str) else ""
+        raise DataflowError(f"{where}: {key!r} is one of {', '.join(options)}; got {_shown(found)}{likely}")
+    return words(found)
+
+
+def _refuse_unknown_keys(item: Mapping[str, Any], known: Iterable[str], where: str) -> None:
+    for key in item:
+        if key not in known:
+            raise DataflowError(
+                f"{where} has a key {key!r}; expected one of {', '.join(known)}{close_match(str(key), known)}"
+            )
+
+
+def _shown(value: object) -> str:
+    text = "null" if value is None else repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

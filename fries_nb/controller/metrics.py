@@ -1,0 +1,109 @@
+"""What a run measures about itself, made of its workers' reports.
+
+>>> metrics = Metrics()
+>>> metrics.add(Report(WorkerId("scored", 0), processed=3, queued=0, latency=((2.0, 2), (9.0, 1))), now_s=1.0)
+>>> snapshot = metrics.snapshot()
+>>> snapshot.operators["scored"].processed, round(snapshot.latency.p50_ms), snapshot.latency.count
+(3, 2, 3)
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from ddsketch import DDSketch
+
+from fries_nb.messages import Report, WorkerId
+
+WINDOW_S = 10.0
+"""Latency quantiles and rates speak of this last stretch of time."""
+
+
+@dataclass(frozen=True)
+class Latency:
+    """End-to-end latencies at the sinks over the last ten seconds, in milliseconds since a tuple was due."""
+
+    count: int = 0
+    p50_ms: float = 0.0
+    p99_ms: float = 0.0
+
+
+@dataclass(frozen=True)
+class OperatorMetrics:
+    """One operator, all workers together.
+
+    Attributes:
+        processed: tuples taken in since the start.
+        rate: tuples a second, lately.
+        queued: tuples waiting in front of it; ``queued_bytes`` is the same in bytes.
+    """
+
+    processed: int = 0
+    rate: float = 0.0
+    queued: int = 0
+    queued_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """All measurements at one moment; ``total`` speaks of the whole run, ``latency`` of the last ten seconds."""
+
+    operators: dict[str, OperatorMetrics] = field(default_factory=dict)
+    latency: Latency = Latency()
+    total: Latency = Latency()
+
+
+class Metrics:
+    """Collects reports; quantiles come from mergeable sketches (DDSketch, one percent relative error)."""
+
+    def __init__(self) -> None:
+        self._last: dict[WorkerId, Report] = {}
+        self._seen: dict[WorkerId, deque[tuple[float, int]]] = {}
+        self._total = DDSketch()
+        self._recent: deque[tuple[float, DDSketch]] = deque()
+
+    def add(self, report: Report, now_s: float) -> None:
+        """Take in a report that came at this time (seconds, of a clock that never goes back)."""
+        self._last[report.worker] = report
+        seen = self._seen.setdefault(report.worker, deque())
+        seen.append((now_s, report.processed))
+        while seen[0][0] < now_s - WINDOW_S:
+            seen.popleft()
+        if report.latency:
+            sketch = DDSketch()
+            for milliseconds, count in report.latency:
+                sketch.add(milliseconds, float(count))
+            self._total.merge(sketch)
+            self._recent.append((now_s, sketch))
+        while self._recent and self._recent[0][0] < now_s - WINDOW_S:
+            self._recent.popleft()
+
+    def snapshot(self) -> Snapshot:
+        """The measurements now."""
+        recent = DDSketch()
+        for _, sketch in list(self._recent):
+            recent.merge(sketch)
+        operators: dict[str, OperatorMetrics] = {}
+        for worker, report in list(self._last.items()):
+            before = operators.get(worker.operator, OperatorMetrics())
+            operators[worker.operator] = OperatorMetrics(
+                before.processed + report.processed,
+                before.rate + self._rate(worker),
+                before.queued + report.queued_tuples,
+                before.queued_bytes + report.queued,
+            )
+        return Snapshot(operators, _latency(recent), _latency(self._total))
+
+    def _rate(self, worker: WorkerId) -> float:
+        seen = list(self._seen[worker])
+        (first_s, first), (last_s, last) = seen[0], seen[-1]
+        return (last - first) / (last_s - first_s) if last_s > first_s else 0.0
+
+
+def _latency(sketch: DDSketch) -> Latency:
+    if not sketch.count:
+        return Latency()
+    return Latency(
+        int(sketch.count), float(sketch.get_quantile_value(0.5) or 0.0), float(sketch.get_quantile_value(0.99) or 0.0)
+    )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,9 +47,10 @@ def add_parser(subparsers: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the plan; raises ``DataflowError`` or ``PlanError`` where there is none."""
-    graph = _read(args.flow)
-    plan = as_dict(graph, cover(graph, args.reconfigure, pruning=not args.no_pruning))
-    print(json.dumps(plan) if args.json else in_words(plan))
+    with _collecting_nothing():
+        graph = _read(args.flow)
+        plan = as_dict(graph, cover(graph, args.reconfigure, pruning=not args.no_pruning))
+        print(json.dumps(plan) if args.json else in_words(plan))
     return 0
 
 
@@ -106,6 +109,19 @@ def in_words(plan: dict[str, Any]) -> str:
     lines.append(f"channels: all {channels['all']:,}, component {channels['component']:,}")
     lines.append(f"naive FCM: {'safe' if plan['naive_safe'] else 'not safe, it may mix versions within a transaction'}")
     return "\n".join(lines)
+
+
+@contextmanager
+def _collecting_nothing() -> Iterator[None]:
+    """No garbage collection meanwhile: all that is read stays in use, and looking through it takes a third of the time
+    of a large plan."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _read(path: str) -> Graph:

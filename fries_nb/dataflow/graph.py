@@ -178,13 +178,13 @@ class Graph:
     def __contains__(self, name: object) -> bool:
         return name in self.by_name
 
-    def successors(self, name: str) -> Iterator[str]:
+    def successors(self, name: str) -> list[str]:
         """Names of the operators that this one feeds; called as networkx calls it."""
-        return (edge.to for edge in self._out[name])
+        return [edge.to for edge in self._out[name]]
 
-    def predecessors(self, name: str) -> Iterator[str]:
+    def predecessors(self, name: str) -> list[str]:
         """Names of the operators that feed this one; called as networkx calls it."""
-        return (edge.source for edge in self._in[name])
+        return [edge.source for edge in self._in[name]]
 
     @cached_property
     def sources(self) -> tuple[str, ...]:

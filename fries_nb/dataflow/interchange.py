@@ -13,7 +13,7 @@ True
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any, TypeVar
 
@@ -21,6 +21,8 @@ from fries_nb.dataflow.graph import Edge, Emits, Graph, Operator, Partitioning
 from fries_nb.errors import DataflowError, close_match
 
 _Word = TypeVar("_Word", bound=StrEnum)
+_OPERATOR_KEYS = ("name", "emits", "edgewise_one_to_one", "unique_per_transaction", "blocking", "workers")
+_EDGE_KEYS = ("from", "to", "partitioning")
 
 
 def graph_from_json(given: str | bytes | Mapping[str, Any]) -> Graph:
@@ -74,12 +76,13 @@ def _operator(given: object, number: int) -> Operator:
     item = _object(given, where)
     name = _name(item, "name", where)
     where = f"operator {name!r}"
-    flags = ("edgewise_one_to_one", "unique_per_transaction", "blocking")
-    _refuse_unknown_keys(item, ("name", "emits", *flags, "workers"), where)
+    _refuse_unknown_keys(item, _OPERATOR_KEYS, where)
     return Operator(
         name,
-        _word(Emits, item, "emits", Emits.ONE_TO_ONE, where),
-        **{flag: _flag(item, flag, where) for flag in flags},
+        emits=_word(Emits, item, "emits", Emits.ONE_TO_ONE, where),
+        edgewise_one_to_one=_flag(item, "edgewise_one_to_one", where),
+        unique_per_transaction=_flag(item, "unique_per_transaction", where),
+        blocking=_flag(item, "blocking", where),
         workers=item.get("workers", 1),
     )
 
@@ -87,7 +90,7 @@ def _operator(given: object, number: int) -> Operator:
 def _edge(given: object, number: int) -> Edge:
     where = f"edge number {number + 1}"
     item = _object(given, where)
-    _refuse_unknown_keys(item, ("from", "to", "partitioning"), where)
+    _refuse_unknown_keys(item, _EDGE_KEYS, where)
     ends = _name(item, "from", where), _name(item, "to", where)
     where = f"edge {ends[0]} -> {ends[1]}"
     return Edge(*ends, _word(Partitioning, item, "partitioning", Partitioning.FORWARD, where))
@@ -119,15 +122,20 @@ def _flag(item: Mapping[str, Any], key: str, where: str) -> bool:
 
 
 def _word(words: type[_Word], item: Mapping[str, Any], key: str, default: _Word, where: str) -> _Word:
-    found = item.get(key, default.value)
-    options = [word.value for word in words]
-    if found not in options:
+    if key not in item:
+        return default
+    found = item[key]
+    try:
+        return words(found)
+    except ValueError:
+        options = [word.value for word in words]
         likely = close_match(found, options) if isinstance(found, str) else ""
-        raise DataflowError(f"{where}: {key!r} is one of {', '.join(options)}; got {_shown(found)}{likely}")
-    return words(found)
+        raise DataflowError(
+            f"{where}: {key!r} is one of {', '.join(options)}; got {_shown(found)}{likely}"
+        ) from None
 
 
-def _refuse_unknown_keys(item: Mapping[str, Any], known: Iterable[str], where: str) -> None:
+def _refuse_unknown_keys(item: Mapping[str, Any], known: Sequence[str], where: str) -> None:
     for key in item:
         if key not in known:
             raise DataflowError(

@@ -11,7 +11,7 @@ Fries, section 5.3. A component's heads are its operators without an in-edge ins
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from fries_nb.dataflow.graph import Graph
@@ -40,9 +40,8 @@ class Component:
 def components(graph: Graph, covering: Set[str], targets: Set[str]) -> tuple[Component, ...]:
     """The components of the MCS with these operators, ordered by their first operators, in O(V + E)."""
 
-    def neighbours(name: str) -> Iterator[str]:
-        yield from graph.successors(name)
-        yield from graph.predecessors(name)
+    def neighbours(name: str) -> list[str]:
+        return graph.successors(name) + graph.predecessors(name)
 
     part_of: dict[str, int] = {}
     parts: list[list[str]] = []

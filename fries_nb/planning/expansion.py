@@ -52,10 +52,11 @@ def channels_of(graph: Graph, edge: Edge) -> Iterator[ChannelId]:
 
 def channel_count(graph: Graph, edges: Iterable[Edge]) -> int:
     """How many channels these edges have, without listing them (Fries, table 7)."""
+    operators = graph.by_name
     total = 0
     for edge in edges:
-        senders = graph.operator(edge.source).workers
-        total += senders if _is_one_to_one(graph, edge) else senders * graph.operator(edge.to).workers
+        senders, receivers = operators[edge.source].workers, operators[edge.to].workers
+        total += senders if _is_one_to_one(graph, edge) else senders * receivers
     return total
 
 
@@ -85,10 +86,8 @@ def chains(graph: Graph, chaining: bool = True) -> tuple[tuple[str, ...], ...]:
 
 
 def _is_one_to_one(graph: Graph, edge: Edge) -> bool:
-    return (
-        edge.partitioning is Partitioning.FORWARD
-        and graph.operator(edge.source).workers == graph.operator(edge.to).workers
-    )
+    workers = graph.by_name[edge.source].workers
+    return edge.partitioning is Partitioning.FORWARD and workers == graph.by_name[edge.to].workers
 
 
 def _chained_after(graph: Graph, name: str) -> str | None:

@@ -27,11 +27,11 @@ class Digraph(Protocol):
 
     def __contains__(self, name: object, /) -> bool: ...
 
-    def successors(self, n: str, /) -> Iterator[str]:
+    def successors(self, n: str, /) -> Iterable[str]:
         """The operators that this one feeds."""
         ...
 
-    def predecessors(self, n: str, /) -> Iterator[str]:
+    def predecessors(self, n: str, /) -> Iterable[str]:
         """The operators that feed this one."""
         ...
 

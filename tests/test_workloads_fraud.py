@@ -15,7 +15,6 @@ from fries_nb.workloads.fraud import (
     MerchantModel,
     keep_five,
     pad_to_ten,
-    probabilities,
 )
 from fries_nb.workloads.models import deviation_score
 from fries_nb.workloads.reference import replay_fraud
@@ -114,10 +113,12 @@ def test_rows_that_fit_are_not_marked_as_mismatched():
     assert Combine([0.4, 0.6], strict=False)({"p_c": 0.5, "p_m5": 0.5})["mismatch"] is False
 
 
-def test_other_columns_are_no_probabilities():
-    """Only p_c and p_m<number> are weighed, in the order of the weights wherever they stand."""
-    assert probabilities({"p": 1.0, "p_max": 2.0, "p_m": 3.0, "price": 4.0}) == []
-    assert probabilities({"p_m5": 0.1, "p_m10": 0.1, "p_c": 0.1}) == ["p_c", "p_m10", "p_m5"]
+def test_probabilities_are_weighed_in_their_own_order():
+    """Not in that of the row's columns, which may change on the way; other columns are no probabilities."""
+    row = {"p": 9.0, "p_m5": 1.0, "p_max": 9.0, "p_m10": 0.25, "p_m": 9.0, "p_c": 0.5}
+    assert Combine([0.4, 0.4, 0.2])(row)["p"] == pytest.approx(0.5)
+    named = Combine([0.4, 0.6], columns=["p_c", "p_m20"])
+    assert named({"p_c": 0.5, "p_m20": 1.0, "p_m5": 0.0})["p"] == pytest.approx(0.8)
 
 
 @pytest.mark.parametrize(

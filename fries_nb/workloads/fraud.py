@@ -20,7 +20,7 @@ window before any known amount does.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +34,7 @@ SHORT = 5  # every merchant model scores the newest five
 LONG = 10
 OLD_WEIGHTS = (0.4, 0.6)
 NEW_WEIGHTS = (0.4, 0.4, 0.2)
+PROBABILITIES = ("p_c", f"p_m{LONG}", f"p_m{SHORT}")  # in the order of the weights
 
 
 @dataclass(frozen=True)
@@ -91,28 +92,29 @@ class MerchantModel:
 
 @dataclass(frozen=True)
 class Combine:
-    """Adds the column ``p``, the weighted sum of a row's probabilities: ``p_c``, then those of the merchant model from
-    its longest window to its shortest.
+    """Adds the column ``p``, the weighted sum of a row's probabilities.
 
     A row with another number of probabilities than weights raises ValueError. With ``strict=False`` it is let through
     with whatever sum comes out, the paper's "incorrect result", and the column ``mismatch`` says of each row whether it
-    was so. ``cost_ms`` is how long it waits for each tuple.
+    was so. ``cost_ms`` is how long it waits for each tuple; ``columns`` are those that may hold a probability, in the
+    order of the weights. They are named, since going through a row's own names would convert all its columns.
     """
 
     weights: Sequence[float]
     cost_ms: float = 0.0
     strict: bool = True
+    columns: Sequence[str] = PROBABILITIES
 
     def __post_init__(self) -> None:
         if not self.weights:
             raise ValueError("Combine(weights=[]): expected one weight for each probability")
-        object.__setattr__(self, "weights", tuple(self.weights))
         refuse_bad("Combine", 1, self.cost_ms)
+        object.__setattr__(self, "weights", tuple(self.weights))
 
     def __call__(self, row: Row) -> Row:
         """Combines the probabilities of one row."""
         wait(self.cost_ms)
-        names = probabilities(row)
+        names = [name for name in self.columns if name in row and row[name] is not None]
         fits = len(names) == len(self.weights)
         if self.strict and not fits:
             raise ValueError(
@@ -123,18 +125,6 @@ class Combine:
         if not self.strict:
             row["mismatch"] = not fits
         return row
-
-
-def probabilities(row: Mapping[str, Any]) -> list[str]:
-    """The columns of a row that hold a probability, in the order of the weights, wherever they stand in the row.
-
-    >>> probabilities({"p_m5": 0.1, "TX_AMOUNT": 9.0, "p_c": 0.3, "p_m10": 0.2, "p_m7": None})
-    ['p_c', 'p_m10', 'p_m5']
-    """
-    named = [name for name in row if name.startswith("p_m") and name[3:].isdecimal()]
-    merchant = [int(name[3:]) for name in named if row[name] is not None]
-    customer = ["p_c"] if "p_c" in row else []
-    return customer + [f"p_m{window}" for window in sorted(merchant, reverse=True)]
 
 
 def pad_to_ten(state: Amounts) -> Amounts:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 
 import pytest
 
+from fries_nb.__main__ import main
 from fries_nb.audit import read_trace
-from fries_nb.commands import audit
 from fries_nb.errors import TraceError
 from fries_nb.trace import Ran, RanMany, Updated, to_line
 
@@ -20,15 +19,12 @@ LINE = b'{"kind":"data","transaction":"t","operator":"FM"}'
 @pytest.fixture
 def command(tmp_path):
     """Runs the command on a file of these bytes; answers with the exit code."""
-    parser = argparse.ArgumentParser()
-    audit.add_parser(parser.add_subparsers())
 
     def start(content: bytes | None, *options: str) -> int:
         path = tmp_path / "trace.jsonl"
         if content is not None:
             path.write_bytes(content)
-        args = parser.parse_args(["audit", str(path), *options])
-        return args.run(args)
+        return main(["audit", str(path), *options])
 
     return start
 

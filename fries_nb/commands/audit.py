@@ -5,11 +5,9 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import sys
 from typing import TYPE_CHECKING
 
 from fries_nb.audit import Mixed, Verdict, judge, read_trace
-from fries_nb.errors import TraceError
 
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -38,12 +36,12 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prints the verdict; 0 serializable, 1 not, 2 no trace (one line on standard error)."""
-    try:
-        verdict = judge(read_trace(args.trace))
-    except TraceError as error:
-        print(error, file=sys.stderr)
-        return 2
+    """Prints the verdict; 0 serializable, 1 not.
+
+    Raises:
+        TraceError: the file cannot be read, or is no trace.
+    """
+    verdict = judge(read_trace(args.trace))
     print(json.dumps(dataclasses.asdict(verdict)) if args.json else in_words(verdict))
     return 0 if verdict.serializable else 1
 

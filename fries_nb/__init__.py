@@ -1,12 +1,31 @@
-"""Dataflows on Spark whose operators are replaced while they run.
+"""fries_nb: change the operators of a dataflow while it runs on Spark, transactionally, from a notebook.
 
-The house, each layer importing only from layers to its right (``tests/test_layers.py`` checks it):
+Every source tuple is processed wholly by the old or wholly by the new configuration. The layers, each of which imports
+only from those to its right (``tests/test_layers.py`` checks it):
 
-    notebook | experiments | __main__, commands  ->  run  ->  spark | testing  ->  controller | worker  ->  scheduling
-        ->  planning  ->  messages, trace  ->  dataflow | progress  ->  errors
+    notebook | experiments | __main__  ->  run  ->  spark | testing  ->  controller | worker
+        ->  scheduling  ->  planning  ->  messages, trace  ->  dataflow | progress
 
-``audit`` imports only dataflow, trace and errors: the judge shares no code with the accused. ``workloads`` imports only
-this package's public names. Only ``spark`` imports pyspark, only ``notebook`` imports IPython.
+``audit`` judges from a trace alone and shares no code with what it judges; ``workloads`` uses this module only.
 """
 
 from __future__ import annotations
+
+from typing import Any
+
+from fries_nb.dataflow.builder import Stream
+from fries_nb.dataflow.endpoints import memory, parquet, rate, replay
+from fries_nb.dataflow.operators import batched
+from fries_nb.dataflow.updates import Update
+from fries_nb.errors import FriesError, SourceError
+
+__all__ = ["Dataflow", "FriesError", "SourceError", "Stream", "Update", "batched", "memory", "parquet", "rate", "replay"]
+
+
+def __getattr__(name: str) -> Any:
+    """``Dataflow`` can run, which needs pyspark; it is imported when it is first asked for."""
+    if name == "Dataflow":
+        from fries_nb.run import Dataflow
+
+        return Dataflow
+    raise AttributeError(f"module 'fries_nb' has no attribute {name!r}")

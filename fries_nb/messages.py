@@ -65,10 +65,15 @@ class Marker(msgspec.Struct, frozen=True, tag=True):
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """A batch of tuples; hidden columns (see ``HIDDEN``) travel with the user's. ``timestamp`` is progress time."""
+    """A batch of tuples; hidden columns (see ``HIDDEN``) travel with the user's.
+
+    ``timestamp`` is progress time. ``size`` is what the frame costs in credit, in bytes: measured once, by the sender,
+    and given back by the receiver as it stands (the same batch may measure otherwise after a journey).
+    """
 
     batch: pa.RecordBatch
     timestamp: int = 0
+    size: int = 0
 
 
 class End(msgspec.Struct, frozen=True, tag=True):

@@ -320,7 +320,7 @@ def test_garbage_batch(garbage: bytes) -> None:
     with pytest.raises(LinkError):
         Unpacker(ROUTES, 0).unpack(head, [garbage])
     for schema in (0, -1):
-        damaged = DataFrame((0,), 0, schema, garbage, garbage)
+        damaged = DataFrame((0,), 0, 0, schema, garbage, garbage)
         with pytest.raises(LinkError):
             Unpacker(ROUTES, 0).unpack(msgspec.structs.replace(head, frames=(damaged,)), [])
 

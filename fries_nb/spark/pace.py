@@ -104,7 +104,9 @@ class Pace:
             ready = min(self._stretch.due_by(now_ns) - self._stretch.taken, limit)
             if ready > 0:
                 parts.append(self._stretch.times(ready))
-        return np.concatenate(parts) if len(parts) != 1 else parts[0]
+        if len(parts) == 1:
+            return parts[0]
+        return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
     def next_due(self, now_ns: int) -> int | None:
         """When the next tuple is due; ``None`` if it is due already, or the source is paused."""

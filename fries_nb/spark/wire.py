@@ -75,6 +75,7 @@ class DataFrame(msgspec.Struct, frozen=True, array_like=True, tag=0, gc=False):
 
     channels: tuple[int, ...]
     timestamp: int
+    size: int
     schema: int
     definition: bytes
     body: bytes | None
@@ -200,9 +201,9 @@ class Packer:
         buffer = _stream(data.batch) if schema == SELF_DESCRIBED else data.batch.serialize()
         _check_size(buffer.size, self._limit)
         if buffer.size > INLINE:
-            return DataFrame(numbers, data.timestamp, schema, definition, None), memoryview(buffer)
+            return DataFrame(numbers, data.timestamp, data.size, schema, definition, None), memoryview(buffer)
         body = buffer.to_pybytes()
-        return DataFrame(numbers, data.timestamp, schema, definition, body), body
+        return DataFrame(numbers, data.timestamp, data.size, schema, definition, body), body
 
     def _schema(self, schema: pa.Schema) -> tuple[int, bytes]:
         for number, known in enumerate(self._schemas):
@@ -253,7 +254,7 @@ class Unpacker:
             channels = self._routes.channels(frame.channels)
             if isinstance(frame, DataFrame):
                 body = next(bodies) if frame.body is None else frame.body
-                arrivals.append(Arrival(channels, Data(self._batch(frame, body), frame.timestamp)))
+                arrivals.append(Arrival(channels, Data(self._batch(frame, body), frame.timestamp, frame.size)))
             else:
                 arrivals.append(Arrival(channels, frame.payload))
         return arrivals

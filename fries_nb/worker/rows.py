@@ -16,21 +16,32 @@ Arrow column that came in.
 {'amount': [4], 'shop': ['b'], 'double': [8]}
 
 What a function returns decides what leaves: the same row (or ``row | {...}``) keeps all columns; a plain dict is the
-whole new row. A row that lost a column (``del``, ``pop``) is whole from then on, too.
+whole new row. A row that lost a column (``del``, ``pop``) is whole from then on, too. A column that only some rows of
+a batch have is null in the others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, islice
+from operator import attrgetter, itemgetter
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
-from fries_nb.messages import DUE, HIDDEN, TRANSACTION
+from fries_nb.messages import HIDDEN, TRANSACTION
+
+FEW = 16
+"""Up to so many values Arrow's own conversion is faster than the way over numpy."""
+
+_UNREAD: Any = object()
+_NOTHING_READ: dict[str, Any] = {_UNREAD: None}
+"""What lies under a row of which nothing was fetched: C code (json) takes a dict that is empty underneath for empty."""
 
 
 class Reads:
-    """The columns that the functions of one chain have looked at so far, in order of first look; only grows."""
+    """The columns that the functions of one chain have looked at so far, in order of first look."""
 
     __slots__ = ("names",)
 
@@ -42,6 +53,10 @@ class Reads:
         if name not in self.names:
             self.names = (*self.names, name)
 
+    def forget(self) -> None:
+        """Other functions run now; what they look at is to be learnt anew."""
+        self.names = ()
+
 
 class Columns:
     """The columns of one batch, each converted to a Python list when first looked at.
@@ -49,52 +64,56 @@ class Columns:
     Attributes:
         batch: the Arrow batch, hidden columns included.
         names: the user's columns.
-        written: names of columns that some row of the batch was given a value for.
+        written: columns that some row of the batch was given a value for, in order of first writing (only the keys
+            count).
     """
 
     __slots__ = ("_lists", "_reads", "batch", "names", "written")
 
     def __init__(self, batch: pa.RecordBatch, reads: Reads) -> None:
         self.batch = batch
-        self.names: tuple[str, ...] = tuple(name for name in batch.schema.names if name not in HIDDEN)
-        self.written: set[str] = set()
+        self.names: tuple[str, ...] = tuple([name for name in batch.schema.names if name not in HIDDEN])
+        self.written: dict[str, Any] = {}
         self._reads = reads
         self._lists: dict[str, list[Any]] = {}
 
-    def values(self, name: str) -> list[Any]:
-        """One column as Python values.
+    def look(self, name: str, index: int) -> Any:
+        """A function looks at this column of this row.
 
         Raises:
             KeyError: there is no such column; names those that are there.
         """
+        if name not in self.names:
+            raise KeyError(f"no column {name!r}; this row has {', '.join(self.names) or 'none'}")
+        self._reads.add(name)
+        return self.values(name)[index]
+
+    def values(self, name: str) -> list[Any]:
+        """One column as Python values."""
         found = self._lists.get(name)
         if found is None:
-            if name not in self.names:
-                raise KeyError(f"no column {name!r}; this row has {', '.join(self.names) or 'none'}")
-            self._reads.add(name)
             found = self._lists[name] = to_python(self.batch.column(name))
         return found
 
     def transactions(self) -> list[int]:
         """Identity of each row's source tuple (only under audit)."""
-        found = self._lists.get(TRANSACTION)
-        if found is None:
-            found = self._lists[TRANSACTION] = to_python(self.batch.column(TRANSACTION))
-        return found
+        return self.values(TRANSACTION)
 
     def rows(self) -> Iterator[Row]:
         """All rows in order, with the columns that the chain is known to read already in them."""
-        names = tuple(name for name in self._reads.names if name in self.names)
-        make = Row
+        read = self._reads.names
+        names = [name for name in self.names if name in read] if read else []
         if not names:
+            under = _NOTHING_READ if self.names else {}
             for index in range(self.batch.num_rows):
-                row = make()
+                row = Row(under)
                 row.columns = self
                 row.index = index
                 yield row
             return
-        for index, values in enumerate(zip(*[self.values(name) for name in names], strict=True)):
-            row = make(zip(names, values, strict=True))
+        lists = [self.values(name) for name in names]
+        for index, values in enumerate(zip(*lists)):  # noqa: B905 (columns of one batch; `strict` doubles the cost)
+            row = Row(zip(names, values))  # noqa: B905
             row.columns = self
             row.index = index
             yield row
@@ -108,20 +127,24 @@ class Row(dict[str, Any]):
     index: int
 
     def __missing__(self, name: str) -> Any:
-        value = self.columns.values(name)[self.index]
+        value = self.columns.look(name, self.index)
         dict.__setitem__(self, name, value)
         return value
 
     def __setitem__(self, name: str, value: Any) -> None:
-        self.columns.written.add(name)
+        self.columns.written[name] = None
         dict.__setitem__(self, name, value)
 
     def _load(self) -> Row:
-        """Fetch every column; afterwards the underlying dict is complete (in the batch's order of columns)."""
-        have = dict.copy(self)
+        """Fetch every column; afterwards the underlying dict is complete, in the batch's order of columns."""
+        columns = self.columns
+        if tuple(islice(dict.__iter__(self), len(columns.names))) == columns.names:
+            return self
+        have = dict(dict.items(self))
+        have.pop(_UNREAD, None)
         dict.clear(self)
-        for name in self.columns.names:
-            dict.__setitem__(self, name, have.pop(name) if name in have else self.columns.values(name)[self.index])
+        for name in columns.names:
+            dict.__setitem__(self, name, have.pop(name) if name in have else columns.look(name, self.index))
         dict.update(self, have)
         return self
 
@@ -134,7 +157,10 @@ class Row(dict[str, Any]):
         return dict.__contains__(self, name) or name in self.columns.names
 
     def __len__(self) -> int:
-        return len(self.columns.names) + sum(1 for name in dict.keys(self) if name not in self.columns.names)
+        return dict.__len__(self._load())
+
+    def __bool__(self) -> bool:
+        return bool(self.columns.names) or dict.__len__(self) > 0
 
     def __iter__(self) -> Iterator[str]:
         return dict.__iter__(self._load())
@@ -159,11 +185,14 @@ class Row(dict[str, Any]):
             self[name] = default
         return self[name]
 
-    def update(self, *others: Any, **named: Any) -> None:
-        for name, value in dict(*others, **named).items():
-            self[name] = value
+    def update(self, other: Any = (), /, **named: Any) -> None:
+        new = other if isinstance(other, dict) and not named else dict(other, **named)
+        self.columns.written.update(new)
+        dict.update(self, new)
 
-    def __or__(self, other: Mapping[str, Any]) -> Row:  # type: ignore[override]
+    def __or__(self, other: Any) -> Row:  # type: ignore[override]
+        if not isinstance(other, dict):
+            return NotImplemented
         copy = self.copy()
         copy.update(other)
         return copy
@@ -173,7 +202,11 @@ class Row(dict[str, Any]):
         return self
 
     def copy(self) -> Row:
-        return derived(dict.copy(self), self, type(self))
+        # items() of the dict underneath: dict.copy would ask keys(), which fetches every column
+        copy = type(self)(dict.items(self))
+        copy.columns = self.columns
+        copy.index = self.index
+        return copy
 
     def __delitem__(self, name: str) -> None:
         dict.__delitem__(self._whole(), name)
@@ -188,7 +221,7 @@ class Row(dict[str, Any]):
         dict.clear(self._whole())
 
     def __eq__(self, other: object) -> bool:
-        return dict.__eq__(self._load(), dict(other) if isinstance(other, Row) else other)
+        return dict.__eq__(self._load(), other._load() if isinstance(other, Row) else other)
 
     def __ne__(self, other: object) -> bool:
         return not self == other
@@ -198,8 +231,8 @@ class Row(dict[str, Any]):
     def __repr__(self) -> str:
         return dict.__repr__(self._load())
 
-    def __reduce__(self) -> Any:
-        return (dict, (dict.copy(self._load()),))
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return (dict, (dict(self),))
 
 
 class WholeRow(Row):
@@ -208,7 +241,7 @@ class WholeRow(Row):
     __slots__ = ()
 
     def __missing__(self, name: str) -> Any:
-        raise KeyError(f"no column {name!r}; this row has {', '.join(dict.keys(self)) or 'none'}")
+        raise KeyError(f"no column {name!r}; this row has {', '.join(map(str, dict.keys(self))) or 'none'}")
 
     def _load(self) -> Row:
         return self
@@ -216,47 +249,72 @@ class WholeRow(Row):
     def _whole(self) -> Row:
         return self
 
-    def __contains__(self, name: object) -> bool:
-        return dict.__contains__(self, name)
-
-    def __len__(self) -> int:
-        return dict.__len__(self)
+    def __bool__(self) -> bool:
+        return dict.__len__(self) > 0
 
     __setitem__ = dict.__setitem__
+    __contains__ = dict.__contains__
+    __len__ = dict.__len__
     __iter__ = dict.__iter__
+    get = dict.get  # type: ignore[assignment]
+    update = dict.update  # type: ignore[assignment]
+
+    def copy(self) -> Row:
+        return derived(self, self)
 
 
-def derived(values: dict[str, Any], parent: Row, kind: type[Row]) -> Row:
-    """A row with these values that descends from ``parent`` (same source tuple, same due time)."""
-    row = kind(values)
+def derived(values: dict[str, Any], parent: Row) -> WholeRow:
+    """A whole row with these values that descends from ``parent`` (same source tuple, same due time)."""
+    row = WholeRow(values)
     row.columns = parent.columns
     row.index = parent.index
     return row
 
 
 def to_python(column: pa.Array) -> list[Any]:
-    """A column as Python values; numbers without nulls and strings take the fast way."""
+    """A column as Python values; long ones of strings, or of numbers without nulls, take the fast way."""
     kind = column.type
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return column.to_numpy(zero_copy_only=False).tolist()  # type: ignore[no-any-return]
-    numeric = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
-    if numeric and column.null_count == 0:
+    if len(column) > FEW and (
+        pa.types.is_string(kind) or pa.types.is_large_string(kind) or (column.null_count == 0 and _is_number(kind))
+    ):
         return column.to_numpy(zero_copy_only=False).tolist()  # type: ignore[no-any-return]
     return column.to_pylist()  # type: ignore[no-any-return]
 
 
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
+
+
 def to_arrow(values: Sequence[Any], known: pa.DataType | None) -> pa.Array:
-    """Python values as a column: of the type seen before where they fit it, else of the type that Arrow infers.
+    """Python values as a column: of the type seen before where that loses nothing, else of the type Arrow infers.
+
+    Arrow would cut 1.5 to 1 for a column of whole numbers, and "ab" to ["a", "b"] for one of lists; this does not.
 
     Raises:
-        pyarrow.ArrowException: the values have no common Arrow type.
+        ValueError, TypeError, OverflowError, pyarrow.ArrowException: the values have no common Arrow type.
     """
-    if known is not None and not pa.types.is_null(known):
+    if known is not None and (_is_exact(known) or (pa.types.is_integer(known) and not _has_floats(values))):
         try:
             return pa.array(values, type=known)
-        except (pa.ArrowInvalid, pa.ArrowTypeError):
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):
             return pa.array(values)
-    return pa.array(values)
+    array = pa.array(values)
+    if known is None or array.type == known or not (array.type.id == known.id or pa.types.is_null(array.type)):
+        return array
+    try:
+        return array.cast(known)
+    except pa.ArrowException:
+        return array
+
+
+def _is_exact(kind: pa.DataType) -> bool:
+    """Types that Arrow fills from Python values without loss, or refuses to."""
+    strings = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    return bool(strings or pa.types.is_float64(kind) or pa.types.is_boolean(kind))
+
+
+def _has_floats(values: Sequence[Any]) -> bool:
+    return any(issubclass(kind, (float, np.floating)) for kind in set(map(type, values)))
 
 
 def assemble(rows: Sequence[Row], columns: Columns, types: dict[str, pa.DataType]) -> pa.RecordBatch:
@@ -264,33 +322,41 @@ def assemble(rows: Sequence[Row], columns: Columns, types: dict[str, pa.DataType
 
     ``types`` remembers the types of written columns from batch to batch, so that a column that starts with nulls or
     whole numbers does not change its type without need.
+
+    Raises:
+        ValueError, TypeError, OverflowError, pyarrow.ArrowException: a column has no Arrow type, or no proper name.
     """
-    batch = columns.batch
-    indices = [row.index for row in rows]
-    first, count = indices[0], len(indices)
-    in_a_row = indices[-1] - first + 1 == count and indices == list(range(first, first + count))
-    origin = batch.slice(first, count) if in_a_row else batch.take(pa.array(indices, type=pa.int64()))
-    whole = any(type(row) is WholeRow for row in rows)
+    origin = _origin(rows, columns.batch)
+    whole = WholeRow in set(map(type, rows))
     if not whole and not columns.written:
         return origin
-    names = _names_of(rows, columns) if whole else (*columns.names, *sorted(columns.written - set(columns.names)))
+    written: Iterable[str] = chain.from_iterable(rows) if whole else columns.written
+    names = [name for name in dict.fromkeys(written if whole else chain(columns.names, written)) if name not in HIDDEN]
     arrays: list[pa.Array] = []
     for name in names:
         if not whole and name not in columns.written:
             arrays.append(origin.column(name))
         else:
-            known = types.get(name) or (batch.schema.field(name).type if name in columns.names else None)
-            arrays.append(to_arrow([row.get(name) for row in rows], known))
+            known = types.get(name) or (columns.batch.schema.field(name).type if name in columns.names else None)
+            arrays.append(to_arrow(_values(rows, name), known))
             types[name] = arrays[-1].type
-    hidden = [name for name in HIDDEN if name in batch.schema.names]
+    hidden = [name for name in HIDDEN if name in columns.batch.schema.names]
     arrays.extend(origin.column(name) for name in hidden)
     return pa.RecordBatch.from_arrays(arrays, names=[*names, *hidden])
 
 
-def _names_of(rows: Iterable[Row], columns: Columns) -> tuple[str, ...]:
-    names: dict[str, None] = {}
-    for row in rows:
-        if type(row) is not WholeRow:
-            names.update(dict.fromkeys(columns.names))
-        names.update(dict.fromkeys(row))
-    return tuple(name for name in names if name not in (DUE, TRANSACTION))
+def _origin(rows: Sequence[Row], batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The input rows that these rows come from: a slice where none was dropped or multiplied."""
+    indices = list(map(attrgetter("index"), rows))
+    first, count = indices[0], len(indices)
+    if indices[-1] - first + 1 == count and indices == list(range(first, first + count)):
+        return batch if count == batch.num_rows else batch.slice(first, count)
+    return batch.take(pa.array(indices, type=pa.int64()))
+
+
+def _values(rows: Sequence[Row], name: str) -> list[Any]:
+    """A column's values; null in the rows that do not have it."""
+    try:
+        return list(map(itemgetter(name), rows))
+    except KeyError:
+        return [row.get(name) for row in rows]

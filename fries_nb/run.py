@@ -1,0 +1,357 @@
+"""Running a dataflow: what ``Dataflow.run`` returns, and what a notebook holds.
+
+A run works in the background: every method here returns at once, but those that say that they wait.
+"""
+
+from __future__ import annotations
+
+import atexit
+import threading
+import time
+import weakref
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import networkx as nx
+
+from fries_nb import audit as auditing
+from fries_nb.controller.events import (
+    Answered,
+    ChangeRequested,
+    DrainRequested,
+    Outcome,
+    RateRequested,
+    StopRequested,
+    WorkerOutcome,
+)
+from fries_nb.controller.metrics import Metrics, Snapshot
+from fries_nb.dataflow import builder
+from fries_nb.dataflow.graph import Graph, Kind
+from fries_nb.dataflow.runnable import check_runnable
+from fries_nb.dataflow.updates import as_updates, check_updates
+from fries_nb.errors import DataflowError, PlanError, RunError, unknown
+from fries_nb.messages import Report, WorkerId
+from fries_nb.scheduling import Plan, schedule
+from fries_nb.spark.launch import Launched, Options, launch, pickled
+from fries_nb.spark.output import output
+from fries_nb.spark.staging import remove_scratch
+from fries_nb.trace import Record
+
+BUDGET = 64 << 20
+"""Bytes that may wait in front of one host's workers, all channels together."""
+COMMIT_INTERVAL_S = 5.0
+SILENCE_S = 10.0
+
+
+@dataclass(frozen=True)
+class ChangeResult:
+    """How a change ended.
+
+    Attributes:
+        outcome: ``done``; ``aborted``, and nothing changed anywhere; or ``failed`` after the decision.
+        error: one sentence, empty when done; ``details`` is the traceback from the user's frame on, if there is one.
+        plan_ms: making the plan and pickling the functions.
+        prepare_ms: shipping, ``open()``, dry run of the state transformation, rehearsal.
+        commit_ms: first FCM sent to last target worker switched.
+        delay_ms: request to last target worker switched.
+        components: operators of each component of the covering.
+        per_worker: for each target worker its delay and the tuples it still processed by the old function.
+    """
+
+    change: str
+    scheduler: str
+    outcome: str
+    error: str
+    details: str
+    plan_ms: float
+    prepare_ms: float
+    commit_ms: float
+    delay_ms: float
+    components: tuple[tuple[str, ...], ...]
+    per_worker: Mapping[WorkerId, WorkerOutcome] = field(repr=False)
+
+    @property
+    def old_tuples(self) -> int:
+        """Tuples that all targets together still processed by the old functions, after they were told to prepare."""
+        return sum(worker.old_tuples for worker in self.per_worker.values())
+
+
+class Change:
+    """A change under way."""
+
+    def __init__(self, change: str, plan: Plan, plan_ms: float) -> None:
+        self.id = change
+        self.plan = plan
+        self._plan_ms = plan_ms
+        self._outcome: Outcome | None = None
+        self._over = threading.Event()
+
+    def __repr__(self) -> str:
+        state = self._outcome.outcome if self._outcome else "under way"
+        return f"Change({', '.join(sorted(self.plan.targets))} by {self.plan.scheduler}: {state})"
+
+    @property
+    def done(self) -> bool:
+        """Whether it has come to its end, whichever."""
+        return self._over.is_set()
+
+    def result(self, timeout: float | None = None) -> ChangeResult:
+        """Wait for its end.
+
+        Args:
+            timeout: seconds; ``None`` waits as long as it takes.
+
+        Raises:
+            TimeoutError: it is still under way; it goes on.
+        """
+        if not self._over.wait(timeout) or self._outcome is None:
+            raise TimeoutError(f"change {self.id} of {', '.join(sorted(self.plan.targets))} is still under way")
+        outcome = self._outcome
+        return ChangeResult(
+            outcome.change,
+            outcome.scheduler,
+            outcome.outcome,
+            outcome.error,
+            outcome.details,
+            self._plan_ms,
+            outcome.prepare_ms,
+            outcome.commit_ms,
+            outcome.delay_ms + self._plan_ms if outcome.outcome == "done" else 0.0,
+            outcome.components,
+            outcome.per_worker,
+        )
+
+    def resolve(self, outcome: Outcome) -> None:
+        """It has come to its end; called by the run."""
+        self._outcome = outcome
+        self._over.set()
+
+
+class Run:
+    """A dataflow that runs; made by ``Dataflow.run``.
+
+    Attributes:
+        graph: what runs, as declared and expanded.
+        error: why it failed, empty otherwise; ``details`` is the traceback from the user's frame on.
+    """
+
+    def __init__(self, graph: Graph, spark: Any, options: Options) -> None:
+        self.graph = graph
+        self.error = ""
+        self.details = ""
+        self._audited = options.audit
+        self._metrics = Metrics()
+        self._changes: dict[str, Change] = {}
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._state = ""
+        self._launched: Launched = launch(graph, spark, options, self)
+        weakref.finalize(self, remove_scratch, self._launched.scratch)
+        _live.add(self)
+
+    def __repr__(self) -> str:
+        return f"Run({self.graph.name!r}, {self.state})"
+
+    @property
+    def state(self) -> str:
+        """``joining``, ``running``, ``draining``, and in the end ``finished``, ``stopped`` or ``failed``."""
+        return self._state or str(self._launched.driver.controller.state)
+
+    # ---- what the driver says
+
+    def answered(self, event: Answered) -> None:
+        """Called by the driver."""
+        if isinstance(event.answer, Report):
+            self._metrics.add(event.answer, time.monotonic())
+
+    def resolved(self, outcome: Outcome) -> None:
+        """Called by the driver."""
+        self._changes[outcome.change].resolve(outcome)
+
+    def over(self, state: str, error: str, details: str) -> None:
+        """Called by the driver when the run is decided."""
+        self.error, self.details, self._state = error, details, state
+
+    def closed(self) -> None:
+        """Called by the driver when nothing of the run is left."""
+        with self._lock:
+            self._ended.set()
+            left = [change for change in self._changes.values() if not change.done]
+        for change in left:
+            change.resolve(Outcome(change.id, change.plan.scheduler, "aborted", f"the run has {self._state}"))
+        _live.discard(self)
+
+    # ---- what the user asks
+
+    def plan(self, change: Mapping[str, Any] | Iterable[str], scheduler: str = "fries", pruning: bool = True) -> Plan:
+        """What a change would do, without doing it.
+
+        Raises:
+            PlanError, DataflowError: see ``reconfigure``.
+        """
+        if isinstance(change, Mapping):
+            check_updates(self.graph, as_updates(change))
+        targets = (change,) if isinstance(change, str) else tuple(change)
+        return schedule(scheduler, self.graph, targets, pruning)
+
+    def reconfigure(self, change: Mapping[str, Any], scheduler: str = "fries", pruning: bool = True) -> Change:
+        """Change operators while the dataflow runs; returns at once.
+
+        Args:
+            change: operator name to its new function, or to an ``Update`` that also transforms its state.
+            scheduler: ``fries``, ``epoch`` or ``naive``.
+            pruning: whether one-to-many operators that need no synchronisation are left out.
+
+        Raises:
+            PlanError: unknown operator or scheduler, an empty change, a change of a source or a sink.
+            DataflowError: a function that cannot run there or cannot be pickled.
+            RunError: the run is over.
+        """
+        began = time.perf_counter()
+        self._refuse_if_over("a change needs a running dataflow")
+        updates = as_updates(change)
+        check_updates(self.graph, updates)
+        plan = schedule(scheduler, self.graph, updates, pruning)
+        payloads = {name: pickled(name, update) for name, update in updates.items()}
+        with self._lock:
+            self._refuse_if_over("a change needs a running dataflow")
+            known = Change(f"u{len(self._changes) + 1}", plan, (time.perf_counter() - began) * 1000)
+            self._changes[known.id] = known
+        self._post(ChangeRequested(known.id, plan, payloads, self._rehearsable(plan)))
+        return known
+
+    def _rehearsable(self, plan: Plan) -> frozenset[str]:
+        """Targets below no other target: what they get does not change, so a recent tuple is a fair trial."""
+        below = {name for target in plan.targets for name in nx.descendants(self.graph.digraph, target)}
+        return frozenset(plan.targets - below)
+
+    def set_rate(self, source: str, rate: float) -> None:
+        """Let a source emit ``rate`` tuples a second from now on, all its workers together; 0 pauses it.
+
+        Raises:
+            DataflowError: no such source; PlanError: a negative rate; RunError: the run is over.
+        """
+        sources = [name for name, operator in self.graph.by_name.items() if operator.kind is Kind.SOURCE]
+        if source not in sources:
+            raise DataflowError(unknown("source", source, sources))
+        if not isinstance(rate, (int, float)) or isinstance(rate, bool) or not 0 <= rate < float("inf"):
+            raise PlanError(f"a rate is a number of tuples a second, 0 or more; got {rate!r}")
+        self._refuse_if_over("a rate is set while the dataflow runs")
+        self._post(RateRequested(source, float(rate)))
+
+    def metrics(self) -> Snapshot:
+        """Latency, rates and queues as last reported (about four times a second)."""
+        return self._metrics.snapshot()
+
+    def records(self) -> list[Record]:
+        """The trace so far, each worker's records in its order.
+
+        Raises:
+            RunError: the run was not started with ``audit=True``.
+        """
+        if not self._audited:
+            raise RunError("this run keeps no trace; start it with audit=True")
+        return list(self._launched.driver.records)
+
+    def audit(self) -> auditing.Verdict:
+        """Whether what happened so far is conflict-serializable, and who mixed versions if not.
+
+        Raises:
+            RunError: the run was not started with ``audit=True``.
+        """
+        return auditing.judge(self.records())
+
+    def stop(self, drain: bool = False, timeout: float | None = 60.0) -> None:
+        """End the run and wait until no host, thread or socket of it is left; does nothing if it has ended.
+
+        Args:
+            drain: first process what the sources have read, and commit it.
+            timeout: seconds to wait.
+
+        Raises:
+            TimeoutError: it has not ended by then; it goes on ending.
+        """
+        if not self._ended.is_set():
+            self._post(DrainRequested() if drain else StopRequested())
+            self.wait(timeout)
+
+    def wait(self, timeout: float | None = None) -> str:
+        """Wait until the run has ended; returns its state.
+
+        Raises:
+            TimeoutError: it has not ended after so many seconds.
+        """
+        if not self._ended.wait(timeout):
+            raise TimeoutError(f"run {self.graph.name!r} is still {self.state}")
+        return self.state
+
+    def output(self, sink: str | None = None) -> Any:
+        """What was committed so far at a sink, as a Spark DataFrame; the sink may be left out if there is but one.
+
+        Raises:
+            DataflowError: no such sink, or several and none named.
+        """
+        sinks = self._launched.sinks
+        if sink is None and len(sinks) == 1:
+            sink = next(iter(sinks))
+        if sink is None or sink not in sinks:
+            raise DataflowError(unknown("sink", sink or "", sinks))
+        return output(self._launched.session.spark, sinks[sink], self._launched.run)
+
+    def _refuse_if_over(self, why: str) -> None:
+        if self.state in ("finished", "stopped", "failed"):
+            reason = f": {self.error}" if self.error else ""
+            raise RunError(f"run {self.graph.name!r} has {self.state}{reason}; {why}")
+
+    def _post(self, event: ChangeRequested | RateRequested | DrainRequested | StopRequested) -> None:
+        self._launched.driver.post(event)
+
+
+_live: weakref.WeakSet[Run] = weakref.WeakSet()
+
+
+@atexit.register
+def _stop_all() -> None:
+    """An interpreter that ends takes its runs along, so that no host outlives it."""
+    for run in list(_live):
+        run.stop()
+
+
+class Dataflow(builder.Dataflow):
+    """A dataflow that can be run; see ``fries_nb.dataflow.builder.Dataflow`` for how to declare one."""
+
+    def run(
+        self,
+        spark: Any = None,
+        hosts: int = 2,
+        workers: int = 2,
+        *,
+        audit: bool = False,
+        chaining: bool = True,
+        budget: int = BUDGET,
+        commit_interval_s: float | None = COMMIT_INTERVAL_S,
+        port: int = 0,
+        silence_s: float = SILENCE_S,
+    ) -> Run:
+        """Run it on Spark, in the background.
+
+        Args:
+            spark: a SparkSession; by default the active one, or an embedded one that is started.
+            hosts: Spark tasks that share the workers; as many slots and two more must be free.
+            workers: parallel instances of each operator that was declared without a number.
+            audit: record every data operation, for ``run.audit()``.
+            chaining: let operators on forward edges share a thread.
+            budget: bytes that may wait in front of a host's workers.
+            commit_interval_s: seconds between commits of the sinks; ``None`` commits at the end only.
+            port: of the controller; 0 for any free one.
+            silence_s: seconds after which a silent host counts as lost, and a host without a controller leaves.
+
+        Raises:
+            DataflowError: nothing to run, or a function that cannot be pickled.
+            SessionError: no Java, or a session that cannot serve.
+            SourceError, SinkError: an end of the flow that cannot be read or written.
+        """
+        graph = self.graph(workers)
+        check_runnable(graph)
+        return Run(graph, spark, Options(hosts, budget, audit, chaining, commit_interval_s, silence_s, port))

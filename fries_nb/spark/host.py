@@ -1,0 +1,325 @@
+"""A host: one Spark barrier task that runs its share of a region's workers.
+
+The task's own thread polls the links: control first, then frames, which it only hands on. Every worker has a thread;
+one more thread prepares changes, so that loading a model delays neither tuples nor control. The host says hello,
+starts when it is welcomed, and leaves on a control message, or when the controller has been silent for too long. It
+never raises: Spark would take that for a failure and try again; what went wrong is in its report.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import queue
+import socket
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import msgspec
+
+from fries_nb.dataflow.graph import Graph, Kind
+from fries_nb.errors import FriesError, OperatorError
+from fries_nb.messages import ChannelId, Failed, Fcm, Prepare, WorkerId
+from fries_nb.planning.expansion import channels_of, host_of
+from fries_nb.spark.envelopes import Goodbye, Heartbeat, Hello, Leave, Pulse, Records, Refused, Said, ToWorker, Welcome
+from fries_nb.spark.keys import HostKeys
+from fries_nb.spark.links import HostLinks
+from fries_nb.spark.sinks import FileSink
+from fries_nb.spark.reading import SourcePlan, open_reader
+from fries_nb.spark.threads import Leave as LeaveThread
+from fries_nb.spark.threads import WorkerThread
+from fries_nb.spark.wire import Arrival, Credit
+from fries_nb.worker.events import Arrived, Directed, Grant, Granted, Instruction, Tell, Tick, Traced
+from fries_nb.worker.instance import Instance
+from fries_nb.worker.outbox import Send
+from fries_nb.worker.reconfiguration import Rehearse, open_function, prepare
+from fries_nb.worker.steps import failure
+from fries_nb.worker.wiring import Wiring, wirings_of_host
+from fries_nb.worker.worker import Worker
+
+SWITCH_INTERVAL_S = 0.0005
+"""Python's own 5 ms would let a busy operator keep an FCM waiting for the interpreter lock (DESIGN, section 7)."""
+TICK_S = 0.25
+GRACE_S = 5.0
+SMALLEST_WINDOW = 64 * 1024
+
+
+@dataclass(frozen=True)
+class Region:
+    """What a host must know to take part: the same for all hosts of a run, shipped by Spark.
+
+    Attributes:
+        run: the run's id, for names of files.
+        hosts: how many there are.
+        incarnation: of the run when the stage was submitted.
+        graph: the graph, without functions; see ``with_functions``.
+        functions: for each operator that has one, the pickled function.
+        sources: for each source what its readers need (see ``sources``).
+        sinks: for each sink the directory that it writes to.
+        controller: address of the control server.
+        keys: the hosts' keys.
+        interface: what to listen at for peers; ``advertised`` is how they reach it (empty: by the interface).
+        budget: bytes that may wait in front of this host's workers, all channels together.
+        audit: whether to record every data operation.
+        chaining: whether forward edges are chained.
+        silence_s: after so long without a word from the controller a host leaves.
+    """
+
+    run: str
+    hosts: int
+    incarnation: int
+    graph: Graph
+    functions: Mapping[str, bytes] = field(repr=False)
+    sources: Mapping[str, SourcePlan]
+    sinks: Mapping[str, str]
+    controller: str
+    keys: HostKeys
+    interface: str
+    advertised: str
+    budget: int
+    audit: bool
+    chaining: bool
+    silence_s: float
+
+    def with_functions(self) -> Graph:
+        """The graph with a copy of each function (chains depend on what the functions are).
+
+        Raises:
+            OperatorError: a function cannot be unpickled on this host.
+        """
+        operators = []
+        for operator in self.graph.operators:
+            payload = self.functions.get(operator.name)
+            try:
+                operators.append(operator if payload is None else replace(operator, function=pickle.loads(payload)))
+            except Exception as error:
+                raise OperatorError(
+                    f"the function of {operator.name} cannot be unpickled on a host: {type(error).__name__}: {error}; "
+                    "is a module of yours missing there?",
+                    operator.name,
+                ) from error
+        return Graph(self.graph.name, tuple(operators), self.graph.edges)
+
+
+class HostReport(msgspec.Struct, frozen=True):
+    """A host's last words, which leave through Spark.
+
+    ``error`` is empty when it was told to leave; ``stuck`` names the workers whose threads did not end in time.
+    """
+
+    host: int
+    pid: int
+    reason: str
+    error: str = ""
+    stuck: tuple[str, ...] = ()
+    processed: dict[str, int] = {}
+
+
+def serve(region: Region, host: int) -> bytes:
+    """Run host number ``host`` to its end; returns its ``HostReport`` as msgpack. Never raises."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    try:
+        return msgspec.msgpack.encode(Host(region, host).run())
+    except Exception as error:
+        return msgspec.msgpack.encode(HostReport(host, os.getpid(), "failed", f"{type(error).__name__}: {error}"))
+    finally:
+        sys.setswitchinterval(before)
+
+
+class Host:
+    """One barrier task's workers, threads and links."""
+
+    def __init__(self, region: Region, host: int) -> None:
+        self._region = region
+        self._host = host
+        self._graph = region.graph
+        self._channels = tuple(channel for edge in region.graph.edges for channel in channels_of(region.graph, edge))
+        self._threads: dict[WorkerId, WorkerThread] = {}
+        self._rehearsals: queue.SimpleQueue[Rehearse | None] = queue.SimpleQueue()
+        self._preparer = threading.Thread(target=self._prepare, name="fries-prepare", daemon=True)
+        self._reason = ""
+        self._error = ""
+        self._started = False
+        self._links = HostLinks(
+            region.keys, host, region.controller, region.interface, region.advertised
+        )
+
+    def run(self) -> HostReport:
+        """Say hello, serve until the end, say goodbye."""
+        stuck: tuple[str, ...] = ()
+        try:
+            failures = self._build()
+            self._links.say(Hello(self._links.data_address, os.getpid(), socket.gethostname()))
+            self._serve(failures)
+        except FriesError as error:
+            self._reason, self._error = "failed", str(error)
+        finally:
+            stuck = self._end_threads()
+            self._links.say(Goodbye(self._error or self._reason))
+            self._links.close(linger_ms=500)
+        processed = {
+            str(instance.worker): instance.processed
+            for thread in self._threads.values()
+            for instance in thread.worker.instances
+        }
+        return HostReport(self._host, os.getpid(), self._reason, self._error, stuck, processed)
+
+    # ---- building
+
+    def _build(self) -> list[Failed]:
+        """Make the workers and open their functions; what fails is told to the controller once it is reached."""
+        try:
+            self._graph = self._region.with_functions()
+        except OperatorError as error:
+            return [Failed(WorkerId(error.operator, 0), str(error))]
+        wirings = list(wirings_of_host(self._graph, self._host, self._region.hosts, self._region.chaining))
+        windows = max(1, sum(len(wiring.incoming) for wiring in wirings))
+        window = max(SMALLEST_WINDOW, self._region.budget // windows)
+        failures = []
+        for wiring in wirings:
+            try:
+                thread = self._thread_of(wiring, window)
+            except FriesError as error:
+                operator = error.operator if isinstance(error, OperatorError) else wiring.id.operator
+                details = error.details if isinstance(error, OperatorError) else ""
+                failures.append(Failed(WorkerId(operator, wiring.index), str(error), details))
+                continue
+            for operator in wiring.chain:
+                self._threads[WorkerId(operator.name, wiring.index)] = thread
+        return failures
+
+    def _thread_of(self, wiring: Wiring, window: int) -> WorkerThread:
+        region = self._region
+        instances = [self._instance(WorkerId(operator.name, wiring.index)) for operator in wiring.chain]
+        first = wiring.chain[0]
+        port = reader = None
+        if first.kind is Kind.SINK:
+            port = FileSink(region.sinks[first.name], wiring.id, region.incarnation, region.run)
+        if first.kind is Kind.SOURCE:
+            number = region.graph.sources.index(first.name)
+            reader = open_reader(region.sources[first.name], wiring.id, first.workers, number, region.audit)
+        return WorkerThread(Worker(wiring, instances, window, time.time_ns, port), self._carry_out, reader)
+
+    def _instance(self, worker: WorkerId) -> Instance:
+        operator = self._graph.operator(worker.operator)
+        payload = self._region.functions.get(operator.name)
+        instance = Instance(worker, operator, None, self._region.audit)
+        if payload is not None:
+            try:
+                instance.function = pickle.loads(payload)
+                open_function(instance.function)
+            except Exception as error:
+                told = failure(instance, error)
+                message = f"{operator.name} failed in open(): {type(error).__name__}: {error}"
+                raise OperatorError(message, operator.name, told.details) from error
+        return instance
+
+    # ---- serving
+
+    def _serve(self, failures: list[Failed]) -> None:
+        silent_since = ticked = time.monotonic()
+        while not self._reason:
+            received = self._links.poll(int(TICK_S * 1000))
+            now = time.monotonic()
+            if received.control:
+                silent_since = now
+            for message in received.control:
+                self._hear(message, failures)
+            for arrival in received.data:
+                self._deliver(arrival)
+            if now - ticked >= TICK_S:
+                ticked = now
+                self._tick()
+            if now - silent_since > self._region.silence_s:
+                self._reason = f"the controller was silent for {self._region.silence_s:g} s"
+
+    def _hear(self, message: Welcome | Refused | Leave | Pulse | ToWorker, failures: list[Failed]) -> None:
+        if isinstance(message, ToWorker):
+            urgent = isinstance(message.control, (Fcm, Prepare))
+            self._threads[message.worker].post(Directed(message.worker, message.control), urgent)
+        elif isinstance(message, Welcome):
+            self._links.join(self._region.incarnation, message.peers, self._channels)
+            if failures:
+                self._links.say(Said(tuple(failures)))
+            else:
+                self._start()
+        elif isinstance(message, (Leave, Refused)):
+            self._reason = message.reason or "dismissed"
+
+    def _start(self) -> None:
+        self._started = True
+        self._preparer.start()
+        for thread in set(self._threads.values()):
+            thread.start()
+
+    def _deliver(self, arrival: Arrival) -> None:
+        """A frame from another host goes to its channels' receivers, a credit to their senders."""
+        for channel in arrival.channels:
+            if isinstance(arrival.frame, Credit):
+                self._threads[channel.sender].post(Granted(channel, arrival.frame.size))
+            else:
+                self._threads[channel.receiver].post(Arrived(channel, arrival.frame))
+
+    def _tick(self) -> None:
+        if self._links.incarnation:
+            self._links.say(Heartbeat())
+        if self._started:
+            for thread in set(self._threads.values()):
+                thread.post(Tick())
+
+    # ---- carrying out, called from the workers' threads
+
+    def _carry_out(self, instruction: Instruction) -> None:
+        if isinstance(instruction, Send):
+            self._send(instruction)
+        elif isinstance(instruction, Grant):
+            self._grant(instruction.channel, instruction.size)
+        elif isinstance(instruction, Tell):
+            self._links.say(Said((instruction.answer,)))
+        elif isinstance(instruction, Rehearse):
+            self._rehearsals.put(instruction)
+        elif isinstance(instruction, Traced):
+            record = instruction.records[0]
+            self._links.say(Records(WorkerId(record.operator, record.worker), instruction.records))
+
+    def _send(self, send: Send) -> None:
+        remote: dict[int, list[ChannelId]] = {}
+        for channel in send.channels:
+            thread = self._threads.get(channel.receiver)
+            if thread is not None:
+                thread.post(Arrived(channel, send.frame))
+            else:
+                remote.setdefault(host_of(channel.receiver, self._region.hosts), []).append(channel)
+        for host, channels in remote.items():
+            self._links.post(host, send.frame, channels)
+
+    def _grant(self, channel: ChannelId, size: int) -> None:
+        thread = self._threads.get(channel.sender)
+        if thread is not None:
+            thread.post(Granted(channel, size))
+        else:
+            self._links.post(host_of(channel.sender, self._region.hosts), Credit(size), (channel,))
+
+    def _prepare(self) -> None:
+        while (order := self._rehearsals.get()) is not None:
+            self._threads[order.worker].post(prepare(order), urgent=True)
+
+    # ---- ending
+
+    def _end_threads(self) -> tuple[str, ...]:
+        """End all threads; names those that are stuck in a user's function."""
+        if not self._started:
+            return ()
+        self._rehearsals.put(None)
+        threads = set(self._threads.values())
+        for thread in threads:
+            thread.post(LeaveThread(), urgent=True)
+        deadline = time.monotonic() + GRACE_S
+        for thread in (*threads, self._preparer):
+            thread.join(max(0.0, deadline - time.monotonic()))
+        return tuple(sorted(thread.name for thread in (*threads, self._preparer) if thread.is_alive()))
+

@@ -1,0 +1,87 @@
+"""The Spark side of a region: a barrier stage whose tasks are the hosts.
+
+``spark.range`` is the only input (a union in front of a barrier stage is refused). The hosts' reports go through a
+shuffle, ``repartition(1)``: a barrier *result* stage would never be retried, a shuffle-map stage is.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+
+import msgspec
+import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark import BarrierTaskContext, InheritableThread
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from fries_nb.spark.host import HostReport, Region, serve
+
+_SCHEMA = "report binary"
+
+
+class HostStage:
+    """Submits the hosts of a region from a thread of its own, and collects their reports.
+
+    Args:
+        spark: the session; its slots have been checked.
+        region: what the hosts run.
+        died: called from that thread, with one sentence, if the job fails before it was cancelled.
+
+    Attributes:
+        reports: the hosts' last words, once the job is over.
+    """
+
+    def __init__(self, spark: SparkSession, region: Region, died: Callable[[str], None]) -> None:
+        self.reports: list[HostReport] = []
+        self._spark = spark
+        self._region = region
+        self._died = died
+        self._group = f"fries-{region.run}"
+        self._cancelled = False
+        self._over = threading.Event()
+        # An InheritableThread, so that the job group is this thread's alone.
+        self._thread = InheritableThread(target=self._run, daemon=True, name=self._group)
+
+    def start(self) -> None:
+        """Submit the stage; returns at once."""
+        self._thread.start()
+
+    def _run(self) -> None:
+        context = self._spark.sparkContext
+        try:
+            context.setJobGroup(self._group, f"fries_nb region {self._region.graph.name}", interruptOnCancel=False)
+            context.setLocalProperty("spark.scheduler.pool", self._group)
+            region, hosts = self._region, self._region.hosts
+            frame = self._spark.range(0, hosts, 1, hosts).mapInArrow(_task(region), _SCHEMA, barrier=True).repartition(1)
+            self.reports = [msgspec.msgpack.decode(bytes(row.report), type=HostReport) for row in frame.collect()]
+        except (Py4JError, PySparkException) as error:
+            if not self._cancelled:
+                self._died(_cause_of(error))
+        finally:
+            self._over.set()
+
+    def release(self, grace_s: float) -> None:
+        """See that no task of the stage is left: wait for them to end by themselves, then cancel the job."""
+        if self._over.wait(grace_s):
+            return
+        self._cancelled = True
+        self._spark.sparkContext._jsc.sc().cancelJobGroupAndFutureJobs(self._group, "the fries_nb run has ended")
+        self._over.wait(grace_s)
+
+
+def _task(region: Region) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:  # to its end, or Spark's writer thread sits on it
+            pass
+        report = serve(region, BarrierTaskContext.get().partitionId())
+        yield pa.RecordBatch.from_arrays([pa.array([report], pa.binary())], names=["report"])
+
+    return task
+
+
+def _cause_of(error: Exception) -> str:
+    java = getattr(error, "java_exception", None)
+    text = str(java.getMessage()) if java is not None else str(error)
+    return text.splitlines()[0]

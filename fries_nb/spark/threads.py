@@ -1,0 +1,139 @@
+"""A worker's thread in a host: it feeds the I/O-free worker and carries out what it says.
+
+Other threads only ``post``: they queue an event, and for one that must not wait for the slice in hand (an FCM, a
+prepare) they raise the worker's attention, one plain attribute that the loop over tuples looks at. Frames between
+workers of one host pass by reference from thread to thread and never see a socket.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from fries_nb.errors import FriesError
+from fries_nb.messages import ChannelId, Data, Drain, End, Failed, SetRate
+from fries_nb.worker.events import Arrived, Event, Instruction, Tell, Tick, ToReader
+from fries_nb.worker.wiring import READER
+from fries_nb.worker.worker import Worker
+
+READ_LIMIT = 16_384
+"""Tuples that a source takes from its reader at a time."""
+
+
+class Reader(Protocol):
+    """What a source reads from; see ``sources``."""
+
+    def read(self, now_ns: int, limit: int) -> tuple[pa.RecordBatch | None, int | None]:
+        """Tuples that are due, and when the next one will be."""
+
+    def set_rate(self, rate: float, now_ns: int) -> None:
+        """Tuples a second from now on."""
+
+    @property
+    def exhausted(self) -> bool:
+        """Nothing is left to read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """To a thread: end now."""
+
+
+class WorkerThread(threading.Thread):
+    """Runs one worker until it is told to leave.
+
+    Args:
+        worker: whose only caller this thread is.
+        carry_out: does what an instruction says (all but ``ToReader``); called from this thread.
+        reader: for a source.
+    """
+
+    def __init__(self, worker: Worker, carry_out: Callable[[Instruction], None], reader: Reader | None = None) -> None:
+        super().__init__(name=f"fries-{worker.wiring.id}", daemon=True)
+        self.worker = worker
+        self._carry_out = carry_out
+        self._reader = reader
+        self._events: queue.SimpleQueue[Event | Leave] = queue.SimpleQueue()
+        self._left = False
+        self._draining = False
+        self._due: int | None = None
+
+    def post(self, event: Event | Leave, urgent: bool = False) -> None:
+        """Queue an event, from any thread; an urgent one is looked at before the next tuple."""
+        self._events.put(event)
+        if urgent:
+            self.worker.attention.raised = True
+
+    def run(self) -> None:
+        try:
+            while not self._left:
+                self.worker.attention.raised = False
+                self._take_events(block=False)
+                fed = self._feed()
+                busy = self.worker.run()
+                self._obey()
+                if not busy and not fed and not self._left:
+                    self._take_events(block=True)
+            self.worker.handle(Tick())  # the rest of the measurements and of the trace
+            self._obey()
+        except FriesError as error:
+            self._carry_out(Tell(Failed(self.worker.wiring.id, str(error))))
+        except Exception as error:  # a defect of ours, which must fail the run rather than end a thread unseen
+            details = "".join(traceback.format_exception(error))
+            self._carry_out(Tell(Failed(self.worker.wiring.id, f"{type(error).__name__}: {error}", details)))
+
+    def _take_events(self, block: bool) -> None:
+        """Take all events that wait; with ``block``, wait for one, or until the reader's next tuple is due."""
+        timeout = None if self._due is None else max(0.0, (self._due - time.time_ns()) / 1e9)
+        try:
+            while True:
+                event = self._events.get(block, timeout)
+                if isinstance(event, Leave):
+                    self._left = True
+                    return
+                self.worker.handle(event)
+                block = False
+        except queue.Empty:
+            return
+
+    def _obey(self) -> None:
+        for instruction in self.worker.take():
+            if isinstance(instruction, ToReader):
+                self._turn(instruction.control)
+            else:
+                self._carry_out(instruction)
+
+    def _turn(self, control: SetRate | Drain) -> None:
+        if isinstance(control, Drain):
+            self._draining = True
+        elif self._reader is not None:
+            self._reader.set_rate(control.rate, time.time_ns())
+            self._due = 0
+
+    def _feed(self) -> bool:
+        """Hand a source's worker what is due, if it can take it. Returns whether it got something."""
+        if self._reader is None:
+            return False
+        self._due = None
+        if not self.worker.hungry:
+            return False
+        channel = ChannelId(self.worker.wiring.incoming[0].sender, self.worker.wiring.id)
+        assert channel.sender.operator == READER
+        if self._draining or self._reader.exhausted:
+            self._reader = None
+            self.worker.handle(Arrived(channel, End()))
+            return True
+        batch, self._due = self._reader.read(time.time_ns(), READ_LIMIT)
+        if batch is None:
+            if self._reader.exhausted:
+                self._due = 0
+            return False
+        self.worker.handle(Arrived(channel, Data(batch)))
+        return True

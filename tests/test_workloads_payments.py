@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from fries_nb.errors import SourceError
-from fries_nb.workloads import paths
-from fries_nb.workloads.paths import payments_path
-from fries_nb.workloads.payments import SCHEMA, payments
+from fries_nb.workloads import payments as paths
+from fries_nb.workloads.generation import SCHEMA
+from fries_nb.workloads.payments import payments, payments_path
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ def test_the_variable_comes_first(alone, monkeypatch):
 def test_the_file_beside_the_checkout_comes_second(alone, monkeypatch):
     """It is looked for in the directories above the checkout."""
     checkout = alone / "above" / "checkout"
-    monkeypatch.setattr(paths, "__file__", str(checkout / "fries_nb" / "workloads" / "paths.py"))
+    monkeypatch.setattr(paths, "__file__", str(checkout / "fries_nb" / "workloads" / "payments.py"))
     beside = alone / paths.BESIDE
     beside.parent.mkdir(parents=True)
     pq.write_table(payments(10), beside)

@@ -1,149 +1,105 @@
-"""Card payments made from a seed: customers, terminals near them, and three ways of fraud.
-
-The columns are those of the public simulated data set of the Fraud Detection Handbook (Le Borgne et al., "Reproducible
-machine learning for credit card fraud detection", chapter 3), and so is the model: every customer has a mean amount, a
-place and a level of activity, and pays at terminals nearby. A payment is a fraud by scenario
-
-1. if its amount is above 220;
-2. if its terminal is compromised: two more every day, for 28 days;
-3. if its customer's card is stolen: three more every day, for 14 days; a third of their payments then grow fivefold.
-
-Everything is vectorised: ten million payments take seconds, in the order of their time.
-
->>> table = payments(1000, seed=7)
->>> table.num_rows, table.column_names[:5]
-(1000, ['TRANSACTION_ID', 'TX_DATETIME', 'CUSTOMER_ID', 'TERMINAL_ID', 'TX_AMOUNT'])
->>> table.equals(payments(1000, seed=7))
-True
-"""
+"""Where payments are read from: the user's file, the public data set beside the checkout, or a generated month."""
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 import fries_nb as fn
+from fries_nb.workloads.generation import DAY_S, SCHEMA, payments
 
-SCHEMA = pa.schema(
-    [
-        ("TRANSACTION_ID", pa.int64()),
-        ("TX_DATETIME", pa.timestamp("ns")),
-        ("CUSTOMER_ID", pa.int32()),
-        ("TERMINAL_ID", pa.int32()),
-        ("TX_AMOUNT", pa.float64()),
-        ("TX_TIME_SECONDS", pa.int32()),
-        ("TX_TIME_DAYS", pa.int32()),
-        ("TX_FRAUD", pa.int32()),
-        ("TX_FRAUD_SCENARIO", pa.int32()),
-    ]
-)
-FIRST_DAY = np.datetime64("2018-04-01", "ns")
-DAY_S = 86_400
-PAYMENTS_A_DAY = 1.92  # of a customer, on average; that of the public data
+__all__ = ["payments", "payments_path"]
 
-Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
+VARIABLE = "FRIES_PAYMENTS"
+BESIDE = Path("shared", "data", "payments-2018-04.parquet")
+MONTH = 288_062  # payments in the public file, and in the one made in its place
+ROW_GROUP = 32_768
 
 
-def payments(rows: int, seed: int = 0, customers: int = 5_000, terminals: int = 10_000) -> pa.Table:
-    """A table of payments in the order of their time, equal for equal arguments.
+def payments_path(rows: int | None = None) -> str:
+    """A Parquet file of payments, with at least ``rows`` of them.
 
-    Args:
-        rows: number of payments; they stretch over as many days as these customers need for them.
-        seed: any whole number from 0 on.
-        customers: CUSTOMER_ID runs from 0 to customers - 1.
-        terminals: TERMINAL_ID runs from 0 to terminals - 1.
+    In this order: the file that the environment variable FRIES_PAYMENTS names; ``shared/data/payments-2018-04.parquet``
+    beside the checkout or further up; a month generated from seed 0. Where that has too few rows, it is repeated, with
+    later times and further transaction numbers. What is made is kept in the user's cache directory (XDG_CACHE_HOME or
+    ``~/.cache``, there ``fries_nb``), in row groups of 32,768 rows, so that several hosts can share it.
 
     Raises:
-        SourceError: a number out of range.
+        SourceError: FRIES_PAYMENTS names no Parquet file of payments; too many rows for TX_TIME_SECONDS; the cache
+            directory cannot be written.
     """
-    _refuse_bad(rows, customers, terminals)
-    rng = np.random.default_rng([seed, customers, terminals])
-    days = max(1, round(rows / (PAYMENTS_A_DAY * customers)))
-    seconds = _times(rng, rows, days)
-    day = seconds // DAY_S
-    mean = rng.uniform(5, 100, customers)
-    customer = _by_activity(rng, rows, customers)
-    terminal = _nearby(rng, customer, customers, terminals)
-    amount = _amounts(rng, mean[customer])
-    stolen = _taken(rng, customer, day, customers, a_day=3, lasting=14) & (rng.random(rows) < 1 / 3)
-    amount[stolen] *= 5
-    scenario = np.zeros(rows, np.int32)
-    scenario[amount > 220] = 1
-    scenario[_taken(rng, terminal, day, terminals, a_day=2, lasting=28)] = 2
-    scenario[stolen] = 3
-    columns = [
-        np.arange(rows, dtype=np.int64),
-        FIRST_DAY + seconds.astype("timedelta64[s]").astype("timedelta64[ns]"),
-        customer.astype(np.int32),
-        terminal.astype(np.int32),
-        np.round(amount, 2),
-        seconds.astype(np.int32),
-        day.astype(np.int32),
-        (scenario > 0).astype(np.int32),
-        scenario,
-    ]
-    return pa.table([pa.array(column) for column in columns], schema=SCHEMA)
+    month = _found() or _kept(f"payments-v1-{MONTH}-rows.parquet", lambda: [payments(MONTH)])
+    if rows is None or rows <= _rows_of(month):
+        return str(month)
+    status = month.stat()
+    name = f"{month.stem}-{status.st_size}-{status.st_mtime_ns}-{rows}-rows.parquet"
+    return str(_kept(name, lambda: _repeated(month, rows)))
 
 
-def _refuse_bad(rows: int, customers: int, terminals: int) -> None:
-    for name, number, least in (("rows", rows, 0), ("customers", customers, 1), ("terminals", terminals, 1)):
-        if not isinstance(number, int) or isinstance(number, bool) or not least <= number < 2**31:
-            raise fn.SourceError(f"payments(...): {name}={number!r}; expected a whole number from {least} on")
-    if rows / (PAYMENTS_A_DAY * customers) * DAY_S >= 2**31 - DAY_S:
+def _found() -> Path | None:
+    if named := os.environ.get(VARIABLE):
+        _rows_of(Path(named))
+        return Path(named)
+    checkout = Path(__file__).resolve().parents[2]
+    return next((above / BESIDE for above in checkout.parents if (above / BESIDE).is_file()), None)
+
+
+def _rows_of(path: Path) -> int:
+    """Number of payments in the file, which is refused if it is not one of payments."""
+    try:
+        file = pq.ParquetFile(path)
+    except (OSError, pa.ArrowException) as error:
+        raise fn.SourceError(f"cannot read payments from {str(path)!r}: {str(error).splitlines()[0]}") from None
+    with file:
+        missing = [name for name in SCHEMA.names if name not in file.schema_arrow.names]
+        if missing or not file.metadata.num_rows:
+            lacks = f"column {missing[0]}" if missing else "any row"
+            raise fn.SourceError(f"{str(path)!r} is no file of payments: it is without {lacks}; is {VARIABLE} meant?")
+        return int(file.metadata.num_rows)
+
+
+def _repeated(path: Path, rows: int) -> Iterator[pa.Table]:
+    """The file's payments again and again, each time as many whole days later as it lasts, until there are ``rows``."""
+    month = pq.read_table(path, columns=SCHEMA.names).cast(SCHEMA)
+    days = pc.max(month["TX_TIME_DAYS"]).as_py() + 1
+    further = pc.max(month["TRANSACTION_ID"]).as_py() + 1
+    if days * DAY_S * -(-rows // month.num_rows) >= 2**31:
+        raise fn.SourceError(f"payments_path(rows={rows:,}): these last longer than TX_TIME_SECONDS can say")
+    shifts = {
+        "TRANSACTION_ID": pa.scalar(further, pa.int64()),
+        "TX_DATETIME": pa.scalar(days * DAY_S * 10**9, pa.duration("ns")),
+        "TX_TIME_SECONDS": pa.scalar(days * DAY_S, pa.int32()),
+        "TX_TIME_DAYS": pa.scalar(days, pa.int32()),
+    }
+    while rows > 0:
+        yield month.slice(0, rows)
+        rows -= month.num_rows
+        shifted = [pc.add(month[name], shifts[name]) if name in shifts else month[name] for name in SCHEMA.names]
+        month = pa.table(shifted, schema=SCHEMA)
+
+
+def _kept(name: str, tables: Callable[[], Iterable[pa.Table]]) -> Path:
+    """The cached file of that name, written now if it is not there yet."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fries_nb"
+    if (cache / name).exists():
+        return cache / name
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        # Made aside and moved into place: nobody ever reads half a file, and two who make it do not disturb each other.
+        with tempfile.TemporaryDirectory(dir=cache) as aside:
+            with pq.ParquetWriter(Path(aside, name), SCHEMA, compression="zstd") as writer:
+                for table in tables():
+                    writer.write_table(table, row_group_size=ROW_GROUP)
+            Path(aside, name).replace(cache / name)
+    except OSError as error:
         raise fn.SourceError(
-            f"payments(...): {rows:,} rows of {customers:,} customers last longer than TX_TIME_SECONDS can say; "
-            f"expected at least {int(rows / (PAYMENTS_A_DAY * 24_000)) + 1:,} customers"
-        )
-
-
-def _times(rng: np.random.Generator, rows: int, days: int) -> Ints:
-    """Seconds since the first day, ascending; most payments are made around noon."""
-    second = rng.normal(DAY_S / 2, 20_000, rows).astype(np.int64)
-    outside = (second < 0) | (second >= DAY_S)
-    second[outside] = rng.integers(0, DAY_S, int(outside.sum()))
-    times: Ints = rng.integers(0, days, rows) * DAY_S + second
-    times.sort()
-    return times
-
-
-def _by_activity(rng: np.random.Generator, rows: int, customers: int) -> Ints:
-    """Who pays: customers make from none to four payments a day, each at a rate of his own."""
-    share = np.cumsum(rng.uniform(0, 4, customers))
-    chosen: Ints = np.searchsorted(share, rng.random(rows) * share[-1], side="right")
-    return np.minimum(chosen, customers - 1)
-
-
-def _nearby(rng: np.random.Generator, customer: Ints, customers: int, terminals: int) -> Ints:
-    """Where they pay: the map is a grid of squares with some 40 terminals each, and customers pay within their own."""
-    squares = max(1, int((terminals / 40) ** 0.5)) ** 2
-    square_of = np.sort(rng.integers(0, squares, terminals))
-    in_order = rng.permutation(terminals)
-    first = np.searchsorted(square_of, np.arange(squares + 1))
-    home = rng.integers(0, squares, customers)[customer]
-    # A square without terminals borrows the next one's first.
-    place = first[home] + (rng.random(len(customer)) * (first[home + 1] - first[home])).astype(np.int64)
-    chosen: Ints = in_order[np.minimum(place, terminals - 1)]
-    return chosen
-
-
-def _amounts(rng: np.random.Generator, mean: Floats) -> Floats:
-    """Normal with half the mean as deviation; what comes out negative is drawn again, evenly up to twice the mean."""
-    amount = rng.normal(mean, mean / 2)
-    negative = amount < 0
-    amount[negative] = rng.uniform(0, 2 * mean[negative])
-    return amount
-
-
-def _taken(rng: np.random.Generator, who: Ints, day: Ints, population: int, a_day: int, lasting: int) -> Bools:
-    """Whether this card or terminal is in the hands of a thief that day.
-
-    Each is taken once in a period long enough that ``a_day`` fall every day, each at a phase of its own; in a small
-    population the period is stretched, so that most are honest at any time.
-    """
-    period = max(population // a_day, 10 * lasting)
-    phase = rng.integers(0, period, population)
-    taken: Bools = (day - phase[who]) % period < lasting
-    return taken
+            f"cannot keep payments in {str(cache)!r}: {error.strerror or error}; "
+            f"set XDG_CACHE_HOME to a directory that can be written, or {VARIABLE} to a file of payments"
+        ) from None
+    return cache / name

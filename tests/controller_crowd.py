@@ -1,7 +1,8 @@
 """Workers that do what workers may do, in any order that FIFO lanes allow: a seeded crowd around a controller.
 
 No data flows here. A marker has come to a worker when it was told by an FCM or some sender in scope has applied it;
-the worker may apply it once every sender in scope has applied it or has ended. The crowd knows the truth about every
+the worker may apply it once every sender in scope has applied it or has ended. One that has ended passes it on behind
+the end of its channels. The crowd knows the truth about every
 marker and file, and checks what the controller says against it.
 """
 
@@ -126,7 +127,7 @@ class Crowd:
 
     def at_rest(self) -> bool:
         """All changes are resolved and the lane is free."""
-        return self.requested == len(self.outcomes) == CHANGES and self.controller.on_the_way is None
+        return self.requested == len(self.outcomes) == CHANGES and not self.controller.on_the_way
 
     def drain(self) -> None:
         """Ask the endless sources to end."""
@@ -145,7 +146,7 @@ class Crowd:
         found = []
         for marker in (marker for issued in self.markers.values() for marker in issued):
             for worker in self.workers:
-                if worker.operator not in marker.scope or worker in self.ended or marker.id in self.passed[worker]:
+                if worker.operator not in marker.scope or marker.id in self.passed[worker]:
                     continue
                 inside = [sender for sender in self.senders[worker] if sender.operator in marker.scope]
                 come = marker in self.told[worker] or any(marker.id in self.applied[sender] for sender in inside)
@@ -170,8 +171,6 @@ class Crowd:
                 self.answers[worker].append(Prepared(change, worker, error="no" if bad else ""))
             case Abort(change=change):
                 self.prepared.discard((worker, change))
-            case Fcm(marker=marker) if worker in self.ended:
-                self.answers[worker].append(Done(marker.id, worker, ended=True))
             case Fcm(marker=marker):
                 self.told[worker].add(marker)
             case Cancel(marker=number):
@@ -183,6 +182,9 @@ class Crowd:
         """Apply a marker whose time has come."""
         self.passed[worker].add(marker.id)
         self.applied[worker].add(marker.id)
+        if worker in self.ended:
+            self.answers[worker].append(Done(marker.id, worker, ended=True))
+            return
         switched = isinstance(marker.action, Reconfigure) and worker.operator in marker.action.targets
         if isinstance(marker.action, Reconfigure) and switched:
             assert (worker, marker.action.change) in self.prepared, f"{worker} switches to what it has not prepared"
@@ -239,8 +241,10 @@ class Crowd:
         if marker.id not in self.markers:
             assert marker.id == len(self.markers) + 1
             for earlier in (earlier for issued in self.markers.values() for earlier in issued):
+                beside = earlier.action == marker.action and not earlier.scope & marker.scope
+                if beside or earlier.id in self.cancelled:
+                    continue
                 for worker in self.workers:
                     through = worker in self.ended or earlier.id in self.applied[worker]
-                    awaited = worker.operator in earlier.scope and not through
-                    assert earlier.id in self.cancelled or not awaited, f"{marker} crosses {earlier} at {worker}"
+                    assert through or worker.operator not in earlier.scope, f"{marker} crosses {earlier} at {worker}"
         self.markers.setdefault(marker.id, set()).add(marker)

@@ -75,7 +75,7 @@ def test_the_next_decision_waits_until_the_marker_has_retired():
     assert desk.outcomes["u1"].outcome == "done"
     assert desk.prepared("MC", change="u2") == []
     desk.done(1, "MC")
-    assert desk.controller.on_the_way == 1
+    assert desk.controller.on_the_way == (1,)
     decided = desk.done(1, "scored")
     assert [marker.id for marker in markers(decided)] == [2]
     assert len(only(decided, Journal)) == 1
@@ -93,19 +93,28 @@ def test_stages_run_one_after_another():
     assert "u1" not in desk.outcomes
     desk.done(2, "FM")
     assert desk.outcomes["u1"].outcome == "done"
-    assert desk.controller.on_the_way == 2
+    assert desk.controller.on_the_way == (2,)
 
 
-def test_components_of_one_stage_share_a_marker_id():
-    """Scopes are disjoint, so one id serves them all, and retires with their union."""
+def test_each_component_has_a_marker_of_its_own():
+    """Different ids, since one chain may be in both scopes; the lane is free when both have retired."""
     desk = Desk()
     desk.request(plan("FC MC", ({"FC": "FC", "MC": "MC"}, "FC MC")))
     sent = markers(desk.prepared("FC", "MC"))
-    assert [(marker.id, set(marker.scope)) for marker in sent] == [(1, {"FC"}), (1, {"MC"})]
+    assert [(marker.id, set(marker.scope)) for marker in sent] == [(1, {"FC"}), (2, {"MC"})]
     desk.done(1, "FC")
-    assert desk.controller.on_the_way == 1
-    desk.done(1, "MC")
-    assert desk.controller.on_the_way is None
+    assert desk.controller.on_the_way == (1, 2)
+    desk.done(2, "MC")
+    assert desk.controller.on_the_way == ()
+
+
+def test_heads_of_one_component_share_a_marker():
+    """Their markers meet, so they are one."""
+    desk = Desk(flow("a>FC b>FM FC>U FM>U U>out"), hosts=1)
+    desk.request(plan("FC FM U", ({"FC": "FC FM U", "FM": "FC FM U"}, "FC FM U")))
+    said = desk.prepared("FC", "FM", "U")
+    assert told(said, Fcm) == ["FC[0]", "FM[0]"]
+    assert [marker.id for marker in markers(said)] == [1]
 
 
 def test_an_error_in_prepare_aborts_with_the_workers_own_words():
@@ -145,12 +154,13 @@ def test_a_change_after_the_end_is_aborted_in_words():
 # ---- workers that have ended
 
 
-def test_a_worker_that_has_ended_is_neither_told_nor_awaited():
-    """The other worker carries the change; the outcome says which one had ended."""
+def test_a_worker_that_has_ended_is_not_waited_for():
+    """It prepares nothing and is not awaited, and the outcome says so; it is sent the FCM, to pass the marker on."""
     desk = Desk()
     desk.answer(Ended(WorkerId("FM", 0)))
     assert told(desk.request(FM_ALONE, rehearse=["FM"]), Prepare) == ["FM[1]"]
-    assert told(desk.answer(Prepared("u1", WorkerId("FM", 1))), Fcm) == ["FM[1]"]
+    assert told(desk.answer(Prepared("u1", WorkerId("FM", 1))), Fcm) == ["FM[0]", "FM[1]"]
+    assert desk.answer(Done(1, WorkerId("FM", 0), ended=True)) == []
     desk.answer(Done(1, WorkerId("FM", 1), switched=True))
     outcome = desk.outcomes["u1"]
     assert outcome.outcome == "done"
@@ -162,7 +172,7 @@ def test_the_end_of_a_worker_counts_as_prepared():
     desk = Desk()
     desk.request(FM_ALONE)
     desk.answer(Prepared("u1", WorkerId("FM", 0)))
-    assert told(desk.answer(Ended(WorkerId("FM", 1))), Fcm) == ["FM[0]"]
+    assert told(desk.answer(Ended(WorkerId("FM", 1))), Fcm) == ["FM[0]", "FM[1]"]
     assert desk.answer(Prepared("u1", WorkerId("FM", 1))) == []
 
 
@@ -174,7 +184,7 @@ def test_the_end_of_a_worker_counts_as_done():
     desk.answer(Done(1, WorkerId("FM", 0), switched=True))
     desk.answer(Ended(WorkerId("FM", 1)))
     assert desk.outcomes["u1"].outcome == "done"
-    assert desk.controller.on_the_way is None
+    assert desk.controller.on_the_way == ()
     assert desk.answer(Done(1, WorkerId("FM", 1), ended=True)) == []
 
 
@@ -197,7 +207,7 @@ def test_a_change_that_reached_nobody_is_not_called_done():
     desk.ended("FM")
     outcome = desk.outcomes["u1"]
     assert (outcome.outcome, outcome.error) == ("failed", "all workers of FM ended before the change reached them")
-    assert desk.controller.on_the_way is None
+    assert desk.controller.on_the_way == ()
 
 
 def test_a_marker_that_could_start_nowhere_is_not_sent():
@@ -213,13 +223,12 @@ def test_a_marker_that_could_start_nowhere_is_not_sent():
     assert desk.outcomes["u2"].outcome == "done"
 
 
-def test_a_stranded_worker_is_told_by_an_fcm_of_its_own():
-    """FM ends for nothing while U lives on by its other input: without an FCM U would hang the change for ever."""
+def test_heads_that_have_ended_still_lead_to_a_worker_that_lives():
+    """All workers of FM have ended, U lives on by its other input: the marker goes behind FM's end and reaches it."""
     desk = Desk(flow("a>FM FM>U b>U U>out"), hosts=1)
+    desk.ended("a", "FM")
     desk.request(plan("FM U", ({"FM": "FM U"}, "FM U")))
-    assert told(desk.prepared("FM", "U"), Fcm) == ["FM[0]"]
-    assert desk.ended("a") == []
-    assert told(desk.ended("FM"), Fcm) == ["U[0]"]
+    assert told(desk.prepared("U"), Fcm) == ["FM[0]"]
     desk.done(1, "U", switched=True)
     assert desk.outcomes["u1"].outcome == "done"
 
@@ -264,4 +273,6 @@ def test_requests_that_cannot_be_carried_out_are_refused():
         desk.hear(ChangeRequested("u2", FM_AND_MC, {"FM": b""}))
     with pytest.raises(ProtocolError, match="awaits MC, which no marker of it reaches"):
         desk.request(plan("FM", ({"FM": "FM"}, "FM MC")), "u2")
+    with pytest.raises(ProtocolError, match="scopes of a stage of fries overlap"):
+        desk.request(plan("FM MC", ({"FM": "FM MC", "MC": "MC"}, "FM MC")), "u2")
     assert list(desk.controller.changes) == ["u1"]

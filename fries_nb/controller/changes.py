@@ -140,7 +140,7 @@ class Changes:
         if not self._workers.live(plan.targets):
             return f"all workers of {_names(plan.targets)} have ended; there is nothing left to change"
         sends = plan.stages[0].sends
-        if not self._lane.can_enter(sends):
+        if not self._lane.reaches_someone(sends):
             starts = _names({send.operator for send in sends})
             return f"{plan.scheduler} starts its marker at {starts}, whose workers have all ended; nothing changed"
         return misfit(self._workers.graph, plan.targets, change.writes, reports)
@@ -200,6 +200,9 @@ def _refuse_incomplete(request: ChangeRequested) -> None:
         beyond = stage.awaits.difference(*(send.scope for send in stage.sends))
         if beyond:
             raise ProtocolError(f"a stage of {plan.scheduler} awaits {_names(beyond)}, which no marker of it reaches")
+        scopes = {send.scope for send in stage.sends}
+        if sum(map(len, scopes)) > len(frozenset().union(*scopes)):
+            raise ProtocolError(f"scopes of a stage of {plan.scheduler} overlap; their markers could cross")
 
 
 def _names(operators: Mapping[str, bytes] | frozenset[str] | set[str]) -> str:

@@ -109,9 +109,9 @@ class Controller:
         return {change: transaction.state for change, transaction in self._changes.known.items()}
 
     @property
-    def on_the_way(self) -> int | None:
-        """The id of the marker on its way, ``None`` when the lane is free."""
-        return self._lane.issued if self._lane.busy else None
+    def on_the_way(self) -> tuple[int, ...]:
+        """The ids of the markers on their way (one for each component of a change), empty when the lane is free."""
+        return self._lane.on_the_way
 
     def handle(self, event: Event, now_ns: int) -> list[Instruction]:
         """Take in one event and return what to do, in order.
@@ -220,11 +220,10 @@ class Controller:
 
     def _done(self, done: Done, now_ns: int) -> list[Instruction]:
         commits = self._lane.commits
-        counted = self._lane.acknowledge(done.marker, done.worker, done.ended)
+        counted = self._lane.acknowledge(done.marker, done.worker)
         # A sink may have closed a file before it heard that the commit was cancelled: it is committed with the next.
         self._epochs.hand_in(done.worker.operator, done.files)
-        acknowledged = self._acknowledged(done.worker, done, commits, now_ns) if counted else []
-        return [*acknowledged, *self._lane.stranded()]
+        return self._acknowledged(done.worker, done, commits, now_ns) if counted else []
 
     def _ended(self, ended: Ended, now_ns: int) -> list[Instruction]:
         self._workers.end(ended.worker)
@@ -232,8 +231,7 @@ class Controller:
         commits = self._lane.commits
         counted = self._lane.end(ended.worker)
         self._epochs.hand_in(ended.worker.operator, ended.files, behind_cut=commits and not counted)
-        acknowledged = self._acknowledged(ended.worker, None, commits, now_ns) if counted else []
-        return [*acknowledged, *self._lane.stranded()]
+        return self._acknowledged(ended.worker, None, commits, now_ns) if counted else []
 
     def _acknowledged(self, worker: WorkerId, done: Done | None, commits: bool, now_ns: int) -> list[Instruction]:
         if not commits:

@@ -1,16 +1,16 @@
-"""The marker lane: at most one marker is on its way through the dataflow at a time.
+"""The marker lane: what is on its way through the dataflow, one action at a time.
 
-Two markers that cross would let one worker apply them in one order and its neighbour in the other. So a marker has
-the lane to itself from its first FCM until it *retires*: every worker of every operator in its scopes has
-acknowledged, or has ended (the end of a stream counts as every later marker), or the marker was cancelled.
+Two markers that cross would let one worker apply them in one order and its neighbour in the other. So an action has
+the lane to itself from its first FCM until its markers *retire*: every worker of every operator in their scopes has
+acknowledged, or has ended (the end of a stream counts as every later marker), or the action was cancelled.
 
-A marker may have several scopes, disjoint, one for each component of a change; its id is the same in all.
+An action has one marker for each scope. The scopes are disjoint, so its markers never meet; their ids differ, since
+one chain of operators may be in several scopes and must take each of them.
 
-A worker is *stranded* when every sender from which the marker could come has ended without putting it into a channel,
-while another sender, from outside the scope, keeps the worker alive: it would neither hear of the marker nor end. It
-is told by an FCM of its own. (The worker still aligns: it applies the marker behind the ends of those senders.)
+FCMs go to workers that have ended, too: they put the marker behind the end of their channels, where a receiver finds
+it that another sender, from outside the scope, keeps alive. Without that it would neither hear of the marker nor end.
 
->>> from fries_nb.dataflow.graph import Edge, Operator
+>>> from fries_nb.dataflow.graph import Edge, Graph, Operator
 >>> lane = Lane(Workers(Graph("pair", (Operator("A"), Operator("B")), (Edge("A", "B"),))))
 >>> lane.start([Send("A", frozenset("AB"))], Commit(1))
 [Tell(worker=WorkerId(operator='A', index=0),
@@ -29,136 +29,125 @@ from collections.abc import Iterable, Sequence
 
 from fries_nb.controller.events import Tell
 from fries_nb.controller.workers import Workers
-from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import ProtocolError
 from fries_nb.messages import Action, Cancel, Commit, Fcm, Marker, WorkerId
 from fries_nb.scheduling.plan import Send
 
 
 class Lane:
-    """Who still owes an acknowledgement to the marker on its way. Marker ids are 1, 2, 3, ...
+    """Who still owes an acknowledgement to what is on its way. Marker ids are 1, 2, 3, ...
 
     Attributes:
         issued: the last id given to a marker, 0 before the first.
-        action: what the marker on its way does; ``None`` when the lane is free.
-        owing: workers that have not acknowledged it yet.
-        passed: workers that ended without applying it, hence without putting it into any channel.
+        action: what the markers on their way do; ``None`` when the lane is free.
+        owing: workers in scope that have neither acknowledged nor ended.
     """
 
     def __init__(self, workers: Workers) -> None:
         self.issued = 0
         self.action: Action | None = None
         self.owing: set[WorkerId] = set()
-        self.passed: set[WorkerId] = set()
         self._workers = workers
-        self._markers: list[Marker] = []
-        self._told: set[WorkerId] = set()
+        self._markers: dict[int, Marker] = {}
 
     @property
     def busy(self) -> bool:
-        """A marker is on its way."""
+        """Something is on its way."""
         return self.action is not None
 
     @property
     def commits(self) -> bool:
-        """The marker on its way is a commit, hence one that may be cancelled."""
+        """What is on its way is a commit, hence may be cancelled."""
         return isinstance(self.action, Commit)
 
-    def can_enter(self, sends: Iterable[Send]) -> bool:
-        """Some worker is left from which the marker could start, or one that may yet be stranded."""
+    @property
+    def on_the_way(self) -> tuple[int, ...]:
+        """The ids of the markers on their way."""
+        return tuple(self._markers)
+
+    def reaches_someone(self, sends: Iterable[Send]) -> bool:
+        """Whether a worker is left that could apply such a marker before it ends.
+
+        If all workers to send to have ended, the marker runs behind the ends of their channels, so that only those
+        can apply it which are fed from outside the scope as well.
+        """
         graph = self._workers.graph
         entries = {send.operator for send in sends}
-        entries |= {name for send in sends for name in send.scope if _fed_from_outside(graph, name, send.scope)}
+        entries |= {
+            name
+            for send in sends
+            for name in send.scope
+            if any(edge.source not in send.scope for edge in graph.in_edges(name))
+        }
         return bool(self._workers.live(entries))
 
     def start(self, sends: Sequence[Send], action: Action) -> list[Tell]:
-        """Put a marker on its way: the FCMs to every live worker of the operators to send to.
+        """Put an action on its way: the FCMs to every worker of the operators to send to.
 
         Raises:
             ProtocolError: another one is on its way.
         """
         if self.busy:
-            raise ProtocolError(f"marker {self.issued} is on its way; the next one has to wait until it has retired")
-        self.issued += 1
-        members = self._workers.of({name for send in sends for name in send.scope})
+            raise ProtocolError(f"{self.action} is on its way; the next marker has to wait until it has retired")
         self.action = action
-        self.passed = self._workers.ended.intersection(members)
-        self.owing = set(members) - self.passed
-        self._markers = [Marker(self.issued, scope, action) for scope in dict.fromkeys(send.scope for send in sends)]
-        tells = [
-            Tell(worker, Fcm(Marker(self.issued, send.scope, action)))
-            for send in sends
-            for worker in self._workers.live({send.operator})
-        ]
-        self._told = {tell.worker for tell in tells}
+        by_scope: dict[frozenset[str], Marker] = {}
+        for send in sends:
+            if send.scope not in by_scope:
+                self.issued += 1
+                by_scope[send.scope] = Marker(self.issued, send.scope, action)
+        self._markers = {marker.id: marker for marker in by_scope.values()}
+        self.owing = set(self._workers.live(name for scope in by_scope for name in scope))
         self._retire_if_through()
-        return tells + self.stranded()
+        return [
+            Tell(worker, Fcm(by_scope[send.scope])) for send in sends for worker in self._workers.of({send.operator})
+        ]
 
-    def acknowledge(self, marker: int, worker: WorkerId, ended: bool = False) -> bool:
+    def acknowledge(self, marker: int, worker: WorkerId) -> bool:
         """Count the worker's ``Done``; false if it counts for nothing.
 
         That is so for a marker no longer on its way: its worker had answered before it heard of the cancellation, or
-        it had ended, and that counted before it answered the FCM which had crossed its end.
+        it had ended, which counted before it met the marker behind the end.
 
         Raises:
             ProtocolError: no such marker was issued, or it does not concern the worker, or the worker repeats itself.
         """
         if not 1 <= marker <= self.issued:
             raise ProtocolError(f"{worker} is done with marker {marker}, which was never issued (last: {self.issued})")
-        if not self.busy or marker != self.issued:
+        if marker not in self._markers:
             return False
-        if not any(worker.operator in issued.scope for issued in self._markers):
+        if worker.operator not in self._markers[marker].scope:
             raise ProtocolError(f"{worker} is done with marker {marker}, whose scope it is not in")
         if worker not in self.owing:
             if worker in self._workers.ended:
                 return False
             raise ProtocolError(f"{worker} is done with marker {marker} for the second time")
         self.owing.discard(worker)
-        if ended:
-            self.passed.add(worker)
         self._retire_if_through()
         return True
 
     def end(self, worker: WorkerId) -> bool:
-        """The worker has ended; true if that counted as its acknowledgement of the marker on its way."""
-        return worker in self.owing and self.acknowledge(self.issued, worker, ended=True)
-
-    def stranded(self) -> list[Tell]:
-        """FCMs to the workers that have been stranded since the last call."""
-        if not self.passed:
-            return []
-        found = [(marker, worker) for marker in self._markers for worker in self._stranded_in(marker.scope)]
-        self._told.update(worker for _, worker in found)
-        return [Tell(worker, Fcm(marker)) for marker, worker in found]
+        """The worker has ended; true if that counted as its acknowledgement of what is on its way."""
+        owed = worker in self.owing
+        if owed:
+            self.owing.discard(worker)
+            self._retire_if_through()
+        return owed
 
     def cancel(self) -> list[Tell]:
-        """Take the commit marker off the lane; every worker has to forget it.
+        """Take the commit off the lane; every worker has to forget its marker.
 
         Raises:
-            ProtocolError: there is none; a marker that reconfigures is never cancelled, since some have switched.
+            ProtocolError: there is none; what reconfigures is never cancelled, since some have switched.
         """
         if not self.commits:
-            raise ProtocolError(f"only a commit marker on its way can be cancelled; on its way is {self.action}")
+            raise ProtocolError(f"only a commit on its way can be cancelled; on its way is {self.action}")
+        marker = self.issued
         self._free()
-        return [Tell(worker, Cancel(self.issued)) for worker in self._workers.live()]
-
-    def _stranded_in(self, scope: frozenset[str]) -> list[WorkerId]:
-        graph, found = self._workers.graph, []
-        for worker in self._workers.live(name for name in scope if _fed_from_outside(graph, name, scope)):
-            if worker in self.owing and worker not in self._told:
-                inside = [edge for edge in graph.in_edges(worker.operator) if edge.source in scope]
-                if self._workers.senders(worker, inside) <= self.passed:
-                    found.append(worker)
-        return found
+        return [Tell(worker, Cancel(marker)) for worker in self._workers.of(self._workers.graph.by_name)]
 
     def _retire_if_through(self) -> None:
         if not self.owing:
             self._free()
 
     def _free(self) -> None:
-        self.action, self.owing, self.passed = None, set(), set()
-        self._markers, self._told = [], set()
-
-
-def _fed_from_outside(graph: Graph, operator: str, scope: frozenset[str]) -> bool:
-    return any(edge.source not in scope for edge in graph.in_edges(operator))
+        self.action, self.owing, self._markers = None, set(), {}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fries_nb.dataflow.graph import Edge, Graph
+from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import ProtocolError
 from fries_nb.messages import WorkerId
-from fries_nb.planning.expansion import channels_of, workers_of
+from fries_nb.planning.expansion import workers_of
 
 
 class Workers:
@@ -42,12 +42,6 @@ class Workers:
         if worker in self.ended:
             raise ProtocolError(f"{worker} has ended for the second time")
         self.ended.add(worker)
-
-    def senders(self, worker: WorkerId, edges: Iterable[Edge]) -> set[WorkerId]:
-        """The workers that send to this one along these edges."""
-        return {
-            channel.sender for edge in edges for channel in channels_of(self.graph, edge) if channel.receiver == worker
-        }
 
     def _ordered(self, operators: Iterable[str]) -> list[str]:
         wanted = set(operators)

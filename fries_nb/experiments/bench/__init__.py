@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from fries_nb.experiments.bench.costs import latency, quiet, rest, row
+from fries_nb.experiments.bench.delay import delay
+from fries_nb.experiments.bench.maps import chain, exchange
 from fries_nb.experiments.bench.planning import planning
 from fries_nb.experiments.bench.results import Report, keep
 from fries_nb.experiments.bench.w1 import w1
@@ -15,6 +18,13 @@ from fries_nb.experiments.bench.w1 import w1
 __all__ = ["BENCHMARKS", "Report", "keep"]
 
 BENCHMARKS: dict[str, Callable[[float, int], Report]] = {
-    "plan": planning,
+    "delay": delay,
+    "quiet": quiet,
+    "chain": chain,
+    "exchange": exchange,
     "w1": w1,
+    "latency": latency,
+    "row": row,
+    "rest": rest,
+    "plan": planning,
 }

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fries_nb.experiments.bench.results import DIRECTORY
-from fries_nb.workloads.paths import payments_path
+from fries_nb.workloads.payments import payments_path
 
 ROW_GROUP = 31_250
 

@@ -1,0 +1,161 @@
+"""What being there costs: latency at a modest rate, a row function's overhead, a host at rest, control and metrics."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import psutil
+import pyarrow as pa
+
+import fries_nb as fn
+from fries_nb.dataflow.graph import Operator
+from fries_nb.experiments.bench.data import payments_file
+from fries_nb.experiments.bench.functions import THREE, LastTen
+from fries_nb.experiments.bench.ours import CREDIT_BYTES, HOSTS, flow_seconds, job, spark_session
+from fries_nb.experiments.bench.pairs import Side, pairs
+from fries_nb.experiments.bench.results import Report, Target
+from fries_nb.messages import WorkerId
+from fries_nb.worker.chaining import Attention, RowExecution
+from fries_nb.worker.instance import Instance
+
+RATE = 1_000
+ROWS = 1_000_000
+SETTLE_S, WINDOW_S = 5.0, 10.0
+BATCH = 10_000
+
+
+def latency(scale: float, runs: int) -> Report:
+    """W1 at 1,000 tuples a second: quantiles of end-to-end latency over ten seconds; medians of ``runs`` windows."""
+    seconds = SETTLE_S + (WINDOW_S + 1) * runs
+    found = []
+    with spark_session() as spark:
+        flow = fn.Dataflow("W1")
+        payments = flow.source("Src", fn.replay(str(payments_file(int(2 * RATE * seconds))), rate=RATE))
+        payments.map("FD", LastTen(), key="CUSTOMER_ID").sink("Sink", fn.memory())
+        run = flow.run(spark=spark, hosts=HOSTS, workers=HOSTS)
+        try:
+            time.sleep(SETTLE_S)
+            for _ in range(runs):
+                time.sleep(WINDOW_S)
+                found.append(run.metrics().latency)
+        finally:
+            run.stop()
+    targets = (
+        Target("p50", median(window.p50_ms for window in found), 3.0, at_least=False, unit="ms"),
+        Target("p99", median(window.p99_ms for window in found), 10.0, at_least=False, unit="ms"),
+    )
+    facts = {"tuples/s": RATE, "p50_ms": [one.p50_ms for one in found], "p99_ms": [one.p99_ms for one in found]}
+    return Report("latency", scale, (), targets, facts, CREDIT_BYTES)
+
+
+def row(scale: float, runs: int) -> Report:
+    """A row function that looks at nothing, called by the worker's loop and by a bare loop; what is over is our own."""
+    rows = max(BATCH, int(ROWS * scale))
+    batch = pa.RecordBatch.from_pydict({"CUSTOMER_ID": pa.array(range(BATCH)), "TX_AMOUNT": pa.array([1.0] * BATCH)})
+    result = pairs(
+        Side("worker", lambda: _worker_seconds(batch, rows // BATCH) / rows * 1e6),
+        Side("bare loop", lambda: _bare_seconds(rows // BATCH) / rows * 1e6),
+        runs,
+        unit="µs a tuple",
+    )
+    own = result.a_median - result.b_median
+    targets = (Target("the runtime's own cost of a row function", own, 1.5, at_least=False, unit="µs"),)
+    return Report("row", scale, (result,), targets, {"rows": rows})
+
+
+def rest(scale: float, runs: int) -> Report:
+    """Resident memory of the largest host while one tuple a second passes."""
+    with spark_session() as spark:
+        flow = fn.Dataflow("rest")
+        flow.source("Src", fn.rate(1)).map("same", _same).sink("Sink", fn.memory())
+        run = flow.run(spark=spark, hosts=HOSTS, workers=HOSTS)
+        try:
+            time.sleep(SETTLE_S)
+            sizes = [max(_host_sizes()) for _ in range(runs)]
+        finally:
+            run.stop()
+    targets = (Target("a host at rest", median(sizes) / 2**20, 200.0, at_least=False, unit="MiB"),)
+    return Report("rest", scale, (), targets, {}, CREDIT_BYTES)
+
+
+def quiet(scale: float, runs: int) -> Report:
+    """Three vectorised functions with the controller and metrics on, and with hosts that neither tick nor measure."""
+    rows = int(ROWS * scale)
+    with spark_session() as spark:
+        on = job(lambda path: flow_seconds(partial(_three, True), spark, path), rows)
+        off = job(lambda path: flow_seconds(partial(_three, False), spark, path), rows)
+        result = pairs(Side("on", on.flowing_rate), Side("off", off.flowing_rate), runs, unit="rows/s, rows flowing")
+    targets = (Target("throughput with controller and metrics on, against off", result.ratio_median, 0.97),)
+    return Report("quiet", scale, (result,), targets, {"rows": rows}, CREDIT_BYTES)
+
+
+class Volume:
+    """One of the functions; its ``open`` turns its host's ticks and its latency meter on or off.
+
+    There is no option for it, since nobody but a benchmark would want hosts that nobody can hear. The interpreter of a
+    host may serve again, so both sides say what they want.
+    """
+
+    __fries_batched__ = True
+
+    def __init__(self, number: int, loud: bool) -> None:
+        self.number, self.loud = number, loud
+
+    def open(self) -> None:
+        """Runs on the host, before the first tuple."""
+        from fries_nb.spark import host
+        from fries_nb.worker import meter
+
+        if not hasattr(meter.LatencyMeter, "measured"):
+            meter.LatencyMeter.measured = meter.LatencyMeter.add  # type: ignore[attr-defined]
+        loud = meter.LatencyMeter.measured  # type: ignore[attr-defined]
+        meter.LatencyMeter.add = loud if self.loud else lambda *_: None  # type: ignore[method-assign]
+        host.TICK_S = 0.25 if self.loud else 3_600.0
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The function itself."""
+        return THREE[self.number](batch)
+
+
+def _three(loud: bool, source: Path, target: str) -> fn.Dataflow:
+    flow = fn.Dataflow("volume")
+    stream = flow.source("payments", fn.replay(str(source)), workers=HOSTS)
+    for number in range(len(THREE)):
+        stream = stream.map(f"step{number}", Volume(number, loud))
+    stream.sink("out", fn.parquet(target))
+    return flow
+
+
+def _same(row: dict[str, Any]) -> dict[str, Any]:
+    return row
+
+
+def _worker_seconds(batch: pa.RecordBatch, batches: int) -> float:
+    instance = Instance(WorkerId("same", 0), Operator("same"), _same, audit=False)
+    execution = RowExecution([instance], Attention(), 1, "")
+    started = time.perf_counter()
+    for _ in range(batches):
+        execution.load("Src", batch)
+        while execution.remaining:
+            execution.advance(batch.num_rows)
+        execution.results()
+    return time.perf_counter() - started
+
+
+def _bare_seconds(batches: int) -> float:
+    rows = [dict[str, Any]() for _ in range(BATCH)]
+    started = time.perf_counter()
+    for _ in range(batches):
+        for one in rows:
+            _same(one)
+    return time.perf_counter() - started
+
+
+def _host_sizes() -> list[int]:
+    """Resident bytes of each of Spark's Python workers below this process (their daemon, which forks them, apart)."""
+    below = [process for process in psutil.Process().children(recursive=True) if "pyspark.daemon" in process.cmdline()]
+    return [process.memory_info().rss for process in below if "pyspark.daemon" in process.parent().cmdline()]

@@ -1,0 +1,92 @@
+"""How long a change takes with ten seconds of work waiting in front of FD: Fries and Epoch in turn, in one run.
+
+FD waits 2 ms for each tuple, two workers, so a second's work is a thousand tuples. The source first runs at three times
+that until ten seconds' work waits, then at just what FD manages. ``commit`` is first FCM to last worker switched, less
+the 2 ms of a tuple that may be in hand. Beside it: a function that polls a flag, at the same cost a tuple.
+"""
+
+from __future__ import annotations
+
+import time
+from statistics import median
+
+import fries_nb as fn
+from fries_nb.errors import RunError
+from fries_nb.experiments.bench.data import payments_file
+from fries_nb.experiments.bench.ours import CREDIT_BYTES, HOSTS, spark_session
+from fries_nb.experiments.bench.pairs import Side, pairs
+from fries_nb.experiments.bench.results import Report, Target
+from fries_nb.run import ChangeResult, Run
+from fries_nb.workloads.w1 import FraudDetector, w1_flow
+
+COST_MS = 2.0
+RATE = HOSTS * 1000 / COST_MS
+WAITING_S = 10.0
+POLLED = 20
+_PATIENCE_S = 120.0
+
+
+def delay(scale: float, runs: int) -> Report:
+    """Fries against Epoch; ``scale`` multiplies the work that waits."""
+    waiting_s = WAITING_S * scale
+    rows = int(RATE * (3 * waiting_s + runs * (waiting_s + 5) * 2))
+    changes: dict[str, list[ChangeResult]] = {"fries": [], "epoch": []}
+    with spark_session() as spark:
+        flow = w1_flow(fn.replay(str(payments_file(rows)), rate=3 * RATE), fn.memory(), cost_ms=COST_MS)
+        run = flow.run(spark=spark, hosts=HOSTS, workers=HOSTS)
+
+        def changed(scheduler: str) -> float:
+            _fill(run, RATE * waiting_s)
+            change = run.reconfigure({"FD": FraudDetector(cost_ms=COST_MS)}, scheduler=scheduler)
+            changes[scheduler].append(_done(change.result(_PATIENCE_S)))
+            return changes[scheduler][-1].delay_ms
+
+        try:
+            result = pairs(
+                Side("epoch", lambda: changed("epoch")), Side("fries", lambda: changed("fries")), runs, unit="ms"
+            )
+        finally:
+            run.stop()
+        polled = _polled(spark)
+    commit = median(change.commit_ms for change in changes["fries"]) - COST_MS
+    targets = (
+        Target("Fries, request to last worker switched", result.b_median, 50.0, at_least=False, unit="ms"),
+        Target("of which commit, the tuple in hand apart", commit, 5.0, at_least=False, unit="ms"),
+        Target("Epoch over Fries", result.ratio_median, 100.0, unit="times"),
+    )
+    facts = {
+        "work waiting, s": waiting_s,
+        "old tuples, fries": median(change.old_tuples for change in changes["fries"]),
+        "old tuples, epoch": median(change.old_tuples for change in changes["epoch"]),
+        "prepare, fries, ms": median(change.prepare_ms for change in changes["fries"]),
+        "a polled flag, ms": polled,
+    }
+    return Report("delay", scale, (result,), targets, facts, CREDIT_BYTES)
+
+
+def _fill(run: Run, tuples: float) -> None:
+    """Lets the source run ahead until so many tuples wait in front of FD, then keeps it at FD's own pace.
+
+    Raises:
+        RunError: the run ended, or they did not gather in time.
+    """
+    run.set_rate("Src", 3 * RATE)
+    deadline = time.monotonic() + _PATIENCE_S
+    while (operator := run.metrics().operators.get("FD")) is None or operator.queued < tuples:
+        if run.state in ("finished", "stopped", "failed") or time.monotonic() > deadline:
+            waiting = operator.queued if operator else 0
+            raise RunError(f"{waiting:,} tuples wait in front of FD, {tuples:,.0f} were to; the run is {run.state}")
+        time.sleep(0.05)
+    run.set_rate("Src", RATE)
+
+
+def _done(change: ChangeResult) -> ChangeResult:
+    if change.outcome != "done":
+        raise RunError(f"a change of the benchmark was {change.outcome}: {change.error}")
+    return change
+
+
+def _polled(spark: object) -> float:
+    from fries_nb.experiments.bench.rivals.polled_flag import delays_ms
+
+    return median(delays_ms(spark, POLLED, COST_MS / 1000))  # type: ignore[arg-type]

@@ -1,0 +1,82 @@
+"""Our side of a benchmark: a flow run to its end on the Spark that the rival uses too."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import fries_nb as fn
+from fries_nb.errors import RunError
+from fries_nb.experiments.bench.data import payments_file
+from fries_nb.run import BUDGET
+from fries_nb.spark.session import start_or_find
+
+CREDIT_BYTES = BUDGET
+HOSTS = 2
+_PATIENCE_S = 600.0
+
+# From a path to read and a directory to write to, a flow.
+Declare = Callable[[Path, str], fn.Dataflow]
+
+
+@contextmanager
+def spark_session(hosts: int = HOSTS) -> Iterator[Any]:
+    """The Spark session of a benchmark, for both sides; ends with the benchmark if it was started for it."""
+    lease = start_or_find(hosts)
+    try:
+        yield lease.spark
+    finally:
+        lease.release()
+
+
+@dataclass(frozen=True)
+class Job:
+    """Something that reads ``rows`` payments from ``path`` and writes them; ``seconds`` runs it once.
+
+    ``start`` is what it takes with one row, so that the rows' own share can be told from that of starting and ending.
+    """
+
+    rows: int
+    seconds: Callable[[], float]
+    start: float = 0.0
+
+    def rate(self) -> float:
+        """Rows a second over the whole job, starting and ending included."""
+        return self.rows / self.seconds()
+
+    def flowing_rate(self) -> float:
+        """Rows a second while rows flow: the job's time less that of the same job with one row."""
+        return self.rows / max(1e-9, self.seconds() - self.start)
+
+
+def job(run_once: Callable[[Path], float], rows: int) -> Job:
+    """The job that ``run_once`` does with a file of that many payments; warmed up, and its start measured thrice."""
+    path, one = payments_file(rows), payments_file(1)
+    run_once(path)
+    return Job(rows, lambda: run_once(path), median(run_once(one) for _ in range(3)))
+
+
+def flow_seconds(declare: Declare, spark: Any, source: Path, hosts: int = HOSTS) -> float:
+    """Seconds from ``run`` to the end of a flow, its output committed; as many workers an operator as hosts.
+
+    Raises:
+        RunError: it did not finish; says why.
+    """
+    target = tempfile.mkdtemp(prefix="fries-bench-")
+    try:
+        flow = declare(source, str(Path(target, "out")))
+        started = time.perf_counter()
+        run = flow.run(spark=spark, hosts=hosts, workers=hosts, commit_interval_s=None)
+        state = run.wait(_PATIENCE_S)
+        if state != "finished":
+            raise RunError(f"the flow of a benchmark has {state}: {run.error}")
+        return time.perf_counter() - started
+    finally:
+        shutil.rmtree(target)

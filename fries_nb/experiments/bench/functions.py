@@ -7,14 +7,18 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fries_nb.dataflow.operators import batched
+
 WINDOW = 10
 
 
+@batched
 def in_euros(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Adds the amount in euros."""
     return batch.append_column("EUROS", pc.multiply(batch["TX_AMOUNT"], 0.92))
 
 
+@batched
 def by_hour(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Adds the hour of the day, 0 to 23."""
     seconds = batch["TX_TIME_SECONDS"]
@@ -22,6 +26,7 @@ def by_hour(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch.append_column("HOUR", pc.divide(pc.subtract(seconds, days), 3_600))
 
 
+@batched
 def by_risk(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Adds a risk: euros over the hour of the day, as a number without meaning."""
     return batch.append_column("RISK", pc.divide(batch["EUROS"], pc.add(pc.cast(batch["HOUR"], pa.float64()), 1.0)))

@@ -19,7 +19,7 @@ def three(source: Path, target: str) -> fn.Dataflow:
     flow = fn.Dataflow("three")
     stream = flow.source("payments", fn.replay(str(source)), workers=2)
     for name, function in (("euros", in_euros), ("hour", by_hour), ("risk", by_risk)):
-        stream = stream.map(name, fn.batched(function))
+        stream = stream.map(name, function)
     stream.sink("out", fn.parquet(target))
     return flow
 
@@ -27,8 +27,8 @@ def three(source: Path, target: str) -> fn.Dataflow:
 def two_apart(source: Path, target: str) -> fn.Dataflow:
     """Two functions with a hash exchange by customer between them."""
     flow = fn.Dataflow("exchange")
-    euros = flow.source("payments", fn.replay(str(source)), workers=2).map("euros", fn.batched(in_euros))
-    euros.map("hour", fn.batched(by_hour), key="CUSTOMER_ID").sink("out", fn.parquet(target))
+    euros = flow.source("payments", fn.replay(str(source)), workers=2).map("euros", in_euros)
+    euros.map("hour", by_hour, key="CUSTOMER_ID").sink("out", fn.parquet(target))
     return flow
 
 

@@ -3,10 +3,26 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 SOAK = int(os.environ.get("FRIES_SOAK", "1"))
 
 settings.register_profile("fries", max_examples=100 * SOAK, derandomize=SOAK == 1, deadline=None, print_blob=True)
 settings.load_profile("fries")
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """The one Spark of all tests: the embedded one, with room for two hosts and one to grow."""
+    from fries_nb.spark.session import start_or_find
+
+    lease = start_or_find(hosts=2)
+    yield lease.spark
+    lease.release()

@@ -56,7 +56,6 @@ def claim(path: str, flow: str) -> None:
             raise SinkError(f"{path} is a file; expected a directory, or a path where none is yet")
         if found.type == fs.FileType.Directory and filesystem.get_file_info(fs.FileSelector(root)):
             raise SinkError(f"{path} holds files that no flow wrote; use an empty directory or a new path")
-        filesystem.create_dir(f"{root}/_fries/commits", recursive=True)
         _write(filesystem, note, msgspec.json.encode(_Owner(flow)))
     except (OSError, msgspec.MsgspecError) as error:
         raise SinkError(f"cannot use {path} as a target: {str(error).splitlines()[0]}") from error
@@ -182,6 +181,7 @@ def _read(filesystem: fs.FileSystem, place: str) -> bytes:
 def _write(filesystem: fs.FileSystem, place: str, content: bytes) -> None:
     """Write a small file so that it is seen whole or not at all."""
     draft = place if filesystem.type_name in _WHOLE_OR_NOT else f"{place}.draft"
+    filesystem.create_dir(posixpath.dirname(place), recursive=True)
     with filesystem.open_output_stream(draft) as stream:
         stream.write(content)
     if draft != place:

@@ -35,7 +35,11 @@ _ATTEMPTS = 1000
 _lock = threading.RLock()
 _leases: list[Session] = []
 
-_LOGGING = """rootLogger.level = error
+# Whatever fails reaches the user as an exception; Spark would log it as well, in hundreds of lines. (Spark takes the
+# gateway's level for the root's, and says so if they differ.)
+_LOGGING = """rootLogger.level = fatal
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = fatal
 rootLogger.appenderRef.stderr.ref = stderr
 appender.stderr.type = Console
 appender.stderr.name = stderr
@@ -43,16 +47,6 @@ appender.stderr.target = SYSTEM_ERR
 appender.stderr.layout.type = PatternLayout
 appender.stderr.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n
 """
-# A host that dies is told by the run, in one sentence; these would tell it in a hundred lines.
-_SILENT = (
-    "api.python",
-    "executor",
-    "rpc",
-    "scheduler",
-    "sql.execution.python",
-    "storage",
-    "util.SparkUncaughtExceptionHandler",
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +76,8 @@ class Session:
         needed = hosts + RESERVE
         until = time.monotonic() + patience_s
         total, free = slots_of(self.spark)
-        while free < needed and time.monotonic() < until:
+        local = (self.spark.sparkContext.master or "").startswith("local[")
+        while free < needed and (total >= needed or not local) and time.monotonic() < until:
             time.sleep(0.05)
             total, free = slots_of(self.spark)
         if free < needed:
@@ -184,10 +179,12 @@ def _check_kind(spark: SparkSession) -> None:
 
 def _start(slots: int, options: dict[str, str]) -> SparkSession:
     """Start an embedded Spark for this Python, sized as for a small machine (about 1 GB in all)."""
+    # No second number in local[N]: it would try each failing task of ordinary SQL that often. A barrier stage, whose
+    # every failure is the stage's, is tried again as spark.stage.maxConsecutiveAttempts says.
     environment = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
     if SparkContext._gateway is None:  # a Java that runs already is used again
         environment["JAVA_HOME"] = str(java_home(os.environ))
-    builder = SparkSession.builder.master(f"local[{slots},{_ATTEMPTS}]").appName("fries_nb")
+    builder = SparkSession.builder.master(f"local[{slots}]").appName("fries_nb")
     for name, value in (_settings() | options).items():
         builder = builder.config(name, value)
     with _environment(environment):
@@ -225,13 +222,10 @@ def _own_import_path() -> list[str]:
 
 
 def _logging_file() -> Path:
-    lines = [_LOGGING]
-    for number, name in enumerate(_SILENT):
-        lines.append(f"logger.silent{number}.name = org.apache.spark.{name}\nlogger.silent{number}.level = off\n")
     file = cache_directory(os.environ) / "log4j2.properties"
     file.parent.mkdir(parents=True, exist_ok=True)
     draft = file.with_name(f"log4j2.{os.getpid()}")
-    draft.write_text("".join(lines))
+    draft.write_text(_LOGGING)
     draft.replace(file)
     return file
 

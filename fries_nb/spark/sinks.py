@@ -36,9 +36,7 @@ class FileSink:
         SinkError: from every method: a column changed its type, or the file system failed.
     """
 
-    def __init__(
-        self, path: str, worker: WorkerId, incarnation: int, run: str = "run", keep_hidden: bool = False
-    ) -> None:
+    def __init__(self, path: str, worker: WorkerId, incarnation: int, run: str, keep_hidden: bool = False) -> None:
         self._path = path
         self._worker = worker
         self._incarnation = incarnation

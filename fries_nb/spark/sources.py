@@ -23,7 +23,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fries_nb.dataflow.endpoints import Rate, Source
 from fries_nb.errors import SourceError
 from fries_nb.messages import DUE, TRANSACTION
 from fries_nb.spark.pace import Pace, Times, checked
@@ -59,19 +58,6 @@ class Reader(Protocol):
 
     def set_rate(self, rate: float, now_ns: int) -> None:
         """Change the rate; tuples that are due already keep their times."""
-
-
-def reader_of(
-    source: Source, worker: int, workers: int, spans: Sequence[Span] = (), number: int | None = None
-) -> Reader:
-    """The reader of worker ``worker`` of ``workers``, which has an equal share of the source's rate.
-
-    ``spans`` are what a replay's worker reads (see ``plan_replay``); ``number`` as in ``RateReader``.
-    """
-    share = math.inf if source.rate is None else source.rate / workers
-    if isinstance(source, Rate):
-        return RateReader(worker, workers, share, source.count, source.row, number)
-    return ReplayReader(spans, share, number)
 
 
 class RateReader:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 import re
-from pathlib import Path
 
 import pyarrow as pa
 from pyarrow import fs
@@ -42,8 +41,10 @@ def is_local(place: str) -> bool:
 
 def for_spark(place: str) -> str:
     """The place as Spark is to be told it."""
+    if place.lower().startswith("file:"):
+        return for_spark(locate(place)[1])
     if not _SCHEME.match(place):
-        return Path(os.path.abspath(place)).as_uri()
+        return "file://" + os.path.abspath(place)  # Hadoop does not decode %20
     return re.sub(r"^s3n?://", "s3a://", place)
 
 

@@ -12,6 +12,9 @@ Alignment never looks at the action, so reconfiguration and commit share it. Wha
     waiting     block                     -> passed      counts as arrival      -> passed   protocol error
     passed      dropped                   dropped        nothing                nothing     dropped
 
+An ended worker still passes markers on, so one may come on an ended channel: it asks for nothing of that channel, but
+those who wait for others learn of it.
+
 >>> from fries_nb.messages import ChannelId, Commit, Marker, WorkerId
 >>> a, b, c = (ChannelId(WorkerId(name, 0), WorkerId("X", 0)) for name in "ABC")
 >>> marker = Marker(1, frozenset("ABX"), Commit(1))
@@ -55,15 +58,20 @@ class Alignment:
         """A marker came on a channel. Returns it if it is complete and must be applied now.
 
         Raises:
-            ProtocolError: it came twice on one channel.
+            ProtocolError: it came twice on one channel, behind a marker that still holds the channel, or on a channel
+                that is not in its scope.
         """
         if marker.id in self._passed:
             return None
+        if not {channel.sender.operator, channel.receiver.operator} <= marker.scope:
+            raise ProtocolError(f"marker {marker.id} came on {channel}, which is not in its scope")
+        held = self._holding.get(channel)
+        if held is not None:
+            again = "twice" if held == marker.id else f"behind marker {held}, not yet applied,"
+            raise ProtocolError(f"marker {marker.id} came {again} on {channel}; markers must not cross")
         _, awaited = self._waiting.setdefault(
             marker.id, (marker, {live for live in self._live if live.sender.operator in marker.scope})
         )
-        if self._holding.get(channel) == marker.id:
-            raise ProtocolError(f"marker {marker.id} came twice on {channel}; a sender must send it once")
         awaited.discard(channel)
         if channel in self._live:
             self._holding[channel] = marker.id

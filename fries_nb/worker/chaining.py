@@ -22,6 +22,8 @@ from fries_nb.worker.rows import Columns, Reads, Row, assemble
 from fries_nb.worker.steps import Step, compile_chain, failure
 
 Results = list[tuple[int, pa.RecordBatch]]
+NOT_ARROW = (pa.ArrowException, TypeError, ValueError, OverflowError)
+"""What Arrow raises for values that it cannot take."""
 
 
 class Attention:
@@ -58,6 +60,13 @@ class Execution(Protocol):
     def rebuild(self) -> None:
         """Some function of the chain was switched."""
 
+    def sample(self) -> pa.RecordBatch | None:
+        """A recent input tuple as a batch of one row, without hidden columns; ``None`` before the first."""
+
+    @property
+    def reads(self) -> Sequence[str]:
+        """Input columns that the chain's functions have looked at, as far as that is known."""
+
     @property
     def remaining(self) -> int:
         """Tuples of the frame not yet taken."""
@@ -76,19 +85,26 @@ class RowExecution:
         self._columns: Columns | None = None
         self._rows: Iterator[Row] = iter(())
         self._position = 0
-        self.reads = Reads()
+        self._reads = Reads()
         self._first: Step
         self.rebuild()
 
     def rebuild(self) -> None:
         self._first = compile_chain(self._instances, self._outputs, self._side)
+        self._reads.forget()
+        for types in self._types:
+            types.clear()
+
+    @property
+    def reads(self) -> Sequence[str]:
+        return self._reads.names
 
     def _side(self) -> str:
         return "left" if self._sender == self._left else "right"
 
     def load(self, sender: str, batch: pa.RecordBatch) -> None:
         self._sender = sender
-        self._columns = Columns(batch, self.reads)
+        self._columns = Columns(batch, self._reads)
         self._rows = self._columns.rows()
         self._position = 0
 
@@ -116,20 +132,15 @@ class RowExecution:
             if rows and self._columns is not None:
                 try:
                     batch = assemble(rows, self._columns, self._types[branch])
-                except pa.ArrowException as error:
+                except NOT_ARROW as error:
                     name = self._instances[-1].worker.operator
-                    raise DeclarationError(f"{name} produced a column of mixed types: {error}", name) from error
+                    raise DeclarationError(f"{name} produced rows that make no columns: {error}", name) from error
                 produced.append((branch, batch))
                 rows.clear()
         return produced
 
-    def sample(self) -> dict[str, Any] | None:
-        """A recent input row as a plain dict, as it came; ``None`` before the first."""
-        if self._columns is None or not self._columns.batch.num_rows:
-            return None
-        index = min(self._position, self._columns.batch.num_rows - 1)
-        row: dict[str, Any] = self._columns.batch.slice(index, 1).to_pylist()[0]
-        return {name: value for name, value in row.items() if name not in HIDDEN}
+    def sample(self) -> pa.RecordBatch | None:
+        return None if self._columns is None else _one_row(self._columns.batch, self._position)
 
 
 class BatchExecution:
@@ -146,6 +157,11 @@ class BatchExecution:
     def rebuild(self) -> None:
         self._calls = [_batch_call(instance) for instance in self._instances]
 
+    reads: Sequence[str] = ()
+
+    def sample(self) -> pa.RecordBatch | None:
+        return None if self._batch is None else _one_row(self._batch, self._position)
+
     def load(self, sender: str, batch: pa.RecordBatch) -> None:
         self._batch = batch
         self._position = 0
@@ -158,7 +174,7 @@ class BatchExecution:
         if self._batch is None:
             return 0
         batch = self._batch.slice(self._position, quota)
-        taken = batch.num_rows
+        taken: int = batch.num_rows
         self._position += taken
         for instance, call in zip(self._instances, self._calls, strict=True):
             instance.processed += batch.num_rows
@@ -186,6 +202,11 @@ class PassExecution:
     def rebuild(self) -> None:
         """Nothing here depends on a function."""
 
+    reads: Sequence[str] = ()
+
+    def sample(self) -> pa.RecordBatch | None:
+        return None
+
     def load(self, sender: str, batch: pa.RecordBatch) -> None:
         self._batch = batch
 
@@ -201,7 +222,7 @@ class PassExecution:
         if self._instance.audit:
             self._instance.ran(batch.column(TRANSACTION).to_pylist())
         self._take(batch)
-        return batch.num_rows
+        return int(batch.num_rows)
 
     def _take(self, batch: pa.RecordBatch) -> None:
         self._results.append((0, batch))
@@ -245,32 +266,67 @@ def execution_of(
     return RowExecution(instances, attention, branches, left)
 
 
+_Fit = Callable[[Any, pa.RecordBatch, Sequence[str]], pa.RecordBatch]
+
+
+def _one_row(batch: pa.RecordBatch, position: int) -> pa.RecordBatch | None:
+    if not batch.num_rows:
+        return None
+    hidden = [name for name in HIDDEN if name in batch.schema.names]
+    return batch.slice(min(position, batch.num_rows - 1), 1).drop_columns(hidden)
+
+
 def _batch_call(instance: Instance) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
     """A vectorised function on the user's columns, with the hidden ones carried past it."""
-    function, kind, name = instance.function, instance.operator.kind, instance.worker.operator
+    function, name = instance.function, instance.worker.operator
+    fit: _Fit = _FITS.get(instance.operator.kind, _mapped)
 
     def call(batch: pa.RecordBatch) -> pa.RecordBatch:
         hidden = [column for column in HIDDEN if column in batch.schema.names]
-        visible = batch.drop_columns(hidden) if hidden else batch
         try:
-            out = function(visible)
+            out = function(batch.drop_columns(hidden))
         except Exception as error:
             raise failure(instance, error) from error
-        if kind is Kind.FILTER:
-            return batch.filter(out)
-        if kind is Kind.FLAT_MAP:
-            out, parents = out
-            return _with_hidden(out, batch.take(parents), hidden)
-        if not isinstance(out, pa.RecordBatch) or out.num_rows != batch.num_rows:
+        try:
+            return fit(out, batch, hidden)
+        except NOT_ARROW as error:
             got = f"{out.num_rows} rows" if isinstance(out, pa.RecordBatch) else type(out).__name__
             raise DeclarationError(
-                f"{name} returned {got} for a batch of {batch.num_rows} rows; a batched map returns a RecordBatch of "
-                "as many rows (use filter with a mask, or flat_map with (batch, parent indices))",
+                f"{name} returned {got} for a batch of {batch.num_rows} rows ({error}); a batched map returns a "
+                "RecordBatch of as many rows, a filter a mask, a flat_map (RecordBatch, indices of parent rows)",
                 name,
-            )
-        return _with_hidden(out, batch, hidden)
+            ) from error
 
     return call
+
+
+def _mapped(out: Any, batch: pa.RecordBatch, hidden: Sequence[str]) -> pa.RecordBatch:
+    if not isinstance(out, pa.RecordBatch) or out.num_rows != batch.num_rows:
+        raise ValueError("one row out for a row in")
+    return _with_hidden(out, batch, hidden)
+
+
+def _filtered(mask: Any, batch: pa.RecordBatch, hidden: Sequence[str]) -> pa.RecordBatch:
+    if isinstance(mask, pa.RecordBatch):
+        raise TypeError("a mask is an array of booleans")
+    mask = mask if isinstance(mask, pa.Array) else pa.array(mask)
+    if not pa.types.is_boolean(mask.type) or len(mask) != batch.num_rows:
+        raise ValueError("a mask has one boolean a row")
+    return batch.filter(mask)
+
+
+def _multiplied(out: Any, batch: pa.RecordBatch, hidden: Sequence[str]) -> pa.RecordBatch:
+    if not isinstance(out, tuple) or len(out) != 2 or not isinstance(out[0], pa.RecordBatch):
+        raise TypeError("a tuple of two")
+    children, parents = out
+    parents = parents if isinstance(parents, pa.Array) else pa.array(parents, type=pa.int64())
+    if len(parents) != children.num_rows:
+        raise ValueError(f"{children.num_rows} rows with {len(parents)} parents")
+    return _with_hidden(children, batch.take(parents), hidden)
+
+
+_FITS: dict[Kind, _Fit] = {Kind.FILTER: _filtered, Kind.FLAT_MAP: _multiplied}
+"""How a vectorised function's result becomes a batch with hidden columns; all others are maps."""
 
 
 def _with_hidden(batch: pa.RecordBatch, origin: pa.RecordBatch, hidden: Sequence[str]) -> pa.RecordBatch:

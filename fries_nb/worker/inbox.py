@@ -84,8 +84,3 @@ class Inbox:
                 self._ready.remove(channel)
             if self._queues[channel]:
                 self._ready.append(channel)
-
-    @property
-    def idle(self) -> bool:
-        """Nothing can be taken now."""
-        return not any(channel not in self._blocked for channel in self._ready)

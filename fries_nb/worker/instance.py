@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fries_nb.dataflow.graph import Operator
-from fries_nb.errors import ProtocolError
+from fries_nb.errors import OperatorError, ProtocolError
 from fries_nb.messages import WorkerId
 from fries_nb.trace import RanMany, Record, Updated
 from fries_nb.worker.state import KeyedState, Transform
@@ -58,7 +58,10 @@ class Instance:
 
     def _initial(self) -> Any:
         make: Callable[[], Any] = getattr(self.function, "initial_state", dict)
-        return make()
+        state = make()
+        if state is None:
+            raise OperatorError(f"initial_state() of {self.worker.operator} returned None; it must return a state")
+        return state
 
     def expect(self, change: str) -> None:
         """A change is being prepared: tuples from now on count as processed by the old function."""
@@ -68,6 +71,10 @@ class Instance:
         """The change was aborted; idempotent."""
         self.prepared.pop(change, None)
         self._prepared_at.pop(change, None)
+
+    def expects(self, change: str) -> bool:
+        """Whether this change is being prepared, or is ready, and was not aborted meanwhile."""
+        return change in self._prepared_at
 
     def old_tuples(self, change: str) -> int:
         """Tuples processed since the change was first heard of."""

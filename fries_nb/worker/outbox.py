@@ -28,9 +28,9 @@ import numpy as np
 import pyarrow as pa
 
 from fries_nb.dataflow.graph import Partitioning
-from fries_nb.errors import ProtocolError
-from fries_nb.messages import ChannelId, Data, End, Frame, Marker
-from fries_nb.worker.partition import bins_of_values, deal, routing_table
+from fries_nb.errors import DeclarationError, ProtocolError
+from fries_nb.messages import HIDDEN, ChannelId, Data, End, Frame, Marker
+from fries_nb.worker.partition import Bins, bins_of_values, deal, routing_table
 
 FLUSH_ROWS = 8192
 """A channel's buffer is framed when it holds this many rows."""
@@ -109,7 +109,11 @@ class Outbox:
         self._sends: list[Send] = []
 
     def add(self, branch: int, batch: pa.RecordBatch) -> None:
-        """Deal a batch to the channels of every edge that carries this branch."""
+        """Deal a batch to the channels of every edge that carries this branch.
+
+        Raises:
+            DeclarationError: the batch lacks an edge's key column, or nothing can be keyed by what it holds.
+        """
         if batch.num_rows == 0:
             return
         for edge in self._edges:
@@ -124,8 +128,7 @@ class Outbox:
             for channel in channels:
                 self._channels[channel].add(batch)
         elif edge.partitioning is Partitioning.HASH:
-            bins = bins_of_values([batch.column(name) for name in edge.key])
-            for worker, part in deal(batch, self._tables[edge.to][bins], len(channels)):
+            for worker, part in deal(batch, self._tables[edge.to][_bins(edge, batch)], len(channels)):
                 self._channels[channels[worker]].add(part)
         else:
             turn = self._turn[edge.to]
@@ -196,3 +199,19 @@ class Outbox:
     def blocked(self) -> bool:
         """Some frame waits for credit: the worker takes no further tuple."""
         return any(channel.queue for channel in self._channels.values())
+
+
+def _bins(edge: OutEdge, batch: pa.RecordBatch) -> Bins:
+    """The bin of each row by the edge's key."""
+    sender = edge.channels[0].sender.operator
+    try:
+        return bins_of_values([batch.column(name) for name in edge.key])
+    except KeyError:
+        have = ", ".join(name for name in batch.schema.names if name not in HIDDEN)
+        raise DeclarationError(
+            f"{sender} sends rows with columns {have or 'none'}; {edge.to} is keyed by {', '.join(edge.key)}", sender
+        ) from None
+    except pa.ArrowNotImplementedError as error:
+        raise DeclarationError(
+            f"{sender} sends rows whose {', '.join(edge.key)} cannot be a key, as {edge.to} needs it: {error}", sender
+        ) from error

@@ -29,7 +29,11 @@ _NULL = np.uint64(0x9E3779B97F4A7C15)
 
 
 def bins_of_values(columns: Sequence[pa.Array]) -> Bins:
-    """The bin, 0 to ``BINS`` - 1, of each row of these key columns (all of one length)."""
+    """The bin, 0 to ``BINS`` - 1, of each row of these key columns (all of one length).
+
+    Raises:
+        pyarrow.ArrowNotImplementedError: a column of lists or structs, which cannot be a key.
+    """
     mixed = _hash(columns[0])
     for column in columns[1:]:
         mixed = _mix(mixed * np.uint64(31) + _hash(column))
@@ -64,6 +68,8 @@ def _mix(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
 
 
 def _hash(column: pa.Array) -> npt.NDArray[np.uint64]:
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
     kind = column.type
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
         nulls = column.is_null().to_numpy(zero_copy_only=False) if column.null_count else None
@@ -78,15 +84,17 @@ def _hash(column: pa.Array) -> npt.NDArray[np.uint64]:
 
 
 def _bits(values: npt.NDArray[np.generic]) -> npt.NDArray[np.uint64]:
-    """Whole numbers by value, whatever their type; other floats by their bits."""
+    """Whole numbers by value, whatever their type; other floats by their bits (as are those beyond 64-bit integers)."""
     if values.dtype.kind != "f":
         return values.astype(np.int64).view(np.uint64) if values.dtype != np.uint64 else values.astype(np.uint64)
     floats = values.astype(np.float64)
     with np.errstate(invalid="ignore"):
         whole = floats.astype(np.int64)
-    return np.where(whole == floats, whole.view(np.uint64), floats.view(np.uint64))
+    exact = (whole == floats) & (np.abs(floats) < 2.0**63)
+    bits: npt.NDArray[np.uint64] = np.where(exact, whole.view(np.uint64), floats.view(np.uint64))
+    return bits
 
 
-def _digest(value: object) -> np.uint64:
+def _digest(value: object) -> int:
     text = value if isinstance(value, bytes) else str(value).encode()
-    return _mix(np.array([zlib.crc32(text)], dtype=np.uint64))[0]
+    return int(_mix(np.array([zlib.crc32(text)], dtype=np.uint64))[0])

@@ -9,7 +9,7 @@ touches nothing of the worker's own.
 >>> from fries_nb.dataflow.updates import Update
 >>> import cloudpickle
 >>> order = Rehearse("u1", WorkerId("FD", 0), cloudpickle.dumps(Update(lambda row: row | {"p": 0.5})), Operator("FD"),
-...                  lambda row: row, pickle.dumps([]), {"amount": 3})
+...                  lambda row: row, (), pa.RecordBatch.from_pydict({"amount": [3]}))
 >>> prepared = prepare(order)
 >>> prepared.answer.error, prepared.answer.writes
 ('', {'amount': 'int64', 'p': 'double'})
@@ -18,20 +18,20 @@ touches nothing of the worker's own.
 from __future__ import annotations
 
 import pickle
-import traceback
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
-from fries_nb.dataflow.graph import Kind, Operator
+from fries_nb.dataflow.graph import Emits, Kind, Operator
 from fries_nb.dataflow.operators import Shape, emits_of, shape_of
 from fries_nb.dataflow.updates import Update
-from fries_nb.errors import ReconfigurationError
-from fries_nb.messages import Prepared, WorkerId
+from fries_nb.errors import FriesError, ReconfigurationError
+from fries_nb.messages import HIDDEN, Prepared, WorkerId
 from fries_nb.worker.instance import Instance, Ready
 from fries_nb.worker.rows import Columns, Reads, Row, assemble
-from fries_nb.worker.steps import compile_chain
+from fries_nb.worker.state import StateCopy, transformed
+from fries_nb.worker.steps import compile_chain, user_traceback
 
 SAMPLE_KEYS = 3
 """Number of keys whose state the transformation is tried on."""
@@ -41,8 +41,8 @@ SAMPLE_KEYS = 3
 class Rehearse:
     """An instruction to the shell: run :func:`prepare` on this, beside the worker, and hand back the result.
 
-    ``payload`` is a cloudpickled ``Update``; ``states`` a pickled list of copies of states; ``row`` a recent input
-    tuple, or ``None`` where there is to be no rehearsal.
+    ``payload`` is a cloudpickled ``Update``; ``states`` are copies of some keys' states; ``row`` is a recent input
+    tuple, as a batch of one row, or ``None`` where there is to be no rehearsal.
     """
 
     change: str
@@ -50,8 +50,8 @@ class Rehearse:
     payload: bytes
     operator: Operator
     present: Any
-    states: bytes
-    row: dict[str, Any] | None
+    states: tuple[StateCopy, ...]
+    row: pa.RecordBatch | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +73,19 @@ def prepare(order: Rehearse) -> Rehearsed:
         stage = "failed in open()"
         open_function(update.function)
         stage = "failed in the state transformation"
-        states = [update.state(state) if update.state else state for state in pickle.loads(order.states)]
+        transforms = (update.state,) if update.state else ()
+        states = [transformed(copy.revive(), transforms) for copy in order.states]
         stage = "failed in a rehearsal on a recent tuple"
         writes = _rehearse(order, update.function, states)
-    except Exception as error:
-        details = "".join(traceback.format_exception(error))
-        reason = str(error) if isinstance(error, ReconfigurationError) else f"{type(error).__name__}: {error}"
-        return Rehearsed(Prepared(order.change, order.worker, f"new {name} {stage}: {reason}", details), None)
+    except Exception as error:  # noqa: BLE001 (a user's code may raise anything, and it is the answer)
+        return refused(order.change, order.worker, f"new {name} {stage}", error)
     return Rehearsed(Prepared(order.change, order.worker, writes=writes), Ready(update.function, update.state))
+
+
+def refused(change: str, worker: WorkerId, what: str, error: Exception) -> Rehearsed:
+    """The answer of a worker that cannot get ready, with the user's traceback."""
+    reason = str(error) if isinstance(error, FriesError) else f"{type(error).__name__}: {error}"
+    return Rehearsed(Prepared(change, worker, f"{what}: {reason}", user_traceback(error)), None)
 
 
 def open_function(function: Any) -> None:
@@ -100,27 +105,27 @@ def _refuse_other_family(operator: Operator, present: Any, new: Any) -> None:
     was, now = shape_of(present), shape_of(new)
     if (was is Shape.BATCH) is not (now is Shape.BATCH):
         raise ReconfigurationError(f"it works by {now}, the running one by {was}; a change keeps rows or batches")
-    if emits_of(operator.kind, new) is not operator.emits and operator.kind in (Kind.MAP, Kind.FILTER):
-        raise ReconfigurationError(f"it is {emits_of(operator.kind, new)}, the operator was declared {operator.emits}")
+    if operator.emits is Emits.ONE_TO_ONE and emits_of(operator.kind, new) is Emits.ONE_TO_MANY:
+        raise ReconfigurationError(f"it is {Emits.ONE_TO_MANY}, the operator was planned as {operator.emits}")
 
 
 def _rehearse(order: Rehearse, function: Any, states: list[Any]) -> dict[str, str]:
     """Run the function once on a copy of a recent tuple; what it writes, as column to Arrow type name."""
     if order.row is None or order.operator.kind is Kind.SELF_JOIN:
         return {}
-    batch = pa.RecordBatch.from_pylist([order.row])
-    if shape_of(function) is Shape.BATCH:
-        out = function(batch)
-        return _types_of(out) if isinstance(out, pa.RecordBatch) else {}
+    if order.operator.kind is not Kind.UNNEST and shape_of(function) is Shape.BATCH:
+        out = function(order.row)
+        return types_of(out.schema) if isinstance(out, pa.RecordBatch) else {}
     instance = Instance(order.worker, order.operator, function, audit=False)
     if states:
         instance.state.initial = lambda: states[0]
-    branches: list[list[Row]] = [[] for _ in range(64 if order.operator.kind is Kind.SPLIT else 1)]
-    columns = Columns(batch, Reads())
+    branches: list[list[Row]] = [[] for _ in range(order.operator.branches)]
+    columns = Columns(order.row, Reads())
     compile_chain([instance], branches, lambda: "left")(next(columns.rows()))
     rows = [row for branch in branches for row in branch]
-    return _types_of(assemble(rows, columns, {})) if rows else {}
+    return types_of(assemble(rows, columns, {}).schema) if rows else {}
 
 
-def _types_of(batch: pa.RecordBatch) -> dict[str, str]:
-    return {field.name: str(field.type) for field in batch.schema}
+def types_of(schema: pa.Schema) -> dict[str, str]:
+    """The user's columns and their Arrow type names."""
+    return {field.name: str(field.type) for field in schema if field.name not in HIDDEN}

@@ -197,7 +197,7 @@ class Row(dict[str, Any]):
         copy.update(other)
         return copy
 
-    def __ior__(self, other: Any) -> Row:  # type: ignore[override,misc]
+    def __ior__(self, other: Any) -> Row:  # type: ignore[override]
         self.update(other)
         return self
 
@@ -256,7 +256,7 @@ class WholeRow(Row):
     __contains__ = dict.__contains__
     __len__ = dict.__len__
     __iter__ = dict.__iter__
-    get = dict.get  # type: ignore[assignment]
+    get = dict.get
     update = dict.update  # type: ignore[assignment]
 
     def copy(self) -> Row:

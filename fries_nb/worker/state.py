@@ -19,18 +19,46 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+import cloudpickle
 import pyarrow as pa
 
+from fries_nb.errors import OperatorError
 from fries_nb.worker.partition import bins_of_values
 
 Transform = Callable[[Any], Any]
 
 
+@dataclass(frozen=True, slots=True)
+class StateCopy:
+    """A pickled copy of one key's state, and the transformations that the key has missed so far."""
+
+    pickled: bytes
+    missed: tuple[Transform, ...]
+
+    def revive(self) -> Any:
+        """The state as the running function would see it."""
+        return transformed(pickle.loads(self.pickled), self.missed)
+
+
+def transformed(state: Any, transforms: tuple[Transform, ...]) -> Any:
+    """The state after these transformations, in order.
+
+    Raises:
+        OperatorError: one returned ``None``; most likely it changed the state in place and forgot to return it.
+    """
+    for transform in transforms:
+        state = transform(state)
+        if state is None:
+            raise OperatorError("the state transformation returned None; it must return the new state")
+    return state
+
+
 class KeyedState:
-    """State per key of one worker.
+    """State per key of one worker. ``None`` is not a state: a key that has it counts as never seen.
 
     Attributes:
         live: key to state, in the present configuration's form.
@@ -51,15 +79,16 @@ class KeyedState:
         if found is None:
             for depth, (states, _) in enumerate(self._layers):
                 if key in states:
-                    found = states[key]
-                    for _, transform in self._layers[depth:]:
-                        found = transform(found)
+                    found = transformed(states[key], self._missed(depth))
                     del states[key]
                     break
             else:
                 found = self.initial()
             self.live[key] = found
         return found
+
+    def _missed(self, depth: int) -> tuple[Transform, ...]:
+        return tuple(transform for _, transform in self._layers[depth:])
 
     def transform(self, transform: Transform | None) -> None:
         """Begin a new configuration; ``None`` keeps the states as they are."""
@@ -79,22 +108,20 @@ class KeyedState:
                 self.touch(key)
         self._layers.clear()
 
-    def sample(self, count: int) -> bytes:
-        """A pickled copy of the states of at most ``count`` keys, as they would be handed to a transformation.
+    def sample(self, count: int) -> tuple[StateCopy, ...]:
+        """Copies of the states of at most ``count`` keys. What they have missed is applied when they are revived.
 
-        Keys that still wait are given through the transformations that they have missed, on the copy.
+        Raises:
+            Exception: whatever pickling raises, where a state cannot be pickled.
         """
-        copies = [pickle.loads(pickle.dumps(state)) for state in islice(self.live.values(), count)]
+        copies = [StateCopy(cloudpickle.dumps(state), ()) for state in islice(self.live.values(), count)]
         for depth, (states, _) in enumerate(self._layers):
-            for state in islice(states.values(), count - len(copies)):
-                copy = pickle.loads(pickle.dumps(state))
-                for _, transform in self._layers[depth:]:
-                    copy = transform(copy)
-                copies.append(copy)
-        return pickle.dumps(copies)
+            waiting = islice(states.values(), count - len(copies))
+            copies.extend([StateCopy(cloudpickle.dumps(state), self._missed(depth)) for state in waiting])
+        return tuple(copies)
 
     def bins(self) -> dict[int, dict[Any, Any]]:
-        """Settled state, bin by bin."""
+        """Settled state, bin by bin: the bins of ``partition``, so that a key's tuples and its state go together."""
         self.settle()
         keys = list(self.live)
         grouped: dict[int, dict[Any, Any]] = {}

@@ -7,29 +7,38 @@ returns; so between two tuples of a chain's first operator nothing is under way 
 
 from __future__ import annotations
 
+import os
 import traceback
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from fries_nb.dataflow.graph import Kind
-from fries_nb.dataflow.operators import Shape, shape_of, takes_state
+from fries_nb.dataflow.operators import Shape, is_generator, shape_of, takes_state
 from fries_nb.errors import DeclarationError, OperatorError
 from fries_nb.worker.instance import Instance
-from fries_nb.worker.rows import Row, WholeRow, derived
+from fries_nb.worker.rows import Row, derived
 
 Step = Callable[[Row], None]
 Emit = Callable[[Row], None]
 Sides = Callable[[], str]
+_HERE = os.path.dirname(__file__)
+
+
+def user_traceback(error: BaseException) -> str:
+    """The traceback from the user's frame on, as text; frames of this package are left out."""
+    if isinstance(error, OperatorError) and error.details:
+        return error.details
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_HERE)]
+    lines = ["Traceback (from your code):\n", *traceback.format_list(frames)] if frames else []
+    return "".join([*lines, *traceback.format_exception_only(error)])
 
 
 def failure(instance: Instance, error: Exception) -> OperatorError:
     """The user's error as ours, with the traceback from the user's frame on."""
-    frames = traceback.extract_tb(error.__traceback__)
-    user = [frame for frame in frames if "fries_nb/worker/" not in frame.filename.replace("\\", "/")]
-    details = "".join(["Traceback (from your code):\n", *traceback.format_list(user)])
-    details += "".join(traceback.format_exception_only(error))
     name = instance.worker.operator
-    return OperatorError(f"{name} failed on a tuple: {type(error).__name__}: {error}", name, details)
+    reason = str(error) if isinstance(error, OperatorError) else f"{type(error).__name__}: {error}"
+    return OperatorError(f"{name} failed on a tuple: {reason}", name, user_traceback(error))
 
 
 def call_of(instance: Instance) -> Callable[[Row], Any]:
@@ -67,12 +76,10 @@ def map_step(instance: Instance, emit: Emit) -> Step:
             out = call(row)
         except Exception as error:
             raise failure(instance, error) from error
-        if out is row:
-            emit(row)
-        elif isinstance(out, Row):
+        if isinstance(out, Row):
             emit(out)
         elif isinstance(out, dict):
-            emit(derived(out, row, WholeRow))
+            emit(derived(out, row))
         elif out is not None:
             raise DeclarationError(
                 f"{operator} returned {type(out).__name__}; a map returns one row (a dict) or None to drop the tuple; "
@@ -106,7 +113,7 @@ def _copied(out: Any, row: Row, operator: str) -> Row:
     if isinstance(out, Row):
         return out.copy()
     if isinstance(out, dict):
-        return derived(dict(out), row, WholeRow)
+        return derived(out, row)
     raise DeclarationError(f"{operator} yielded {type(out).__name__}; expected rows (dicts)", operator)
 
 
@@ -131,13 +138,14 @@ def unnest_step(instance: Instance, emit: Emit) -> Step:
 
     def step(row: Row) -> None:
         try:
-            elements: Iterable[Any] = row[column] or ()
-        except KeyError as error:
+            elements: Iterable[Any] = list(row[column] or ())
+        except (KeyError, TypeError) as error:
             raise failure(instance, error) from error
         for element in elements:
             if isinstance(element, dict):
                 out = row | element
-                del out[column]
+                if column not in element:
+                    del out[column]
             else:
                 out = row | {column: element}
             emit(out)
@@ -164,36 +172,36 @@ def split_step(instance: Instance, emits: Sequence[Emit]) -> Step:
 
 
 def self_join_step(instance: Instance, emit: Emit, side: Sides) -> Step:
-    """Waits for the two replicas of a tuple; emits the left one's columns, then the right one's new ones.
+    """Waits for the two replicas of a tuple; emits the left one's columns, then the right one's.
 
-    ``side`` tells which operator sent the row in hand. Equal keys on one side wait in order of arrival.
+    The key is there once; where both have another column, the right one's gets the operator's suffix. ``side`` tells
+    where the row in hand came from. Rows of one side with equal keys wait in order of arrival, and the first that came
+    is paired first, so that n rows on either side make n pairs. Of a key only rows of one side ever wait.
     """
-    key = instance.operator.key
+    key, suffix = instance.operator.key, instance.function
     live = instance.state.live
 
     def step(row: Row) -> None:
         try:
             values = row[key[0]] if len(key) == 1 else tuple([row[name] for name in key])
-        except KeyError as error:
+            waiting = live.get(values)
+        except (KeyError, TypeError) as error:
             raise failure(instance, error) from error
-        here = side()
-        waiting = live.setdefault(values, {})
-        other = next((rows for sender, rows in waiting.items() if sender != here and rows), None)
-        if other is None:
-            waiting.setdefault(here, []).append(dict(row))
+        here, mine = side(), dict(row)
+        if waiting is None or waiting[0] == here:
+            live.setdefault(values, (here, deque()))[1].append(mine)
             return
-        partner = other.pop(0)
-        if not any(waiting.values()):
+        partner = waiting[1].popleft()
+        if not waiting[1]:
             del live[values]
-        first, second = (dict(row), partner) if here == "left" else (partner, dict(row))
-        emit(derived({**second, **first}, row, WholeRow))
+        left, right = (mine, partner) if here == "left" else (partner, mine)
+        new = {name + suffix if name in left else name: value for name, value in right.items() if name not in key}
+        emit(derived(left | new, row))
 
     return step
 
 
-def compile_chain(
-    instances: Sequence[Instance], outputs: Sequence[list[Row]], side: Sides
-) -> Step:
+def compile_chain(instances: Sequence[Instance], outputs: Sequence[list[Row]], side: Sides) -> Step:
     """The chain's first step, with the others behind it; what comes out lands in ``outputs``, one list a branch."""
     emits: list[Emit] = [output.append for output in outputs]
     step: Step = emits[0]
@@ -217,7 +225,7 @@ def _step_of(instance: Instance, emit: Emit, emits: Sequence[Emit], side: Sides)
         return unnest_step(instance, emit)
     if kind is Kind.SELF_JOIN:
         return self_join_step(instance, emit, side)
-    if kind is Kind.FLAT_MAP:
+    if kind is Kind.FLAT_MAP or is_generator(instance.function):
         return flat_map_step(instance, emit)
     return map_step(instance, emit)
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
 from fries_nb.messages import ChannelId, WorkerId
-from fries_nb.planning.expansion import channels_of, chains, host_of
+from fries_nb.planning.expansion import chains, channels_of, host_of
 from fries_nb.worker.outbox import OutEdge
 
 READER = "<reader>"
@@ -50,7 +50,7 @@ class Wiring:
     @property
     def branches(self) -> int:
         """Number of outputs of the last operator."""
-        return 1 + max((edge.branch for edge in self.edges), default=0)
+        return self.chain[-1].branches
 
 
 def wire(graph: Graph, chain: tuple[str, ...], index: int) -> Wiring:

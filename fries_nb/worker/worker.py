@@ -44,13 +44,13 @@ from fries_nb.messages import (
     WorkerId,
 )
 from fries_nb.worker.alignment import Alignment
-from fries_nb.worker.chaining import Attention, RowExecution, SinkPort, execution_of
+from fries_nb.worker.chaining import Attention, SinkPort, execution_of
 from fries_nb.worker.events import Arrived, Directed, Event, Grant, Granted, Instruction, Tell, ToReader, Traced
 from fries_nb.worker.inbox import Inbox
 from fries_nb.worker.instance import Instance
 from fries_nb.worker.meter import LatencyMeter
 from fries_nb.worker.outbox import Outbox
-from fries_nb.worker.reconfiguration import SAMPLE_KEYS, Rehearse, Rehearsed
+from fries_nb.worker.reconfiguration import SAMPLE_KEYS, Rehearse, Rehearsed, refused, types_of
 from fries_nb.worker.wiring import READER, Wiring
 
 SLICE_NS = 2_000_000
@@ -101,7 +101,7 @@ class Worker:
         self._current: tuple[ChannelId, int] | None = None
         self._quota = 64
         self._buffered_since = 0
-        self._writes: dict[str, str] = {}
+        self._written = pa.schema([])
         self._instructions: list[Instruction] = [
             Grant(channel, window) for channel in wiring.incoming if channel.sender.operator != READER
         ]
@@ -121,9 +121,7 @@ class Worker:
         elif isinstance(event, Directed):
             self._direct(event.worker, event.control)
         elif isinstance(event, Rehearsed):
-            if event.ready is not None:
-                self._instance(event.answer.worker)[1].prepared[event.answer.change] = event.ready
-            self._tell(event.answer)
+            self._keep(event)
         else:
             self._report()
 
@@ -154,37 +152,43 @@ class Worker:
         if self.ended:
             self._tell(Prepared(order.change, instance.worker))
             return
-        row = self._execution.sample() if isinstance(self._execution, RowExecution) and not position else None
+        try:
+            states = instance.state.sample(SAMPLE_KEYS)
+        except Exception as error:  # noqa: BLE001 (pickling runs the user's code; the error is the answer)
+            what = f"the state of {instance.worker.operator} cannot be copied for a trial"
+            self._keep(refused(order.change, instance.worker, what, error))
+            return
+        row = self._execution.sample() if order.rehearse and not position else None
         self._instructions.append(
-            Rehearse(
-                order.change,
-                instance.worker,
-                order.payload,
-                instance.operator,
-                instance.function,
-                instance.state.sample(SAMPLE_KEYS),
-                row if order.rehearse else None,
-            )
+            Rehearse(order.change, instance.worker, order.payload, instance.operator, instance.function, states, row)
         )
+
+    def _keep(self, rehearsed: Rehearsed) -> None:
+        """What was prepared waits for its marker, unless the change was aborted meanwhile."""
+        answer = rehearsed.answer
+        instance = self._instance(answer.worker)[1]
+        if rehearsed.ready is not None and instance.expects(answer.change):
+            instance.prepared[answer.change] = rehearsed.ready
+        self._tell(answer)
 
     # ---- work
 
     @property
     def hungry(self) -> bool:
         """A source's reader may hand over more: nothing waits, and what was sent has credit."""
-        return not self._inbox.tuples and not self._execution_busy and not self._outbox.blocked and not self.failed
-
-    @property
-    def _execution_busy(self) -> bool:
-        return self._current is not None
+        waits = self._inbox.tuples or self._current is not None
+        return not waits and not self._outbox.blocked and not self.failed
 
     def run(self, limit: int = MOST_PER_SLICE) -> bool:
-        """Do one slice of work: at most ``limit`` tuples, or one marker. Returns whether anything was done.
+        """Do one slice of work: at most ``limit`` tuples, or one marker. Returns whether there may be more to do.
 
-        When nothing can be done the output buffers are flushed, since their sender would wait.
+        While ``attention`` is raised no tuple is taken: lower it, then hand over the events, then run. When nothing can
+        be done the output buffers are flushed, since their sender would wait.
         """
         if self.failed:
             return False
+        if self.attention.raised:
+            return True
         try:
             if not self._work(limit):
                 self._outbox.flush()
@@ -196,13 +200,11 @@ class Worker:
         return True
 
     def _work(self, limit: int) -> bool:
-        if self._current is not None:
-            if self._outbox.blocked:
-                return False
-            self._advance(min(limit, self._quota))
-            return True
         if self._outbox.blocked:
             return False
+        if self._current is not None:
+            self._advance(min(limit, self._quota))
+            return True
         taken = self._inbox.take()
         if taken is None:
             return False
@@ -225,7 +227,7 @@ class Worker:
         taken = self._execution.advance(quota)
         for branch, batch in self._execution.results():
             self._outbox.add(branch, batch)
-            self._writes = {field.name: str(field.type) for field in batch.schema}
+            self._written = batch.schema
         now = self._clock()
         if now - began < SLICE_NS // 2 and taken == quota:
             self._quota = min(self._quota * 2, MOST_PER_SLICE)
@@ -313,7 +315,7 @@ class Worker:
         self._meter.add((np.int64(self._clock()) - due) / 1e6)
 
     def _report(self) -> None:
-        reads = self._execution.reads.names if isinstance(self._execution, RowExecution) else ()
+        reads, writes = tuple(self._execution.reads), types_of(self._written)
         latency = self._meter.take()
         for position, instance in enumerate(self.instances):
             first, last = not position, position == len(self.instances) - 1
@@ -324,7 +326,7 @@ class Worker:
                     self._inbox.bytes if first else 0,
                     self._inbox.tuples + self._execution.remaining if first else 0,
                     reads if first else (),
-                    self._writes if last else {},
+                    writes if last else {},
                     latency if last else (),
                 )
             )

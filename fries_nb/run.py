@@ -96,6 +96,11 @@ class Change:
         """Whether it has come to its end, whichever."""
         return self._over.is_set()
 
+    @property
+    def decided(self) -> bool:
+        """Whether it has changed something, wholly or (if the run failed meanwhile) in part."""
+        return self._outcome is not None and self._outcome.outcome != "aborted"
+
     def result(self, timeout: float | None = None) -> ChangeResult:
         """Wait for its end.
 
@@ -260,7 +265,8 @@ class Run:
         Raises:
             RunError: the run was not started with ``audit=True``.
         """
-        return auditing.judge(self.records())
+        decided = [change for change in self._changes.values() if change.decided]
+        return auditing.judge(self.records(), [(one.id, target) for one in decided for target in one.plan.targets])
 
     def stop(self, drain: bool = False, timeout: float | None = 60.0) -> None:
         """End the run and wait until no host, thread or socket of it is left; does nothing if it has ended.

@@ -16,13 +16,13 @@ from ddsketch import DDSketch
 
 from fries_nb.messages import Report, WorkerId
 
-WINDOW_S = 10.0
+WINDOW_S = 3.0
 """Latency quantiles and rates speak of this last stretch of time."""
 
 
 @dataclass(frozen=True)
 class Latency:
-    """End-to-end latencies at the sinks over the last ten seconds, in milliseconds since a tuple was due."""
+    """End-to-end latencies at the sinks over the last three seconds, in milliseconds since a tuple was due."""
 
     count: int = 0
     p50_ms: float = 0.0
@@ -47,7 +47,7 @@ class OperatorMetrics:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """All measurements at one moment; ``total`` speaks of the whole run, ``latency`` of the last ten seconds."""
+    """All measurements at one moment; ``total`` speaks of the whole run, ``latency`` of the last three seconds."""
 
     operators: dict[str, OperatorMetrics] = field(default_factory=dict)
     latency: Latency = Latency()

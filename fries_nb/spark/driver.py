@@ -58,6 +58,10 @@ class Driver(threading.Thread):
         journal: file for the decisions.
         listener: hears what happens.
         release: ends the Spark job if it has not ended by itself; called last but one, from this thread.
+
+    Attributes:
+        records: the trace so far.
+        hosts: the hello of each host that was let in.
     """
 
     def __init__(
@@ -73,8 +77,9 @@ class Driver(threading.Thread):
         super().__init__(name="fries-driver", daemon=True)
         self.controller = controller
         self.records: list[Record] = []
+        self.hosts: dict[int, Hello] = {}
         self._server = server
-        self._hosts = hosts
+        self._host_count = hosts
         self._sinks = sinks
         self._journal = journal.open("a", encoding="utf-8")
         self._listener = listener
@@ -155,6 +160,7 @@ class Driver(threading.Thread):
         if isinstance(message, Hello):
             self._hello = heard.peer
             self._peers.setdefault(host, heard.peer)
+            self.hosts.setdefault(host, message)
             self._handle(said.HostJoined(host, message.data_address, self._server.incarnation))
         elif heard.peer != self._peers.get(host):
             return  # turned away before; it says goodbye
@@ -176,7 +182,7 @@ class Driver(threading.Thread):
 
     def _obey(self, instruction: said.Instruction) -> None:
         if isinstance(instruction, said.Tell):
-            peer = self._peers[host_of(instruction.worker, self._hosts)]
+            peer = self._peers[host_of(instruction.worker, self._host_count)]
             self._server.send(peer, ToWorker(instruction.worker, instruction.control))
         elif isinstance(instruction, said.Admit):
             for peer in self._peers.values():

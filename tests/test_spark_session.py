@@ -46,7 +46,7 @@ def test_a_region_that_has_no_room_is_refused_with_the_numbers(spark: SparkSessi
         start_or_find(hosts=50, borrowed=spark)
     message = str(refused.value)
     assert message.startswith("50 hosts need 52 free slots and Spark (local[5]) has")
-    assert "has 5 of 5 free: use 3 hosts, stop what else runs, or start Spark with more" in message
+    assert "has 5 of 5 free: use 3 hosts, stop what else runs, or start Spark with local[52]" in message
 
 
 def test_slots_that_are_busy_do_not_count(spark: SparkSession, tmp_path: Path) -> None:

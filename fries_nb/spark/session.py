@@ -56,16 +56,19 @@ class Session:
     Attributes:
         spark: the session.
         owned: whether fries_nb started it.
-        slots: tasks that can run at once, busy or free, when the lease was made.
         address: where hosts reach the driver.
         attempts: failed attempts of a stage in a row that Spark puts up with.
     """
 
     spark: SparkSession
     owned: bool
-    slots: int
     address: str
     attempts: int
+
+    @property
+    def slots(self) -> int:
+        """Tasks that can run at once now, busy or free."""
+        return slots_of(self.spark)[0]
 
     def require(self, hosts: int, patience_s: float = _PATIENCE_S) -> None:
         """See that a region of this size could start now.
@@ -77,14 +80,16 @@ class Session:
         until = time.monotonic() + patience_s
         total, free = slots_of(self.spark)
         local = (self.spark.sparkContext.master or "").startswith("local[")
-        while free < needed and (total >= needed or not local) and time.monotonic() < until:
+        fixed = local and 0 < total < needed  # no executors will come, nor will busy ones do
+        while free < needed and not fixed and time.monotonic() < until:
             time.sleep(0.05)
             total, free = slots_of(self.spark)
         if free < needed:
-            advice = f"use {free - RESERVE} hosts, " if free > RESERVE else ""
+            fewer = f"use {free - RESERVE} hosts, " if free > RESERVE else ""
+            larger = f"local[{needed}]" if local else "more"
             raise SessionError(
                 f"{hosts} hosts need {needed} free slots and Spark ({self.spark.sparkContext.master}) has {free} of "
-                f"{total} free: {advice}stop what else runs, or start Spark with more"
+                f"{total} free: {fewer}stop what else runs, or start Spark with {larger}"
             )
 
     def release(self) -> None:
@@ -93,7 +98,8 @@ class Session:
             if self not in _leases:
                 return
             _leases.remove(self)
-            if self.owned and not any(lease.spark is self.spark for lease in _leases):
+            stopped = self.spark.sparkContext._jsc is None  # by the user
+            if self.owned and not stopped and not any(lease.spark is self.spark for lease in _leases):
                 self.spark.stop()
 
 
@@ -146,9 +152,8 @@ def slots_of(spark: SparkSession) -> tuple[int, int]:
 
 
 def _lease(spark: SparkSession, owned: bool) -> Session:
-    total, _ = slots_of(spark)
     attempts = int(spark.sparkContext.getConf().get("spark.stage.maxConsecutiveAttempts", "4") or 4)
-    lease = Session(spark, owned, total, driver_address(spark), attempts)
+    lease = Session(spark, owned, driver_address(spark), attempts)
     _leases.append(lease)
     return lease
 

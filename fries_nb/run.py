@@ -146,7 +146,7 @@ class Run:
         self.error = ""
         self.details = ""
         self._audited = options.audit
-        self._metrics = Metrics()
+        self._metrics = Metrics(graph.by_name)
         self._changes: dict[str, Change] = {}
         self._lock = threading.Lock()
         self._ended = threading.Event()
@@ -248,6 +248,20 @@ class Run:
     def metrics(self) -> Snapshot:
         """Latency, rates and queues as last reported (about four times a second)."""
         return self._metrics.snapshot()
+
+    def reads(self, operator: str) -> tuple[str, ...]:
+        """Columns that the operator has looked at so far, as last reported.
+
+        Raises:
+            DataflowError: no such operator.
+        """
+        self.graph.operator(operator)
+        return self._metrics.reads(operator)
+
+    @property
+    def host_processes(self) -> dict[int, int]:
+        """Host number to the id of its process on its machine, for the hosts that have joined."""
+        return {host: hello.pid for host, hello in self._launched.driver.hosts.items()}
 
     def records(self) -> list[Record]:
         """The trace so far, each worker's records in its order.

@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from ddsketch import DDSketch
@@ -55,9 +56,10 @@ class Snapshot:
 
 
 class Metrics:
-    """Collects reports; quantiles come from mergeable sketches (DDSketch, one percent relative error)."""
+    """Collects reports on these operators; quantiles come from mergeable sketches (DDSketch, one percent relative error)."""
 
-    def __init__(self) -> None:
+    def __init__(self, operators: Iterable[str] = ()) -> None:
+        self._operators = tuple(operators)
         self._last: dict[WorkerId, Report] = {}
         self._seen: dict[WorkerId, deque[tuple[float, int]]] = {}
         self._total = DDSketch()
@@ -79,12 +81,17 @@ class Metrics:
         while self._recent and self._recent[0][0] < now_s - WINDOW_S:
             self._recent.popleft()
 
+    def reads(self, operator: str) -> tuple[str, ...]:
+        """Columns that the operator's workers have looked at so far."""
+        reports = [report for worker, report in list(self._last.items()) if worker.operator == operator]
+        return tuple(dict.fromkeys(name for report in reports for name in report.reads))
+
     def snapshot(self) -> Snapshot:
         """The measurements now."""
         recent = DDSketch()
         for _, sketch in list(self._recent):
             recent.merge(sketch)
-        operators: dict[str, OperatorMetrics] = {}
+        operators = {name: OperatorMetrics() for name in self._operators}
         for worker, report in list(self._last.items()):
             before = operators.get(worker.operator, OperatorMetrics())
             operators[worker.operator] = OperatorMetrics(

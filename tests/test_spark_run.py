@@ -1,0 +1,297 @@
+"""A dataflow on real Spark: real tasks, real frames between them, real markers; and the ways in which it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import fries_nb as fn
+from fries_nb.errors import FriesError, RunError
+from fries_nb.run import Run
+from fries_nb.workloads.fraud import fraud_change, fraud_flow
+from fries_nb.workloads.payments import payments
+from fries_nb.workloads.reference import replay_fraud
+
+PATIENCE_S = 90.0
+
+
+@pytest.fixture
+def started(spark: SparkSession) -> Iterator[Callable[..., Run]]:
+    """Starts flows, and sees that each of them has ended and has left nothing behind."""
+    runs: list[Run] = []
+
+    def start(flow: Any, **options: Any) -> Run:
+        run: Run = flow.run(spark, **options)
+        runs.append(run)
+        return run
+
+    yield start
+    for run in runs:
+        run.stop()
+    assert [thread.name for thread in threading.enumerate() if thread.name.startswith("fries")] == []
+
+
+def until(condition: Callable[[], bool], run: Run) -> None:
+    """Wait until something is true of a run that goes on."""
+    pause = threading.Event()
+    for _ in range(int(PATIENCE_S / 0.02)):
+        assert run.state not in ("failed", "stopped"), run.error
+        if condition():
+            return
+        pause.wait(0.02)
+    raise AssertionError(f"it did not come true: {run.metrics()}")
+
+
+def processed(run: Run, operator: str) -> int:
+    metrics = run.metrics().operators.get(operator)
+    return metrics.processed if metrics else 0
+
+
+def counting(run_count: int | None = None, rate: float | None = 2_000) -> tuple[fn.Dataflow, fn.Stream]:
+    flow = fn.Dataflow("counting")
+    return flow, flow.source("numbers", fn.rate(rate, count=run_count))
+
+
+def first(row: dict[str, Any]) -> dict[str, Any]:
+    return row | {"version": 1}
+
+
+def second(row: dict[str, Any]) -> dict[str, Any]:
+    return row | {"version": 2}
+
+
+def test_the_changed_run_equals_a_plain_reference_that_switches_at_the_same_tuple(
+    started: Callable[..., Run], tmp_path: Path
+) -> None:
+    """State is carried over and transformed: every payment scored after the change is as if by hand."""
+    table = payments(12_000, seed=3, customers=300, terminals=200)
+    run = started(fraud_flow(fn.replay(table, rate=4_000), fn.parquet(str(tmp_path / "out")), workers=1), audit=True)
+    until(lambda: processed(run, "MC") > 2_000, run)
+    result = run.reconfigure(fraud_change()).result(PATIENCE_S)
+    assert result.outcome == "done", result.error
+    assert run.wait(PATIENCE_S) == "finished", run.error
+    got = {row["TRANSACTION_ID"]: row.asDict() for row in run.output().collect()}
+    new = {key for key, row in got.items() if row["p_m10"] is not None}
+    assert 0 < len(new) < len(got) == table.num_rows
+    for row in replay_fraud(table.to_pylist(), lambda row: row["TRANSACTION_ID"] in new):
+        for column in ("p_c", "p_m5", "p", *(["p_m10"] if row["TRANSACTION_ID"] in new else [])):
+            assert got[row["TRANSACTION_ID"]][column] == pytest.approx(row[column]), (column, row)
+    assert run.audit().serializable
+
+
+@pytest.mark.parametrize("scheduler", ["fries", "epoch"])
+def test_a_change_across_hosts_mixes_no_versions(started: Callable[..., Run], scheduler: str) -> None:
+    """Two hosts, hash exchange before each target: each source tuple is wholly old or wholly new."""
+    flow, numbers = counting(6_000)
+    seen = numbers.map("A", first, key="value").map("B", lambda row: row | {"after": row["version"]}, key="timestamp")
+    seen.sink("out", fn.memory())
+    run = started(flow, audit=True)
+    until(lambda: processed(run, "B") > 500, run)
+    change = {"A": second, "B": lambda row: row | {"after": row["version"], "new": True}}
+    result = run.reconfigure(change, scheduler=scheduler).result(PATIENCE_S)
+    assert result.outcome == "done", result.error
+    assert {str(worker) for worker in result.per_worker} == {"A[0]", "A[1]", "B[0]", "B[1]"}
+    assert run.wait(PATIENCE_S) == "finished", run.error
+    rows = run.output().collect()
+    assert sorted(row["value"] for row in rows) == list(range(6_000))
+    assert all((row["version"] == 2) is bool(row["new"]) for row in rows)
+    assert run.audit().serializable
+
+
+def test_naive_mixes_versions_where_the_plan_says_it_may(started: Callable[..., Run]) -> None:
+    """Data waits between the two targets, so the second switches in front of tuples that the first had processed."""
+    flow, numbers = counting()
+    slow = numbers.map("A", first, workers=1).map("B", Slow(2.0), workers=1)
+    slow.sink("out", fn.memory(), workers=1)
+    run = started(flow, hosts=1, audit=True, chaining=False)
+    until(lambda: run.metrics().operators["B"].queued > 200, run)
+    assert not run.plan(["A", "B"]).covering.naive_safe
+    result = run.reconfigure({"A": second, "B": Slow(0.0)}, scheduler="naive").result(PATIENCE_S)
+    assert result.outcome == "done"
+    until(lambda: run.metrics().operators["B"].queued == 0, run)
+    run.stop()
+    assert not run.audit().serializable
+
+
+class Slow:
+    """Waits for each tuple."""
+
+    def __init__(self, milliseconds: float) -> None:
+        self.milliseconds = milliseconds
+
+    def process(self, row: dict[str, Any]) -> dict[str, Any]:
+        if self.milliseconds:
+            threading.Event().wait(self.milliseconds / 1000)
+        return row
+
+
+class Busy:
+    """Computes for each tuple, without ever waiting."""
+
+    def process(self, row: dict[str, Any]) -> dict[str, Any]:
+        return row | {"sum": sum(range(20_000))}
+
+
+def test_an_fcm_arrives_past_busy_operators(started: Callable[..., Run]) -> None:
+    """Three busy threads hold the interpreter of the one host, and thousands of tuples wait in front of each."""
+    flow, numbers = counting(rate=None, run_count=None)
+    stream = numbers
+    for name in ("A", "B", "C"):
+        stream = stream.map(name, Busy(), workers=1)
+    stream.sink("out", fn.memory(), workers=1)
+    run = started(flow, hosts=1, chaining=False, budget=8 << 20)
+    until(lambda: all(processed(run, name) for name in ("A", "B", "C")), run)
+    until(lambda: run.metrics().operators["A"].queued > 5_000, run)
+    waiting = run.metrics().operators["A"].queued
+    result = run.reconfigure({"A": Busy()}).result(PATIENCE_S)
+    assert result.outcome == "done", result.error
+    assert result.old_tuples < waiting / 10
+
+
+def test_a_killed_host_fails_the_run_in_one_sentence(started: Callable[..., Run], tmp_path: Path) -> None:
+    """Spark starts the host again; without recovery that is the end, and what was committed stays readable."""
+    flow, numbers = counting()
+    numbers.map("A", first, key="value").sink("out", fn.parquet(str(tmp_path / "out")))
+    run = started(flow, commit_interval_s=0.2)
+    until(lambda: run.output().count() > 100, run)
+    hosts = dict(run.host_processes)
+    os.kill(hosts[1], signal.SIGKILL)
+    assert run.wait(PATIENCE_S) == "failed"
+    assert run.error.startswith("host 1 was lost (") and "\n" not in run.error
+    assert run.output().count() > 100
+    assert not os.path.exists(f"/proc/{hosts[1]}")
+    with pytest.raises(RunError, match=r"has failed: host 1 was lost"):
+        run.reconfigure({"A": second})
+
+
+def test_drain_commits_all_that_was_read(started: Callable[..., Run]) -> None:
+    """The sources end, every tuple leaves, the rest is committed; nothing twice."""
+    flow, numbers = counting()
+    numbers.map("A", first, key="value").sink("out", fn.memory())
+    run = started(flow)
+    until(lambda: processed(run, "A") > 500, run)
+    run.stop(drain=True)
+    assert run.state == "finished"
+    values = sorted(row["value"] for row in run.output().collect())
+    assert values == list(range(len(values))) and len(values) > 500
+    run.stop()
+
+
+def test_a_second_flow_runs_beside_the_first_or_is_refused_with_the_numbers(started: Callable[..., Run]) -> None:
+    """A region holds its slots; what does not fit is refused in words, and the first goes on."""
+    flow, numbers = counting()
+    numbers.map("A", first).sink("out", fn.memory())
+    run = started(flow)
+    until(lambda: processed(run, "A") > 10, run)
+    with pytest.raises(FriesError, match=r"hosts need \d+ free slots"):
+        started(flow, hosts=40)
+    before = processed(run, "A")
+    until(lambda: processed(run, "A") > before, run)
+
+
+def test_an_operator_that_raises_fails_the_run_from_the_users_frame(started: Callable[..., Run]) -> None:
+    """The message names the operator and the error; the traceback starts in the user's code."""
+
+    def fails_at_100(row: dict[str, Any]) -> dict[str, Any]:
+        return row | {"x": 1 // (100 - row["value"])}
+
+    flow, numbers = counting()
+    numbers.map("A", fails_at_100).sink("out", fn.memory())
+    run = started(flow)
+    assert run.wait(PATIENCE_S) == "failed"
+    assert run.error.startswith("A failed on a tuple: ZeroDivisionError")
+    assert "fails_at_100" in run.details and "fries_nb/worker" not in run.details
+
+
+def test_a_function_that_cannot_open_fails_the_run_before_the_first_tuple(started: Callable[..., Run]) -> None:
+    """A model file that is missing on the host is said so."""
+    flow, numbers = counting()
+    numbers.map("A", Unopenable()).sink("out", fn.memory())
+    run = started(flow)
+    assert run.wait(PATIENCE_S) == "failed"
+    assert "A failed in open(): FileNotFoundError" in run.error
+
+
+class Unopenable:
+    """A model whose file is not there."""
+
+    def open(self) -> None:
+        raise FileNotFoundError("no model.bin here")
+
+    def process(self, row: dict[str, Any]) -> dict[str, Any]:
+        return row
+
+
+def raises_on_state(state: Any) -> Any:
+    raise ValueError("cannot read this state")
+
+
+class Counter:
+    """Counts what it has seen of a key."""
+
+    def process(self, row: dict[str, Any], state: dict[str, int]) -> dict[str, Any]:
+        state["n"] = state.get("n", 0) + 1
+        return row | {"n": state["n"]}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"A": Unopenable()}, r"new A failed in open\(\): FileNotFoundError"),
+        ({"K": fn.Update(Counter(), state=raises_on_state)}, r"new K failed in the state transformation: ValueError"),
+        ({"A": lambda row: row | {"x": row["no_such_column"]}}, r"new A failed in a rehearsal .*no_such_column"),
+        ({"A": lambda row: {"timestamp": row["timestamp"]}}, r"A would no longer write 'value', which K reads"),
+    ],
+    ids=["open", "state", "rehearsal", "schema"],
+)
+def test_a_change_that_cannot_be_prepared_is_aborted_and_nothing_changed(
+    started: Callable[..., Run], change: dict[str, Any], message: str
+) -> None:
+    """The user gets the worker's error; the dataflow goes on by the old functions, and takes the next change."""
+    flow, numbers = counting()
+    numbers.map("A", first, workers=1).map("K", Counter(), key="value", workers=1).sink("out", fn.memory(), workers=1)
+    run = started(flow, audit=True)
+    until(lambda: processed(run, "K") > 100, run)
+    until(lambda: "value" in run.reads("K"), run)
+    result = run.reconfigure(change).result(PATIENCE_S)
+    assert result.outcome == "aborted"
+    import re
+
+    assert re.search(message, result.error), result.error
+    before = processed(run, "K")
+    until(lambda: processed(run, "K") > before + 100, run)
+    assert run.reconfigure({"A": second}).result(PATIENCE_S).outcome == "done"
+    run.stop()
+    assert run.audit().updates == 1
+
+
+def test_what_a_user_may_mistype_is_refused_at_once(started: Callable[..., Run]) -> None:
+    """One sentence each, and the dataflow goes on."""
+    flow, numbers = counting()
+    numbers.map("FM", first).sink("out", fn.memory())
+    run = started(flow)
+    until(lambda: processed(run, "FM") > 10, run)
+    for refused, message in [
+        (lambda: run.reconfigure({"FN": second}), "did you mean 'FM'"),
+        (lambda: run.reconfigure({}), "the change is empty"),
+        (lambda: run.reconfigure({"numbers": second}), "'numbers'"),
+        (lambda: run.reconfigure({"FM": 7}), "cannot be called"),
+        (lambda: run.reconfigure({"FM": second}, scheduler="frise"), "did you mean 'fries'"),
+        (lambda: run.reconfigure({"FM": lambda row, lock=threading.Lock(): row}), "cannot be pickled"),
+        (lambda: run.set_rate("number", 5), "did you mean 'numbers'"),
+        (lambda: run.set_rate("numbers", -5), "0 or more"),
+        (lambda: run.audit(), "audit=True"),
+        (lambda: run.output("ouch"), "did you mean 'out'"),
+    ]:
+        with pytest.raises(FriesError) as caught:
+            refused()
+        assert message in str(caught.value) and "\n" not in str(caught.value)
+    before = processed(run, "FM")
+    until(lambda: processed(run, "FM") > before, run)

@@ -72,10 +72,6 @@ class Pace:
         self._waiting: deque[tuple[_Stretch, int]] = deque()  # ended stretches: how many of their tuples were due
         self._stretch = self._begin(now_ns)
 
-    @property
-    def rate(self) -> float:
-        return self._rate
-
     def set_rate(self, rate: float, now_ns: int) -> None:
         """Go on at this rate from now."""
         rate = checked(rate)

@@ -126,7 +126,6 @@ class ReplayReader:
         self._batches = self._decode()
         self._batch: pa.RecordBatch | None = None
         self._offset = 0
-        self._position: Position | None = None
 
     @property
     def exhausted(self) -> bool:

@@ -80,7 +80,8 @@ def _hash(column: pa.Array) -> npt.NDArray[np.uint64]:
     digests = [_NULL if value is None else _digest(value) for value in coded.dictionary.to_pylist()]
     table = np.array([*digests, _NULL], dtype=np.uint64)
     codes = coded.indices.fill_null(len(digests)).to_numpy(zero_copy_only=False)
-    return table[codes]
+    hashes: npt.NDArray[np.uint64] = table[codes]
+    return hashes
 
 
 def _bits(values: npt.NDArray[np.generic]) -> npt.NDArray[np.uint64]:

@@ -1,9 +1,9 @@
 """Rows that cost only what is looked at.
 
 A row function sees a ``dict``. Converting every column of every Arrow batch to Python and back would cost more than
-most functions do, so a :class:`Row` is a dict that fetches a column when it is first asked for, and remembers which
-columns a chain reads so that the next batch brings them along at once. A column that nobody writes goes out as the
-Arrow column that came in.
+most functions do, so a :class:`Row` is a dict that knows its batch: a column is converted when some row is first asked
+for it, and a column that nobody writes goes out as the Arrow column that came in. (Hence a list or a dict that was
+changed in place, as in ``row["tags"].append(1)``, leaves only if it is assigned: ``row["tags"] = tags``.)
 
 >>> import pyarrow as pa
 >>> columns = Columns(pa.RecordBatch.from_pydict({"amount": [3, 4], "shop": ["a", "b"]}), Reads())
@@ -23,7 +23,7 @@ a batch have is null in the others.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, islice
+from itertools import chain
 from operator import attrgetter, itemgetter
 from typing import Any
 
@@ -36,8 +36,8 @@ FEW = 16
 """Up to so many values Arrow's own conversion is faster than the way over numpy."""
 
 _UNREAD: Any = object()
-_NOTHING_READ: dict[str, Any] = {_UNREAD: None}
-"""What lies under a row of which nothing was fetched: C code (json) takes a dict that is empty underneath for empty."""
+_NOTHING: dict[str, Any] = {_UNREAD: None}
+"""What lies under a row that was not loaded: C code (json) takes a dict that is empty underneath for an empty one."""
 
 
 class Reads:
@@ -58,8 +58,8 @@ class Reads:
         self.names = ()
 
 
-class Columns:
-    """The columns of one batch, each converted to a Python list when first looked at.
+class Columns(dict[str, list[Any]]):
+    """The user's columns of one batch as Python lists, each converted when first looked at.
 
     Attributes:
         batch: the Arrow batch, hidden columns included.
@@ -68,84 +68,79 @@ class Columns:
             count).
     """
 
-    __slots__ = ("_lists", "_reads", "batch", "names", "written")
+    __slots__ = ("_reads", "_transactions", "batch", "names", "written")
 
     def __init__(self, batch: pa.RecordBatch, reads: Reads) -> None:
         self.batch = batch
         self.names: tuple[str, ...] = tuple([name for name in batch.schema.names if name not in HIDDEN])
         self.written: dict[str, Any] = {}
         self._reads = reads
-        self._lists: dict[str, list[Any]] = {}
+        self._transactions: list[int] = []
 
-    def look(self, name: str, index: int) -> Any:
-        """A function looks at this column of this row.
-
-        Raises:
-            KeyError: there is no such column; names those that are there.
-        """
+    def __missing__(self, name: str) -> list[Any]:
         if name not in self.names:
             raise KeyError(f"no column {name!r}; this row has {', '.join(self.names) or 'none'}")
         self._reads.add(name)
-        return self.values(name)[index]
-
-    def values(self, name: str) -> list[Any]:
-        """One column as Python values."""
-        found = self._lists.get(name)
-        if found is None:
-            found = self._lists[name] = to_python(self.batch.column(name))
-        return found
+        self[name] = values = to_python(self.batch.column(name))
+        return values
 
     def transactions(self) -> list[int]:
         """Identity of each row's source tuple (only under audit)."""
-        return self.values(TRANSACTION)
+        if not self._transactions:
+            self._transactions = to_python(self.batch.column(TRANSACTION))
+        return self._transactions
 
     def rows(self) -> Iterator[Row]:
-        """All rows in order, with the columns that the chain is known to read already in them."""
-        read = self._reads.names
-        names = [name for name in self.names if name in read] if read else []
-        if not names:
-            under = _NOTHING_READ if self.names else {}
-            for index in range(self.batch.num_rows):
-                row = Row(under)
-                row.columns = self
-                row.index = index
-                yield row
-            return
-        lists = [self.values(name) for name in names]
-        for index, values in enumerate(zip(*lists)):  # noqa: B905 (columns of one batch; `strict` doubles the cost)
-            row = Row(zip(names, values))  # noqa: B905
+        """All rows in order."""
+        for index in range(self.batch.num_rows):
+            row = Row(_NOTHING)
             row.columns = self
             row.index = index
             yield row
 
 
 class Row(dict[str, Any]):
-    """One tuple as a dict whose columns are fetched when first asked for; see the module's idea."""
+    """One tuple as a dict; see the module's idea.
+
+    The dict underneath holds what was written to this row; all else is looked up in the columns. ``_load`` puts
+    everything into it, which the methods that show a row as a whole begin with.
+    """
 
     __slots__ = ("columns", "index")
     columns: Columns
     index: int
 
     def __missing__(self, name: str) -> Any:
-        value = self.columns.look(name, self.index)
-        dict.__setitem__(self, name, value)
-        return value
+        return self.columns[name][self.index]
 
     def __setitem__(self, name: str, value: Any) -> None:
         self.columns.written[name] = None
         dict.__setitem__(self, name, value)
 
+    def __or__(self, other: Any) -> Row:  # type: ignore[override]
+        if not isinstance(other, dict):
+            return NotImplemented
+        columns = self.columns
+        columns.written |= other
+        untouched = dict.__len__(self) == 1 and dict.__contains__(self, _UNREAD)
+        row = Row(_NOTHING if untouched else dict.items(self))
+        dict.update(row, other)
+        row.columns = columns
+        row.index = self.index
+        return row
+
+    def copy(self) -> Row:
+        return self | {}
+
     def _load(self) -> Row:
         """Fetch every column; afterwards the underlying dict is complete, in the batch's order of columns."""
-        columns = self.columns
-        if tuple(islice(dict.__iter__(self), len(columns.names))) == columns.names:
-            return self
-        have = dict(dict.items(self))
-        have.pop(_UNREAD, None)
-        dict.clear(self)
-        for name in columns.names:
-            dict.__setitem__(self, name, have.pop(name) if name in have else columns.look(name, self.index))
-        dict.update(self, have)
+        if dict.__contains__(self, _UNREAD):
+            written = dict(dict.items(self))
+            dict.clear(self)
+            for name in self.columns.names:
+                dict.__setitem__(self, name, self.columns[name][self.index])
+            dict.update(self, written)
+            dict.__delitem__(self, _UNREAD)
         return self
 
     def _whole(self) -> Row:
@@ -160,7 +155,7 @@ class Row(dict[str, Any]):
         return dict.__len__(self._load())
 
     def __bool__(self) -> bool:
-        return bool(self.columns.names) or dict.__len__(self) > 0
+        return bool(self.columns.names) or len(self) > 0
 
     def __iter__(self) -> Iterator[str]:
         return dict.__iter__(self._load())
@@ -187,26 +182,12 @@ class Row(dict[str, Any]):
 
     def update(self, other: Any = (), /, **named: Any) -> None:
         new = other if isinstance(other, dict) and not named else dict(other, **named)
-        self.columns.written.update(new)
+        self.columns.written |= new
         dict.update(self, new)
-
-    def __or__(self, other: Any) -> Row:  # type: ignore[override]
-        if not isinstance(other, dict):
-            return NotImplemented
-        copy = self.copy()
-        copy.update(other)
-        return copy
 
     def __ior__(self, other: Any) -> Row:  # type: ignore[override]
         self.update(other)
         return self
-
-    def copy(self) -> Row:
-        # items() of the dict underneath: dict.copy would ask keys(), which fetches every column
-        copy = type(self)(dict.items(self))
-        copy.columns = self.columns
-        copy.index = self.index
-        return copy
 
     def __delitem__(self, name: str) -> None:
         dict.__delitem__(self._whole(), name)
@@ -226,7 +207,7 @@ class Row(dict[str, Any]):
     def __ne__(self, other: object) -> bool:
         return not self == other
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None
 
     def __repr__(self) -> str:
         return dict.__repr__(self._load())
@@ -256,11 +237,11 @@ class WholeRow(Row):
     __contains__ = dict.__contains__
     __len__ = dict.__len__
     __iter__ = dict.__iter__
-    get = dict.get
+    get = dict.get  # type: ignore[assignment]
     update = dict.update  # type: ignore[assignment]
 
-    def copy(self) -> Row:
-        return derived(self, self)
+    def __or__(self, other: Any) -> Row:  # type: ignore[override]
+        return derived(dict.__or__(self, other), self) if isinstance(other, dict) else NotImplemented
 
 
 def derived(values: dict[str, Any], parent: Row) -> WholeRow:

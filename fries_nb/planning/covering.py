@@ -22,7 +22,7 @@ from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import PlanError, unknown
 from fries_nb.planning.components import Component, components
 from fries_nb.planning.mcs import covered
-from fries_nb.planning.pruning import PruningDecision, earliest, keep_all, prune
+from fries_nb.planning.pruning import PruningDecision, keep_all, prune
 
 
 @dataclass(frozen=True)
@@ -59,15 +59,15 @@ def cover(graph: Graph, targets: Iterable[str], pruning: bool = True) -> Coverin
     chosen = _checked(graph, targets)
     pruned = prune(graph, chosen)
     decisions = pruned if pruning else keep_all(pruned)
-    least = covered(graph, _members(graph, chosen, pruned))
-    covering = least if pruning else covered(graph, _members(graph, chosen, decisions))
+    least = covered(graph, _members(chosen, pruned))
+    covering = least if pruning else covered(graph, _members(chosen, decisions))
     parts = components(graph, covering, chosen)
     return Covering(chosen, parts, decisions, _is_apart(graph, least), max(part.longest_path for part in parts))
 
 
-def _members(graph: Graph, targets: frozenset[str], decisions: Iterable[PruningDecision]) -> frozenset[str]:
-    """The targets and the earliest one-to-many operators that were kept: the set M of the paper's algorithms."""
-    return targets | earliest(graph, {decision.operator for decision in decisions if not decision.pruned})
+def _members(targets: frozenset[str], decisions: Iterable[PruningDecision]) -> frozenset[str]:
+    """The targets, and the one-to-many operators above them that were kept."""
+    return targets.union(decision.operator for decision in decisions if not decision.pruned)
 
 
 def _is_apart(graph: Graph, covering: set[str]) -> bool:

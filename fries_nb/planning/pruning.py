@@ -9,8 +9,8 @@ start at it (Fries, algorithm 3). Two rules tell that it cannot (section 6.3, ru
    operator of their own each deliver two tuples, and a target beside the one looked at may be met without any.)
 
 Both rules ask about **all** targets below the operator, so the decision is one for the operator, not one for each
-target; and the earliest kept ancestors of the targets, taken together, are the earliest kept operators. That is why
-algorithm 4 needs no ancestor set for each target here, and runs in O(V + E) for any number of targets.
+target, and needs no ancestor set for each. Nor need the earliest be picked: a kept operator lies between an earliest
+kept one and a target, hence in the MCS of these. So algorithm 4 runs in O(V + E) for any number of targets.
 
 Why all of it together is right. Take two tuples of a transaction that enter the MCS separately and both lead to
 targets, and the last operator L on the common part of their ways. L is above the MCS, for no way leaves an MCS and
@@ -107,15 +107,6 @@ def prune(graph: Graph, targets: Set[str]) -> tuple[PruningDecision, ...]:
 def keep_all(decisions: Iterable[PruningDecision]) -> tuple[PruningDecision, ...]:
     """The same operators, all kept (Fries, algorithm 3)."""
     return tuple(PruningDecision(decision.operator, False, Rule.OFF, ()) for decision in decisions)
-
-
-def earliest(graph: Graph, kept: Set[str]) -> frozenset[str]:
-    """The kept operators that are below no other one (Fries, algorithm 3, ``computeEarliestAncestors``)."""
-    below: set[str] = set()
-    for name in graph.order if kept else ():
-        if name in kept or name in below:
-            below.update(edge.to for edge in graph.out_edges(name))
-    return frozenset(kept - below)
 
 
 def _leading_edges(graph: Graph, targets: Iterable[str]) -> dict[str, list[Edge]]:

@@ -7,6 +7,8 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -39,6 +41,27 @@ def bytewax(source: Path, rows: int, processes: int) -> float:
     first = min(int(times["first_ns"]) for times in said)
     last = max(int(times["last_ns"]) for times in said)
     return rows / ((last - first) / 1e9)
+
+
+@contextmanager
+def spark_jobs() -> Iterator[Callable[[str, Path], float]]:
+    """A process with a plain Spark of its own: a function from a job's name (see ``rivals/spark_maps.py``) and a
+    file to the seconds that the job took."""
+    with subprocess.Popen(
+        [sys.executable, "-m", f"{RIVALS}.spark_maps"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+    ) as process:  # fmt: skip
+
+        def seconds(job: str, path: Path) -> float:
+            if process.stdin is None or process.stdout is None:
+                raise RivalError("Spark's rival process has no pipes")
+            print(json.dumps({"job": job, "path": str(path.resolve())}), file=process.stdin, flush=True)
+            answer = process.stdout.readline()
+            if not answer:
+                raise RivalError(f"Spark's rival process ended during job {job!r}")
+            return float(json.loads(answer)["seconds"])
+
+        yield seconds
 
 
 def _run(commands: list[list[str]]) -> list[dict[str, Any]]:

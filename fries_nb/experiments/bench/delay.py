@@ -1,8 +1,9 @@
 """How long a change takes with ten seconds of work waiting in front of FD: Fries and Epoch in turn, in one run.
 
-FD waits 2 ms for each tuple, two workers, so a second's work is a thousand tuples. The source first runs at three times
-that until ten seconds' work waits, then at just what FD manages. ``commit`` is first FCM to last worker switched, less
-the 2 ms of a tuple that may be in hand. Beside it: a function that polls a flag, at the same cost a tuple.
+FD waits 2 ms for each tuple, two workers, so a second's work is a little less than a thousand tuples. Before each
+change the source runs ahead until ten seconds' work waits, by the pace at which FD is seen to work, and then keeps that
+pace. ``commit`` is first FCM to last worker switched, less the 2 ms of a tuple that may be in hand. Beside it: a
+function that polls a flag, at the same cost a tuple.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import time
 from statistics import median
 
 import fries_nb as fn
+from fries_nb.controller.metrics import OperatorMetrics
 from fries_nb.errors import RunError
 from fries_nb.experiments.bench.data import payments_file
 from fries_nb.experiments.bench.ours import CREDIT_BYTES, HOSTS, spark_session
@@ -36,7 +38,7 @@ def delay(scale: float, runs: int) -> Report:
         run = flow.run(spark=spark, hosts=HOSTS, workers=HOSTS)
 
         def changed(scheduler: str) -> float:
-            _fill(run, RATE * waiting_s)
+            _fill(run, waiting_s)
             change = run.reconfigure({"FD": FraudDetector(cost_ms=COST_MS)}, scheduler=scheduler)
             changes[scheduler].append(_done(change.result(_PATIENCE_S)))
             return changes[scheduler][-1].delay_ms
@@ -64,20 +66,22 @@ def delay(scale: float, runs: int) -> Report:
     return Report("delay", scale, (result,), targets, facts, CREDIT_BYTES)
 
 
-def _fill(run: Run, tuples: float) -> None:
-    """Lets the source run ahead until so many tuples wait in front of FD, then keeps it at FD's own pace.
+def _fill(run: Run, seconds: float) -> None:
+    """Sees that so many seconds' work waits in front of FD, a tenth more at most, and keeps the source at FD's pace.
 
     Raises:
-        RunError: the run ended, or they did not gather in time.
+        RunError: the run ended, or it did not come to that in time.
     """
-    run.set_rate("Src", 3 * RATE)
     deadline = time.monotonic() + _PATIENCE_S
-    while (operator := run.metrics().operators.get("FD")) is None or operator.queued < tuples:
+    while True:
+        operator = run.metrics().operators.get("FD", OperatorMetrics())
+        waiting = operator.queued / operator.rate if operator.rate else 0.0
+        if seconds <= waiting <= 1.1 * seconds:
+            return run.set_rate("Src", operator.rate)
         if run.state in ("finished", "stopped", "failed") or time.monotonic() > deadline:
-            waiting = operator.queued if operator else 0
-            raise RunError(f"{waiting:,} tuples wait in front of FD, {tuples:,.0f} were to; the run is {run.state}")
+            raise RunError(f"{waiting:.1f} s of work wait in front of FD, {seconds:g} were to; the run is {run.state}")
+        run.set_rate("Src", 3 * RATE if waiting < seconds else 0)
         time.sleep(0.05)
-    run.set_rate("Src", RATE)
 
 
 def _done(change: ChangeResult) -> ChangeResult:

@@ -1,12 +1,11 @@
 """Plain PySpark: three ``mapInArrow`` in a chain, one that calls all three, and ``repartition`` by key between two.
 
-Each reads a Parquet file of payments, applies the functions and writes the rows as Parquet (``sink="parquet"``) or
-drops them in the JVM (``sink="noop"``). A time is that of the whole job.
+Each reads a Parquet file of payments, applies the functions and writes the rows as Parquet. The process keeps its Spark
+from one job to the next, with the JVM as Spark sets it up by itself: the one that we start is tuned to be small.
 """
 
 from __future__ import annotations
 
-import argparse
 import functools
 import json
 import os
@@ -56,30 +55,24 @@ def over(frame: DataFrame, functions: Iterable[Function], added: str) -> DataFra
     return frame.mapInArrow(apply, f"{columns}, {added}")
 
 
-def seconds(spark: SparkSession, job: str, path: Path, sink: str = "parquet") -> float:
+def seconds(spark: SparkSession, job: str, path: Path) -> float:
     """Runs the job named ``job`` once and returns how long it took, in seconds."""
     target = tempfile.mkdtemp(prefix="fries-rival-")
     try:
         started = time.perf_counter()
-        JOBS[job](spark.read.parquet(str(path))).write.mode("overwrite").format(sink).save(target)
+        JOBS[job](spark.read.parquet(str(path))).write.mode("overwrite").parquet(target)
         return time.perf_counter() - started
     finally:
         shutil.rmtree(target)
 
 
 def main() -> None:
-    """Measures one job ``--runs`` times, after one run to warm up, and prints JSON."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("job", choices=JOBS)
-    parser.add_argument("path", type=Path)
-    parser.add_argument("rows", type=int)
-    parser.add_argument("--sink", choices=["parquet", "noop"], default="parquet")
-    parser.add_argument("--runs", type=int, default=3)
-    given = parser.parse_args()
+    """Serves: for each line ``{"job", "path"}`` on standard input, runs the job and prints ``{"seconds"}``."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
-    rates = [given.rows / seconds(spark, given.job, given.path, given.sink) for _ in range(given.runs + 1)]
-    print(json.dumps({"job": given.job, "sink": given.sink, "rows_per_second": rates[1:]}))
+    for line in sys.stdin:
+        asked = json.loads(line)
+        print(json.dumps({"seconds": seconds(spark, asked["job"], Path(asked["path"]))}), flush=True)
     spark.stop()
 
 

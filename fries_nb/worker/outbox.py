@@ -30,7 +30,7 @@ import pyarrow as pa
 from fries_nb.dataflow.graph import Partitioning
 from fries_nb.errors import DeclarationError, ProtocolError
 from fries_nb.messages import HIDDEN, ChannelId, Data, End, Frame, Marker
-from fries_nb.worker.partition import Bins, bins_of_values, deal, routing_table
+from fries_nb.worker.partition import Binning, Bins, deal, routing_table
 
 FLUSH_ROWS = 8192
 """A channel's buffer is framed when it holds this many rows."""
@@ -105,6 +105,7 @@ class Outbox:
         self._edges = tuple(edges)
         self._channels = {channel: _OutChannel(channel) for edge in edges for channel in edge.channels}
         self._turn = {edge.to: edge.start for edge in edges}
+        self._binnings = {edge.to: Binning(edge.key) for edge in edges}
         self._tables = {edge.to: routing_table(len(edge.channels)) for edge in edges}
         self._sends: list[Send] = []
 
@@ -128,7 +129,7 @@ class Outbox:
             for channel in channels:
                 self._channels[channel].add(batch)
         elif edge.partitioning is Partitioning.HASH:
-            for worker, part in deal(batch, self._tables[edge.to][_bins(edge, batch)], len(channels)):
+            for worker, part in deal(batch, self._tables[edge.to][self._bins(edge, batch)], len(channels)):
                 self._channels[channels[worker]].add(part)
         else:
             turn = self._turn[edge.to]
@@ -136,6 +137,23 @@ class Outbox:
             targets = (np.arange(batch.num_rows, dtype=np.int64) + turn) % len(channels)
             for worker, part in deal(batch, targets, len(channels)):
                 self._channels[channels[worker]].add(part)
+
+    def _bins(self, edge: OutEdge, batch: pa.RecordBatch) -> Bins:
+        """The bin of each row by the edge's key."""
+        sender = edge.channels[0].sender.operator
+        try:
+            return self._binnings[edge.to].of(batch)
+        except KeyError:
+            have = ", ".join(name for name in batch.schema.names if name not in HIDDEN)
+            raise DeclarationError(
+                f"{sender} sends rows with columns {have or 'none'}; {edge.to} is keyed by {', '.join(edge.key)}",
+                sender,
+            ) from None
+        except pa.ArrowNotImplementedError as error:
+            raise DeclarationError(
+                f"{sender} sends rows whose {', '.join(edge.key)} cannot be a key, as {edge.to} needs it: {error}",
+                sender,
+            ) from error
 
     @property
     def buffered(self) -> bool:
@@ -199,19 +217,3 @@ class Outbox:
     def blocked(self) -> bool:
         """Some frame waits for credit: the worker takes no further tuple."""
         return any(channel.queue for channel in self._channels.values())
-
-
-def _bins(edge: OutEdge, batch: pa.RecordBatch) -> Bins:
-    """The bin of each row by the edge's key."""
-    sender = edge.channels[0].sender.operator
-    try:
-        return bins_of_values([batch.column(name) for name in edge.key])
-    except KeyError:
-        have = ", ".join(name for name in batch.schema.names if name not in HIDDEN)
-        raise DeclarationError(
-            f"{sender} sends rows with columns {have or 'none'}; {edge.to} is keyed by {', '.join(edge.key)}", sender
-        ) from None
-    except pa.ArrowNotImplementedError as error:
-        raise DeclarationError(
-            f"{sender} sends rows whose {', '.join(edge.key)} cannot be a key, as {edge.to} needs it: {error}", sender
-        ) from error

@@ -63,16 +63,18 @@ class Columns(dict[str, list[Any]]):
 
     Attributes:
         batch: the Arrow batch, hidden columns included.
-        names: the user's columns.
+        names: the user's columns; ``hidden``: the others.
         written: columns that some row of the batch was given a value for, in order of first writing (only the keys
             count).
     """
 
-    __slots__ = ("_reads", "_transactions", "batch", "names", "written")
+    __slots__ = ("_reads", "_transactions", "batch", "hidden", "names", "written")
 
     def __init__(self, batch: pa.RecordBatch, reads: Reads) -> None:
         self.batch = batch
-        self.names: tuple[str, ...] = tuple([name for name in batch.schema.names if name not in HIDDEN])
+        names = batch.schema.names
+        self.names: tuple[str, ...] = tuple([name for name in names if name not in HIDDEN])
+        self.hidden: tuple[str, ...] = tuple([name for name in HIDDEN if name in names])
         self.written: dict[str, Any] = {}
         self._reads = reads
         self._transactions: list[int] = []
@@ -321,9 +323,8 @@ def assemble(rows: Sequence[Row], columns: Columns, types: dict[str, pa.DataType
             known = types.get(name) or (columns.batch.schema.field(name).type if name in columns.names else None)
             arrays.append(to_arrow(_values(rows, name), known))
             types[name] = arrays[-1].type
-    hidden = [name for name in HIDDEN if name in columns.batch.schema.names]
-    arrays.extend(origin.column(name) for name in hidden)
-    return pa.RecordBatch.from_arrays(arrays, names=[*names, *hidden])
+    arrays.extend([origin.column(name) for name in columns.hidden])
+    return pa.RecordBatch.from_arrays(arrays, names=[*names, *columns.hidden])
 
 
 def _origin(rows: Sequence[Row], batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -19,7 +19,9 @@ from fries_nb.dataflow.operators import batched
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import FriesError, SourceError
 
-__all__ = ["Dataflow", "FriesError", "SourceError", "Stream", "Update", "batched", "memory", "parquet", "rate", "replay"]
+__all__ = [
+    "Dataflow", "FriesError", "SourceError", "Stream", "Update", "batched", "memory", "parquet", "rate", "replay",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
@@ -29,3 +31,17 @@ def __getattr__(name: str) -> Any:
 
         return Dataflow
     raise AttributeError(f"module 'fries_nb' has no attribute {name!r}")
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """``%load_ext fries_nb`` in a notebook: adds the magics, starts nothing."""
+    from fries_nb.notebook.extension import load
+
+    load(shell)
+
+
+def unload_ipython_extension(shell: Any) -> None:
+    """``%unload_ext fries_nb``: takes the magics away; what runs goes on."""
+    from fries_nb.notebook.extension import unload
+
+    unload(shell)

@@ -1,0 +1,151 @@
+"""The line of a change: ``OPERATOR=expression`` as often as needed, and options, in any order.
+
+The expressions are plain Python, with their own spaces, quotes and ``=`` signs, so the line is cut where Python's
+tokens say that an assignment or an option begins: outside of all brackets, strings and parameters of a lambda.
+
+>>> line = 'fraud FM=Model(window=10, name="a b=c") MC = lambda row, w=0.2: row | {"p": w} --scheduler epoch "F D"=f'
+>>> split = split_line(line, ["--scheduler"])
+>>> split.options
+'fraud --scheduler epoch'
+>>> for name, expression in split.expressions.items():
+...     print(name, "<-", expression)
+FM <- Model(window=10, name="a b=c")
+MC <- lambda row, w=0.2: row | {"p": w}
+F D <- f
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import itertools
+import keyword
+import re
+import tokenize
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from tokenize import TokenInfo
+from typing import Any
+
+from IPython.core.error import UsageError
+
+from fries_nb.errors import FriesError, close_match
+
+_EXPECTED = "expected OPERATOR=expression, as in FM=MerchantModel(window=10)"
+_OPTION = re.compile(r"--[A-Za-z][\w-]*|-[A-Za-z](?=\s|$)")
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line cut in two.
+
+    Attributes:
+        options: all that is not an assignment, as a line of its own.
+        expressions: operator name to the Python expression of what it is to run, in the order of the line.
+    """
+
+    options: str
+    expressions: dict[str, str] = field(default_factory=dict)
+
+
+def split_line(line: str, options: Collection[str]) -> Line:
+    """Cut a line into its options and its assignments.
+
+    Args:
+        options: those with one dash (``-o``) that exist; elsewhere ``x -o`` is a subtraction. Two dashes that touch a
+            word are always an option.
+
+    Raises:
+        UsageError: a bracket or quote is left open, an operator has two expressions, or one is empty.
+    """
+    starts = [*_starts(line, _tokens(line), options), _Start(len(line), len(line), None)]
+    rest = [line[: starts[0].begins]]
+    expressions: dict[str, str] = {}
+    for start, end in itertools.pairwise(starts):
+        text = line[start.value_begins : end.begins].strip()
+        if start.name is None:
+            rest.append(text)
+        elif start.name in expressions:
+            raise UsageError(f"{start.name} is assigned twice; a change has one function for each operator")
+        elif not text:
+            raise UsageError(f"{start.name}= has no expression behind it; {_EXPECTED}")
+        else:
+            expressions[start.name] = text
+    return Line(" ".join(part.strip() for part in rest if part.strip()), expressions)
+
+
+def evaluate(expressions: dict[str, str], names: dict[str, Any]) -> dict[str, Any]:
+    """The values of the expressions, with the user's names.
+
+    Raises:
+        UsageError: there are none; or one is not Python, or raises. Says which.
+        FriesError: what an expression raised, if it was one.
+    """
+    if not expressions:
+        raise UsageError(f"nothing to change; {_EXPECTED}")
+    return {operator: _value(operator, expression, names) for operator, expression in expressions.items()}
+
+
+def _value(operator: str, expression: str, names: dict[str, Any]) -> Any:
+    try:
+        tree = ast.parse(expression, f"<{operator}>", mode="eval")
+        return eval(compile(tree, f"<{operator}>", "eval"), names)
+    except FriesError:
+        raise
+    except SyntaxError as error:
+        raise UsageError(f"{operator}={expression} is not a Python expression: {error.msg}") from error
+    except NameError as error:
+        hint = close_match(error.name, [name for name in names if not name.startswith("_")]) if error.name else ""
+        raise UsageError(f"{operator}={expression}: {error}{hint}") from error
+    except Exception as error:
+        said = " ".join(str(error).split())
+        raise UsageError(f"{operator}={expression}: {type(error).__name__}: {said}") from error
+
+
+@dataclass(frozen=True)
+class _Start:
+    """Where an assignment (with a name) or an option (without) begins in the line, and where its text does."""
+
+    begins: int
+    value_begins: int
+    name: str | None
+
+
+def _tokens(line: str) -> list[TokenInfo]:
+    try:
+        tokens = list(tokenize.generate_tokens(io.StringIO(line).readline))
+    except (tokenize.TokenError, SyntaxError) as error:
+        raise UsageError(f"a bracket or quote is not closed in: {line}") from error
+    if any(token.type == tokenize.ERRORTOKEN and token.string[0] in "'\"" for token in tokens):
+        raise UsageError(f"a quote is not closed in: {line}")
+    return tokens
+
+
+def _starts(line: str, tokens: list[TokenInfo], options: Collection[str]) -> Iterator[_Start]:
+    depth = lambdas = 0
+    for token, following in itertools.pairwise(tokens):
+        column = token.start[1]
+        if token.string in ("(", "[", "{"):
+            depth += 1
+        elif token.string in (")", "]", "}"):
+            depth -= 1
+        elif depth:
+            continue
+        elif token.string == "lambda":
+            lambdas += 1
+        elif token.string == ":" and lambdas:
+            lambdas -= 1
+        elif not lambdas and (column == 0 or line[column - 1].isspace()):
+            if following.string == "=" and (name := _name(token)):
+                yield _Start(column, following.end[1], name)
+            elif (option := _OPTION.match(line, column)) and (option[0][:2] == "--" or option[0] in options):
+                yield _Start(column, column, None)
+
+
+def _name(token: TokenInfo) -> str:
+    """The operator that a token names, as itself or in quotes; empty if it names none."""
+    if token.type == tokenize.NAME and not keyword.iskeyword(token.string):
+        return token.string
+    if token.type == tokenize.STRING and token.string[0] in "'\"":
+        return str(ast.literal_eval(token.string))
+    return ""

@@ -1,0 +1,78 @@
+"""The body of a definition: user's code that declares one dataflow, run in the user's namespace."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from IPython.core.error import UsageError
+from IPython.core.interactiveshell import InteractiveShell
+
+import fries_nb
+from fries_nb.dataflow.runnable import check_runnable
+from fries_nb.run import Dataflow
+
+_HOW = "begin with flow.source(name, fn.rate(1_000)) and end with stream.sink(name, fn.memory())"
+
+
+def declare(shell: InteractiveShell, body: str, name: str | None) -> Dataflow:
+    """Run a cell's body and return the dataflow that it declares.
+
+    The body finds ``fn``, an empty dataflow ``flow`` of that name, and all of the user's names; what it defines stays
+    defined, as in any cell. It may as well make a dataflow of its own.
+
+    Raises:
+        UsageError: the body is empty, declares no dataflow or several, or one of another name.
+        DataflowError: the dataflow cannot run.
+        Exception: what the body raised.
+    """
+    names = shell.user_ns
+    code = _compiled(shell, body)
+    given = Dataflow(name or "flow")
+    before = _flows(names)
+    names.setdefault("fn", fries_nb)
+    names["flow"] = given
+    exec(code, names)
+    made = [flow for flow in _flows(names) if flow not in before and (flow is not given or flow.graph().operators)]
+    if not made:
+        raise UsageError(f"the cell declares no dataflow: {_HOW}")
+    if len(made) > 1:
+        raise UsageError(f"one cell declares one dataflow; this one declares {', '.join(flow.name for flow in made)}")
+    flow = made[0]
+    if name is not None and flow.name != name:
+        raise UsageError(f"the cell is headed {name!r}, and the dataflow in it is named {flow.name!r}; name both alike")
+    check_runnable(flow.graph())
+    return flow
+
+
+@contextlib.contextmanager
+def undone_on_error(names: dict[str, Any], name: str) -> Iterator[None]:
+    """Give a variable its old value back, or none, if the block raises."""
+    missing = object()
+    old = names.get(name, missing)
+    try:
+        yield
+    except BaseException:
+        if old is missing:
+            names.pop(name, None)
+        else:
+            names[name] = old
+        raise
+
+
+def _compiled(shell: InteractiveShell, body: str) -> Any:
+    """The body as code, under a file name by which tracebacks and ``inspect`` find its lines."""
+    source = shell.transform_cell(body)
+    file = shell.compile.cache(source, shell.execution_count, raw_code=body)
+    tree = ast.parse(source, file)
+    if not tree.body:
+        raise UsageError(f"the cell is empty; declare a dataflow in it: {_HOW}")
+    return compile(tree, file, "exec")
+
+
+def _flows(names: dict[str, Any]) -> list[Dataflow]:
+    """The dataflows that variables hold, each once, without the shell's memory of earlier results."""
+    held = [value for name, value in names.items() if isinstance(value, Dataflow) and not name.startswith("_")]
+    return list(dict.fromkeys(held))

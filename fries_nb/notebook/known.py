@@ -1,0 +1,101 @@
+"""Which dataflows and runs a notebook has: those that magics made, and those that the user's variables hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from IPython.core.error import UsageError
+
+from fries_nb.errors import unknown
+from fries_nb.run import Dataflow, Run
+
+OVER = frozenset({"finished", "stopped", "failed"})
+
+
+class Known:
+    """Flows and runs by name; the name of a run is that of its flow, or of a variable that holds it.
+
+    Args:
+        names: the user's namespace. The variables ``flow`` and ``run`` hold what was made last.
+    """
+
+    def __init__(self, names: dict[str, Any]) -> None:
+        self._names = names
+        self._flows: dict[str, Dataflow] = {}
+        self._runs: dict[str, Run] = {}
+
+    def keep_flow(self, flow: Dataflow) -> None:
+        """Know a flow by its name, instead of an earlier one of that name."""
+        self._flows[flow.name] = flow
+
+    def keep_run(self, run: Run) -> None:
+        """Know a run by its flow's name, instead of an earlier one."""
+        self._runs[run.graph.name] = run
+
+    def flow(self, name: str | None = None) -> Dataflow:
+        """The flow of that name; without one, what ``flow`` holds, else the only one there is.
+
+        Raises:
+            UsageError: there is none, with close matches; or there are several and none was named.
+        """
+        last = self._names.get("flow")
+        if isinstance(last, Dataflow) and name in (None, last.name):
+            return last
+        flows = self.flows()
+        if name is None and len(flows) == 1:
+            return next(iter(flows.values()))
+        if not flows:
+            raise UsageError("no dataflow is declared yet; begin with a cell %%fries_dataflow NAME")
+        if name is None:
+            raise UsageError(f"which dataflow? name one of {', '.join(flows)}")
+        if name not in flows:
+            raise UsageError(unknown("dataflow", name, flows))
+        return flows[name]
+
+    def run(self, name: str | None = None) -> Run:
+        """The run of that name; without one, the only one that goes on, else the last one even if it is over.
+
+        Raises:
+            UsageError: there is none, with close matches; or several go on and none was named.
+        """
+        if name is not None:
+            return self._named(name)
+        live, last = self.live(), self._held("run")
+        if last is not None and (last in live or not live):
+            return last
+        if len(live) > 1:
+            raise UsageError(f"which run? name one of {', '.join(run.graph.name for run in live)}")
+        if not (live or self._runs):
+            raise UsageError("no dataflow has been started; start one with %fries_run")
+        return live[0] if live else list(self._runs.values())[-1]
+
+    def flows(self) -> dict[str, Dataflow]:
+        """All flows by name; those that magics made go before those in variables."""
+        held = {value.name: value for value in self._values() if isinstance(value, Dataflow)}
+        return {**held, **self._flows}
+
+    def runs(self) -> list[Run]:
+        """All runs, each once."""
+        held = [value for value in self._values() if isinstance(value, Run)]
+        return list({id(run): run for run in [*self._runs.values(), *held]}.values())
+
+    def live(self, flow: str | None = None) -> list[Run]:
+        """The runs that go on; only those of the flow of that name, if one is given."""
+        return [run for run in self.runs() if run.state not in OVER and flow in (None, run.graph.name)]
+
+    def _named(self, name: str) -> Run:
+        if (held := self._held(name)) is not None:
+            return held
+        runs = {run.graph.name: run for run in [*self.runs(), *self._runs.values(), *self.live()]}
+        if name not in runs:
+            raise UsageError(unknown("run", name, runs))
+        return runs[name]
+
+    def _held(self, variable: str) -> Run | None:
+        """The run that a variable holds."""
+        return next((run for run in self.runs() if run is self._names.get(variable)), None)
+
+    def _values(self) -> Iterator[Any]:
+        """What the user's variables hold, without the shell's memory of earlier results."""
+        return (value for name, value in list(self._names.items()) if not name.startswith("_"))

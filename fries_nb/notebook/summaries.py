@@ -1,0 +1,102 @@
+"""What a cell shows: a line or two, and what to do next.
+
+>>> from fries_nb.dataflow.graph import Operator
+>>> print(path_lines(Graph("f", tuple(map(Operator, "abcd")), (Edge("a", "b"), Edge("b", "c"), Edge("b", "d")))))
+['a -> b', 'b -> c', 'b -> d']
+"""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import dataclass
+from typing import Any
+
+from fries_nb.dataflow.graph import Edge, Graph, Kind
+from fries_nb.run import Change, ChangeResult
+
+_LINES = 10
+_CHANGEABLE = (Kind.MAP, Kind.FLAT_MAP, Kind.FILTER, Kind.SPLIT)
+
+
+@dataclass(frozen=True, repr=False)
+class Summary:
+    """Text that a cell shows as its result, and below it what to do next."""
+
+    text: str
+    then: str = ""
+
+    def __repr__(self) -> str:
+        return f"{self.text}\nNext: {self.then}" if self.then else self.text
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        return {"text/plain": repr(self)}
+
+
+def of_definition(graph: Graph, replaced: bool) -> Summary:
+    """A dataflow that was declared."""
+    keyed = [f"{operator.name} by {', '.join(operator.key)}" for operator in graph.operators if operator.key]
+    facts = f"{len(graph.operators)} operators" + (f"; keyed: {'; '.join(keyed)}" if keyed else "")
+    head = f"Dataflow {graph.name!r}" + (" (its old run was stopped)" if replaced else "")
+    lines = path_lines(graph)
+    if len(lines) > _LINES:
+        lines = [*lines[:_LINES], f"... and {len(lines) - _LINES} more paths"]
+    text = f"{head}: {lines[0]}" if len(lines) == 1 else f"{head}:\n" + textwrap.indent("\n".join(lines), "  ")
+    return Summary(f"{text}\n{facts}", f"%fries_run {quoted(graph.name)} --hosts 2 --workers 2")
+
+
+def of_start(graph: Graph, hosts: int, workers: int, audit: bool, variable: str) -> Summary:
+    """A run that was started."""
+    size = f"{hosts} {_plural('host', hosts)}, {workers} {_plural('worker', workers)} an operator"
+    names = changeable(graph)
+    change = f"%fries_reconfigure {quoted(names[0])}=new_function, " if names else ""
+    return Summary(
+        f"{graph.name!r} starts on Spark: {size}{', audited' if audit else ''}; `{variable}` holds the run",
+        f"{change}{variable}.metrics(), {variable}.output(), %fries_stop",
+    )
+
+
+def of_change(result: ChangeResult) -> Summary:
+    """A change that was done; the second line says which operators changed together."""
+    took = f"{result.delay_ms:,.1f} ms (prepare {result.prepare_ms:,.1f}, commit {result.commit_ms:,.1f})"
+    parts = "; ".join(" -> ".join(component) for component in result.components)
+    workers = len(result.per_worker)
+    return Summary(
+        f"done by {result.scheduler} in {took}, {workers} {_plural('worker', workers)} switched\n"
+        f"{len(result.components)} {_plural('component', len(result.components))}: {parts}"
+    )
+
+
+def of_change_under_way(change: Change, waited_s: float, variable: str) -> Summary:
+    """A change that was not over when the cell was."""
+    targets = ", ".join(sorted(change.plan.targets))
+    text = f"{targets}: under way by {change.plan.scheduler}, not over after {waited_s:g} s"
+    return Summary(text, f"{variable}.result(timeout=60)")
+
+
+def path_lines(graph: Graph) -> list[str]:
+    """The graph as paths, each edge once; a path ends where streams part or meet."""
+
+    def passes_on(name: str) -> bool:
+        return len(graph.in_edges(name)) == len(graph.out_edges(name)) == 1
+
+    def path(edge: Edge) -> str:
+        names = [edge.source, edge.to]
+        while passes_on(names[-1]):
+            names.append(graph.out_edges(names[-1])[0].to)
+        return " -> ".join(names)
+
+    return [path(edge) for edge in graph.edges if not passes_on(edge.source)]
+
+
+def changeable(graph: Graph) -> list[str]:
+    """The operators that run a function of the user's."""
+    return [operator.name for operator in graph.operators if operator.kind in _CHANGEABLE]
+
+
+def quoted(name: str) -> str:
+    """A name as it is typed on a magic's line."""
+    return name if name.isidentifier() else f'"{name}"'
+
+
+def _plural(noun: str, count: int) -> str:
+    return noun if count == 1 else f"{noun}s"

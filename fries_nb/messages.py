@@ -20,7 +20,7 @@ class WorkerId(NamedTuple):
     """One parallel instance of an operator; prints as ``FM[1]``."""
 
     operator: str
-    index: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
 
     def __str__(self) -> str:
         return f"{self.operator}[{self.index}]"

@@ -33,8 +33,9 @@ from fries_nb.dataflow.updates import as_updates, check_updates
 from fries_nb.errors import DataflowError, PlanError, RunError, unknown
 from fries_nb.messages import Report, WorkerId
 from fries_nb.scheduling import Plan, schedule
-from fries_nb.spark.launch import Launched, Options, launch, pickled
+from fries_nb.spark.launch import Launched, launch, pickled
 from fries_nb.spark.output import output
+from fries_nb.spark.region import Options
 from fries_nb.spark.staging import remove_scratch
 from fries_nb.trace import Record
 

@@ -93,7 +93,8 @@ def one_scheduler(scheduler: str, path: str, say: Any) -> Row:
         run_.set_rate("payments", SURGE)
         _let_pass(SURGE_S)
         before = run_.metrics()
-        say(f"[{scheduler}] surge of {SURGE:,}/s: {before.operators['FM'].queued:,} payments wait in front of FM; changing")
+        waiting = before.operators["FM"].queued
+        say(f"[{scheduler}] surge of {SURGE:,}/s: {waiting:,} payments wait in front of FM; changing")
         result = run_.reconfigure(demo_change(), scheduler=scheduler).result(PATIENCE_S)
         if result.error:
             say(f"[{scheduler}] {result.outcome}: {result.error}")
@@ -139,9 +140,8 @@ def demo_change() -> dict[str, Any]:
 
 def table(rows: list[Row]) -> str:
     """The comparison for a reader."""
-    lines = [
-        f"{'scheduler':<10} {'delay':>12} {'of it commit':>13} {'old tuples':>11} {'p99 before':>11} {'p99 after':>10}  audit"
-    ]
+    heads = f"{'delay':>12} {'of it commit':>13} {'old tuples':>11} {'p99 before':>11} {'p99 after':>10}  audit"
+    lines = [f"{'scheduler':<10} {heads}"]
     for row in rows:
         verdict = "serializable" if row.serializable else f"NOT serializable: {row.mixed:,} of {row.payments:,} mixed"
         lines.append(

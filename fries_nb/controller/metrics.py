@@ -48,7 +48,7 @@ class OperatorMetrics:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """All measurements at one moment; ``total`` speaks of the whole run, ``latency`` of the last three seconds."""
+    """All measurements at one moment; ``latency`` speaks of the last three seconds, ``total`` of the whole run."""
 
     operators: dict[str, OperatorMetrics] = field(default_factory=dict)
     latency: Latency = Latency()
@@ -56,7 +56,7 @@ class Snapshot:
 
 
 class Metrics:
-    """Collects reports on these operators; quantiles come from mergeable sketches (DDSketch, one percent relative error)."""
+    """Collects reports on these operators; quantiles come from mergeable sketches (DDSketch, one percent error)."""
 
     def __init__(self, operators: Iterable[str] = ()) -> None:
         self._operators = tuple(operators)

@@ -12,7 +12,7 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -23,6 +23,7 @@ from fries_nb.planning.expansion import host_of
 from fries_nb.spark import manifest
 from fries_nb.spark.control import ControlServer, Gone, Heard
 from fries_nb.spark.envelopes import Goodbye, Hello, Leave, Pulse, Records, Refused, Said, ToWorker, Welcome
+from fries_nb.spark.region import Region
 from fries_nb.trace import Record
 
 POLL_MS = 50
@@ -53,8 +54,7 @@ class Driver(threading.Thread):
     Args:
         controller: whose only caller this thread is.
         server: the control server, which this thread polls and closes.
-        hosts: how many hosts there are.
-        sinks: sink operator to the directory that it commits to.
+        region: how many hosts there are, and where the sinks commit to.
         journal: file for the decisions.
         listener: hears what happens.
         release: ends the Spark job if it has not ended by itself; called last but one, from this thread.
@@ -68,8 +68,7 @@ class Driver(threading.Thread):
         self,
         controller: Controller,
         server: ControlServer,
-        hosts: int,
-        sinks: Mapping[str, str],
+        region: Region,
         journal: Path,
         listener: Listener,
         release: Callable[[], None],
@@ -79,8 +78,7 @@ class Driver(threading.Thread):
         self.records: list[Record] = []
         self.hosts: dict[int, Hello] = {}
         self._server = server
-        self._host_count = hosts
-        self._sinks = sinks
+        self._region = region
         self._journal = journal.open("a", encoding="utf-8")
         self._listener = listener
         self._release = release
@@ -106,7 +104,7 @@ class Driver(threading.Thread):
             while self._over is None:
                 self._turn()
             self._part()
-        except Exception as error:  # a defect of ours must end the run in words, not leave it hanging
+        except Exception as error:  # noqa: BLE001 - a defect of ours must end the run in words, not leave it hanging
             details = "".join(traceback.format_exception(error))
             self._end(said.RunEnded("failed", f"the controller failed: {type(error).__name__}: {error}", details))
         finally:
@@ -116,6 +114,8 @@ class Driver(threading.Thread):
             self._server.close(linger_ms=500)
             self._journal.close()
             self._release()
+            for path in self._region.sinks.values():
+                manifest.sweep(path, self._region.run)
             self._listener.closed()
 
     def _end(self, over: said.RunEnded) -> None:
@@ -182,7 +182,7 @@ class Driver(threading.Thread):
 
     def _obey(self, instruction: said.Instruction) -> None:
         if isinstance(instruction, said.Tell):
-            peer = self._peers[host_of(instruction.worker, self._host_count)]
+            peer = self._peers[host_of(instruction.worker, self._region.options.hosts)]
             self._server.send(peer, ToWorker(instruction.worker, instruction.control))
         elif isinstance(instruction, said.Admit):
             for peer in self._peers.values():
@@ -206,7 +206,7 @@ class Driver(threading.Thread):
         """Make the files output; a failure is the end of the run, whatever else it was about to become."""
         for sink, files in instruction.files.items():
             try:
-                manifest.commit(self._sinks[sink], instruction.epoch, files)
+                manifest.commit(self._region.sinks[sink], instruction.epoch, files)
             except FriesError as error:
                 self._uncommitted = f"sink {sink} could not commit epoch {instruction.epoch}: {error}"
                 self._handle(said.StopRequested())

@@ -15,20 +15,18 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from fries_nb.dataflow.graph import Graph, Kind
+from fries_nb.dataflow.graph import Kind
 from fries_nb.errors import FriesError, OperatorError
 from fries_nb.messages import ChannelId, Failed, Fcm, Prepare, WorkerId
 from fries_nb.planning.expansion import channels_of, host_of
 from fries_nb.spark.envelopes import Goodbye, Heartbeat, Hello, Leave, Pulse, Records, Refused, Said, ToWorker, Welcome
-from fries_nb.spark.keys import HostKeys
 from fries_nb.spark.links import HostLinks
+from fries_nb.spark.reading import open_reader
+from fries_nb.spark.region import Region
 from fries_nb.spark.sinks import FileSink
-from fries_nb.spark.reading import SourcePlan, open_reader
 from fries_nb.spark.threads import Leave as LeaveThread
 from fries_nb.spark.threads import WorkerThread
 from fries_nb.spark.wire import Arrival, Credit
@@ -47,63 +45,6 @@ GRACE_S = 5.0
 SMALLEST_WINDOW = 64 * 1024
 
 
-@dataclass(frozen=True)
-class Region:
-    """What a host must know to take part: the same for all hosts of a run, shipped by Spark.
-
-    Attributes:
-        run: the run's id, for names of files.
-        hosts: how many there are.
-        incarnation: of the run when the stage was submitted.
-        graph: the graph, without functions; see ``with_functions``.
-        functions: for each operator that has one, the pickled function.
-        sources: for each source what its readers need (see ``sources``).
-        sinks: for each sink the directory that it writes to.
-        controller: address of the control server.
-        keys: the hosts' keys.
-        interface: what to listen at for peers; ``advertised`` is how they reach it (empty: by the interface).
-        budget: bytes that may wait in front of this host's workers, all channels together.
-        audit: whether to record every data operation.
-        chaining: whether forward edges are chained.
-        silence_s: after so long without a word from the controller a host leaves.
-    """
-
-    run: str
-    hosts: int
-    incarnation: int
-    graph: Graph
-    functions: Mapping[str, bytes] = field(repr=False)
-    sources: Mapping[str, SourcePlan]
-    sinks: Mapping[str, str]
-    controller: str
-    keys: HostKeys
-    interface: str
-    advertised: str
-    budget: int
-    audit: bool
-    chaining: bool
-    silence_s: float
-
-    def with_functions(self) -> Graph:
-        """The graph with a copy of each function (chains depend on what the functions are).
-
-        Raises:
-            OperatorError: a function cannot be unpickled on this host.
-        """
-        operators = []
-        for operator in self.graph.operators:
-            payload = self.functions.get(operator.name)
-            try:
-                operators.append(operator if payload is None else replace(operator, function=pickle.loads(payload)))
-            except Exception as error:
-                raise OperatorError(
-                    f"the function of {operator.name} cannot be unpickled on a host: {type(error).__name__}: {error}; "
-                    "is a module of yours missing there?",
-                    operator.name,
-                ) from error
-        return Graph(self.graph.name, tuple(operators), self.graph.edges)
-
-
 class HostReport(msgspec.Struct, frozen=True):
     """A host's last words, which leave through Spark.
 
@@ -118,13 +59,16 @@ class HostReport(msgspec.Struct, frozen=True):
     processed: dict[str, int] = {}
 
 
-def serve(region: Region, host: int) -> bytes:
-    """Run host number ``host`` to its end; returns its ``HostReport`` as msgpack. Never raises."""
+def serve(region: Region, host: int, advertised: str) -> bytes:
+    """Run host number ``host`` to its end; returns its ``HostReport`` as msgpack. Never raises.
+
+    ``advertised`` is the name or address at which other machines reach this one.
+    """
     before = sys.getswitchinterval()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     try:
-        return msgspec.msgpack.encode(Host(region, host).run())
-    except Exception as error:
+        return msgspec.msgpack.encode(Host(region, host, advertised).run())
+    except Exception as error:  # noqa: BLE001 - Spark would try again; the report says it
         return msgspec.msgpack.encode(HostReport(host, os.getpid(), "failed", f"{type(error).__name__}: {error}"))
     finally:
         sys.setswitchinterval(before)
@@ -133,7 +77,7 @@ def serve(region: Region, host: int) -> bytes:
 class Host:
     """One barrier task's workers, threads and links."""
 
-    def __init__(self, region: Region, host: int) -> None:
+    def __init__(self, region: Region, host: int, advertised: str) -> None:
         self._region = region
         self._host = host
         self._graph = region.graph
@@ -144,9 +88,7 @@ class Host:
         self._reason = ""
         self._error = ""
         self._started = False
-        self._links = HostLinks(
-            region.keys, host, region.controller, region.interface, region.advertised
-        )
+        self._links = HostLinks(region.keys, host, region.controller, region.interface, advertised)
 
     def run(self) -> HostReport:
         """Say hello, serve until the end, say goodbye."""
@@ -176,9 +118,10 @@ class Host:
             self._graph = self._region.with_functions()
         except OperatorError as error:
             return [Failed(WorkerId(error.operator, 0), str(error))]
-        wirings = list(wirings_of_host(self._graph, self._host, self._region.hosts, self._region.chaining))
+        options = self._region.options
+        wirings = list(wirings_of_host(self._graph, self._host, options.hosts, options.chaining))
         windows = max(1, sum(len(wiring.incoming) for wiring in wirings))
-        window = max(SMALLEST_WINDOW, self._region.budget // windows)
+        window = max(SMALLEST_WINDOW, options.budget // windows)
         failures = []
         for wiring in wirings:
             try:
@@ -188,8 +131,8 @@ class Host:
                 details = error.details if isinstance(error, OperatorError) else ""
                 failures.append(Failed(WorkerId(operator, wiring.index), str(error), details))
                 continue
-            for operator in wiring.chain:
-                self._threads[WorkerId(operator.name, wiring.index)] = thread
+            for instance in thread.worker.instances:
+                self._threads[instance.worker] = thread
         return failures
 
     def _thread_of(self, wiring: Wiring, window: int) -> WorkerThread:
@@ -201,13 +144,13 @@ class Host:
             port = FileSink(region.sinks[first.name], wiring.id, region.incarnation, region.run)
         if first.kind is Kind.SOURCE:
             number = region.graph.sources.index(first.name)
-            reader = open_reader(region.sources[first.name], wiring.id, first.workers, number, region.audit)
+            reader = open_reader(region.sources[first.name], wiring.id, first.workers, number, region.options.audit)
         return WorkerThread(Worker(wiring, instances, window, time.time_ns, port), self._carry_out, reader)
 
     def _instance(self, worker: WorkerId) -> Instance:
         operator = self._graph.operator(worker.operator)
         payload = self._region.functions.get(operator.name)
-        instance = Instance(worker, operator, None, self._region.audit)
+        instance = Instance(worker, operator, None, self._region.options.audit)
         if payload is not None:
             try:
                 instance.function = pickle.loads(payload)
@@ -234,11 +177,13 @@ class Host:
             if now - ticked >= TICK_S:
                 ticked = now
                 self._tick()
-            if now - silent_since > self._region.silence_s:
-                self._reason = f"the controller was silent for {self._region.silence_s:g} s"
+            if now - silent_since > self._region.options.silence_s:
+                self._reason = f"the controller was silent for {self._region.options.silence_s:g} s"
 
     def _hear(self, message: Welcome | Refused | Leave | Pulse | ToWorker, failures: list[Failed]) -> None:
         if isinstance(message, ToWorker):
+            if not self._started:
+                return  # some worker could not be made; the run is about to fail with its error
             urgent = isinstance(message.control, (Fcm, Prepare))
             self._threads[message.worker].post(Directed(message.worker, message.control), urgent)
         elif isinstance(message, Welcome):
@@ -293,7 +238,7 @@ class Host:
             if thread is not None:
                 thread.post(Arrived(channel, send.frame))
             else:
-                remote.setdefault(host_of(channel.receiver, self._region.hosts), []).append(channel)
+                remote.setdefault(host_of(channel.receiver, self._region.options.hosts), []).append(channel)
         for host, channels in remote.items():
             self._links.post(host, send.frame, channels)
 
@@ -302,7 +247,7 @@ class Host:
         if thread is not None:
             thread.post(Granted(channel, size))
         else:
-            self._links.post(host_of(channel.sender, self._region.hosts), Credit(size), (channel,))
+            self._links.post(host_of(channel.sender, self._region.options.hosts), Credit(size), (channel,))
 
     def _prepare(self) -> None:
         while (order := self._rehearsals.get()) is not None:
@@ -315,11 +260,12 @@ class Host:
         if not self._started:
             return ()
         self._rehearsals.put(None)
-        threads = set(self._threads.values())
-        for thread in threads:
-            thread.post(LeaveThread(), urgent=True)
+        workers = set(self._threads.values())
+        for worker in workers:
+            worker.post(LeaveThread(), urgent=True)
         deadline = time.monotonic() + GRACE_S
-        for thread in (*threads, self._preparer):
+        threads: list[threading.Thread] = [*workers, self._preparer]
+        for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
-        return tuple(sorted(thread.name for thread in (*threads, self._preparer) if thread.is_alive()))
+        return tuple(sorted(thread.name for thread in threads if thread.is_alive()))
 

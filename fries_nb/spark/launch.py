@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import tempfile
 import uuid
 from dataclasses import dataclass, replace
@@ -18,28 +20,17 @@ from fries_nb.errors import DataflowError
 from fries_nb.spark import manifest
 from fries_nb.spark.control import ControlServer
 from fries_nb.spark.driver import Driver, Listener
-from fries_nb.spark.host import Region
 from fries_nb.spark.keys import make_keys
-from fries_nb.spark.reading import SourcePlan, plan_source
+from fries_nb.spark.reading import plan_source
+from fries_nb.spark.region import Options, Region
 from fries_nb.spark.session import Session, start_or_find
 from fries_nb.spark.stage import HostStage
 from fries_nb.spark.staging import make_scratch, remove_scratch
-from fries_nb.spark.storage import join
+from fries_nb.spark.storage import is_local, join
 
 RELEASE_S = 4.0
-
-
-@dataclass(frozen=True)
-class Options:
-    """How to run a graph; see ``fries_nb.Dataflow.run``."""
-
-    hosts: int
-    budget: int
-    audit: bool
-    chaining: bool
-    commit_interval_s: float | None
-    silence_s: float
-    port: int
+INCARNATION = 1
+"""Of a run's first, and so far only, attempt."""
 
 
 @dataclass(frozen=True)
@@ -73,70 +64,43 @@ def launch(graph: Graph, spark: Any, options: Options, listener: Listener) -> La
         LinkError: the port is taken.
     """
     functions = pickled_functions(graph)
-    session = start_or_find(options.hosts, spark)
     run = uuid.uuid4().hex[:8]
-    try:
+    with contextlib.ExitStack() as undo:
+        session = start_or_find(options.hosts, spark)
+        undo.callback(session.release)
         scratch = make_scratch(session.spark, run)
-        try:
-            sources = {
-                name: plan_source(operator.function, session.spark, scratch, name, operator.workers)
-                for name, operator in graph.by_name.items()
-                if operator.kind is Kind.SOURCE
-            }
-            sinks = _sink_directories(graph, scratch)
-            return _start(graph, functions, sources, sinks, session, scratch, run, options, listener)
-        except BaseException:
-            remove_scratch(scratch)
-            raise
-    except BaseException:
-        session.release()
-        raise
+        undo.callback(remove_scratch, scratch)
+        sources = {
+            name: plan_source(operator.function, session.spark, scratch, name, operator.workers)
+            for name, operator in graph.by_name.items()
+            if operator.kind is Kind.SOURCE
+        }
+        sinks = _sink_directories(graph, scratch)
+        keys = make_keys()
+        interface = "127.0.0.1" if (session.spark.sparkContext.master or "").startswith("local[") else "0.0.0.0"
+        server = ControlServer(keys, interface, options.port, session.address)
+        server.incarnation = INCARNATION
+        region = Region(
+            run, INCARNATION, _bare(graph), functions, sources, sinks, server.address, keys.hosts, interface, options
+        )
+        launched = _start(graph, region, session, server, listener, scratch)
+        undo.pop_all()
+        return launched
 
 
 def _start(
-    graph: Graph,
-    functions: dict[str, bytes],
-    sources: dict[str, SourcePlan],
-    sinks: dict[str, str],
-    session: Session,
-    scratch: str,
-    run: str,
-    options: Options,
-    listener: Listener,
+    graph: Graph, region: Region, session: Session, server: ControlServer, listener: Listener, scratch: str
 ) -> Launched:
-    keys = make_keys()
-    local = session.spark.sparkContext.master.startswith("local")
-    interface = "127.0.0.1" if local else "0.0.0.0"
-    server = ControlServer(keys, interface, options.port, session.address)
-    server.incarnation = 1
-    region = Region(
-        run=run,
-        hosts=options.hosts,
-        incarnation=1,
-        graph=_bare(graph),
-        functions=functions,
-        sources=sources,
-        sinks=sinks,
-        controller=server.address,
-        keys=keys.hosts,
-        interface=interface,
-        advertised="",
-        budget=options.budget,
-        audit=options.audit,
-        chaining=options.chaining,
-        silence_s=options.silence_s,
-    )
+    options = region.options
     interval = None if options.commit_interval_s is None else int(options.commit_interval_s * 1e9)
-    controller = Controller(graph, options.hosts, 1, interval, int(options.silence_s * 1e9))
+    controller = Controller(graph, options.hosts, INCARNATION, interval, int(options.silence_s * 1e9))
+    journal = Path(tempfile.mkdtemp(prefix=f"fries-journal-{region.run}-")) / "journal.jsonl"
     driver: Driver
     stage = HostStage(session.spark, region, lambda reason: driver.post(HostLost(0, f"Spark gave up: {reason}")))
-    journal = Path(tempfile.mkdtemp(prefix=f"fries-journal-{run}-")) / "journal.jsonl"
-    driver = Driver(
-        controller, server, options.hosts, sinks, journal, listener, lambda: stage.release(RELEASE_S)
-    )
+    driver = Driver(controller, server, region, journal, listener, lambda: stage.release(RELEASE_S))
     driver.start()
     stage.start()
-    return Launched(session, driver, stage, sinks, scratch, run)
+    return Launched(session, driver, stage, dict(region.sinks), scratch, region.run)
 
 
 def pickled_functions(graph: Graph) -> dict[str, bytes]:
@@ -176,8 +140,10 @@ def _sink_directories(graph: Graph, scratch: str) -> dict[str, str]:
     for name, operator in graph.by_name.items():
         if operator.kind is not Kind.SINK:
             continue
-        to_files = isinstance(operator.function, ParquetFiles)
-        path = operator.function.path if to_files else join(scratch, "sinks", name)
+        given = operator.function
+        path = given.path if isinstance(given, ParquetFiles) else join(scratch, "sinks", name)
+        if is_local(path) and "://" not in path:
+            path = os.path.abspath(path)  # hosts have other working directories
         if path in directories.values():
             raise DataflowError(f"two sinks write to {path}; each needs a directory of its own")
         manifest.claim(path, graph.name)

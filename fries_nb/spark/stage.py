@@ -16,7 +16,8 @@ from pyspark import BarrierTaskContext, InheritableThread
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from fries_nb.spark.host import HostReport, Region, serve
+from fries_nb.spark.host import HostReport, serve
+from fries_nb.spark.region import Region
 
 _SCHEMA = "report binary"
 
@@ -53,9 +54,10 @@ class HostStage:
         try:
             context.setJobGroup(self._group, f"fries_nb region {self._region.graph.name}", interruptOnCancel=False)
             context.setLocalProperty("spark.scheduler.pool", self._group)
-            region, hosts = self._region, self._region.hosts
-            frame = self._spark.range(0, hosts, 1, hosts).mapInArrow(_task(region), _SCHEMA, barrier=True).repartition(1)
-            self.reports = [msgspec.msgpack.decode(bytes(row.report), type=HostReport) for row in frame.collect()]
+            region, hosts = self._region, self._region.options.hosts
+            slots = self._spark.range(0, hosts, 1, hosts)
+            reports = slots.mapInArrow(_task(region), _SCHEMA, barrier=True).repartition(1).collect()
+            self.reports = [msgspec.msgpack.decode(bytes(row.report), type=HostReport) for row in reports]
         except (Py4JError, PySparkException) as error:
             if not self._cancelled:
                 self._died(_cause_of(error))
@@ -75,7 +77,10 @@ def _task(region: Region) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Re
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:  # to its end, or Spark's writer thread sits on it
             pass
-        report = serve(region, BarrierTaskContext.get().partitionId())
+        place = BarrierTaskContext.get()
+        host = place.partitionId()
+        address = place.getTaskInfos()[host].address.rpartition(":")[0]
+        report = serve(region, host, "" if region.interface == "127.0.0.1" else address)
         yield pa.RecordBatch.from_arrays([pa.array([report], pa.binary())], names=["report"])
 
     return task

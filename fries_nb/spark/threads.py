@@ -85,7 +85,7 @@ class WorkerThread(threading.Thread):
             self._obey()
         except FriesError as error:
             self._carry_out(Tell(Failed(self.worker.wiring.id, str(error))))
-        except Exception as error:  # a defect of ours, which must fail the run rather than end a thread unseen
+        except Exception as error:  # noqa: BLE001 - a defect of ours must fail the run, not end a thread unseen
             details = "".join(traceback.format_exception(error))
             self._carry_out(Tell(Failed(self.worker.wiring.id, f"{type(error).__name__}: {error}", details)))
 

@@ -16,6 +16,7 @@ batch
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from enum import StrEnum
@@ -59,7 +60,7 @@ def shape_of(function: object) -> Shape:
     """
     if function is None:
         raise DataflowError("no function was given; expected one of a row, or an object with process(row, state)")
-    if inspect.isclass(function):
+    if inspect.isclass(function) and _is_called_by_instance(function):
         raise DataflowError(f"got the class {function.__name__}; expected an instance of it, {function.__name__}(...)")
     if getattr(function, BATCHED, False) and callable(function):
         return Shape.BATCH
@@ -123,15 +124,17 @@ def check_function(name: str, function: object, key: tuple[str, ...], kind: Kind
         )
 
 
-def _called(function: object) -> Any:
+def _is_called_by_instance(given: type) -> bool:
+    """Whether it is a class of operators, rather than one that makes something of a row (as ``dict`` or ``bool``)."""
+    return callable(getattr(given, "process", None)) or any("__call__" in vars(base) for base in given.__mro__)
+
+
+def _called(function: Any) -> Any:
     """The function or method that is really called for a row or a batch."""
-    if inspect.isroutine(function) or not getattr(function, BATCHED, False):
-        process = getattr(function, "process", None)
-        if callable(process):
-            return process
-    if inspect.isroutine(function) or not callable(function) or hasattr(function, "func"):
-        return function
-    return type(function).__call__.__get__(function)
+    if shape_of(function) is Shape.KEYED:
+        return function.process
+    is_plain = inspect.isroutine(function) or inspect.isclass(function) or isinstance(function, functools.partial)
+    return function if is_plain else function.__call__
 
 
 def _parameters(function: Any) -> list[inspect.Parameter] | None:

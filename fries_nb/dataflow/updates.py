@@ -73,7 +73,7 @@ def check_updates(graph: Graph, updates: Mapping[str, Update]) -> None:
     for name, update in updates.items():
         operator = graph.operator(name)
         if operator.kind not in _CHANGEABLE:
-            raise PlanError(f"{name!r} is a {operator.kind} and runs no function that could be changed")
+            raise PlanError(f"operator {name!r} ({operator.kind}) runs no function that could be changed")
         check_function(name, update.function, operator.key, operator.kind)
         if operator.emits is Emits.ONE_TO_ONE and emits_of(operator.kind, update.function) is Emits.ONE_TO_MANY:
             raise PlanError(

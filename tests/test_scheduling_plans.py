@@ -1,0 +1,82 @@
+"""What each scheduler sends: to whom, with which scope, and what ends the stage."""
+
+from __future__ import annotations
+
+import pytest
+from planning_graphs import FIGURE_7, W3, W5
+
+from fries_nb.errors import PlanError
+from fries_nb.planning import cover
+from fries_nb.scheduling import SCHEDULERS, Plan, schedule
+
+W5_ALL = {"Src", "RE", "FD3", "S1", "F3", "F4", "FD4", "SJ", "E1", "Sink"}
+
+
+def sends(plan: Plan) -> set[tuple[str, frozenset[str]]]:
+    """Receivers and scopes of a plan of one stage."""
+    [stage] = plan.stages
+    return {(send.operator, send.scope) for send in stage.sends}
+
+
+def test_fries_sends_to_heads():
+    """Algorithm 2: an FCM to each head, the marker within the component."""
+    plan = schedule("fries", FIGURE_7, ["C", "F", "G"])
+    assert sends(plan) == {("C", frozenset("CDEF")), ("G", frozenset("G"))}
+
+
+def test_heads_of_one_component_share_their_scope():
+    """Hence one marker, aligned where their ways meet."""
+    plan = schedule("fries", W3, ["J5", "J6", "J7", "J8"])
+    scope = frozenset(("J5", "J6", "J7", "U1", "J8"))
+    assert sends(plan) == {("J5", scope), ("J6", scope), ("J7", scope)}
+
+
+def test_epoch_sends_to_all_sources():
+    """The marker goes through the whole graph."""
+    plan = schedule("epoch", W3, ["J8"])
+    assert {operator for operator, _ in sends(plan)} == {"S5", "S6", "S7"}
+    assert {scope for _, scope in sends(plan)} == {frozenset(W3)}
+    assert sends(schedule("epoch", W5, ["FD4"])) == {("Src", frozenset(W5_ALL))}
+
+
+def test_naive_sends_to_each_target():
+    """And nothing travels in band."""
+    assert sends(schedule("naive", W5, ["FD3", "FD4"])) == {("FD3", frozenset(["FD3"])), ("FD4", frozenset(["FD4"]))}
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_every_plan_awaits_its_targets_and_explains_itself(name):
+    """The stage ends when all targets are done; the covering says what would have been needed."""
+    plan = schedule(name, W5, ["F3", "E1"])
+    [stage] = plan.stages
+    assert (plan.scheduler, plan.targets, stage.awaits) == (name, {"F3", "E1"}, {"F3", "E1"})
+    assert plan.covering == cover(W5, ["F3", "E1"])
+    assert all(send.operator in send.scope for send in stage.sends)
+    assert plan.targets <= frozenset().union(*(send.scope for send in stage.sends))
+
+
+def test_where_naive_is_safe_fries_sends_the_same():
+    """The verdict's meaning: then the two plans are one."""
+    for change in (["FD4"], ["F3"], ["E1"]):
+        fries, naive = schedule("fries", W5, change), schedule("naive", W5, change)
+        assert fries.covering.naive_safe
+        assert sends(fries) == sends(naive)
+
+
+def test_pruning_can_be_switched_off():
+    """Fries then starts at the Replicate."""
+    assert {operator for operator, _ in sends(schedule("fries", W5, ["E1"], pruning=False))} == {"RE"}
+
+
+def test_an_unknown_scheduler_is_refused():
+    """The closest one is suggested."""
+    with pytest.raises(PlanError, match="no scheduler 'freis'; expected one of fries, epoch, .*did you mean 'fries'"):
+        schedule("freis", W5, ["E1"])
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+@pytest.mark.parametrize(("change", "said"), [([], "empty"), (["Src"], "is a source"), (["X"], "no operator 'X'")])
+def test_every_scheduler_refuses_what_cannot_be_planned(name, change, said):
+    """Whatever it would send."""
+    with pytest.raises(PlanError, match=said):
+        schedule(name, W5, change)

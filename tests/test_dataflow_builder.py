@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import fries_nb.dataflow as df
-from fries_nb.dataflow import Dataflow, Edge, Emits, Kind, Partitioning, memory, parquet, rate, replay
+from fries_nb.dataflow import Dataflow, Edge, Emits, Graph, Kind, Operator, Partitioning, memory, parquet, rate, replay
 from fries_nb.errors import DataflowError
 
 
@@ -277,6 +277,20 @@ def test_what_cannot_run(flow, declare, said):
     declare(flow)
     with pytest.raises(DataflowError, match=said):
         df.check_runnable(flow.graph())
+
+
+@pytest.mark.parametrize(
+    ("middle", "ways", "said"),
+    [
+        (Operator("M"), [("S", "M"), ("M", "K")], "operator 'M' has no function to run"),
+        (Operator("M", function=same), [("S", "K"), ("M", "K")], "operator 'M' has no input"),
+    ],
+)
+def test_what_cannot_run_though_it_has_ends(middle, ways, said):
+    """An operator without a function, as in a graph read from JSON, or one that nothing feeds."""
+    ends = Operator("S", kind=Kind.SOURCE, function=rate(1)), Operator("K", kind=Kind.SINK, function=memory())
+    with pytest.raises(DataflowError, match=said):
+        df.check_runnable(Graph("f", (*ends, middle), tuple(Edge(*way) for way in ways)))
 
 
 def test_sources_take_descriptions(flow, tmp_path):

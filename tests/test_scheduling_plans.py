@@ -70,7 +70,7 @@ def test_pruning_can_be_switched_off():
 
 def test_an_unknown_scheduler_is_refused():
     """The closest one is suggested."""
-    with pytest.raises(PlanError, match="no scheduler 'freis'; expected one of fries, epoch, .*did you mean 'fries'"):
+    with pytest.raises(PlanError, match=r"no scheduler 'freis'; expected one of fries, epoch, .*did you mean 'fries'"):
         schedule("freis", W5, ["E1"])
 
 

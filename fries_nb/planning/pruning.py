@@ -22,8 +22,10 @@ there on markers keep its descendants on its side of the change.
 Conversely, where neither rule applies such a transaction exists (Menger's theorem: no single operator or edge that
 lets one tuple pass separates the operator from the targets), so nothing is kept in vain as far as the types can tell.
 
-A broadcast edge counts as a Replicate behind its tail, with several tuples on the one logical edge. Hash fan-out to
-workers does not count: rules work on logical edges.
+A broadcast edge counts as a Replicate behind its tail, with several tuples on the one logical edge, even to a single
+worker: a plan does not change with the number of workers. (Of several broadcast edges of one operator, one unique
+operator is asked for behind all, though one behind each might do.) Hash fan-out to workers does not count: rules work
+on logical edges.
 """
 
 from __future__ import annotations

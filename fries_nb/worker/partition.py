@@ -131,7 +131,7 @@ def _bits(values: npt.NDArray[np.generic]) -> npt.NDArray[np.uint64]:
     floats = values.astype(np.float64)
     with np.errstate(invalid="ignore"):
         whole = floats.astype(np.int64)
-    exact = (whole == floats) & (np.abs(floats) < 2.0**63)
+    exact = (whole == floats) & (floats >= -(2.0**63)) & (floats < 2.0**63)
     bits: npt.NDArray[np.uint64] = np.where(exact, whole.view(np.uint64), floats.view(np.uint64))
     return bits
 

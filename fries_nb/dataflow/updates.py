@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fries_nb.dataflow.graph import Emits, Graph, Kind
-from fries_nb.dataflow.operators import check_function, emits_of, shape_of
+from fries_nb.dataflow.operators import Shape, check_function, emits_of, shape_of
 from fries_nb.errors import PlanError
 
 _CHANGEABLE = frozenset({Kind.MAP, Kind.FILTER, Kind.FLAT_MAP, Kind.SPLIT})
@@ -68,15 +68,26 @@ def check_updates(graph: Graph, updates: Mapping[str, Update]) -> None:
 
     Raises:
         DataflowError: no such operator, a wrong number of parameters, or state without a key.
-        PlanError: the operator runs no function of the user's, or was planned as one-to-one and would emit many.
+        PlanError: the operator runs no function of the user's, would change between rows and batches, or was planned
+            as one-to-one and would emit many.
     """
     for name, update in updates.items():
         operator = graph.operator(name)
         if operator.kind not in _CHANGEABLE:
             raise PlanError(f"operator {name!r} ({operator.kind}) runs no function that could be changed")
         check_function(name, update.function, operator.key, operator.kind)
+        was, now = shape_of(operator.function), shape_of(update.function)
+        if was is not now and Shape.BATCH in (was, now):
+            raise PlanError(
+                f"{name!r} runs a function of a {_unit(was)} and would change to one of a {_unit(now)}; "
+                f"expected one of a {_unit(was)}, since chains are formed by it"
+            )
         if operator.emits is Emits.ONE_TO_ONE and emits_of(operator.kind, update.function) is Emits.ONE_TO_MANY:
             raise PlanError(
                 f"{name!r} emits one row at most, and its new function is a generator; "
                 "declare it with flat_map to change it so"
             )
+
+
+def _unit(shape: Shape) -> str:
+    return "batch" if shape is Shape.BATCH else "row"

@@ -5,6 +5,8 @@ Loading starts nothing and says nothing; unloading leaves what runs alone, and t
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from IPython.core.completer import IPCompleter
 from IPython.core.interactiveshell import InteractiveShell
 
@@ -15,25 +17,22 @@ from fries_nb.notebook.summaries import changeable, quoted
 PREFIX = "fries_"
 
 
-class Completion:
-    """Completes names of flows, runs and operators behind our magics; one of the completer's custom matchers."""
+def completion(completer: IPCompleter, known: Known) -> Callable[[str], list[str]]:
+    """What completes names of flows, runs and operators behind our magics; one of the completer's custom matchers."""
 
-    def __init__(self, completer: IPCompleter, known: Known) -> None:
-        self._completer = completer
-        self._known = known
-
-    def __call__(self, text: str) -> list[str]:
-        """What could be meant by a word that was begun."""
-        magic = self._completer.text_until_cursor.strip().partition(" ")[0].lstrip("%")
+    def fries_names(text: str) -> list[str]:
+        magic = completer.text_until_cursor.strip().partition(" ")[0].lstrip("%")
         if magic == "fries_run":
-            options = list(self._known.flows())
+            options = [quoted(name) for name in known.flows()]
         elif magic == "fries_stop":
-            options = [run.graph.name for run in self._known.live()]
+            options = [quoted(run.graph.name) for run in known.live()]
         elif magic == "fries_reconfigure":
-            options = [f"{quoted(name)}=" for run in self._known.live() for name in changeable(run.graph)]
+            options = [f"{quoted(name)}=" for run in known.live() for name in changeable(run.graph)]
         else:
             return []
         return [option for option in options if option.startswith(text)]
+
+    return fries_names
 
 
 def load(shell: InteractiveShell) -> None:
@@ -41,7 +40,7 @@ def load(shell: InteractiveShell) -> None:
     magics = FriesMagics(shell)
     shell.register_magics(magics)
     if shell.Completer is not None:
-        shell.Completer.custom_matchers.append(Completion(shell.Completer, magics.known))
+        shell.Completer.custom_matchers.append(completion(shell.Completer, magics.known))
 
 
 def unload(shell: InteractiveShell) -> None:
@@ -51,4 +50,4 @@ def unload(shell: InteractiveShell) -> None:
             del kind[name]
     if shell.Completer is not None:
         matchers = shell.Completer.custom_matchers
-        matchers[:] = [matcher for matcher in matchers if not isinstance(matcher, Completion)]
+        matchers[:] = [matcher for matcher in matchers if matcher.__module__ != __name__]

@@ -1,0 +1,378 @@
+"""The magics in a real IPython shell: what they show, what they refuse, and a whole session on real Spark."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from IPython.core.error import UsageError
+from IPython.core.interactiveshell import InteractiveShell
+from notebook_shell import StandIn, ipython
+from pyspark.sql import SparkSession
+
+from fries_nb.errors import DataflowError, FriesError, PlanError, ReconfigurationError, RunError
+from fries_nb.run import Dataflow, Run
+
+PATIENCE_S = 90.0
+FRAUD = """%%fries_dataflow fraud
+class Score:
+    def __init__(self, version): self.version = version
+    def process(self, row, state):
+        state["seen"] = state.get("seen", 0) + 1
+        return row | {"version": self.version, "seen": state["seen"]}
+numbers = flow.source("numbers", fn.rate(2_000))
+merchants = numbers.map("FM", Score(1), key="value")
+scored = merchants.map("MC", lambda row: row | {"after": row["version"]}, key="timestamp")
+scored.sink("out", fn.memory())
+"""
+PLAIN = """%%fries_dataflow plain
+flow.source("numbers", fn.rate(10)).map("A", dict).sink("out", fn.memory())
+"""
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[InteractiveShell]:
+    """A fresh shell with the extension."""
+    with ipython(tmp_path / "ipython") as shell:
+        yield shell
+
+
+@pytest.fixture
+def stand_ins(monkeypatch: pytest.MonkeyPatch) -> list[StandIn]:
+    """Lets flows start stand-ins in place of runs, and collects them."""
+    started: list[StandIn] = []
+
+    def start(flow: Dataflow, **options: Any) -> StandIn:
+        started.append(StandIn(flow.graph(options["workers"]), **options))
+        return started[-1]
+
+    monkeypatch.setattr(Dataflow, "run", start)
+    return started
+
+
+def told(shell: InteractiveShell, cell: str) -> str:
+    """What a cell shows as its result."""
+    result = shell.run_cell(cell)
+    result.raise_error()
+    return repr(result.result)
+
+
+def refused(shell: InteractiveShell, cell: str, capsys: pytest.CaptureFixture[str]) -> BaseException:
+    """The error of a cell, after a look at what IPython shows of it: one line, and no result."""
+    capsys.readouterr()
+    result = shell.run_cell(cell)
+    shown = "".join(capsys.readouterr())
+    assert result.error_in_exec is not None, result.result
+    assert result.result is None
+    assert len(shown.strip().splitlines()) == 1, shown
+    assert str(result.error_in_exec) in shown
+    return result.error_in_exec
+
+
+# ---- without Spark
+
+
+def test_loading_says_and_starts_nothing_and_unloading_takes_all_away(
+    shell: InteractiveShell, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Loading is cheap and silent; after unloading no magic and no completion of ours is left."""
+    shell.run_line_magic("reload_ext", "fries_nb")
+    assert "".join(capsys.readouterr()) == ""
+    names = {name for kind in shell.magics_manager.magics.values() for name in kind if "fries" in name}
+    assert names == {"fries_dataflow", "fries_run", "fries_reconfigure", "fries_stop"}
+    assert len(shell.Completer.custom_matchers) == 1
+    shell.run_line_magic("unload_ext", "fries_nb")
+    assert not any("fries" in name for kind in shell.magics_manager.magics.values() for name in kind)
+    assert shell.Completer.custom_matchers == []
+    shell.run_line_magic("load_ext", "fries_nb")
+
+
+def test_a_cell_declares_and_says_what_next(shell: InteractiveShell) -> None:
+    """The given ``flow`` is declared under the cell's name, kept in ``flow``, and shown as a path."""
+    shown = told(shell, FRAUD).splitlines()
+    assert shown[0] == "Dataflow 'fraud': numbers -> FM -> MC -> out"
+    assert shown[1:] == [
+        "4 operators; keyed: FM by value; MC by timestamp",
+        "Next: %fries_run fraud --hosts 2 --workers 2",
+    ]
+    assert shell.user_ns["flow"].name == "fraud"
+
+
+@pytest.mark.parametrize("variable", ["flow", "mine"])
+def test_a_cell_may_make_its_own_dataflow_with_the_users_names(shell: InteractiveShell, variable: str) -> None:
+    """A Dataflow that the cell makes counts, whatever variable holds it; so does one with branches."""
+    shell.user_ns["speed"] = 7
+    shown = told(
+        shell,
+        f"""%%fries_dataflow
+{variable} = fn.Dataflow("two ways")
+left, right = {variable}.source("numbers", fn.rate(speed)).split("SP", lambda row: row["value"] % 2)
+left.union("U", right.map("odd", dict)).sink("out", fn.memory())""",
+    )
+    lines = [line.strip() for line in shown.splitlines()]
+    assert lines[1:5] == ["numbers -> SP", "SP -> odd -> U", "SP -> U", "U -> out"]
+    assert lines[-1] == 'Next: %fries_run "two ways" --hosts 2 --workers 2'
+    assert shell.user_ns["flow"].name == "two ways"
+
+
+@pytest.mark.parametrize("body", ["\n", "# nothing yet\n", "x = 1\n"])
+def test_a_cell_that_declares_nothing_gets_one_helpful_line(
+    shell: InteractiveShell, body: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An empty cell, one of comments, and one without a dataflow."""
+    error = refused(shell, f"%%fries_dataflow fraud\n{body}", capsys)
+    assert type(error) is UsageError
+    assert "flow.source(" in str(error) or "cell body is empty" in str(error)  # IPython itself says the latter
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "said"),
+    [
+        ("flow = fn.Dataflow('b'); flow.source('s', fn.rate(1)).sink('o', fn.memory())", UsageError, "name both alike"),
+        ("flow.source('s', fn.rate(1))", DataflowError, "has no sink"),
+        ("flow.source('s', fn.rate(1)).map('s', dict)", DataflowError, "two operators are named 's'"),
+    ],
+)
+def test_a_cell_that_cannot_be_a_dataflow_leaves_the_last_one(
+    shell: InteractiveShell, capsys: pytest.CaptureFixture[str], body: str, kind: type, said: str
+) -> None:
+    """The error is one line, and ``flow`` holds what it held."""
+    told(shell, PLAIN)
+    error = refused(shell, f"%%fries_dataflow fraud\n{body}", capsys)
+    assert type(error) is kind
+    assert said in str(error)
+    assert shell.user_ns["flow"].name == "plain"
+
+
+def test_a_cell_that_raises_raises(shell: InteractiveShell) -> None:
+    """An error of the user's own goes through with its stack, and stops "Run All"."""
+    result = shell.run_cell("%%fries_dataflow fraud\nflow.source('s', fn.rate(1 / 0))")
+    assert isinstance(result.error_in_exec, ZeroDivisionError)
+    assert "flow" not in shell.user_ns
+
+
+def test_options_reach_the_run(shell: InteractiveShell, stand_ins: list[StandIn]) -> None:
+    """``%fries_run`` passes its options on, and binds the run where it is told."""
+    told(shell, FRAUD)
+    shown = told(shell, "%fries_run fraud --hosts 1 --workers 3 --audit --no-chaining --commit-interval 2 -o mine")
+    assert "1 host, 3 workers an operator, audited; `mine` holds the run" in shown
+    assert shell.user_ns["mine"] is stand_ins[0]
+    assert stand_ins[0].options == {
+        "hosts": 1, "workers": 3, "audit": True, "chaining": False, "commit_interval_s": 2.0
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("%fries_run frod", "no dataflow 'frod'; expected one of fraud; did you mean 'fraud'?"),
+        ("%fries_run --hsots", "unrecognized arguments: --hsots; did you mean '--hosts'?"),
+        ("%fries_run --hosts two", "invalid int value: 'two'"),
+        ("%fries_run 'fraud", "No closing quotation"),
+        ("%fries_run -o 2x", "not the name of a variable"),
+        ("%fries_stop", "no dataflow has been started"),
+        ("%fries_reconfigure FM=dict", "no dataflow has been started"),
+    ],
+)
+def test_misuse_is_one_line(
+    shell: InteractiveShell, capsys: pytest.CaptureFixture[str], stand_ins: list[StandIn], line: str, said: str
+) -> None:
+    """Exactly ``UsageError``: IPython shows a subclass with its stack."""
+    told(shell, FRAUD)
+    error = refused(shell, line, capsys)
+    assert type(error) is UsageError
+    assert said in str(error)
+    assert stand_ins == []
+
+
+def test_what_runs_is_replaced_only_when_that_is_said(
+    shell: InteractiveShell, capsys: pytest.CaptureFixture[str], stand_ins: list[StandIn]
+) -> None:
+    """Running a definition or a start again asks for ``--replace``, which stops the old run."""
+    told(shell, FRAUD)
+    told(shell, "%fries_run")
+    flow = shell.user_ns["flow"]
+    for cell in (FRAUD, "%fries_run fraud"):
+        assert "--replace" in str(refused(shell, cell, capsys))
+        assert shell.user_ns["flow"] is flow
+        assert stand_ins[0].state == "running"
+    assert "its old run was stopped" in told(shell, FRAUD.replace("fraud", "fraud --replace", 1))
+    assert stand_ins[0].state == "stopped"
+    assert shell.user_ns["flow"] is not flow
+    told(shell, "%fries_run")
+    told(shell, "%fries_run --replace")
+    assert [run.state for run in stand_ins] == ["stopped", "stopped", "running"]
+
+
+def test_expressions_keep_their_spaces_quotes_and_braces(shell: InteractiveShell, stand_ins: list[StandIn]) -> None:
+    """The line of a change is Python, in any order with options, and IPython expands nothing in it."""
+    told(shell, FRAUD)
+    told(shell, "%fries_run")
+    shell.user_ns["word"] = "w"
+    shown = told(
+        shell,
+        """%fries_reconfigure --no-pruning fraud "FM"=Score(version='a b=c --wait') """
+        """MC = lambda row, x={"$word": 1}: row | {word: x} --scheduler epoch -o mine""",
+    )
+    assert shown.startswith("done by epoch in ")
+    assert "1 component: FM -> MC" in shown
+    asked = stand_ins[0].asked
+    assert asked["FM"].version == "a b=c --wait"
+    assert asked["MC"]({"v": 0}) == {"v": 0, "w": {"$word": 1}}
+    assert shell.user_ns["mine"].plan.scheduler == "epoch"
+
+
+@pytest.mark.parametrize(
+    ("line", "kind", "said"),
+    [
+        ("FN=Score(2)", DataflowError, "no operator 'FN'; expected one of numbers, FM, MC, out; did you mean 'FM'?"),
+        ("numbers=Score(2)", PlanError, "runs no function that could be changed"),
+        ("FM=Score(2) --scheduler epohc", PlanError, "did you mean 'epoch'?"),
+        ("FM=Score(2) --shceduler epoch", UsageError, "did you mean '--scheduler'?"),
+        ("FM=Score(2) --wait -1", UsageError, "expected a number of seconds, 0 or more"),
+        ("FM=Scroe(2)", UsageError, "name 'Scroe' is not defined; did you mean 'Score'?"),
+        ("FM=Score()", UsageError, "FM=Score(): TypeError"),
+        ("FM=Score(2", UsageError, "is not closed"),
+        ("FM=Score('2)", UsageError, "is not closed"),
+        ("FM=Score(2) MC", UsageError, "FM=Score(2) MC is not a Python expression"),
+        ("FM=Score(2) FM=Score(3)", UsageError, "assigned twice"),
+        ("FM= --wait 1", UsageError, "no expression"),
+        ("", UsageError, "expected OPERATOR=expression"),
+        ("frod FM=Score(2)", UsageError, "no run 'frod'; expected one of fraud; did you mean 'fraud'?"),
+    ],
+)
+def test_a_wrong_change_is_one_line_and_changes_nothing(
+    shell: InteractiveShell, capsys: pytest.CaptureFixture[str], stand_ins: list[StandIn],
+    line: str, kind: type, said: str,
+) -> None:  # fmt: skip
+    """Misuse of the line, mistakes in an expression, and what the run itself refuses."""
+    told(shell, FRAUD)
+    told(shell, "%fries_run")
+    error = refused(shell, f"%fries_reconfigure {line}", capsys)
+    assert type(error) is kind
+    assert said in str(error)
+    assert stand_ins[0].asked == {}
+
+
+def test_a_change_that_takes_long_goes_on_behind_the_cell(shell: InteractiveShell, stand_ins: list[StandIn]) -> None:
+    """With ``--wait 0`` the cell is over at once, and the change is at hand."""
+    told(shell, FRAUD)
+    told(shell, "%fries_run")
+    stand_ins[0].outcome = None
+    assert told(shell, "%fries_reconfigure FM=Score(2) --wait 0").splitlines() == [
+        "FM: under way by fries, not over after 0 s",
+        "Next: change.result(timeout=60)",
+    ]
+    assert not shell.user_ns["change"].done
+
+
+def test_a_change_that_is_aborted_raises(
+    shell: InteractiveShell, capsys: pytest.CaptureFixture[str], stand_ins: list[StandIn]
+) -> None:
+    """The worker's error is the cell's."""
+    told(shell, FRAUD)
+    told(shell, "%fries_run")
+    stand_ins[0].outcome = "aborted"
+    error = refused(shell, "%fries_reconfigure FM=Score(2)", capsys)
+    assert type(error) is ReconfigurationError
+    assert str(error) == "FM aborted: FM[0]: open() raised OSError: no model"
+
+
+def test_one_of_several_runs_is_named(
+    shell: InteractiveShell, capsys: pytest.CaptureFixture[str], stand_ins: list[StandIn]
+) -> None:
+    """Without a name it is the one in ``run``; where that says nothing, a name is asked for."""
+    for cell in (FRAUD, "%fries_run -o first", PLAIN, "%fries_run -o second"):
+        told(shell, cell)
+    assert "name one of fraud, plain" in str(refused(shell, "%fries_stop", capsys))
+    assert "'fraud' has stopped" in told(shell, "%fries_stop first")
+    assert "'plain' has stopped" in told(shell, "%fries_stop")
+    assert "'plain' has stopped before" in told(shell, "%fries_stop plain")
+    assert [run.state for run in stand_ins] == ["stopped", "stopped"]
+
+
+@pytest.mark.parametrize(
+    ("begun", "completed"),
+    [("%fries_run fr", "fraud"), ("%fries_reconfigure F", "FM="), ("%fries_stop f", "fraud")],
+)
+def test_names_are_completed(shell: InteractiveShell, stand_ins: list[StandIn], begun: str, completed: str) -> None:
+    """Names of flows, of operators that can change, and of runs."""
+    told(shell, FRAUD)
+    told(shell, "%fries_run")
+    assert completed in shell.complete("", begun, len(begun))[1]
+
+
+def test_help_has_examples(shell: InteractiveShell) -> None:
+    """``%magic?`` shows options and examples for each magic."""
+    for kind in ("line", "cell"):
+        for name, magic in shell.magics_manager.magics[kind].items():
+            if name.startswith("fries_"):
+                assert f"%{name}" in magic.__doc__.partition("options:")[0]
+                assert "::" in magic.__doc__
+
+
+# ---- on Spark
+
+
+def until(condition: Callable[[], bool], run: Run) -> None:
+    """Wait until something is true of a run that goes on."""
+    pause = threading.Event()
+    for _ in range(int(PATIENCE_S / 0.02)):
+        assert run.state not in ("failed", "stopped"), run.error
+        if condition():
+            return
+        pause.wait(0.02)
+    raise AssertionError(f"it did not come true: {run.metrics()}")
+
+
+def test_a_session_on_spark(
+    shell: InteractiveShell, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Declare, run, change under load, refuse a wrong change undisturbed, drain; nothing of it is left alive.
+
+    A class and lambdas of cells are shipped by value: hosts cannot import them.
+    """
+    told(shell, FRAUD)
+    told(shell, "%fries_run fraud --hosts 2 --workers 2 --audit")
+    run = shell.user_ns["run"]
+    try:
+        until(lambda: run.metrics().operators["out"].processed > 500, run)
+        assert "did you mean 'FM'" in str(refused(shell, "%fries_reconfigure FN=Score(2)", capsys))
+        line = f"FM=Score(2) MC=lambda row: row | {{'after': row['version']}} --wait {PATIENCE_S}"
+        shown = told(shell, f"%fries_reconfigure {line}").splitlines()
+        assert shown[0].startswith("done by fries in ")
+        assert shown[0].endswith("4 workers switched")
+        assert shown[1] == "1 component: FM -> MC"
+        seen = run.metrics().operators["out"].processed
+        until(lambda: run.metrics().operators["out"].processed > seen + 500, run)
+        assert told(shell, f"%fries_stop --drain --wait {PATIENCE_S}").startswith("'fraud' has ")
+    finally:
+        run.stop()
+    assert [thread.name for thread in threading.enumerate() if thread.name.startswith("fries")] == []
+    versions = {(row["version"], row["after"]) for row in run.output().select("version", "after").distinct().collect()}
+    assert versions == {(1, 1), (2, 2)}
+    assert run.audit().serializable
+    error = refused(shell, "%fries_reconfigure FM=Score(3)", capsys)
+    assert type(error) is RunError
+    assert "a change needs a running dataflow" in str(error)
+
+
+def test_a_change_whose_open_raises_is_refused_on_spark(
+    shell: InteractiveShell, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The cell raises, in one line, what the worker said; the run goes on by the old function."""
+    told(shell, PLAIN)
+    told(shell, "class NoModel:\n def open(self): raise OSError('no model')\n def process(self, row): return row")
+    told(shell, "%fries_run plain --workers 1")
+    run = shell.user_ns["run"]
+    try:
+        error = refused(shell, f"%fries_reconfigure A=NoModel() --wait {PATIENCE_S}", capsys)
+        assert isinstance(error, FriesError)
+        assert "OSError: no model" in str(error)
+        assert run.state == "running"
+    finally:
+        told(shell, "%fries_stop")
+    assert [thread.name for thread in threading.enumerate() if thread.name.startswith("fries")] == []

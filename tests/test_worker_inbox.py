@@ -17,11 +17,13 @@ ACTIONS = st.lists(st.tuples(st.sampled_from(["put", "put", "take", "block", "un
 
 
 def data(number: int) -> Data:
+    """A data frame."""
     return Data(pa.RecordBatch.from_pydict({"n": [number]}), size=10)
 
 
 @given(ACTIONS)
 def test_under_any_actions_order_is_kept_and_blocked_channels_keep_their_frames(actions: list) -> None:
+    """Under any actions order is kept and blocked channels keep their frames."""
     inbox = Inbox(CHANNELS)
     model: dict[ChannelId, list[int]] = {channel: [] for channel in CHANNELS}
     blocked: set[ChannelId] = set()
@@ -48,6 +50,7 @@ def test_under_any_actions_order_is_kept_and_blocked_channels_keep_their_frames(
 
 
 def test_channels_are_taken_in_turn() -> None:
+    """Channels are taken in turn."""
     inbox = Inbox(CHANNELS)
     for channel in CHANNELS:
         for number in range(2):
@@ -56,5 +59,6 @@ def test_channels_are_taken_in_turn() -> None:
 
 
 def test_a_frame_on_a_strangers_channel_is_an_error() -> None:
+    """A frame on a stranger's channel is an error."""
     with pytest.raises(ProtocolError, match="not one of this worker's channels"):
         Inbox(CHANNELS).put(ChannelId(WorkerId("Z", 0), X), End())

@@ -13,25 +13,29 @@ from hypothesis import strategies as st
 from fries_nb.dataflow.graph import Partitioning
 from fries_nb.errors import DeclarationError, ProtocolError
 from fries_nb.messages import ChannelId, Commit, Data, End, Marker, WorkerId
-from fries_nb.worker.outbox import FLUSH_ROWS, OutEdge, Outbox, Send
+from fries_nb.worker.outbox import FLUSH_ROWS, Outbox, OutEdge, Send
 from fries_nb.worker.partition import bins_of_values, routing_table
 
 ME = WorkerId("A", 0)
 
 
 def channels(to: str, count: int) -> tuple[ChannelId, ...]:
+    """The channels to the workers of an operator."""
     return tuple(ChannelId(ME, WorkerId(to, index)) for index in range(count))
 
 
 def edge(to: str, partitioning: Partitioning, count: int, key: tuple[str, ...] = (), branch: int = 0) -> OutEdge:
+    """An out-edge of the operator under test."""
     return OutEdge(to, partitioning, key, branch, channels(to, count))
 
 
 def batch(*numbers: int) -> pa.RecordBatch:
+    """A batch of these columns."""
     return pa.RecordBatch.from_pydict({"n": pa.array(numbers, type=pa.int64())})
 
 
 def received(sends: list[Send]) -> dict[ChannelId, list[Any]]:
+    """What each channel got, in order."""
     got: dict[ChannelId, list[Any]] = defaultdict(list)
     for send in sends:
         for channel in send.channels:
@@ -54,6 +58,7 @@ ACTIONS = st.lists(
 
 @given(PARTITIONINGS, ACTIONS, st.integers(1, 60))
 def test_under_any_actions_order_markers_and_credit_are_right(how: Partitioning, actions: list, window: int) -> None:
+    """Under any actions order markers and credit are right."""
     outbox = Outbox([edge("B", how, 3, ("n",))])
     names = channels("B", 3)
     table = routing_table(3)
@@ -112,6 +117,7 @@ def test_under_any_actions_order_markers_and_credit_are_right(how: Partitioning,
 
 
 def test_a_blocked_channel_does_not_block_its_neighbour() -> None:
+    """A blocked channel does not block its neighbour."""
     outbox = Outbox([edge("B", Partitioning.BROADCAST, 2)])
     blocked, free = channels("B", 2)
     outbox.credit(free, 1000)
@@ -124,6 +130,7 @@ def test_a_blocked_channel_does_not_block_its_neighbour() -> None:
 
 
 def test_markers_and_ends_need_no_credit() -> None:
+    """Markers and ends need no credit."""
     outbox = Outbox([edge("B", Partitioning.BROADCAST, 2)])
     marker = Marker(1, frozenset("AB"), Commit(1))
     outbox.mark(marker)
@@ -133,6 +140,7 @@ def test_markers_and_ends_need_no_credit() -> None:
 
 
 def test_a_frame_larger_than_its_window_passes_alone_on_an_empty_channel() -> None:
+    """A frame larger than its window passes alone on an empty channel."""
     outbox = Outbox([edge("B", Partitioning.FORWARD, 1)])
     (name,) = channels("B", 1)
     outbox.credit(name, 10)
@@ -148,12 +156,14 @@ def test_a_frame_larger_than_its_window_passes_alone_on_an_empty_channel() -> No
 
 
 def test_a_marker_goes_only_into_the_edges_of_its_scope() -> None:
+    """A marker goes only into the edges of its scope."""
     outbox = Outbox([edge("B", Partitioning.FORWARD, 1), edge("C", Partitioning.FORWARD, 1)])
     outbox.mark(Marker(1, frozenset("AC"), Commit(1)))
     assert [send.channels for send in outbox.sends()] == [channels("C", 1)]
 
 
 def test_a_branch_goes_to_its_own_edge_and_one_without_an_edge_to_nobody() -> None:
+    """A branch goes to its own edge and one without an edge to nobody."""
     edges = [edge("B", Partitioning.FORWARD, 1), edge("C", Partitioning.FORWARD, 1, branch=1)]
     outbox = Outbox(edges)
     for name in (*channels("B", 1), *channels("C", 1)):
@@ -165,6 +175,7 @@ def test_a_branch_goes_to_its_own_edge_and_one_without_an_edge_to_nobody() -> No
 
 
 def test_a_full_buffer_is_framed_and_one_of_another_schema_starts_a_frame() -> None:
+    """A full buffer is framed and one of another schema starts a frame."""
     outbox = Outbox([edge("B", Partitioning.FORWARD, 1)])
     outbox.credit(channels("B", 1)[0], 1 << 30)
     outbox.add(0, batch(*range(FLUSH_ROWS)))
@@ -177,6 +188,7 @@ def test_a_full_buffer_is_framed_and_one_of_another_schema_starts_a_frame() -> N
 
 
 def test_credit_that_nobody_owes_is_an_error() -> None:
+    """Credit that nobody owes is an error."""
     outbox = Outbox([edge("B", Partitioning.FORWARD, 1)])
     outbox.credit(channels("B", 1)[0], 100)
     with pytest.raises(ProtocolError, match="only 0 are owed"):
@@ -186,6 +198,7 @@ def test_credit_that_nobody_owes_is_an_error() -> None:
 
 
 def test_rows_without_the_receivers_key_name_operator_columns_and_key() -> None:
+    """Rows without the receiver's key name operator columns and key."""
     outbox = Outbox([edge("B", Partitioning.HASH, 2, ("customer",))])
     with pytest.raises(DeclarationError, match="A sends rows with columns n; B is keyed by customer") as caught:
         outbox.add(0, batch(1, 2))

@@ -22,6 +22,7 @@ INTEGERS = (pa.int8(), pa.uint8(), pa.int16(), pa.int32(), pa.uint32(), pa.int64
 
 @given(st.integers(0, 127))
 def test_equal_numbers_have_one_bin_whatever_their_type(value: int) -> None:
+    """Equal numbers have one bin whatever their type."""
     bins = {int(bins_of_values([pa.array([value], type=kind)])[0]) for kind in INTEGERS}
     assert len(bins) == 1
     if value in (0, 1):
@@ -31,6 +32,7 @@ def test_equal_numbers_have_one_bin_whatever_their_type(value: int) -> None:
 
 @given(st.floats(allow_nan=False) | st.integers(-(2**63), 2**63 - 1).map(float))
 def test_a_whole_float_has_the_bin_of_its_integer(value: float) -> None:
+    """A whole float has the bin of its integer."""
     bin_ = bins_of_values([pa.array([value])])[0]
     assert 0 <= bin_ < BINS
     if value.is_integer() and -(2**63) <= int(value) < 2**63:
@@ -38,6 +40,7 @@ def test_a_whole_float_has_the_bin_of_its_integer(value: float) -> None:
 
 
 def test_strings_have_one_bin_however_they_are_stored() -> None:
+    """Strings have one bin however they are stored."""
     plain = pa.array(["a", None, "b", "a"])
     expected = bins_of_values([plain]).tolist()
     for column in (plain.cast(pa.large_string()), plain.dictionary_encode(), plain.slice(0), pa.chunked_array([plain])):
@@ -48,6 +51,7 @@ def test_strings_have_one_bin_however_they_are_stored() -> None:
 
 
 def test_null_is_a_key_with_a_bin_of_its_own_type_regardless() -> None:
+    """Null is a key with a bin of its own type regardless."""
     kinds = (pa.int64(), pa.string(), pa.float64(), pa.bool_(), pa.null(), pa.date32())
     assert len({int(bins_of_values([pa.array([None], type=kind)])[0]) for kind in kinds}) == 1
 
@@ -62,6 +66,7 @@ print([bins_of_values([key]).tolist() for key in keys] + [bins_of_values(keys).t
 
 
 def test_bins_do_not_depend_on_the_process() -> None:
+    """Bins do not depend on the process."""
     said = set()
     for seed in ("0", "12345"):
         environment = {**os.environ, "PYTHONHASHSEED": seed}
@@ -98,6 +103,7 @@ def test_rows_alone_rows_together_and_kept_states_agree_on_the_bin(keys: list[ob
 
 
 def test_a_lone_row_whose_key_cannot_be_one_is_refused_as_many_are() -> None:
+    """A lone row whose key cannot be one is refused as many are."""
     lists = pa.RecordBatch.from_pydict({"k": [[1], [2]]})
     for batch in (lists, lists.slice(0, 1)):
         with pytest.raises(pa.ArrowNotImplementedError):
@@ -106,6 +112,7 @@ def test_a_lone_row_whose_key_cannot_be_one_is_refused_as_many_are() -> None:
 
 @given(st.lists(st.integers(0, 4), min_size=1), st.integers(5, 9))
 def test_dealing_keeps_order_and_loses_nothing(targets: list[int], workers: int) -> None:
+    """Dealing keeps order and loses nothing."""
     batch = pa.RecordBatch.from_pydict({"n": list(range(len(targets)))})
     parts = deal(batch, np.array(targets, dtype=np.int64), workers)
     got = {worker: part.column("n").to_pylist() for worker, part in parts}
@@ -115,6 +122,7 @@ def test_dealing_keeps_order_and_loses_nothing(targets: list[int], workers: int)
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 7, 256])
 def test_bins_are_spread_evenly_in_contiguous_runs(workers: int) -> None:
+    """Bins are spread evenly in contiguous runs."""
     table = routing_table(workers)
     counts = np.bincount(table, minlength=workers)
     assert len(table) == BINS
@@ -123,6 +131,7 @@ def test_bins_are_spread_evenly_in_contiguous_runs(workers: int) -> None:
 
 
 def test_keys_spread_over_the_bins() -> None:
+    """Keys spread over the bins."""
     for column in (pa.array(range(10_000)), pa.array([str(n) for n in range(10_000)]), pa.array(np.arange(1e4) * 256)):
         counts = np.bincount(bins_of_values([column]), minlength=BINS)
         assert counts.max() < 3 * counts.mean()

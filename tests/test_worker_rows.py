@@ -20,6 +20,7 @@ START = {"a": 1, "b": "x", "c": 2.5}
 
 
 def row_of(values: dict[str, Any], reads: Reads | None = None) -> Row:
+    """The first row of a batch that holds just these values and a hidden column."""
     batch = pa.RecordBatch.from_pylist([{**values, DUE: 5}])
     return next(Columns(batch, reads or Reads()).rows())
 
@@ -67,7 +68,7 @@ def apply(target: dict[str, Any], step: tuple[Any, ...]) -> tuple[dict[str, Any]
             "popitem": target.popitem,
             "bool": lambda: bool(target),
             "reversed": lambda: list(reversed(target)),
-            "eq": lambda: (target == {"a": 1}, target != {"a": 1}, target == 3, {"a": 1} == target),
+            "eq": lambda: (target == {"a": 1}, target != {"a": 1}, target == 3, target == {"a": 1}),
         }
         return target, answers[what]()
     except KeyError:
@@ -76,6 +77,7 @@ def apply(target: dict[str, Any], step: tuple[Any, ...]) -> tuple[dict[str, Any]
 
 @given(OPERATIONS)
 def test_a_row_behaves_as_a_dict_under_any_operations(steps: list[tuple[Any, ...]]) -> None:
+    """A row behaves as a dict under any operations."""
     plain: dict[str, Any] = dict(START)
     row: dict[str, Any] = row_of(START)
     for step in steps:
@@ -106,6 +108,7 @@ def test_a_row_behaves_as_a_dict_under_any_operations(steps: list[tuple[Any, ...
 )
 @pytest.mark.parametrize("prepare", ["untouched", "read", "written", "popped"])
 def test_every_way_to_see_a_whole_row_sees_all_of_it(whole: Any, prepare: str) -> None:
+    """Every way to see a whole row sees all of it."""
     row, plain = row_of(START), dict(START)
     for target in (row, plain):
         if prepare == "read":
@@ -122,6 +125,7 @@ def test_every_way_to_see_a_whole_row_sees_all_of_it(whole: Any, prepare: str) -
 
 
 def test_a_row_of_one_column_keeps_what_was_written_after_it_was_shown() -> None:
+    """A row of one column keeps what was written after it was shown."""
     row = row_of({"a": 1})
     row["a"] = 5
     assert list(row) == ["a"]
@@ -129,6 +133,7 @@ def test_a_row_of_one_column_keeps_what_was_written_after_it_was_shown() -> None
 
 
 def test_a_row_or_another_leaves_both_as_they_were() -> None:
+    """A row or another leaves both as they were."""
     left, right = row_of({"a": 1, "b": 2}), row_of({"b": 3, "c": 4})
     assert left | right == {"a": 1, "b": 3, "c": 4}
     assert left == {"a": 1, "b": 2}
@@ -138,6 +143,7 @@ def test_a_row_or_another_leaves_both_as_they_were() -> None:
 
 
 def test_a_missing_column_is_named_beside_those_that_are_there() -> None:
+    """A missing column is named beside those that are there."""
     with pytest.raises(KeyError, match="no column 'amont'; this row has amount, shop"):
         row_of({"amount": 1, "shop": "s"})["amont"]
     whole = row_of({"amount": 1, "shop": "s"})
@@ -147,6 +153,7 @@ def test_a_missing_column_is_named_beside_those_that_are_there() -> None:
 
 
 def test_hidden_columns_are_not_seen_and_cannot_be_overwritten() -> None:
+    """Hidden columns are not seen and cannot be overwritten."""
     row = row_of({"a": 1})
     assert DUE not in row
     row[DUE] = 99
@@ -154,6 +161,7 @@ def test_hidden_columns_are_not_seen_and_cannot_be_overwritten() -> None:
 
 
 def test_only_columns_that_are_looked_at_are_converted_and_reported() -> None:
+    """Only columns that are looked at are converted and reported."""
     batch = pa.RecordBatch.from_pydict({"a": [1, 2], "b": [3, 4], "c": [5, 6]})
     reads = Reads()
     columns = Columns(batch, reads)
@@ -166,6 +174,7 @@ def test_only_columns_that_are_looked_at_are_converted_and_reported() -> None:
 
 
 def test_columns_leave_in_order_of_the_batch_then_of_first_writing_then_hidden() -> None:
+    """Columns leave in order of the batch then of first writing then hidden."""
     batch = pa.RecordBatch.from_pydict({"b": [1, 2], "a": [3, 4], DUE: [7, 8], TRANSACTION: [0, 1]})
     columns = Columns(batch, Reads())
     rows = [row | {"z": 1, "y": 2, "a": 0} for row in columns.rows()]
@@ -174,6 +183,7 @@ def test_columns_leave_in_order_of_the_batch_then_of_first_writing_then_hidden()
 
 
 def test_a_column_that_only_some_rows_have_is_null_or_as_it_came_in_the_others() -> None:
+    """A column that only some rows have is null or as it came in the others."""
     columns = Columns(pa.RecordBatch.from_pydict({"a": [1, 2, 3]}), Reads())
     rows = list(columns.rows())
     rows[1]["flag"] = True
@@ -183,6 +193,7 @@ def test_a_column_that_only_some_rows_have_is_null_or_as_it_came_in_the_others()
 
 @given(st.lists(st.integers(0, 5), max_size=12, min_size=1))
 def test_hidden_columns_follow_the_row_that_a_tuple_came_from(indices: list[int]) -> None:
+    """Hidden columns follow the row that a tuple came from."""
     batch = pa.RecordBatch.from_pydict({"a": list(range(6)), DUE: list(range(100, 106))})
     columns = Columns(batch, Reads())
     rows = list(columns.rows())
@@ -192,6 +203,7 @@ def test_hidden_columns_follow_the_row_that_a_tuple_came_from(indices: list[int]
 
 
 def test_whole_rows_beside_lazy_ones_make_one_batch() -> None:
+    """Whole rows beside lazy ones make one batch."""
     columns = Columns(pa.RecordBatch.from_pydict({"a": [1, 2], "b": [3, 4]}), Reads())
     first, second = columns.rows()
     del second["a"]
@@ -215,6 +227,7 @@ KNOWN = st.sampled_from(
 
 @given(VALUES, KNOWN)
 def test_no_value_changes_on_its_way_to_arrow_whatever_type_was_seen_before(values: Any, known: Any) -> None:
+    """No value changes on its way to arrow whatever type was seen before."""
     back = to_arrow(values, known).to_pylist()
     assert [None if v is None else (type(v) if not isinstance(v, int | float) else None, v) for v in back] == [
         None if v is None else (type(v) if not isinstance(v, int | float) else None, v) for v in values
@@ -237,11 +250,13 @@ def test_no_value_changes_on_its_way_to_arrow_whatever_type_was_seen_before(valu
     ],
 )
 def test_a_columns_type_is_kept_where_nothing_is_lost(values: Any, known: Any, kind: Any) -> None:
+    """A column's type is kept where nothing is lost."""
     assert to_arrow(values, known).type == kind
 
 
 @given(VALUES, st.integers(1, 2 * FEW))
 def test_long_and_short_columns_come_to_python_alike(values: list[Any], times: int) -> None:
+    """Long and short columns come to python alike."""
     column = pa.array(values * times)
     assert to_python(column) == column.to_pylist()
     assert list(map(type, to_python(column))) == list(map(type, column.to_pylist()))

@@ -24,6 +24,7 @@ STEPS = st.lists(
 
 @given(STEPS)
 def test_lazy_transformation_equals_one_at_the_moment_of_the_switch(steps: list[tuple[str, int]]) -> None:
+    """Lazy transformation equals one at the moment of the switch."""
     lazy = KeyedState(lambda: ["new"])
     eager: dict[int, list[Any]] = {}
     for step, number in steps:
@@ -42,6 +43,7 @@ def test_lazy_transformation_equals_one_at_the_moment_of_the_switch(steps: list[
 
 
 def test_a_change_without_transformation_keeps_the_states() -> None:
+    """A change without transformation keeps the states."""
     state = KeyedState(list)
     state.touch("k").append(1)
     state.transform(None)
@@ -49,6 +51,7 @@ def test_a_change_without_transformation_keeps_the_states() -> None:
 
 
 def test_a_transformation_that_raises_leaves_the_old_state_for_a_later_try() -> None:
+    """A transformation that raises leaves the old state for a later try."""
     state = KeyedState(list)
     state.touch("k").append(1)
     fails = [True]
@@ -68,6 +71,7 @@ def test_a_transformation_that_raises_leaves_the_old_state_for_a_later_try() -> 
 
 
 def test_a_transformation_that_forgets_to_return_is_refused() -> None:
+    """A transformation that forgets to return is refused."""
     state = KeyedState(list)
     state.touch("k")
     state.transform(lambda old: old.append(1))
@@ -76,6 +80,7 @@ def test_a_transformation_that_forgets_to_return_is_refused() -> None:
 
 
 def test_a_sample_is_a_copy_with_all_that_its_key_has_missed() -> None:
+    """A sample is a copy with all that its key has missed."""
     state = KeyedState(list)
     state.touch("old").append(1)
     state.transform(lambda old: [*old, "t1"])
@@ -90,6 +95,8 @@ def test_a_sample_is_a_copy_with_all_that_its_key_has_missed() -> None:
 
 
 def test_a_sample_copies_states_of_classes_that_only_this_process_knows() -> None:
+    """A sample copies states of classes that only this process knows."""
+
     class Window:
         def __init__(self) -> None:
             self.values = [1]
@@ -100,6 +107,7 @@ def test_a_sample_copies_states_of_classes_that_only_this_process_knows() -> Non
 
 
 def test_a_state_that_cannot_be_pickled_is_an_error_of_the_sample() -> None:
+    """A state that cannot be pickled is an error of the sample."""
     state = KeyedState(threading.Lock)
     state.touch("k")
     with pytest.raises(TypeError, match="pickle"):

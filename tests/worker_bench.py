@@ -1,0 +1,128 @@
+"""A bench for one worker, driven by hand: it stands between two senders and a receiver and keeps what was said."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import cloudpickle
+import pyarrow as pa
+
+from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator, Partitioning
+from fries_nb.dataflow.updates import Update
+from fries_nb.messages import (
+    DUE,
+    TRANSACTION,
+    Data,
+    Frame,
+    Marker,
+    Prepare,
+    Reconfigure,
+    WorkerId,
+)
+from fries_nb.worker.events import Arrived, Directed, Granted, Tell
+from fries_nb.worker.instance import Instance
+from fries_nb.worker.outbox import Send
+from fries_nb.worker.reconfiguration import Rehearse, prepare
+from fries_nb.worker.wiring import wire
+from fries_nb.worker.worker import Worker
+
+
+def version(number: int) -> Any:
+    """A function that writes its version."""
+    return lambda row: row | {"v": number}
+
+
+class Sum:
+    """A keyed operator whose state is a list of what it has seen."""
+
+    def initial_state(self) -> list[int]:
+        return []
+
+    def process(self, row: dict[str, Any], state: list[int]) -> dict[str, Any]:
+        state.append(row["n"])
+        return row | {"sum": list(state)}
+
+
+class Port:
+    def __init__(self) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self.parts = 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self.rows += batch.to_pylist()
+
+    def close_part(self) -> tuple[str, ...]:
+        self.parts += 1
+        return (f"part-{self.parts}",)
+
+
+class Bench:
+    """One worker between two senders A[0], A[1] and a receiver Z[0], and all that it has said."""
+
+    def __init__(self, *chain: Operator, audit: bool = False, window: int = 1 << 20) -> None:
+        names = [operator.name for operator in chain]
+        edges = [Edge("A", names[0], Partitioning.REBALANCE), *map(Edge, names, names[1:]), Edge(names[-1], "Z")]
+        graph = Graph("g", (Operator("A", workers=2, kind=Kind.MAP), *chain, Operator("Z")), tuple(edges))
+        if chain[0].kind is Kind.SINK:
+            graph = Graph("g", graph.operators[:-1], tuple(edges[:-1]))
+        if chain[0].kind is Kind.SOURCE:
+            graph = Graph("g", graph.operators[1:], tuple(edges[1:]))
+        self.port = Port()
+        self.ticks = itertools.count(0, 1000)
+        port = self.port if chain[0].kind is Kind.SINK else None
+        instances = [Instance(WorkerId(one.name, 0), one, one.function, audit) for one in chain]
+        self.worker = Worker(wire(graph, tuple(names), 0), instances, window, lambda: next(self.ticks), port)
+        self.incoming = self.worker.wiring.incoming
+        self.said: list[Any] = []
+        for out in (channel for edge in self.worker.wiring.edges for channel in edge.channels):
+            self.worker.handle(Granted(out, 1 << 20))
+
+    def arrive(self, index: int, frame: Frame) -> None:
+        self.worker.handle(Arrived(self.incoming[index], frame))
+
+    def direct(self, operator: str, control: Any) -> None:
+        self.worker.handle(Directed(WorkerId(operator, 0), control))
+
+    def run(self) -> None:
+        while self.worker.run():
+            self.take()
+        self.take()
+
+    def take(self) -> list[Any]:
+        taken = self.worker.take()
+        self.said += taken
+        return taken
+
+    def answers(self, kind: type[Any]) -> list[Any]:
+        self.take()
+        return [one.answer for one in self.said if isinstance(one, Tell) and isinstance(one.answer, kind)]
+
+    def prepare(self, operator: str, change: str, update: Update) -> None:
+        """Prepare to the end, as a shell would."""
+        self.direct(operator, Prepare(change, cloudpickle.dumps(update)))
+        for order in self.take():
+            if isinstance(order, Rehearse):
+                self.worker.handle(prepare(order))
+
+    @property
+    def sent(self) -> list[Any]:
+        """What went to Z, in order: a row's ``v`` (or the row), or the frame itself."""
+        self.take()
+        out: list[Any] = []
+        for send in self.said:
+            if isinstance(send, Send):
+                data = isinstance(send.frame, Data)
+                out += [row.get("v", row) for row in send.frame.batch.to_pylist()] if data else [send.frame]
+        return out
+
+
+def data(*numbers: int, size: int = 100) -> Data:
+    """A data frame."""
+    columns = {"n": list(numbers), DUE: list(numbers), TRANSACTION: list(numbers)}
+    return Data(pa.RecordBatch.from_pydict(columns), size=size)
+
+
+def change(number: int, *targets: str, scope: str = "M") -> Marker:
+    """A marker that switches these targets."""
+    return Marker(number, frozenset(scope), Reconfigure(f"u{number}", frozenset(targets)))

@@ -14,7 +14,7 @@ import pyarrow as pa
 import fries_nb as fn
 from fries_nb.dataflow.graph import Operator
 from fries_nb.experiments.bench.data import payments_file
-from fries_nb.experiments.bench.functions import THREE, LastTen
+from fries_nb.experiments.bench.functions import LastTen
 from fries_nb.experiments.bench.ours import CREDIT_BYTES, HOSTS, flow_seconds, job, spark_session
 from fries_nb.experiments.bench.pairs import Side, pairs
 from fries_nb.experiments.bench.results import Report, Target
@@ -83,27 +83,25 @@ def rest(scale: float, runs: int) -> Report:
 
 
 def quiet(scale: float, runs: int) -> Report:
-    """Three vectorised functions with the controller and metrics on, and with hosts that neither tick nor measure."""
+    """W1 flat out with the controller and metrics on, and with hosts that neither tick nor measure."""
     rows = int(ROWS * scale)
     with spark_session() as spark:
-        on = job(lambda path: flow_seconds(partial(_three, True), spark, path), rows)
-        off = job(lambda path: flow_seconds(partial(_three, False), spark, path), rows)
+        on = job(lambda path: flow_seconds(partial(_heard, True), spark, path), rows)
+        off = job(lambda path: flow_seconds(partial(_heard, False), spark, path), rows)
         result = pairs(Side("on", on.flowing_rate), Side("off", off.flowing_rate), runs, unit="rows/s, rows flowing")
     targets = (Target("throughput with controller and metrics on, against off", result.ratio_median, 0.97),)
     return Report("quiet", scale, (result,), targets, {"rows": rows}, CREDIT_BYTES)
 
 
-class Volume:
-    """One of the functions; its ``open`` turns its host's ticks and its latency meter on or off.
+class Heard(LastTen):
+    """W1's score; its ``open`` turns its host's ticks and its latency meter on or off.
 
     There is no option for it, since nobody but a benchmark would want hosts that nobody can hear. The interpreter of a
     host may serve again, so both sides say what they want.
     """
 
-    __fries_batched__ = True
-
-    def __init__(self, number: int, loud: bool) -> None:
-        self.number, self.loud = number, loud
+    def __init__(self, heard: bool) -> None:
+        self.heard = heard
 
     def open(self) -> None:
         """Runs on the host, before the first tuple."""
@@ -112,21 +110,15 @@ class Volume:
 
         if not hasattr(meter.LatencyMeter, "measured"):
             meter.LatencyMeter.measured = meter.LatencyMeter.add  # type: ignore[attr-defined]
-        loud = meter.LatencyMeter.measured  # type: ignore[attr-defined]
-        meter.LatencyMeter.add = loud if self.loud else lambda *_: None  # type: ignore[method-assign]
-        host.TICK_S = 0.25 if self.loud else 3_600.0
-
-    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The function itself."""
-        return THREE[self.number](batch)
+        measured = meter.LatencyMeter.measured  # type: ignore[attr-defined]
+        meter.LatencyMeter.add = measured if self.heard else lambda *_: None  # type: ignore[method-assign]
+        host.TICK_S = 0.25 if self.heard else 3_600.0
 
 
-def _three(loud: bool, source: Path, target: str) -> fn.Dataflow:
-    flow = fn.Dataflow("volume")
-    stream = flow.source("payments", fn.replay(str(source)), workers=HOSTS)
-    for number in range(len(THREE)):
-        stream = stream.map(f"step{number}", Volume(number, loud))
-    stream.sink("out", fn.parquet(target))
+def _heard(heard: bool, source: Path, target: str) -> fn.Dataflow:
+    flow = fn.Dataflow("W1")
+    payments = flow.source("Src", fn.replay(str(source)))
+    payments.map("FD", Heard(heard), key="CUSTOMER_ID").sink("Sink", fn.parquet(target))
     return flow
 
 

@@ -118,14 +118,22 @@ left.union("U", right.map("odd", dict)).sink("out", fn.memory())""",
     assert shell.user_ns["flow"].name == "two ways"
 
 
-@pytest.mark.parametrize("body", ["\n", "# nothing yet\n", "x = 1\n"])
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("", "cell body is empty"),  # IPython says this itself
+        ("\n# nothing yet\n", "the cell is empty; declare a dataflow in it: begin with flow.source("),
+        ("x = 1", "declares no dataflow: begin with flow.source("),
+        ("x = 1\nx = = 2", "line 3 of the cell: invalid syntax: x = = 2"),
+    ],
+)
 def test_a_cell_that_declares_nothing_gets_one_helpful_line(
-    shell: InteractiveShell, body: str, capsys: pytest.CaptureFixture[str]
+    shell: InteractiveShell, body: str, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """An empty cell, one of comments, and one without a dataflow."""
+    """An empty cell, one of comments, one without a dataflow, and one that is not Python."""
     error = refused(shell, f"%%fries_dataflow fraud\n{body}", capsys)
     assert type(error) is UsageError
-    assert "flow.source(" in str(error) or "cell body is empty" in str(error)  # IPython itself says the latter
+    assert said in str(error)
 
 
 @pytest.mark.parametrize(
@@ -147,10 +155,15 @@ def test_a_cell_that_cannot_be_a_dataflow_leaves_the_last_one(
     assert shell.user_ns["flow"].name == "plain"
 
 
-def test_a_cell_that_raises_raises(shell: InteractiveShell) -> None:
-    """An error of the user's own goes through with its stack, and stops "Run All"."""
-    result = shell.run_cell("%%fries_dataflow fraud\nflow.source('s', fn.rate(1 / 0))")
+def test_a_cell_that_raises_raises(shell: InteractiveShell, capsys: pytest.CaptureFixture[str]) -> None:
+    """An error of the user's own stops "Run All"; its stack has the cell's lines, and no frame of the magic."""
+    result = shell.run_cell("%%fries_dataflow fraud\nx = 1\nflow.source('s', fn.rate(1 / 0))")
     assert isinstance(result.error_in_exec, ZeroDivisionError)
+    shown = "".join(capsys.readouterr())
+    assert "line 3" in shown
+    assert "1 / 0" in shown
+    assert "fries_nb" not in shown
+    assert "run_cell_magic" not in shown
     assert "flow" not in shell.user_ns
 
 

@@ -12,6 +12,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 import fries_nb
 from fries_nb.dataflow.runnable import check_runnable
+from fries_nb.errors import FriesError
 from fries_nb.run import Dataflow
 
 _HOW = "begin with flow.source(name, fn.rate(1_000)) and end with stream.sink(name, fn.memory())"
@@ -24,7 +25,7 @@ def declare(shell: InteractiveShell, body: str, name: str | None) -> Dataflow:
     defined, as in any cell. It may as well make a dataflow of its own.
 
     Raises:
-        UsageError: the body is empty, declares no dataflow or several, or one of another name.
+        UsageError: the body is empty or not Python, declares no dataflow or several, or one of another name.
         DataflowError: the dataflow cannot run.
         Exception: what the body raised.
     """
@@ -34,7 +35,7 @@ def declare(shell: InteractiveShell, body: str, name: str | None) -> Dataflow:
     before = _flows(names)
     names.setdefault("fn", fries_nb)
     names["flow"] = given
-    exec(code, names)
+    _execute(shell, code)
     made = [flow for flow in _flows(names) if flow not in before and (flow is not given or flow.graph().operators)]
     if not made:
         raise UsageError(f"the cell declares no dataflow: {_HOW}")
@@ -62,11 +63,35 @@ def undone_on_error(names: dict[str, Any], name: str) -> Iterator[None]:
         raise
 
 
+def _execute(shell: InteractiveShell, code: Any) -> None:
+    try:
+        exec(code, shell.user_ns)
+    except FriesError:
+        raise
+    except Exception as error:
+        _show_from_own_frame(shell, error)
+        raise
+
+
+def _show_from_own_frame(shell: InteractiveShell, error: Exception) -> None:
+    """Let IPython show the error with the user's frames only: those of the magic say nothing to the user."""
+    assert error.__traceback__ is not None
+    own = error.__traceback__.tb_next
+
+    def lines() -> Any:
+        return shell.InteractiveTB.structured_traceback(type(error), error, own, tb_offset=0)
+
+    error._render_traceback_ = lines  # type: ignore[attr-defined]  # IPython's hook
+
+
 def _compiled(shell: InteractiveShell, body: str) -> Any:
     """The body as code, under a file name by which tracebacks and ``inspect`` find its lines."""
-    source = shell.transform_cell(body)
-    file = shell.compile.cache(source, shell.execution_count, raw_code=body)
-    tree = ast.parse(source, file)
+    try:
+        source = "\n" + shell.transform_cell(body)  # its first line is the cell's second
+        file = shell.compile.cache(source, len(shell.user_ns.get("In", ())) - 1, raw_code=body)
+        tree = ast.parse(source, file)
+    except SyntaxError as error:
+        raise UsageError(f"line {error.lineno} of the cell: {error.msg}: {(error.text or '').strip()}") from error
     if not tree.body:
         raise UsageError(f"the cell is empty; declare a dataflow in it: {_HOW}")
     return compile(tree, file, "exec")

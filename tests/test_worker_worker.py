@@ -311,3 +311,16 @@ def test_messages_for_others_are_errors() -> None:
         bench.direct("Q", Cancel(1))
     with pytest.raises(ProtocolError, match="not one of this worker's channels"):
         bench.worker.handle(Arrived(ChannelId(WorkerId("Q", 0), WorkerId("M", 0)), End()))
+
+
+def test_a_columns_type_outlives_nulls_and_a_switch() -> None:
+    """Whole numbers and nulls take the type that a column had; a sink sees no change of type without need."""
+    bench = Bench(Operator("M", function=lambda row: row | {"x": 0.5}))
+    bench.arrive(0, data(1))
+    bench.run()
+    bench.prepare("M", "u1", Update(lambda row: row | {"x": None}))
+    bench.direct("M", Fcm(change(1, "M")))
+    bench.arrive(0, data(2))
+    bench.run()
+    kinds = [str(one.frame.batch.schema.field("x").type) for one in bench.said if isinstance(one, Send)]
+    assert kinds == ["double", "double"]

@@ -92,8 +92,6 @@ class RowExecution:
     def rebuild(self) -> None:
         self._first = compile_chain(self._instances, self._outputs, self._side)
         self._reads.forget()
-        for types in self._types:
-            types.clear()
 
     @property
     def reads(self) -> Sequence[str]:

@@ -105,7 +105,8 @@ class Row(dict[str, Any]):
     """One tuple as a dict; see the module's idea.
 
     The dict underneath holds what was written to this row; all else is looked up in the columns. ``_load`` puts
-    everything into it, which the methods that show a row as a whole begin with.
+    everything into it, which the methods that show a row as a whole begin with. A row keeps its whole batch alive:
+    state that outlives a tuple keeps ``dict(row)``.
     """
 
     __slots__ = ("columns", "index")

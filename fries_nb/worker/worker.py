@@ -39,7 +39,6 @@ from fries_nb.messages import (
     Marker,
     Prepare,
     Prepared,
-    Reconfigure,
     Report,
     WorkerId,
 )
@@ -273,13 +272,16 @@ class Worker:
 
     def _apply(self, marker: Marker, start: int) -> None:
         """Apply a marker from this position of the chain on, as far as its scope reaches, and pass it on."""
+        switched = False
         for instance in self.instances[start:]:
             if instance.worker.operator not in marker.scope:
                 break
-            self._tell(self._done(marker, instance))
+            done = self._done(marker, instance)
+            switched |= done.switched
+            self._tell(done)
         else:
             self._outbox.mark(marker)
-        if isinstance(marker.action, Reconfigure):
+        if switched:
             self._execution.rebuild()
 
     def _done(self, marker: Marker, instance: Instance) -> Done:

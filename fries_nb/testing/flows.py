@@ -1,0 +1,222 @@
+"""Random dataflows, declared as a user would declare them, beside a plain description that a reference can follow.
+
+>>> flow = draw_flow(random.Random(3))
+>>> flow.dataflow.graph().sources, sorted(flow.inputs(4))
+(('S0',), ['S0'])
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from fries_nb.dataflow.builder import Dataflow, Stream
+from fries_nb.dataflow.endpoints import memory, rate
+from fries_nb.testing import functions as fns
+from fries_nb.testing.functions import elements_of
+
+MOST_OPEN = 5
+"""Streams that may be open at once; more are united before the sinks."""
+
+
+@dataclass(frozen=True)
+class Node:
+    """An operator: what it does, and the (operator, branch) that it reads from."""
+
+    name: str
+    does: str
+    inputs: tuple[tuple[str, int], ...]
+    salt: int = 0
+    into: int = 1
+
+
+@dataclass
+class Flow:
+    """A dataflow and its description.
+
+    Attributes:
+        nodes: in order of declaration, which is an order of flow.
+        changeable: function by version, for each operator that can be changed.
+        keyed: the operators that count by key.
+    """
+
+    dataflow: Dataflow
+    nodes: list[Node] = field(default_factory=list)
+    changeable: dict[str, Callable[[int], Any]] = field(default_factory=dict)
+    keyed: set[str] = field(default_factory=set)
+
+    def inputs(self, count: int, customers: int = 4) -> dict[str, list[dict[str, Any]]]:
+        """So many rows for each source."""
+        return {node.name: source_rows(node.name, count, customers) for node in self.nodes if node.does == "source"}
+
+
+def source_rows(source: str, count: int, customers: int = 4) -> list[dict[str, Any]]:
+    """Rows as the functions of this package expect them."""
+    return [
+        {
+            "id": f"{source}:{number}",
+            "number": number,
+            "customer": number * number % customers,
+            "items": elements_of(number),
+            "trail": "",
+        }
+        for number in range(count)
+    ]
+
+
+@dataclass(frozen=True)
+class _Open:
+    """A stream that something may be put behind; ``roots`` are its sources, ``distinct`` says that ids are."""
+
+    stream: Stream
+    roots: frozenset[str]
+    distinct: bool = True
+
+    @property
+    def place(self) -> tuple[str, int]:
+        return (self.stream.operator, self.stream.branch)
+
+
+def draw_flow(chance: random.Random) -> Flow:
+    """A dataflow of one or two sources, some operators of any kind, and as many sinks as it takes."""
+    return _Growth(chance).grow()
+
+
+class _Growth:
+    """A dataflow that grows by one operator, or one diamond, at a time."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self._chance = chance
+        self._flow = Flow(Dataflow("random"))
+        self._open: list[_Open] = []
+
+    def grow(self) -> Flow:
+        for number in range(self._chance.choice((1, 1, 2))):
+            name = f"S{number}"
+            source = self._flow.dataflow.source(name, rate(None, count=1), self._workers(), identity="id")
+            self._declare(Node(name, "source", ()))
+            self._open.append(_Open(source, frozenset({name})))
+        extend = (self._one_to_one, self._one_to_one, self._multiply, self._split, self._diamond, self._unite)
+        for _ in range(self._chance.randint(1, 6)):
+            self._chance.choice(extend)()
+        while len(self._open) > MOST_OPEN:
+            self._unite()
+        for open_ in self._open:
+            name = self._name("out")
+            open_.stream.sink(name, memory(), workers=self._workers())
+            self._declare(Node(name, "sink", (open_.place,)))
+        return self._flow
+
+    # ---- steps of growth
+
+    def _one_to_one(self) -> None:
+        self._open.append(self._behind(self._pick()))
+
+    def _multiply(self) -> None:
+        before = self._pick()
+        if self._chance.random() < 0.5:
+            self._open.append(self._function(before, "flat_map", "Many", fns.Many))
+            return
+        name = self._name("Unnest")
+        stream = before.stream.unnest(name, "items", workers=self._workers())
+        self._declare(Node(name, "unnest", (before.place,)))
+        unnested = _Open(stream, before.roots, before.distinct)
+        self._open.append(self._function(unnested, "map", "Relabel", fns.Relabel))
+
+    def _split(self) -> None:
+        before = self._pick()
+        name, salt, into = self._name("Split"), self._chance.randrange(9), self._chance.choice((2, 2, 3))
+        make = partial(fns.Router, name, salt, into=into)
+        streams = before.stream.split(name, make(0), into, workers=self._workers())
+        self._declare(Node(name, "split", (before.place,), salt, into), make)
+        self._open += [_Open(stream, before.roots, before.distinct) for stream in streams]
+
+    def _diamond(self) -> None:
+        """Two ways of the same rows that meet again: in a self-join where their ids tell them apart, or a union."""
+        before = self._pick()
+        left, right = before, self._behind(before)
+        for _ in range(self._chance.randint(0, 2)):
+            left = self._behind(left)
+        if self._chance.random() < 0.3:
+            right = self._behind(right)
+        if before.distinct and self._chance.random() < 0.7:
+            self._join(left, right)
+        else:
+            self._open.append(self._union(left, right))
+
+    def _unite(self) -> None:
+        if len(self._open) > 1:
+            left, right = self._take(), self._take()
+            if left.stream.operator == right.stream.operator:
+                left = self._behind(left)
+            self._open.append(self._union(left, right))
+
+    # ---- operators
+
+    def _behind(self, before: _Open) -> _Open:
+        """One operator of those that make at most one row of one."""
+        does, word, make = self._chance.choice(
+            (
+                ("map", "Mark", fns.Mark),
+                ("map", "Slices", fns.Slices),
+                ("map", "Sieve", fns.Sieve),
+                ("filter", "Keep", fns.Keep),
+                ("keyed", "Counter", fns.Counter),
+                ("keyed", "Counter", fns.Counter),
+            )
+        )
+        return self._function(before, does, word, make)
+
+    def _function(self, before: _Open, does: str, word: str, make: Callable[..., Any]) -> _Open:
+        name, salt, workers = self._name(word), self._chance.randrange(9), self._workers()
+        build = partial(make, name, salt)
+        stream, function = before.stream, build(0)
+        if does == "keyed":
+            made = stream.map(name, function, key="customer", workers=workers)
+            self._flow.keyed.add(name)
+        elif does == "filter":
+            made = stream.filter(name, function, workers=workers)
+        else:
+            made = (stream.flat_map if does == "flat_map" else stream.map)(name, function, workers=workers)
+        self._declare(Node(name, word.lower(), (before.place,), salt), build)
+        return _Open(made, before.roots, before.distinct)
+
+    def _join(self, left: _Open, right: _Open) -> None:
+        name = self._name("Join")
+        stream = left.stream.self_join(name, right.stream, on="id", workers=self._workers())
+        self._declare(Node(name, "self_join", (left.place, right.place)))
+        joined = _Open(stream, left.roots)
+        self._open.append(self._function(joined, "map", "Fold", fns.Fold))
+
+    def _union(self, left: _Open, right: _Open) -> _Open:
+        name = self._name("Union")
+        stream = left.stream.union(name, right.stream, workers=self._workers())
+        self._declare(Node(name, "union", (left.place, right.place)))
+        apart = not left.roots & right.roots
+        return _Open(stream, left.roots | right.roots, apart and left.distinct and right.distinct)
+
+    # ---- bookkeeping
+
+    def _declare(self, node: Node, make: Callable[[int], Any] | None = None) -> None:
+        self._flow.nodes.append(node)
+        if make is not None:
+            self._flow.changeable[node.name] = make
+
+    def _name(self, word: str) -> str:
+        return f"{word}{len(self._flow.nodes)}"
+
+    def _workers(self) -> int:
+        return self._chance.choice((1, 1, 2, 2, 3))
+
+    def _pick(self) -> _Open:
+        """A stream to go on from; now and then it stays open, and so gets a second consumer."""
+        return self._chance.choice(self._open) if self._chance.random() < 0.2 else self._take()
+
+    def _take(self) -> _Open:
+        return self._open.pop(self._chance.randrange(len(self._open)))
+
+
+Inputs = Mapping[str, list[dict[str, Any]]]

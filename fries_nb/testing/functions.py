@@ -1,0 +1,198 @@
+"""Functions that leave their name and version on every row, so that a row tells who made it what it is.
+
+Rows have these columns: ``id``, which tells the rows of a stream apart; ``number``, which predicates look at;
+``customer``, a key; ``items``, a list to unnest; and ``trail``, to which every operator that can appends a stamp:
+
+    M3@0;           operator M3 by its first version
+    K4@2#5,31;      keyed operator K4 by version 2, as fifth tuple of its key, with checksum 31
+    (..|..)         what a self-join put together
+
+What a function does to a row depends on the row and on ``salt`` alone, never on the version: of the rows a reference
+knows all but the versions. A keyed function mixes its version into the state of the key, tuple by tuple.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from fries_nb.dataflow.operators import batched
+
+STAMP = re.compile(r"(\w+)@(\d+)(?:#(\d+),(\d+))?;")
+MODULUS = 1_000_003
+
+Row = dict[str, Any]
+
+
+class Stamp(NamedTuple):
+    """What an operator left on a row; ``place`` and ``checksum`` are 0 unless it is keyed."""
+
+    operator: str
+    version: int
+    place: int
+    checksum: int
+
+
+def stamps(trail: str) -> list[Stamp]:
+    """The stamps of a trail, in order.
+
+    >>> stamps("M3@0;K4@2#5,31;")[1]
+    Stamp(operator='K4', version=2, place=5, checksum=31)
+    """
+    return [Stamp(name, int(v), int(n or 0), int(c or 0)) for name, v, n, c in STAMP.findall(trail)]
+
+
+def without_versions(trail: str) -> str:
+    """The way that a row took.
+
+    >>> without_versions("(M3@0;|K4@2#5,31;)F5@1;")
+    '(M3;|K4;)F5;'
+    """
+    return STAMP.sub(r"\1;", trail)
+
+
+def passes(number: int, salt: int) -> bool:
+    """What filters let through: three rows of four."""
+    return (number * 7 + salt) % 4 != 0
+
+
+def branch_of(number: int, salt: int, into: int) -> int:
+    """Where a split sends a row."""
+    return (number // 3 + salt) % into
+
+
+def copies_of(number: int, salt: int) -> int:
+    """How many rows a flat_map makes of one: none, one or two."""
+    return (number + salt) % 3
+
+
+def elements_of(number: int) -> list[int]:
+    """What a list column has, different elements each: it holds at least one, or nothing could tell its type."""
+    return [number % 5, number % 5 + 1][: 1 + number % 2]
+
+
+@dataclass
+class _Versioned:
+    name: str
+    salt: int = 0
+    version: int = 0
+
+    def stamp(self) -> str:
+        return f"{self.name}@{self.version};"
+
+
+class Mark(_Versioned):
+    """map: stamps the row in place."""
+
+    def __call__(self, row: Row) -> Row:
+        row["trail"] = row["trail"] + self.stamp()
+        return row
+
+
+class Sieve(_Versioned):
+    """map: stamps a copy of the row, or drops it."""
+
+    def __call__(self, row: Row) -> Row | None:
+        return row | {"trail": row["trail"] + self.stamp()} if passes(row["number"], self.salt) else None
+
+
+class Keep(_Versioned):
+    """filter."""
+
+    def __call__(self, row: Row) -> bool:
+        return passes(row["number"], self.salt)
+
+
+class Many(_Versioned):
+    """flat_map: none, one or two copies, each with an id of its own."""
+
+    def __call__(self, row: Row) -> Iterator[Row]:
+        for copy in range(copies_of(row["number"], self.salt)):
+            yield row | {"id": f"{row['id']}.{copy}", "trail": row["trail"] + self.stamp()}
+
+
+class Relabel(_Versioned):
+    """map, behind an unnest: the element goes into the id, and there is a new list."""
+
+    def __call__(self, row: Row) -> Row:
+        row["id"] = f"{row['id']}/{row['items']}"
+        row["items"] = elements_of(row["number"])
+        row["trail"] = row["trail"] + self.stamp()
+        return row
+
+
+class Fold(_Versioned):
+    """map, behind a self-join: one row of the two."""
+
+    def __call__(self, row: Row) -> Row:
+        trail = f"({row['trail']}|{row['trail_right']}){self.stamp()}"
+        return {name: row[name] for name in ("id", "number", "customer", "items")} | {"trail": trail}
+
+
+@dataclass
+class Router(_Versioned):
+    """split."""
+
+    into: int = 2
+
+    def __call__(self, row: Row) -> int:
+        return branch_of(row["number"], self.salt, self.into)
+
+
+@batched
+class Slices(_Versioned):
+    """map by batches."""
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        place = batch.schema.get_field_index("trail")
+        trail = pa.array([value + self.stamp() for value in batch.column(place).to_pylist()], pa.string())
+        return batch.set_column(place, "trail", trail)
+
+
+@dataclass
+class Counter(_Versioned):
+    """keyed map: counts the tuples of its key, logs which version had which, and keeps a checksum of that.
+
+    ``form`` is what the state must have been transformed to, ``None`` if any will do.
+    """
+
+    form: int | None = None
+
+    def initial_state(self) -> dict[str, Any]:
+        return {"form": self.version, "checksum": 0, "log": []}
+
+    def process(self, row: Row, state: dict[str, Any]) -> Row:
+        if self.form is not None and state["form"] != self.form:
+            raise ValueError(f"{self.name} version {self.version} found a state of form {state['form']}")
+        state["log"].append((row["id"], self.version))
+        state["checksum"] = counted(state["checksum"], self.version)
+        row["trail"] = row["trail"] + f"{self.name}@{self.version}#{len(state['log'])},{state['checksum']};"
+        return row
+
+
+def counted(checksum: int, version: int) -> int:
+    """The checksum after another tuple."""
+    return (checksum * 3 + version + 1) % MODULUS
+
+
+def converted(checksum: int, version: int) -> int:
+    """The checksum after the state was transformed for this version."""
+    return (checksum * 5 + 100 * version) % MODULUS
+
+
+@dataclass
+class Convert:
+    """A state transformation: the state of :class:`Counter` in the form of a version."""
+
+    version: int
+
+    def __call__(self, state: Mapping[str, Any]) -> dict[str, Any]:
+        checksum = converted(state["checksum"], self.version)
+        return {"form": self.version, "checksum": checksum, "log": list(state["log"])}
+
+
+Function = Callable[..., Any] | Counter

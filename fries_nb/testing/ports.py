@@ -1,0 +1,34 @@
+"""A sink's port that keeps rows in lists."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+
+class ListPort:
+    """Keeps rows; a closed part is named, and its rows count once the part is committed.
+
+    >>> port = ListPort("out[0]")
+    >>> port.write(pa.RecordBatch.from_pydict({"x": [1]}))
+    >>> port.close_part(), port.close_part(), port.parts
+    (('out[0]-0',), (), {'out[0]-0': [{'x': 1}]})
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.parts: dict[str, list[dict[str, Any]]] = {}
+        self._open: list[dict[str, Any]] = []
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Keep the rows, hidden columns included."""
+        self._open.extend(batch.to_pylist())
+
+    def close_part(self) -> tuple[str, ...]:
+        """Close what was written since the last call."""
+        if not self._open:
+            return ()
+        part = f"{self.name}-{len(self.parts)}"
+        self.parts[part], self._open = self._open, []
+        return (part,)

@@ -96,7 +96,6 @@ class Worker:
             self.instances, self.attention, wiring.branches, wiring.left, port, self._measure
         )
         self._open = set(wiring.incoming)
-        self._blocked: set[ChannelId] = set()
         self._current: tuple[ChannelId, int] | None = None
         self._quota = 64
         self._buffered_since = 0
@@ -262,11 +261,11 @@ class Worker:
 
     def _sync_blocks(self) -> None:
         blocked = self._alignment.blocked
-        for channel in blocked - self._blocked:
-            self._inbox.block(channel)
-        for channel in self._blocked - blocked:
-            self._inbox.unblock(channel)
-        self._blocked = blocked
+        for channel in self.wiring.incoming:  # not in a set's order, which differs from process to process
+            if channel in blocked:
+                self._inbox.block(channel)
+            else:
+                self._inbox.unblock(channel)
 
     # ---- markers
 

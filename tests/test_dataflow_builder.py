@@ -223,6 +223,7 @@ BAD = {
     "sink consumed": (lambda f, s: s.sink("A", memory()).map("B", same), "'A' is a sink, and nothing follows"),
     "join on nothing": (lambda f, s: s.self_join("A", s.map("B", same), on=None), "needs the columns to join on"),
     "suffix": (lambda f, s: s.self_join("A", s.map("B", same), on="K", suffix=""), "suffix=''"),
+    "batched split": (lambda f, s: s.split("A", df.batched(lambda batch: 0)), "a router of one row"),
     "unnest no column": (lambda f, s: s.unnest("A", 3), "takes the name of a list column; got 3"),
     "source no description": (lambda f, s: f.source("A", "file"), "got 'file'; expected replay"),
     "source identity": (lambda f, s: f.source("A", rate(1), identity=["K"]), "expected the name of one column"),

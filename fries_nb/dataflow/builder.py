@@ -77,6 +77,8 @@ class Stream:
     def flat_map(self, name: str, function: Any, key: Columns | None = None, workers: int | None = None) -> Stream:
         """Any number of rows from each row: the function yields them, or returns them in an iterable.
 
+        A batched function returns a batch and, for each of its rows, the index of the row that it comes from.
+
         Takes the same arguments, and raises the same, as ``map``.
         """
         return self.flow._add_function(Kind.FLAT_MAP, name, self, function, key, workers)

@@ -102,7 +102,7 @@ def check_function(name: str, function: object, key: tuple[str, ...], kind: Kind
 
     Raises:
         DataflowError: no function, not callable, a wrong number of parameters, state without a key, or a filter or
-            a split that is a generator (which would always count as true).
+            a split that is a generator (which would always count as true), a split of batches.
     """
     try:
         shape = shape_of(function)
@@ -115,6 +115,8 @@ def check_function(name: str, function: object, key: tuple[str, ...], kind: Kind
         )
     if kind in (Kind.FILTER, Kind.SPLIT) and is_generator(function):
         raise DataflowError(f"{kind} {name!r} got a generator function; expected one that returns its answer")
+    if kind is Kind.SPLIT and shape is Shape.BATCH:
+        raise DataflowError(f"split {name!r} got a function of a batch; expected a router of one row")
     given = 2 if takes_state(function) else 1
     parameters = _parameters(_called(function))
     if parameters is not None and not _accepts(parameters, given):

@@ -8,6 +8,7 @@ never raises: Spark would take that for a failure and try again; what went wrong
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import queue
@@ -17,6 +18,8 @@ import threading
 import time
 
 import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from fries_nb.dataflow.graph import Kind
 from fries_nb.errors import FriesError, OperatorError
@@ -40,6 +43,8 @@ from fries_nb.worker.worker import Worker
 
 SWITCH_INTERVAL_S = 0.0005
 """Python's own 5 ms would let a busy operator keep an FCM waiting for the interpreter lock (DESIGN, section 7)."""
+GARBAGE = 50_000
+"""Objects made before Python looks for cycles: rows make many and no cycles (Python's own 700 costs 0.1 us a tuple)."""
 TICK_S = 0.25
 GRACE_S = 5.0
 SMALLEST_WINDOW = 64 * 1024
@@ -64,14 +69,24 @@ def serve(region: Region, host: int, advertised: str) -> bytes:
 
     ``advertised`` is the name or address at which other machines reach this one.
     """
-    before = sys.getswitchinterval()
+    before = sys.getswitchinterval(), gc.get_threshold()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+    gc.set_threshold(GARBAGE, *before[1][1:])
     try:
         return msgspec.msgpack.encode(Host(region, host, advertised).run())
     except Exception as error:  # noqa: BLE001 - Spark would try again; the report says it
         return msgspec.msgpack.encode(HostReport(host, os.getpid(), "failed", f"{type(error).__name__}: {error}"))
     finally:
-        sys.setswitchinterval(before)
+        sys.setswitchinterval(before[0])
+        gc.set_threshold(*before[1])
+        gc.unfreeze()
+
+
+def _warm_up() -> None:
+    """Do once what is slow at its first time, so that no tuple waits for it: Arrow imports pandas, Parquet itself."""
+    table = pa.table({"warm": [0]})
+    with pq.ParquetWriter(pa.BufferOutputStream(), table.schema) as writer:
+        writer.write_table(table)
 
 
 class Host:
@@ -114,6 +129,7 @@ class Host:
 
     def _build(self) -> list[Failed]:
         """Make the workers and open their functions; what fails is told to the controller once it is reached."""
+        _warm_up()
         try:
             self._graph = self._region.with_functions()
         except OperatorError as error:
@@ -196,7 +212,9 @@ class Host:
             self._reason = message.reason or "dismissed"
 
     def _start(self) -> None:
+        """Let the workers work; what there is by now is looked at no more when Python searches for cycles."""
         self._started = True
+        gc.freeze()
         self._preparer.start()
         for thread in set(self._threads.values()):
             thread.start()

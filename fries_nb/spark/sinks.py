@@ -17,6 +17,8 @@ from fries_nb.spark.storage import join, locate
 
 GROUP_ROWS = 32_768
 """Rows after which a row group is written; what a sink holds in memory."""
+MERGED = 128
+"""Batches that are merged into one when so many have come."""
 
 
 class FileSink:
@@ -46,6 +48,7 @@ class FileSink:
         self._seen: pa.Schema | None = None  # as the last batch came
         self._columns = pa.schema([])  # all columns so far, and those of the part at hand
         self._rows: list[pa.RecordBatch] = []
+        self._recent: list[pa.RecordBatch] = []  # not merged yet
         self._count = 0
         self._writer: pq.ParquetWriter | None = None
         self._name = ""
@@ -64,8 +67,10 @@ class FileSink:
             if wider != self._columns:
                 self._end_part()
                 self._columns = wider
-        self._rows.append(batch if batch.schema == self._columns else fitted(batch, self._columns))
+        self._recent.append(batch if batch.schema == self._columns else fitted(batch, self._columns))
         self._count += batch.num_rows
+        if len(self._recent) >= MERGED:
+            self._merge()
         if self._count >= GROUP_ROWS:
             self._write_group()
 
@@ -77,14 +82,19 @@ class FileSink:
 
     def discard(self) -> None:
         """Delete what was not handed out."""
-        self._rows, self._count = [], 0
+        self._rows, self._recent, self._count = [], [], 0
         self._end_part()
         for file in self._closed:
             self._filesystem.delete_file(locate(file)[1])
         self._closed = []
 
+    def _merge(self) -> None:
+        """Thousands of single rows would take long to write at a commit, while tuples wait; so merge as they come."""
+        self._rows.append(pa.concat_batches(self._recent))
+        self._recent = []
+
     def _end_part(self) -> None:
-        if self._rows:
+        if self._count:
             self._write_group()
         if self._writer is not None:
             try:
@@ -98,10 +108,11 @@ class FileSink:
         try:
             if self._writer is None:
                 self._writer = self._open()
-            self._writer.write_table(pa.Table.from_batches(self._rows, self._columns), row_group_size=2 * GROUP_ROWS)
+            rows = pa.Table.from_batches(self._rows + self._recent, self._columns).combine_chunks()
+            self._writer.write_table(rows, row_group_size=2 * GROUP_ROWS)
         except (OSError, pa.ArrowException) as error:
             raise self._failed(error) from error
-        self._rows, self._count = [], 0
+        self._rows, self._recent, self._count = [], [], 0
 
     def _open(self) -> pq.ParquetWriter:
         self._serial += 1

@@ -5,7 +5,25 @@ from __future__ import annotations
 import pytest
 from controller_setting import FM_ALONE, FM_AND_MC, FM_BY_EPOCH, MC_ALONE, Desk, flow, markers, only, plan, told
 
-from fries_nb.controller.events import Admit, ChangeRequested, HostJoined, Journal, Resolved, StopRequested, Tell
+from fries_nb.controller.events import (
+    Admit,
+    ChangeRequested,
+    HostJoined,
+    Journal,
+    Journaled,
+    Resolved,
+    StopRequested,
+    Tell,
+)
+    Admit,
+    ChangeRequested,
+    HostJoined,
+    Journal,
+    Journaled,
+    Resolved,
+    StopRequested,
+    Tell,
+)
 from fries_nb.controller.transactions import State
 from fries_nb.errors import ProtocolError
 from fries_nb.messages import Abort, Done, Ended, Fcm, Marker, Prepare, Prepared, Reconfigure, WorkerId
@@ -50,6 +68,18 @@ def test_a_change_is_done_when_all_targets_are():
         "FM[0]": (5.0, 5), "FM[1]": (6.0, 5), "MC[0]": (7.0, 0), "MC[1]": (8.0, 0),
     }  # fmt: skip
     assert desk.controller.changes == {"u1": State.DONE}
+
+
+def test_what_the_disk_takes_for_the_decision_is_no_part_of_the_commit():
+    """The commit begins when the decision is on disk, and the first FCM leaves."""
+    desk = Desk()
+    desk.request(FM_ALONE)
+    desk.prepared("FM", after_ms=1)
+    desk.now_ns += 7_000_000
+    assert desk.controller.handle(Journaled(), desk.now_ns) == []
+    desk.done(1, "FM", after_ms=1, switched=True)
+    outcome = desk.outcomes["u1"]
+    assert (outcome.prepare_ms, outcome.commit_ms, outcome.delay_ms) == (2.0, 2.0, 11.0)
 
 
 def test_changes_go_one_after_another_in_order_of_request():

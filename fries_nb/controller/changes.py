@@ -73,6 +73,11 @@ class Changes:
             return self._abort(transaction, now_ns, answer.error, answer.details)
         return []
 
+    def journaled(self, now_ns: int) -> None:
+        """The decision of the change in flight is on disk."""
+        if self.in_flight is not None and self.committing:
+            self.in_flight.journaled(now_ns)
+
     def ended(self, worker: WorkerId, now_ns: int) -> None:
         """A worker has ended: it prepares for nothing."""
         if self.in_flight is not None:

@@ -39,6 +39,7 @@ from fries_nb.controller.events import (
     HostLeft,
     HostLost,
     Instruction,
+    Journaled,
     RateRequested,
     RefuseHost,
     RunEnded,
@@ -148,6 +149,9 @@ class Controller:
                 return self._answered(event.answer, now_ns)
             case ChangeRequested():
                 self._changes.request(event, now_ns)
+                return []
+            case Journaled():
+                self._changes.journaled(now_ns)
                 return []
             case RateRequested():
                 return self._set_rate(event)

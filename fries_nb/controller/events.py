@@ -72,6 +72,11 @@ class ChangeRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class Journaled:
+    """The ``Journal`` entry just said is on disk; the instructions behind it are carried out from now on."""
+
+
+@dataclass(frozen=True, slots=True)
 class RateRequested:
     """The source ``operator`` shall emit ``rate`` tuples per second in all; 0 pauses it."""
 
@@ -101,6 +106,7 @@ Event = (
     | HostLeft
     | Answered
     | ChangeRequested
+    | Journaled
     | RateRequested
     | DrainRequested
     | StopRequested
@@ -163,7 +169,7 @@ class Outcome:
         outcome: ``done``; ``aborted``, and nothing changed anywhere; or ``failed`` after the decision.
         error: one sentence, empty when done; ``details`` is the traceback from the user's frame on, if there is one.
         prepare_ms: from the first ``Prepare`` sent to the last ``Prepared``, or to the abort; 0 if it was not begun.
-        commit_ms: from the first FCM sent to the last target's ``Done``; 0 unless done.
+        commit_ms: from the decision on disk, when the first FCM leaves, to the last target's ``Done``; 0 unless done.
         delay_ms: from the request to the last target's ``Done``; 0 unless done.
         components: the operators of each component of the plan, in the order of declaration.
         per_worker: the target workers that have acknowledged.

@@ -140,6 +140,10 @@ class Transaction:
         self.stage += 1
         self.owing = set(awaited)
 
+    def journaled(self, now_ns: int) -> None:
+        """The decision is on disk, and the first FCM leaves now: what the disk took is no part of the commit."""
+        self._sent_ns = now_ns
+
     def acknowledged(self, worker: WorkerId, done: Done | None, now_ns: int) -> None:
         """A worker has applied the stage's marker; ``done`` is ``None`` if it has ended instead."""
         self.owing.discard(worker)

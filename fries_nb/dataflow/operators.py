@@ -20,7 +20,7 @@ import functools
 import inspect
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any
 
 from fries_nb.dataflow.graph import Emits, Kind
 from fries_nb.errors import DataflowError
@@ -28,7 +28,6 @@ from fries_nb.errors import DataflowError
 BATCHED = "__fries_batched__"
 """Attribute that marks a function of an Arrow batch."""
 
-_Marked = TypeVar("_Marked", bound=Callable[..., Any])
 _MULTIPLYING = frozenset({Kind.FLAT_MAP, Kind.UNNEST, Kind.REPLICATE})
 
 
@@ -40,14 +39,33 @@ class Shape(StrEnum):
     KEYED = "keyed"
 
 
-def batched(function: _Marked) -> _Marked:
-    """Mark a function (or a class whose instances are called) as one of an Arrow batch rather than of a row.
+class BatchFunction:
+    """A plain function marked as one of an Arrow batch.
+
+    The mark is a wrapper, because an attribute of the function would stay behind: a function that a host can import
+    travels by its name.
+    """
+
+    __fries_batched__ = True
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self.function = function
+        functools.update_wrapper(self, function)
+
+    def __call__(self, batch: Any) -> Any:
+        return self.function(batch)
+
+
+def batched(function: Any) -> Any:
+    """Mark a function, a class whose instances are called, or such an instance as working on an Arrow batch, not a row.
 
     Raises:
         DataflowError: it cannot be called.
     """
     if not callable(function):
         raise DataflowError(f"@batched marks a function of an Arrow batch; got {function!r}")
+    if inspect.isroutine(function) or isinstance(function, functools.partial):
+        return BatchFunction(function)
     setattr(function, BATCHED, True)
     return function
 
@@ -133,6 +151,8 @@ def _is_called_by_instance(given: type) -> bool:
 
 def _called(function: Any) -> Any:
     """The function or method that is really called for a row or a batch."""
+    if isinstance(function, BatchFunction):
+        return function.function
     if shape_of(function) is Shape.KEYED:
         return function.process
     is_plain = inspect.isroutine(function) or inspect.isclass(function) or isinstance(function, functools.partial)

@@ -193,6 +193,7 @@ class Driver(threading.Thread):
             self._journal.write(json.dumps(instruction.entry) + "\n")
             self._journal.flush()
             os.fsync(self._journal.fileno())
+            self._handle(said.Journaled())
         elif isinstance(instruction, said.CommitFiles):
             self._commit(instruction)
         elif isinstance(instruction, said.Resolved):

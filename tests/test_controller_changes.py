@@ -15,15 +15,6 @@ from fries_nb.controller.events import (
     StopRequested,
     Tell,
 )
-    Admit,
-    ChangeRequested,
-    HostJoined,
-    Journal,
-    Journaled,
-    Resolved,
-    StopRequested,
-    Tell,
-)
 from fries_nb.controller.transactions import State
 from fries_nb.errors import ProtocolError
 from fries_nb.messages import Abort, Done, Ended, Fcm, Marker, Prepare, Prepared, Reconfigure, WorkerId

@@ -1,109 +1,30 @@
-"""Sockets of a run: who gets in, what arrives, what is dropped, and that nothing stays behind."""
+"""The links of hosts and driver: order, merging, incarnations, ends; control never waits for data."""
 
 from __future__ import annotations
 
 import os
-import pickle
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass, field
 
-import pyarrow as pa
 import pytest
-import zmq
-from zmq.utils.monitor import recv_monitor_message
+from links_setting import AB, AC, CHANNELS, TURNS, A, B, Net, batch, hello, net
 
 from fries_nb.errors import LinkError
-from fries_nb.messages import ChannelId, Data, Drain, Ended, Marker, Reconfigure, WorkerId
+from fries_nb.messages import ChannelId, Data, Drain, Ended, Marker, Reconfigure
 from fries_nb.spark.control import ControlServer, Gone, Heard
 from fries_nb.spark.envelopes import (
-    ControllerMessage,
     Goodbye,
     Heartbeat,
-    Hello,
     Leave,
     Pulse,
     Said,
     ToWorker,
     Welcome,
 )
-from fries_nb.spark.keys import HostKeys, RunKeys, make_keys
+from fries_nb.spark.keys import make_keys
 from fries_nb.spark.links import BURST_MESSAGES, HostLinks
 from fries_nb.spark.wire import Arrival, Credit
 
-A, B, C = WorkerId("A", 0), WorkerId("B", 1), WorkerId("C", 1)
-AB, AC = ChannelId(A, B), ChannelId(A, C)
-CHANNELS = (AB, AC)
-TURNS = 2000
-"""Polls of 10 ms after which a test gives up; every wait ends by an event long before."""
-
-
-def batch(rows: int = 1) -> pa.RecordBatch:
-    """So many rows of one column."""
-    return pa.RecordBatch.from_pydict({"x": list(range(rows))})
-
-
-@dataclass
-class Net:
-    """A controller and hosts, polled in turn by the test."""
-
-    keys: RunKeys
-    server: ControlServer
-    hosts: list[HostLinks]
-    heard: list[Heard] = field(default_factory=list)
-    orders: list[list[ControllerMessage]] = field(default_factory=list)
-    frames: list[list[Arrival]] = field(default_factory=list)
-
-    def turn(self) -> None:
-        self.heard += self.server.poll(5)
-        for number, host in enumerate(self.hosts):
-            control, data = host.poll(5)
-            self.orders[number] += control
-            self.frames[number] += data
-
-    def until(self, happened: Callable[[], bool]) -> None:
-        for _ in range(TURNS):
-            if happened():
-                return
-            self.turn()
-        raise AssertionError("it never happened")
-
-    def add(self) -> HostLinks:
-        links = HostLinks(self.keys.hosts, len(self.hosts), self.server.address)
-        self.hosts.append(links)
-        self.orders.append([])
-        self.frames.append([])
-        return links
-
-    def peers(self) -> dict[int, str]:
-        return {number: host.data_address for number, host in enumerate(self.hosts)}
-
-    def join(self, incarnation: int) -> None:
-        self.server.incarnation = incarnation
-        for host in self.hosts:
-            host.join(incarnation, self.peers(), CHANNELS)
-
-    def peer(self, host: int) -> bytes:
-        return next(heard.peer for heard in reversed(self.heard) if heard.host == host)
-
-
-@pytest.fixture
-def net() -> Iterator[Net]:
-    """A controller and two hosts that have not yet spoken."""
-    keys = make_keys()
-    made = Net(keys, ControlServer(keys), [])
-    made.add()
-    made.add()
-    yield made
-    for host in made.hosts:
-        host.close()
-    made.server.close()
-
-
-def hello(host: HostLinks) -> Hello:
-    """What a host says first."""
-    return Hello(host.data_address, 1, "here")
+__all__ = ["net"]
 
 
 def test_conversation(net: Net) -> None:
@@ -223,102 +144,6 @@ def test_control_is_not_delayed_by_posts(net: Net) -> None:
     assert len(sender._data._peers[1].waiting) > 10
     net.until(lambda: len(net.frames[1]) == 20)
 
-
-def stranger(context: zmq.Context[zmq.Socket[bytes]], kind: int, keys: RunKeys, how: str) -> zmq.Socket[bytes]:
-    """A socket without keys, with keys of its own making, or that takes the run's public key for its own."""
-    socket = context.socket(kind)
-    socket.linger = 0
-    if how != "no key":
-        server = keys.hosts.controller_public if kind == zmq.DEALER else keys.hosts.public
-        public, secret = zmq.curve_keypair()
-        socket.curve_serverkey = server if how != "knows only the address" else public
-        socket.curve_publickey = keys.hosts.public if how == "stolen public key" else public
-        socket.curve_secretkey = secret
-    return socket
-
-
-REFUSALS = (
-    zmq.EVENT_HANDSHAKE_FAILED_AUTH
-    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
-    | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
-    | zmq.EVENT_DISCONNECTED
-)
-
-
-@pytest.mark.parametrize("how", ["no key", "wrong key", "knows only the address", "stolen public key"])
-@pytest.mark.parametrize("lane", ["control", "data"])
-def test_stranger_is_refused(net: Net, how: str, lane: str) -> None:
-    """A peer without the run's keys is turned away on both lanes, and nothing that it sends is ever delivered."""
-    net.join(1)
-    kind, address = (zmq.DEALER, net.server.address) if lane == "control" else (zmq.PUSH, net.hosts[1].data_address)
-    with ExitStack() as stack:
-        context = stack.enter_context(zmq.Context())
-        raw = stack.enter_context(stranger(context, kind, net.keys, how))
-        monitor = stack.enter_context(raw.get_monitor_socket(REFUSALS | zmq.EVENT_HANDSHAKE_SUCCEEDED))
-        raw.connect(address)
-        raw.send(pickle.dumps("boo"))
-        net.until(lambda: bool(monitor.poll(0)))
-        assert recv_monitor_message(monitor)["event"] & REFUSALS
-        net.hosts[0].say(Heartbeat())
-        net.hosts[0].post(1, Credit(1), [AB])
-        net.until(lambda: bool(net.heard) and bool(net.frames[1]))
-        assert [heard.message for heard in net.heard] == [Heartbeat()]
-        assert net.frames[1] == [Arrival((AB,), Credit(1))]
-        raw.disable_monitor()
-
-
-def test_wrong_key_is_counted(net: Net) -> None:
-    """A key that is not the run's is counted, so that a page can say that somebody knocked."""
-    with zmq.Context() as context, stranger(context, zmq.DEALER, net.keys, "wrong key") as raw:
-        raw.connect(net.server.address)
-        net.until(lambda: net.server.refused > 0)
-
-
-def test_impostor_controller_hears_nothing(net: Net) -> None:
-    """Hosts hold the controller's public key, not its secret: a host cannot pose as the controller."""
-    hosts = net.keys.hosts
-    impostor = ControlServer(RunKeys(hosts.secret, HostKeys(hosts.public, hosts.secret, hosts.public)))
-    victim = HostLinks(hosts, 0, impostor.address)
-    monitor = victim._control.socket.get_monitor_socket(REFUSALS | zmq.EVENT_HANDSHAKE_SUCCEEDED)
-    try:
-        victim.say(Heartbeat())
-        for _ in range(TURNS):
-            victim.poll(5)
-            assert impostor.poll(5) == []
-            if monitor.poll(0):
-                break
-        assert recv_monitor_message(monitor)["event"] & REFUSALS
-    finally:
-        victim._control.socket.disable_monitor()
-        monitor.close()
-        victim.close()
-        impostor.close()
-
-
-def test_runs_do_not_meet(net: Net) -> None:
-    """Two runs in one process each let in their own hosts and nobody else's."""
-    other = make_keys()
-    server = ControlServer(other)
-    lost = HostLinks(other.hosts, 0, net.server.address)
-    found = HostLinks(other.hosts, 0, server.address)
-    try:
-        lost.say(Heartbeat())
-        found.say(Heartbeat())
-        net.hosts[0].say(Goodbye())
-        heard: list[Heard] = []
-        for _ in range(TURNS):
-            heard += server.poll(5)
-            lost.poll(5)
-            found.poll(5)
-            net.turn()
-            if heard and net.heard:
-                break
-        assert [each.message for each in heard] == [Heartbeat()]
-        assert [each.message for each in net.heard] == [Goodbye()]
-    finally:
-        lost.close()
-        found.close()
-        server.close()
 
 
 def test_older_incarnation_is_dropped(net: Net) -> None:
@@ -531,11 +356,3 @@ def test_close_leaves_nothing() -> None:
             break
         os.sched_yield()
     assert held() == before
-
-
-def test_keys_are_not_printed() -> None:
-    """Keys survive pickling and show in no message; hosts do not get the controller's secret."""
-    keys = make_keys()
-    assert pickle.loads(pickle.dumps(keys)) == keys
-    assert repr(keys) == "RunKeys(hosts=HostKeys())"
-    assert keys.controller_secret not in pickle.dumps(keys.hosts)

@@ -1,0 +1,92 @@
+"""A small net of links in one process, for the tests of links."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pytest
+
+from fries_nb.messages import ChannelId, WorkerId
+from fries_nb.spark.control import ControlServer, Heard
+from fries_nb.spark.envelopes import (
+    ControllerMessage,
+    Hello,
+)
+from fries_nb.spark.keys import RunKeys, make_keys
+from fries_nb.spark.links import HostLinks
+from fries_nb.spark.wire import Arrival
+
+A, B, C = WorkerId("A", 0), WorkerId("B", 1), WorkerId("C", 1)
+AB, AC = ChannelId(A, B), ChannelId(A, C)
+CHANNELS = (AB, AC)
+TURNS = 2000
+"""Polls of 10 ms after which a test gives up; every wait ends by an event long before."""
+
+
+def batch(rows: int = 1) -> pa.RecordBatch:
+    """So many rows of one column."""
+    return pa.RecordBatch.from_pydict({"x": list(range(rows))})
+
+
+@dataclass
+class Net:
+    """A controller and hosts, polled in turn by the test."""
+
+    keys: RunKeys
+    server: ControlServer
+    hosts: list[HostLinks]
+    heard: list[Heard] = field(default_factory=list)
+    orders: list[list[ControllerMessage]] = field(default_factory=list)
+    frames: list[list[Arrival]] = field(default_factory=list)
+
+    def turn(self) -> None:
+        self.heard += self.server.poll(5)
+        for number, host in enumerate(self.hosts):
+            control, data = host.poll(5)
+            self.orders[number] += control
+            self.frames[number] += data
+
+    def until(self, happened: Callable[[], bool]) -> None:
+        for _ in range(TURNS):
+            if happened():
+                return
+            self.turn()
+        raise AssertionError("it never happened")
+
+    def add(self) -> HostLinks:
+        links = HostLinks(self.keys.hosts, len(self.hosts), self.server.address)
+        self.hosts.append(links)
+        self.orders.append([])
+        self.frames.append([])
+        return links
+
+    def peers(self) -> dict[int, str]:
+        return {number: host.data_address for number, host in enumerate(self.hosts)}
+
+    def join(self, incarnation: int) -> None:
+        self.server.incarnation = incarnation
+        for host in self.hosts:
+            host.join(incarnation, self.peers(), CHANNELS)
+
+    def peer(self, host: int) -> bytes:
+        return next(heard.peer for heard in reversed(self.heard) if heard.host == host)
+
+
+@pytest.fixture
+def net() -> Iterator[Net]:
+    """A controller and two hosts that have not yet spoken."""
+    keys = make_keys()
+    made = Net(keys, ControlServer(keys), [])
+    made.add()
+    made.add()
+    yield made
+    for host in made.hosts:
+        host.close()
+    made.server.close()
+
+
+def hello(host: HostLinks) -> Hello:
+    """What a host says first."""
+    return Hello(host.data_address, 1, "here")

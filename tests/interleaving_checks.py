@@ -49,13 +49,16 @@ def caught(seeds, laws=None, attempt=None):
 
 def ends_well(played):
     """The run came to the end that was asked for, and every change to one outcome (twice would have raised)."""
-    cluster = played.cluster
-    assert cluster.state == ("stopped" if played.scenario.ending == "stop" and not _dry(played) else "finished"), (
-        f"{cluster.state}: {cluster.error} {cluster.details}"
-    )
+    cluster, ending = played.cluster, played.scenario.ending
+    legal = {"finished", *(["stopped"] if ending == "stop" else [])}
+    if any(wish.how == "poison" for wish in played.changes.values()):
+        legal.add("failed")
+    assert cluster.state in legal, f"{cluster.state}: {cluster.error} {cluster.details}"
     assert set(cluster.outcomes) == set(played.changes)
-    for outcome in cluster.outcomes.values():
+    for change, outcome in cluster.outcomes.items():
         assert bool(outcome.error) != (outcome.outcome == "done"), outcome
+        if cluster.state == "finished" and not played.changes[change].how and outcome.outcome != "done":
+            assert "ended" in outcome.error or "finished" in outcome.error, outcome
 
 
 def is_lossless(played):
@@ -65,7 +68,7 @@ def is_lossless(played):
     for sink in scenario.graph.sinks:
         found = Counter((row["id"], without_versions(row["trail"])) for row in cluster.rows(sink))
         wanted = Counter((row["id"], row["trail"]) for row in expected.at[sink])
-        if scenario.ending == "end":
+        if _whole(played):
             assert found == wanted, f"{sink} lacks {wanted - found}, has too much {found - wanted}"
         else:
             assert found <= wanted, f"{sink} has too much {found - wanted}"
@@ -140,7 +143,8 @@ def really_switches(played):
         assert {worker.operator for worker in outcome.per_worker} == set(wish.targets), outcome
         for worker, how in outcome.per_worker.items():
             if not how.ended:
-                assert worker.operator != wish.broken, f"{worker} runs a function that cannot be opened"
+                bad = worker.operator == wish.broken and wish.how != "poison"
+                assert not bad, f"{worker} runs a function that cannot be prepared"
                 versions[worker] = wish.version
     if played.cluster.state == "finished":
         for name in played.scenario.flow.changeable:
@@ -174,7 +178,7 @@ def keeps_state(played):
                     replayed = _replay(played, instance, state)
                     assert shown[name, key] <= replayed, f"{name} {key}: {shown[name, key] - replayed}"
         wanted = Counter((row["id"], row["customer"]) for row in expected.at[name])
-        assert logged == wanted if scenario.ending == "end" else logged <= wanted, f"{name} did not count each once"
+        assert logged == wanted if _whole(played) else logged <= wanted, f"{name} did not count each once"
 
 
 def keeps_order(played):
@@ -236,9 +240,8 @@ def _transactions(record):
     return record.transactions if isinstance(record, RanMany) else (record.transaction,)
 
 
-def _dry(played):
-    """Whether the run had finished before it was to be stopped."""
-    return played.cluster.state == "finished"
+def _whole(played):
+    return played.cluster.state == "finished" and played.scenario.ending == "end"
 
 
 def _numbered(played):
@@ -249,9 +252,8 @@ def _unchanged(played, number):
     """Whether the change of this number is known to have switched nobody."""
     [change] = [change for change, wish in played.changes.items() if wish.version == number]
     outcome = played.cluster.outcomes[change]
-    switched = any(not how.ended for how in outcome.per_worker.values())
-    return outcome.outcome == "aborted" or (outcome.outcome == "failed" and "stopped" not in outcome.error
-                                            and not switched)  # fmt: skip
+    never_reached = outcome.outcome == "failed" and "ended before the change reached" in outcome.error
+    return outcome.outcome == "aborted" or never_reached
 
 
 def _rows_by_transaction(played):
@@ -284,7 +286,10 @@ def _replay(played, instance, state):
     switches = [
         wish
         for change, wish in played.changes.items()
-        if (how := played.cluster.outcomes[change].per_worker.get(worker)) is not None and not how.ended
+        if (how := played.cluster.outcomes[change].per_worker.get(worker)) is not None
+        and not how.ended
+        and wish.transforms
+        and wish.broken != name
     ]
     checksum, version, seen = 0, None, set()
     for count, (_, now) in enumerate(state["log"], start=1):
@@ -300,6 +305,6 @@ def _replay(played, instance, state):
 def _convert(checksum, before, after, switches):
     """The checksum after all transformations between two versions, before which the key was there already."""
     for wish in switches:
-        if before is not None and wish.transforms and before < wish.version <= after:
+        if before is not None and before < wish.version <= after:
             checksum = converted(checksum, wish.version)
     return checksum

@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import cloudpickle
+import networkx as nx
 
 from fries_nb.controller import events as said
 from fries_nb.controller.controller import Controller
@@ -46,7 +47,7 @@ from fries_nb.worker.reconfiguration import Rehearse, open_function, prepare
 from fries_nb.worker.wiring import READER, Wiring, wirings_of_host
 from fries_nb.worker.worker import Worker
 
-TICK = 0.004
+TICK = 0.02
 """How likely a tick is at a step at which something else may happen as well."""
 
 PAUSES_NS = (1_000, 50_000, 3_000_000)
@@ -107,6 +108,7 @@ class Cluster:
         for host in range(hosts):
             for wiring in wirings_of_host(graph, host, hosts, chaining):
                 self._start(wiring, window, audit)
+        self._all = list(self.workers.values())
         self.supply = Supply(graph, inputs, self.random, self.clock())
         self.controller = Controller(graph, hosts, 1, commit_interval_ns, silence_ns=10**18)
         for host in range(hosts):
@@ -130,13 +132,17 @@ class Cluster:
     def request(
         self, change: Mapping[str, Any], scheduler: str = "fries", *, pruning: bool = True, rehearse: bool = False
     ) -> str:
-        """Ask for a change; returns its id, under which the outcome will be found."""
+        """Ask for a change; returns its id, under which the outcome will be found.
+
+        ``rehearse`` tries the new functions of targets below no other target on a recent tuple, as a run on Spark does.
+        """
         updates = as_updates(change)
         self._requested += 1
         name = f"u{self._requested}"
         plan = schedule(scheduler, self.graph, frozenset(updates), pruning)
         payloads = {operator: cloudpickle.dumps(update) for operator, update in updates.items()}
-        rehearsed = plan.targets if rehearse else frozenset()
+        below = {name for target in plan.targets for name in nx.descendants(self.graph.digraph, target)}
+        rehearsed = plan.targets - below if rehearse else frozenset[str]()
         self._tell_controller(said.ChangeRequested(name, plan, payloads, rehearsed))
         return name
 
@@ -211,7 +217,7 @@ class Cluster:
             self._tell_controller(said.Tick())
             return bool(len(self._draws)) or self.state != "running"
         if self.random.random() < TICK:
-            self._tick()
+            self.tick()
         else:
             self._happen()
         return True
@@ -258,11 +264,12 @@ class Cluster:
             frame = End() if batch is self.supply.END else Data(batch)
             self._give(self._of[source], heard.Arrived(ChannelId(WorkerId(READER, source.index), source), frame))
 
-    def _tick(self) -> None:
+    def tick(self) -> None:
+        """The controller's clock ticks, and one worker's does, which reports."""
         self._tell_controller(said.Tick())
-        for worker in self.workers.values():
-            worker.handle(heard.Tick())
-            self._carry_out(worker)
+        worker = self.random.choice(self._all)
+        worker.handle(heard.Tick())
+        self._carry_out(worker)
 
     def _give(self, worker: Worker, event: heard.Event) -> None:
         worker.handle(event)

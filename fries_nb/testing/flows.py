@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 from fries_nb.dataflow.builder import Dataflow, Stream
 from fries_nb.dataflow.endpoints import memory, rate
+from fries_nb.dataflow.graph import Graph, Partitioning
 from fries_nb.testing import functions as fns
 from fries_nb.testing.functions import elements_of
+
+Inputs = Mapping[str, list[dict[str, Any]]]
 
 MOST_OPEN = 5
 """Streams that may be open at once; more are united before the sinks."""
@@ -51,6 +54,18 @@ class Flow:
     def inputs(self, count: int, customers: int = 4) -> dict[str, list[dict[str, Any]]]:
         """So many rows for each source."""
         return {node.name: source_rows(node.name, count, customers) for node in self.nodes if node.does == "source"}
+
+
+def rebalanced(graph: Graph, chance: random.Random) -> Graph:
+    """The graph with some of its forward edges dealing rows out in turn."""
+    forward = Partitioning.FORWARD
+    edges = tuple(
+        replace(edge, partitioning=Partitioning.REBALANCE)
+        if edge.partitioning is forward and chance.random() < 0.2
+        else edge
+        for edge in graph.edges
+    )
+    return Graph(graph.name, graph.operators, edges)
 
 
 def source_rows(source: str, count: int, customers: int = 4) -> list[dict[str, Any]]:
@@ -217,6 +232,3 @@ class _Growth:
 
     def _take(self) -> _Open:
         return self._open.pop(self._chance.randrange(len(self._open)))
-
-
-Inputs = Mapping[str, list[dict[str, Any]]]

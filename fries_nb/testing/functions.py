@@ -14,7 +14,7 @@ knows all but the versions. A keyed function mixes its version into the state of
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -174,6 +174,34 @@ class Counter(_Versioned):
         return row
 
 
+class Unopenable(_Versioned):
+    """A function that cannot be prepared: its ``open()`` raises."""
+
+    def open(self) -> None:
+        raise OSError("no such model")
+
+    def __call__(self, row: Row) -> Row:
+        return row
+
+
+class Unloadable(Unopenable):
+    """A function that can be pickled, and not unpickled."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (_refuse, (self.name,))
+
+
+def _refuse(name: str) -> None:
+    raise ImportError(f"no module for {name} here")
+
+
+class Poison(_Versioned):
+    """A function that can be prepared, and raises on every row."""
+
+    def __call__(self, row: Row) -> Row:
+        raise ZeroDivisionError(f"{self.name} is poison")
+
+
 def counted(checksum: int, version: int) -> int:
     """The checksum after another tuple."""
     return (checksum * 3 + version + 1) % MODULUS
@@ -193,6 +221,3 @@ class Convert:
     def __call__(self, state: Mapping[str, Any]) -> dict[str, Any]:
         checksum = converted(state["checksum"], self.version)
         return {"form": self.version, "checksum": checksum, "log": list(state["log"])}
-
-
-Function = Callable[..., Any] | Counter

@@ -63,6 +63,11 @@ class Supply:
         batches = self._batches[source]
         return batches is not None and (source not in self.held or len(batches) > 1)
 
+    @property
+    def sources(self) -> tuple[WorkerId, ...]:
+        """All source workers."""
+        return tuple(self._batches)
+
     def has_more(self, source: WorkerId) -> bool:
         """Rows, or the end, are still to be handed out."""
         return self._batches[source] is not None

@@ -21,29 +21,24 @@ from fries_nb.messages import WorkerId
 from fries_nb.planning import cover
 from fries_nb.planning.expansion import workers_of
 from fries_nb.testing.cluster import Cluster
-from fries_nb.testing.flows import Flow, Inputs, draw_flow
-from fries_nb.testing.functions import Convert, Counter
+from fries_nb.testing.flows import Flow, Inputs, draw_flow, rebalanced
+from fries_nb.testing.functions import Convert, Counter, Poison, Unloadable, Unopenable
 from fries_nb.testing.reference import Reference, evaluate
 
 SCHEDULES = (("fries", True), ("fries", True), ("fries", False), ("epoch", True), ("naive", True))
 
 
-class Broken:
-    """A function that cannot be prepared: its ``open()`` raises."""
-
-    def open(self) -> None:
-        raise RuntimeError("no such model")
-
-    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        return row
+BROKEN = {"open": Unopenable, "unpickle": Unloadable, "poison": Poison}
+"""Functions that cannot be prepared, and one that fails on the first row unless it is rehearsed."""
 
 
 @dataclass(frozen=True)
 class Wish:
     """A change to be requested once this share of the input has been read; beyond 1, some time after that.
 
-    ``transforms`` says whether keyed targets get a state transformation; ``broken`` names a target whose new function
-    cannot be prepared, or is empty.
+    ``transforms`` says whether keyed targets get a state transformation, ``rehearse`` whether new functions are tried
+    on a recent row. ``broken`` names a target whose new function is bad, and ``how`` what is bad about it (see
+    ``BROKEN``); both are empty if none is.
     """
 
     at: float
@@ -52,7 +47,9 @@ class Wish:
     scheduler: str
     pruning: bool
     transforms: bool
+    rehearse: bool = False
     broken: str = ""
+    how: str = ""
 
 
 @dataclass(frozen=True)
@@ -80,7 +77,7 @@ class Scenario:
         return evaluate(self.flow.nodes, self.inputs)
 
     def __str__(self) -> str:
-        wishes = [f"{wish.scheduler}{list(wish.targets)}@{wish.at:.2f}" for wish in self.wishes]
+        wishes = [f"{wish.scheduler}{list(wish.targets)}@{wish.at:.2f}{wish.how}" for wish in self.wishes]
         edges = [f"{edge.source}-{edge.to}" for edge in self.graph.edges]
         held = [str(source) for source in self.held]
         ending = f"{self.ending}@{self.ending_at:.2f}, held {held}"
@@ -100,7 +97,7 @@ def draw_scenario(seed: int, schedules: tuple[tuple[str, bool], ...] = SCHEDULES
     """The scenario of this seed. ``naive`` is drawn only where the plan calls it safe."""
     chance = random.Random(seed)
     flow = draw_flow(chance)
-    graph = flow.dataflow.graph()
+    graph = rebalanced(flow.dataflow.graph(), chance)
     settings = {
         "hosts": chance.randint(1, 3),
         "seed": seed,
@@ -125,8 +122,10 @@ def _wish(
     scheduler, pruning = chance.choice(schedules)
     if scheduler == "naive" and not cover(graph, targets).naive_safe:
         scheduler = "fries"
-    broken = chance.choice(targets) if chance.random() < 0.1 else ""
-    return Wish(at, version, targets, scheduler, pruning, chance.random() < 0.6, broken)
+    how = chance.choice(list(BROKEN)) if chance.random() < 0.12 else ""
+    broken = chance.choice(targets) if how else ""
+    transforms, rehearse = chance.random() < 0.6, chance.random() < 0.5
+    return Wish(at, version, targets, scheduler, pruning, transforms, rehearse, broken, how)
 
 
 def play(scenario: Scenario) -> Played:
@@ -167,10 +166,10 @@ def _ask(played: Played, wish: Wish) -> str:
     for name in wish.targets:
         function = flow.changeable[name](wish.version)
         if name == wish.broken:
-            function = Broken()
+            function = BROKEN[wish.how](name, 0, wish.version)
         if isinstance(function, Counter) and wish.transforms:
             function.form = wish.version
             change[name] = Update(function, state=Convert(wish.version))
         else:
             change[name] = Update(function)
-    return played.cluster.request(change, wish.scheduler, pruning=wish.pruning)
+    return played.cluster.request(change, wish.scheduler, pruning=wish.pruning, rehearse=wish.rehearse)

@@ -22,14 +22,15 @@ from fries_nb.worker.rows import Row, derived
 Step = Callable[[Row], None]
 Emit = Callable[[Row], None]
 Sides = Callable[[], str]
-_HERE = os.path.dirname(__file__)
+_PACKAGE = os.path.dirname(os.path.dirname(__file__))
+_OURS = tuple(os.path.join(_PACKAGE, room) + os.sep for room in ("worker", "dataflow"))
 
 
 def user_traceback(error: BaseException) -> str:
     """The traceback from the user's frame on, as text; frames of this package are left out."""
     if isinstance(error, OperatorError) and error.details:
         return error.details
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_HERE)]
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_OURS)]
     lines = ["Traceback (from your code):\n", *traceback.format_list(frames)] if frames else []
     return "".join([*lines, *traceback.format_exception_only(error)])
 

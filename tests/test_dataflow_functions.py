@@ -111,6 +111,48 @@ def test_what_cannot_be_run(given):
         shape_of(given)
 
 
+class Scorer:
+    """A batched method."""
+
+    factor = 3
+
+    @batched
+    def score(self, batch, more=0):
+        """All rows at once."""
+        return [self.factor * value + more for value in batch]
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [(Scorer().score, [3, 6]), (functools.partial(Scorer().score, more=1), [4, 7])],
+    ids=["method", "partial"],
+)
+def test_a_batched_function_stays_so_when_it_is_bound_or_filled_in(function, expected):
+    """A method finds its object, a partial its arguments, and both still want batches."""
+    assert shape_of(function) is Shape.BATCH
+    Dataflow("f").source("S", rate(1)).map("M", function)
+    assert function([1, 2]) == expected
+
+
+async def awaited(row):
+    """A coroutine function."""
+    return row
+
+
+async def awaited_rows(row):
+    """An asynchronous generator function."""
+    yield row
+
+
+@pytest.mark.parametrize("function", [awaited, awaited_rows, functools.partial(awaited)])
+@pytest.mark.parametrize("method", ["map", "flat_map", "filter", "split"])
+def test_an_async_function_is_refused(method, function):
+    """Nothing awaits it: a filter would let every row pass, since a coroutine counts as true."""
+    stream = Dataflow("f").source("S", rate(1))
+    with pytest.raises(DataflowError, match="operator 'M' got an async function"):
+        getattr(stream, method)("M", function)
+
+
 def test_only_functions_are_batched():
     """The decorator refuses what cannot be called."""
     with pytest.raises(DataflowError, match="got 3"):

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import types
 from collections.abc import Callable
 from enum import StrEnum
 from typing import Any
@@ -52,8 +53,12 @@ class BatchFunction:
         self.function = function
         functools.update_wrapper(self, function)
 
-    def __call__(self, batch: Any) -> Any:
-        return self.function(batch)
+    def __call__(self, *given: Any, **named: Any) -> Any:
+        return self.function(*given, **named)
+
+    def __get__(self, instance: object, owner: type | None = None) -> BatchFunction:
+        """A marked method is bound as any other, and stays marked."""
+        return self if instance is None else BatchFunction(types.MethodType(self.function, instance))
 
 
 def batched(function: Any) -> Any:
@@ -80,7 +85,7 @@ def shape_of(function: object) -> Shape:
         raise DataflowError("no function was given; expected one of a row, or an object with process(row, state)")
     if inspect.isclass(function) and _is_called_by_instance(function):
         raise DataflowError(f"got the class {function.__name__}; expected an instance of it, {function.__name__}(...)")
-    if getattr(function, BATCHED, False) and callable(function):
+    if _is_batched(function) and callable(function):
         return Shape.BATCH
     if callable(getattr(function, "process", None)):
         return Shape.KEYED
@@ -126,6 +131,8 @@ def check_function(name: str, function: object, key: tuple[str, ...], kind: Kind
         shape = shape_of(function)
     except DataflowError as error:
         raise DataflowError(f"operator {name!r}: {error}") from None
+    if _is_awaited(function):
+        raise DataflowError(f"operator {name!r} got an async function, which nothing awaits; expected a plain one")
     if takes_state(function) and not key:
         raise DataflowError(
             f"operator {name!r} keeps state per key, since its process takes (row, state), but has no key; "
@@ -149,8 +156,22 @@ def _is_called_by_instance(given: type) -> bool:
     return callable(getattr(given, "process", None)) or any("__call__" in vars(base) for base in given.__mro__)
 
 
+def _is_batched(function: object) -> bool:
+    """Whether it is marked, or what it fills in arguments for is."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return bool(getattr(function, BATCHED, False))
+
+
+def _is_awaited(function: object) -> bool:
+    called = _called(function)
+    return inspect.iscoroutinefunction(called) or inspect.isasyncgenfunction(called)
+
+
 def _called(function: Any) -> Any:
     """The function or method that is really called for a row or a batch."""
+    if isinstance(function, BatchFunction):
+        return function.function
     if isinstance(function, BatchFunction):
         return function.function
     if shape_of(function) is Shape.KEYED:

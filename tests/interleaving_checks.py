@@ -61,6 +61,13 @@ def ends_well(played):
             assert "ended" in outcome.error or "finished" in outcome.error, outcome
 
 
+def journals_decisions(played):
+    """A change that was decided is in the journal, once; one that was aborted is not."""
+    journaled = Counter(entry["change"] for entry in played.cluster.journal)
+    outcomes = played.cluster.outcomes
+    assert journaled == Counter(change for change, outcome in outcomes.items() if outcome.outcome != "aborted")
+
+
 def is_lossless(played):
     """What came out is what the reference says, path by path; of a run cut short, what it says of a part of it."""
     scenario, cluster = played.scenario, played.cluster
@@ -221,6 +228,7 @@ def leaves_nothing(played):
 
 LAWS = (
     ends_well,
+    journals_decisions,
     is_lossless,
     commits_cuts,
     never_mixes,

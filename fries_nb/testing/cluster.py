@@ -321,6 +321,7 @@ class Cluster:
             self.epochs.append(instruction.files)
         elif isinstance(instruction, said.Journal):
             self.journal.append(instruction.entry)
+            self._tell_controller(said.Journaled())
         elif isinstance(instruction, said.RunEnded):
             self.state, self.error, self.details = instruction.state, instruction.error, instruction.details
 

@@ -13,9 +13,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+import networkx as nx
+
 from fries_nb.dataflow.builder import Dataflow, Stream
 from fries_nb.dataflow.endpoints import memory, rate
-from fries_nb.dataflow.graph import Graph, Partitioning
+from fries_nb.dataflow.graph import Edge, Graph, Kind, Partitioning
 from fries_nb.testing import functions as fns
 from fries_nb.testing.functions import elements_of
 
@@ -56,16 +58,30 @@ class Flow:
         return {node.name: source_rows(node.name, count, customers) for node in self.nodes if node.does == "source"}
 
 
-def rebalanced(graph: Graph, chance: random.Random) -> Graph:
-    """The graph with some of its forward edges dealing rows out in turn."""
-    forward = Partitioning.FORWARD
-    edges = tuple(
-        replace(edge, partitioning=Partitioning.REBALANCE)
-        if edge.partitioning is forward and chance.random() < 0.2
-        else edge
-        for edge in graph.edges
-    )
-    return Graph(graph.name, graph.operators, edges)
+def redealt(graph: Graph, chance: random.Random) -> Graph:
+    """The graph with some of its forward edges dealing rows out in turn, or to all workers.
+
+    Not to all above a self-join: copies of a row could not be told apart there. Nor where an operator has several
+    inputs, so that ``copies`` need only name the operator.
+    """
+    joins = {operator.name for operator in graph.operators if operator.kind is Kind.SELF_JOIN}
+
+    def dealt(edge: Edge) -> Edge:
+        if edge.partitioning is not Partitioning.FORWARD or chance.random() > 0.25:
+            return edge
+        alone = len(graph.in_edges(edge.to)) == 1 and graph.operator(edge.to).kind is not Kind.REPLICATE
+        below = {edge.to} | nx.descendants(graph.digraph, edge.to)
+        to_all = alone and not joins & below and chance.random() < 0.4
+        return replace(edge, partitioning=Partitioning.BROADCAST if to_all else Partitioning.REBALANCE)
+
+    return Graph(graph.name, graph.operators, tuple(map(dealt, graph.edges)))
+
+
+def copies(graph: Graph) -> dict[str, int]:
+    """How many workers get each row of an operator that is dealt to all."""
+    return {
+        edge.to: graph.operator(edge.to).workers for edge in graph.edges if edge.partitioning is Partitioning.BROADCAST
+    }
 
 
 def source_rows(source: str, count: int, customers: int = 4) -> list[dict[str, Any]]:

@@ -20,6 +20,9 @@ from fries_nb.testing.functions import branch_of, copies_of, elements_of, passes
 Rows = list[dict[str, Any]]
 
 
+NO_COPIES: Mapping[str, int] = {}
+
+
 @dataclass(frozen=True)
 class Reference:
     """Rows that reach each operator: ``at`` for all of them together."""
@@ -27,15 +30,15 @@ class Reference:
     at: dict[str, Rows]
 
 
-def evaluate(nodes: Iterable[Node], inputs: Mapping[str, Rows]) -> Reference:
-    """The rows that come to every operator."""
+def evaluate(nodes: Iterable[Node], inputs: Mapping[str, Rows], copies: Mapping[str, int] = NO_COPIES) -> Reference:
+    """The rows that come to every operator; those named in ``copies`` get so many of each."""
     out: dict[tuple[str, int], Rows] = {}
     at: dict[str, Rows] = {}
     for node in nodes:
         if node.does == "source":
             out[node.name, 0] = inputs[node.name]
             continue
-        given = [out[place] for place in node.inputs]
+        given = [out[place] * copies.get(node.name, 1) for place in node.inputs]
         at[node.name] = [row for rows in given for row in rows]
         if node.does == "split":
             for branch in range(node.into):

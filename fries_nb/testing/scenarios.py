@@ -21,7 +21,7 @@ from fries_nb.messages import WorkerId
 from fries_nb.planning import cover
 from fries_nb.planning.expansion import workers_of
 from fries_nb.testing.cluster import Cluster
-from fries_nb.testing.flows import Flow, Inputs, draw_flow, rebalanced
+from fries_nb.testing.flows import Flow, Inputs, copies, draw_flow, redealt
 from fries_nb.testing.functions import Convert, Counter, Poison, Unloadable, Unopenable
 from fries_nb.testing.reference import Reference, evaluate
 
@@ -74,11 +74,11 @@ class Scenario:
     @cached_property
     def expected(self) -> Reference:
         """What the reference says of a whole run."""
-        return evaluate(self.flow.nodes, self.inputs)
+        return evaluate(self.flow.nodes, self.inputs, copies(self.graph))
 
     def __str__(self) -> str:
         wishes = [f"{wish.scheduler}{list(wish.targets)}@{wish.at:.2f}{wish.how}" for wish in self.wishes]
-        edges = [f"{edge.source}-{edge.to}" for edge in self.graph.edges]
+        edges = [f"{edge.source}-{edge.to} {edge.partitioning}" for edge in self.graph.edges]
         held = [str(source) for source in self.held]
         ending = f"{self.ending}@{self.ending_at:.2f}, held {held}"
         return f"scenario {self.seed}: {self.cluster}, {wishes}, {ending}, {edges}"
@@ -97,7 +97,7 @@ def draw_scenario(seed: int, schedules: tuple[tuple[str, bool], ...] = SCHEDULES
     """The scenario of this seed. ``naive`` is drawn only where the plan calls it safe."""
     chance = random.Random(seed)
     flow = draw_flow(chance)
-    graph = rebalanced(flow.dataflow.graph(), chance)
+    graph = redealt(flow.dataflow.graph(), chance)
     settings = {
         "hosts": chance.randint(1, 3),
         "seed": seed,

@@ -97,6 +97,38 @@ def test_a_change_and_its_way_back_leave_what_a_reference_leaves():
             assert amounts == seen[::-1][:5], f"seed {seed}, terminal {terminal}"
 
 
+class Numbering:
+    """A map that keeps a count in its own attributes."""
+
+    def __init__(self):
+        self.count = 0
+
+    def __call__(self, row):
+        self.count += 1
+        return row | {"count": self.count}
+
+
+def test_a_rehearsal_leaves_no_trace():
+    """The new function's first tuple is the first after the switch, not the one that it was tried on."""
+    rehearsed = 0
+    for seed in range(SEEDS // 3):
+        flow = fn.Dataflow("numbering")
+        stream = flow.source("s", fn.rate(None, count=1)).map("A", lambda row: row | {"count": 0}, workers=1)
+        stream.sink("out", fn.memory())
+        cluster = Cluster(flow.graph(), {"s": [{"n": n} for n in range(30)]}, seed=seed)
+        cluster.hold(cluster.supply.sources)
+        cluster.until(lambda cluster=cluster: cluster.instances("A")[0].processed > 5)
+        change = cluster.request({"A": Numbering()}, rehearse=True)
+        cluster.until(lambda cluster=cluster, change=change: change in cluster.outcomes)
+        assert cluster.outcomes[change].outcome == "done"
+        cluster.release()
+        cluster.run()
+        counts = [row["count"] for row in sorted(cluster.rows("out"), key=lambda row: row["n"]) if row["count"]]
+        assert counts == list(range(1, len(counts) + 1)), f"seed {seed}: {counts}"
+        rehearsed += bool(counts)
+    assert rehearsed
+
+
 def _states(cluster):
     found = {}
     for instance in cluster.instances("FM"):

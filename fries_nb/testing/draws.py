@@ -18,7 +18,7 @@ import random
 from collections.abc import Hashable
 
 PACES = (1.0, 1.0, 1.0, 0.2, 0.02)
-PATIENCE = 20
+PATIENCE = 8
 """Draws after which even something slow is taken: nothing fast may be left."""
 
 

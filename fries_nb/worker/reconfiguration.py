@@ -76,7 +76,7 @@ def prepare(order: Rehearse) -> Rehearsed:
         transforms = (update.state,) if update.state else ()
         states = [transformed(copy.revive(), transforms) for copy in order.states]
         stage = "failed in a rehearsal on a recent tuple"
-        writes = _rehearse(order, update.function, states)
+        writes = _rehearse(order, _trial_copy(order), states)
     except Exception as error:  # noqa: BLE001 (a user's code may raise anything, and it is the answer)
         return refused(order.change, order.worker, f"new {name} {stage}", error)
     return Rehearsed(Prepared(order.change, order.worker, writes=writes), Ready(update.function, update.state))
@@ -93,6 +93,15 @@ def open_function(function: Any) -> None:
     opener = getattr(function, "open", None)
     if callable(opener):
         opener()
+
+
+def _trial_copy(order: Rehearse) -> Any:
+    """A function of its own for the rehearsal: what one row leaves in an object's attributes must not stay there."""
+    if order.row is None:
+        return None
+    function = pickle.loads(order.payload).function
+    open_function(function)
+    return function
 
 
 def _refuse_other_family(operator: Operator, present: Any, new: Any) -> None:

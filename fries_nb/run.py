@@ -35,6 +35,7 @@ from fries_nb.messages import Report, WorkerId
 from fries_nb.scheduling import Plan, schedule
 from fries_nb.spark.launch import Launched, launch, pickled
 from fries_nb.spark.output import output
+from fries_nb.spark.packing import unpack
 from fries_nb.spark.region import Options
 from fries_nb.spark.staging import remove_scratch
 from fries_nb.trace import Record
@@ -272,7 +273,7 @@ class Run:
         """
         if not self._audited:
             raise RunError("this run keeps no trace; start it with audit=True")
-        return list(self._launched.driver.records)
+        return [unpack(record) for record in list(self._launched.driver.records)]
 
     def audit(self) -> auditing.Verdict:
         """Whether what happened so far is conflict-serializable, and who mixed versions if not.

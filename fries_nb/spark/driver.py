@@ -23,8 +23,8 @@ from fries_nb.planning.expansion import host_of
 from fries_nb.spark import manifest
 from fries_nb.spark.control import ControlServer, Gone, Heard
 from fries_nb.spark.envelopes import Goodbye, Hello, Leave, Pulse, Records, Refused, Said, ToWorker, Welcome
+from fries_nb.spark.packing import Packed
 from fries_nb.spark.region import Region
-from fries_nb.trace import Record
 
 POLL_MS = 50
 PULSE_S = 0.25
@@ -60,7 +60,7 @@ class Driver(threading.Thread):
         release: ends the Spark job if it has not ended by itself; called last but one, from this thread.
 
     Attributes:
-        records: the trace so far.
+        records: the trace so far, packed.
         hosts: the hello of each host that was let in.
     """
 
@@ -75,7 +75,7 @@ class Driver(threading.Thread):
     ) -> None:
         super().__init__(name="fries-driver", daemon=True)
         self.controller = controller
-        self.records: list[Record] = []
+        self.records: list[Packed] = []
         self.hosts: dict[int, Hello] = {}
         self._server = server
         self._region = region

@@ -18,7 +18,7 @@ import msgspec
 
 from fries_nb.errors import LinkError
 from fries_nb.messages import Answer, Control, WorkerId
-from fries_nb.trace import Record
+from fries_nb.spark.packing import Packed
 
 LIMIT = 1 << 30
 """Bytes above which a message, or one frame of it, is refused."""
@@ -55,7 +55,7 @@ class Records(msgspec.Struct, frozen=True, tag=True):
     """A piece of the audit trace of one worker, in that worker's order."""
 
     worker: WorkerId
-    records: tuple[Record, ...]
+    records: tuple[Packed, ...]
 
 
 HostMessage = Hello | Goodbye | Heartbeat | Said | Records

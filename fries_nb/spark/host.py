@@ -27,6 +27,7 @@ from fries_nb.messages import ChannelId, Failed, Fcm, Prepare, WorkerId
 from fries_nb.planning.expansion import channels_of, host_of
 from fries_nb.spark.envelopes import Goodbye, Heartbeat, Hello, Leave, Pulse, Records, Refused, Said, ToWorker, Welcome
 from fries_nb.spark.links import HostLinks
+from fries_nb.spark.packing import pack
 from fries_nb.spark.reading import open_reader
 from fries_nb.spark.region import Region
 from fries_nb.spark.sinks import FileSink
@@ -247,7 +248,8 @@ class Host:
             self._rehearsals.put(instruction)
         elif isinstance(instruction, Traced):
             record = instruction.records[0]
-            self._links.say(Records(WorkerId(record.operator, record.worker), instruction.records))
+            records = tuple(map(pack, instruction.records))
+            self._links.say(Records(WorkerId(record.operator, record.worker), records))
 
     def _send(self, send: Send) -> None:
         remote: dict[int, list[ChannelId]] = {}

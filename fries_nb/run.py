@@ -10,12 +10,12 @@ import threading
 import time
 import weakref
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import networkx as nx
 
 from fries_nb import audit as auditing
+from fries_nb.changes import Change, undone
 from fries_nb.controller.events import (
     Answered,
     ChangeRequested,
@@ -23,15 +23,15 @@ from fries_nb.controller.events import (
     Outcome,
     RateRequested,
     StopRequested,
-    WorkerOutcome,
 )
+from fries_nb.controller.history import History, Mark, Point
 from fries_nb.controller.metrics import Metrics, Snapshot
 from fries_nb.dataflow import builder
 from fries_nb.dataflow.graph import Graph, Kind
 from fries_nb.dataflow.runnable import check_runnable
-from fries_nb.dataflow.updates import as_updates, check_updates
+from fries_nb.dataflow.updates import Update, as_updates, check_updates
 from fries_nb.errors import DataflowError, PlanError, RunError, unknown
-from fries_nb.messages import Report, WorkerId
+from fries_nb.messages import Report
 from fries_nb.scheduling import Plan, schedule
 from fries_nb.spark.launch import Launched, launch, pickled
 from fries_nb.spark.output import output
@@ -44,95 +44,6 @@ BUDGET = 64 << 20
 """Bytes that may wait in front of one host's workers, all channels together."""
 COMMIT_INTERVAL_S = 5.0
 SILENCE_S = 10.0
-
-
-@dataclass(frozen=True)
-class ChangeResult:
-    """How a change ended.
-
-    Attributes:
-        outcome: ``done``; ``aborted``, and nothing changed anywhere; or ``failed`` after the decision.
-        error: one sentence, empty when done; ``details`` is the traceback from the user's frame on, if there is one.
-        plan_ms: making the plan and pickling the functions.
-        prepare_ms: shipping, ``open()``, dry run of the state transformation, rehearsal.
-        commit_ms: first FCM sent to last target worker switched.
-        delay_ms: request to last target worker switched.
-        components: operators of each component of the covering.
-        per_worker: for each target worker its delay and the tuples it still processed by the old function.
-    """
-
-    change: str
-    scheduler: str
-    outcome: str
-    error: str
-    details: str
-    plan_ms: float
-    prepare_ms: float
-    commit_ms: float
-    delay_ms: float
-    components: tuple[tuple[str, ...], ...]
-    per_worker: Mapping[WorkerId, WorkerOutcome] = field(repr=False)
-
-    @property
-    def old_tuples(self) -> int:
-        """Tuples that all targets together still processed by the old functions, after they were told to prepare."""
-        return sum(worker.old_tuples for worker in self.per_worker.values())
-
-
-class Change:
-    """A change under way."""
-
-    def __init__(self, change: str, plan: Plan, plan_ms: float) -> None:
-        self.id = change
-        self.plan = plan
-        self._plan_ms = plan_ms
-        self._outcome: Outcome | None = None
-        self._over = threading.Event()
-
-    def __repr__(self) -> str:
-        state = self._outcome.outcome if self._outcome else "under way"
-        return f"Change({', '.join(sorted(self.plan.targets))} by {self.plan.scheduler}: {state})"
-
-    @property
-    def done(self) -> bool:
-        """Whether it has come to its end, whichever."""
-        return self._over.is_set()
-
-    @property
-    def decided(self) -> bool:
-        """Whether it has changed something, wholly or (if the run failed meanwhile) in part."""
-        return self._outcome is not None and self._outcome.outcome != "aborted"
-
-    def result(self, timeout: float | None = None) -> ChangeResult:
-        """Wait for its end.
-
-        Args:
-            timeout: seconds; ``None`` waits as long as it takes.
-
-        Raises:
-            TimeoutError: it is still under way; it goes on.
-        """
-        if not self._over.wait(timeout) or self._outcome is None:
-            raise TimeoutError(f"change {self.id} of {', '.join(sorted(self.plan.targets))} is still under way")
-        outcome = self._outcome
-        return ChangeResult(
-            outcome.change,
-            outcome.scheduler,
-            outcome.outcome,
-            outcome.error,
-            outcome.details,
-            self._plan_ms,
-            outcome.prepare_ms,
-            outcome.commit_ms,
-            outcome.delay_ms + self._plan_ms if outcome.outcome == "done" else 0.0,
-            outcome.components,
-            outcome.per_worker,
-        )
-
-    def resolve(self, outcome: Outcome) -> None:
-        """It has come to its end; called by the run."""
-        self._outcome = outcome
-        self._over.set()
 
 
 class Run:
@@ -149,7 +60,10 @@ class Run:
         self.details = ""
         self._audited = options.audit
         self._metrics = Metrics(graph.by_name)
+        self._history = History()
         self._changes: dict[str, Change] = {}
+        self._in_effect: list[Change] = []  # in order; a rolled back change is no more in it
+        self._rolls_back: dict[str, Change] = {}
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._state = ""
@@ -171,10 +85,19 @@ class Run:
         """Called by the driver."""
         if isinstance(event.answer, Report):
             self._metrics.add(event.answer, time.monotonic())
+            self._history.add(event.answer, time.time())
 
     def resolved(self, outcome: Outcome) -> None:
         """Called by the driver."""
-        self._changes[outcome.change].resolve(outcome)
+        change = self._changes[outcome.change]
+        self._history.mark(change.id, outcome.outcome, change.label, time.time())
+        if outcome.outcome == "done":
+            undone_one = self._rolls_back.get(change.id)
+            if undone_one is None:
+                self._in_effect.append(change)
+            elif undone_one in self._in_effect:
+                self._in_effect.remove(undone_one)
+        change.resolve(outcome)
 
     def over(self, state: str, error: str, details: str) -> None:
         """Called by the driver when the run is decided."""
@@ -215,16 +138,36 @@ class Run:
             DataflowError: a function that cannot run there or cannot be pickled.
             RunError: the run is over.
         """
+        return self._request(as_updates(change), scheduler, pruning)
+
+    def rollback(self, scheduler: str = "fries") -> Change:
+        """Undo the last change that is in effect, by a change back; returns at once.
+
+        Raises:
+            PlanError: no change is in effect, or its state transformation has no way back (``Update(..., back=...)``).
+            RunError: the run is over.
+        """
+        if not self._in_effect:
+            raise PlanError("no change is in effect that could be rolled back")
+        last = self._in_effect[-1]
+        before = {name: self.graph.operator(name).function for name in last.updates}
+        for earlier in self._in_effect[:-1]:
+            before.update({name: update.function for name, update in earlier.updates.items() if name in before})
+        back = self._request(undone(last, before), scheduler, True)
+        self._rolls_back[back.id] = last
+        return back
+
+    def _request(self, updates: dict[str, Update], scheduler: str, pruning: bool) -> Change:
         began = time.perf_counter()
         self._refuse_if_over("a change needs a running dataflow")
-        updates = as_updates(change)
         check_updates(self.graph, updates)
         plan = schedule(scheduler, self.graph, updates, pruning)
         payloads = {name: pickled(name, update) for name, update in updates.items()}
         with self._lock:
             self._refuse_if_over("a change needs a running dataflow")
-            known = Change(f"u{len(self._changes) + 1}", plan, (time.perf_counter() - began) * 1000)
+            known = Change(f"u{len(self._changes) + 1}", plan, updates, (time.perf_counter() - began) * 1000)
             self._changes[known.id] = known
+        self._history.mark(known.id, "request", known.label, time.time())
         self._post(ChangeRequested(known.id, plan, payloads, self._rehearsable(plan)))
         return known
 
@@ -250,6 +193,19 @@ class Run:
     def metrics(self) -> Snapshot:
         """Latency, rates and queues as last reported (about four times a second)."""
         return self._metrics.snapshot()
+
+    def history(self) -> tuple[Point, ...]:
+        """Latency and throughput at the sinks over time, about four points a second."""
+        return self._history.points()
+
+    def marks(self) -> tuple[Mark, ...]:
+        """When changes were requested and when they came to their end."""
+        return self._history.marks()
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """All changes of the run, in order of request."""
+        return tuple(self._changes.values())
 
     def reads(self, operator: str) -> tuple[str, ...]:
         """Columns that the operator has looked at so far, as last reported.

@@ -11,10 +11,10 @@ from typing import Any
 from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
+from fries_nb.changes import Change
 from fries_nb.controller.events import Outcome
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.updates import as_updates, check_updates
-from fries_nb.run import Change
 from fries_nb.scheduling import schedule
 
 

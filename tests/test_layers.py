@@ -17,6 +17,7 @@ LAYERS = (
     ("notebook", "experiments", "__main__"),
     ("commands",),
     ("run",),
+    ("changes",),
     ("spark", "testing"),
     ("controller", "worker"),
     ("scheduling",),

@@ -15,13 +15,13 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 
+from fries_nb.changes import Change
 from fries_nb.errors import ReconfigurationError, RunError, close_match
 from fries_nb.notebook import summaries
 from fries_nb.notebook.assignments import evaluate, split_line
 from fries_nb.notebook.cells import declare, undone_on_error
 from fries_nb.notebook.known import OVER, Known
 from fries_nb.notebook.summaries import Summary, quoted
-from fries_nb.run import Change
 
 GLANCE_S = 2.0
 """A change that ends so soon is shown with its result; a longer one goes on behind the cell."""

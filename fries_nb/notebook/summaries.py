@@ -11,8 +11,8 @@ import textwrap
 from dataclasses import dataclass
 from typing import Any
 
+from fries_nb.changes import Change, ChangeResult
 from fries_nb.dataflow.graph import Edge, Graph, Kind
-from fries_nb.run import Change, ChangeResult
 
 _LINES = 10
 _CHANGEABLE = (Kind.MAP, Kind.FLAT_MAP, Kind.FILTER, Kind.SPLIT)

@@ -12,13 +12,14 @@ import time
 from statistics import median
 
 import fries_nb as fn
+from fries_nb.changes import ChangeResult
 from fries_nb.controller.metrics import OperatorMetrics
 from fries_nb.errors import RunError
 from fries_nb.experiments.bench.data import payments_file
 from fries_nb.experiments.bench.ours import CREDIT_BYTES, HOSTS, spark_session
 from fries_nb.experiments.bench.pairs import Side, pairs
 from fries_nb.experiments.bench.results import Report, Target
-from fries_nb.run import ChangeResult, Run
+from fries_nb.run import Run
 from fries_nb.workloads.w1 import FraudDetector, w1_flow
 
 COST_MS = 2.0

@@ -1,0 +1,133 @@
+"""A change as its requester sees it: under way, then come to its end one way or another."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fries_nb.controller.events import Outcome, WorkerOutcome
+from fries_nb.dataflow.updates import Update
+from fries_nb.errors import PlanError
+from fries_nb.messages import WorkerId
+from fries_nb.scheduling import Plan
+
+
+@dataclass(frozen=True)
+class ChangeResult:
+    """How a change ended.
+
+    Attributes:
+        outcome: ``done``; ``aborted``, and nothing changed anywhere; or ``failed`` after the decision.
+        error: one sentence, empty when done; ``details`` is the traceback from the user's frame on, if there is one.
+        plan_ms: making the plan and pickling the functions.
+        prepare_ms: shipping, ``open()``, dry run of the state transformation, rehearsal.
+        commit_ms: first FCM sent to last target worker switched.
+        delay_ms: request to last target worker switched.
+        components: operators of each component of the covering.
+        per_worker: for each target worker its delay and the tuples it still processed by the old function.
+    """
+
+    change: str
+    scheduler: str
+    outcome: str
+    error: str
+    details: str
+    plan_ms: float
+    prepare_ms: float
+    commit_ms: float
+    delay_ms: float
+    components: tuple[tuple[str, ...], ...]
+    per_worker: Mapping[WorkerId, WorkerOutcome] = field(repr=False)
+
+    @property
+    def old_tuples(self) -> int:
+        """Tuples that all targets together still processed by the old functions, after they were told to prepare."""
+        return sum(worker.old_tuples for worker in self.per_worker.values())
+
+
+class Change:
+    """A change under way.
+
+    Attributes:
+        id: unique in its run.
+        plan: what the scheduler made of it.
+        updates: the new function of each target, and what becomes of its state.
+    """
+
+    def __init__(self, change: str, plan: Plan, updates: Mapping[str, Update], plan_ms: float) -> None:
+        self.id = change
+        self.plan = plan
+        self.updates = dict(updates)
+        self._plan_ms = plan_ms
+        self._outcome: Outcome | None = None
+        self._over = threading.Event()
+
+    def __repr__(self) -> str:
+        state = self._outcome.outcome if self._outcome else "under way"
+        return f"Change({', '.join(sorted(self.plan.targets))} by {self.plan.scheduler}: {state})"
+
+    @property
+    def label(self) -> str:
+        """What a plot calls it."""
+        return f"{', '.join(sorted(self.plan.targets))} by {self.plan.scheduler}"
+
+    @property
+    def done(self) -> bool:
+        """Whether it has come to its end, whichever."""
+        return self._over.is_set()
+
+    @property
+    def decided(self) -> bool:
+        """Whether it has changed something, wholly or (if the run failed meanwhile) in part."""
+        return self._outcome is not None and self._outcome.outcome != "aborted"
+
+    def result(self, timeout: float | None = None) -> ChangeResult:
+        """Wait for its end.
+
+        Args:
+            timeout: seconds; ``None`` waits as long as it takes.
+
+        Raises:
+            TimeoutError: it is still under way; it goes on.
+        """
+        if not self._over.wait(timeout) or self._outcome is None:
+            raise TimeoutError(f"change {self.id} of {', '.join(sorted(self.plan.targets))} is still under way")
+        outcome = self._outcome
+        return ChangeResult(
+            outcome.change,
+            outcome.scheduler,
+            outcome.outcome,
+            outcome.error,
+            outcome.details,
+            self._plan_ms,
+            outcome.prepare_ms,
+            outcome.commit_ms,
+            outcome.delay_ms + self._plan_ms if outcome.outcome == "done" else 0.0,
+            outcome.components,
+            outcome.per_worker,
+        )
+
+    def resolve(self, outcome: Outcome) -> None:
+        """It has come to its end; called by the run."""
+        self._outcome = outcome
+        self._over.set()
+
+
+def undone(change: Change, before: Mapping[str, Any]) -> dict[str, Update]:
+    """The change back: each target's function from ``before``, its state by the update's ``back``.
+
+    Raises:
+        PlanError: a target's state was transformed, and nobody has said how to transform it back.
+    """
+    for name, update in change.updates.items():
+        if update.state is not None and update.back is None:
+            raise PlanError(
+                f"the state of {name} was transformed by change {change.id}, which says no way back; "
+                "expected Update(..., state=..., back=...) there"
+            )
+    return {
+        name: Update(before[name], state=update.back, back=update.state if update.back else None)
+        for name, update in change.updates.items()
+    }

@@ -1,0 +1,89 @@
+"""How a run went, over time: what a plot shows and a report keeps.
+
+>>> from fries_nb.messages import WorkerId
+>>> history = History()
+>>> history.add(Report(WorkerId("out", 0), 2, 0, latency=((4.0, 2),)), at_s=100.0)
+>>> history.add(Report(WorkerId("out", 0), 6, 0, latency=((8.0, 4),)), at_s=100.5)
+>>> [(point.at_s, round(point.p50_ms), point.rate) for point in history.points()]
+[(100.5, 8, 12.0)]
+>>> history.mark("u1", "request", "FM by fries", at_s=100.6); history.marks()[0].kind
+'request'
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Literal
+
+from ddsketch import DDSketch
+
+from fries_nb.messages import Report
+
+INTERVAL_S = 0.25
+KEPT = 20_000
+"""Points kept: more than an hour; older ones are forgotten."""
+
+MarkKind = Literal["request", "done", "aborted", "failed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """The tuples that reached the sinks in one interval.
+
+    Attributes:
+        at_s: end of the interval, seconds since the Unix epoch.
+        p50_ms: median of their end-to-end latencies; ``p99_ms`` the 99th percentile.
+        rate: tuples a second.
+    """
+
+    at_s: float
+    p50_ms: float
+    p99_ms: float
+    rate: float
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Something that happened to a change: it was requested, or came to its end."""
+
+    at_s: float
+    change: str
+    kind: MarkKind
+    label: str
+
+
+class History:
+    """Points and marks of one run, in order of time."""
+
+    def __init__(self) -> None:
+        self._points: deque[Point] = deque(maxlen=KEPT)
+        self._marks: list[Mark] = []
+        self._sketch = DDSketch()
+        self._since_s: float | None = None
+
+    def add(self, report: Report, at_s: float) -> None:
+        """Take in a report that came at this time; ends the interval if it has lasted long enough."""
+        if self._since_s is None:
+            self._since_s = at_s
+        for milliseconds, count in report.latency:
+            self._sketch.add(milliseconds, float(count))
+        passed_s = at_s - self._since_s
+        if passed_s >= INTERVAL_S and self._sketch.count:
+            p50, p99 = (float(self._sketch.get_quantile_value(q) or 0.0) for q in (0.5, 0.99))
+            self._points.append(Point(at_s, p50, p99, float(self._sketch.count) / passed_s))
+            self._sketch = DDSketch()
+            self._since_s = at_s
+
+    def mark(self, change: str, kind: MarkKind, label: str, at_s: float) -> None:
+        """Remember what happened to a change."""
+        self._marks.append(Mark(at_s, change, kind, label))
+
+    def points(self) -> tuple[Point, ...]:
+        """The points so far."""
+        return tuple(self._points)
+
+    def marks(self) -> tuple[Mark, ...]:
+        """The marks so far."""
+        return tuple(self._marks)
+

@@ -1,0 +1,41 @@
+"""Undoing a change while the dataflow runs: the old functions again, the state transformed back."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from pyspark.sql import SparkSession
+
+import fries_nb as fn
+from fries_nb.errors import PlanError
+from fries_nb.run import Run
+from fries_nb.workloads.fraud import MerchantModel, fraud_change, fraud_flow, pad_to_ten
+from fries_nb.workloads.payments import payments
+
+PATIENCE_S = 90.0
+
+
+def test_a_rollback_is_a_change_back_and_needs_a_way_back_for_the_state(spark: SparkSession) -> None:
+    """The new columns go again; what cannot be undone is refused in words, and the dataflow goes on."""
+    table = payments(200_000, seed=5)
+    run: Run = fraud_flow(fn.replay(table, rate=2_000), fn.memory(), workers=1).run(spark, hosts=1, audit=True)
+    try:
+        with pytest.raises(PlanError, match="no change is in effect"):
+            run.rollback()
+        pause = threading.Event()
+        while run.metrics().operators["MC"].processed < 200:
+            pause.wait(0.02)
+        assert run.reconfigure(fraud_change()).result(PATIENCE_S).outcome == "done"
+        assert run.rollback().result(PATIENCE_S).outcome == "done"
+        with pytest.raises(PlanError, match="no change is in effect"):
+            run.rollback()
+        one_way = fn.Update(MerchantModel(window=5), state=pad_to_ten)
+        assert run.reconfigure({"FM": one_way}).result(PATIENCE_S).outcome == "done"
+        with pytest.raises(PlanError, match=r"expected Update\(\.\.\., state=\.\.\., back=\.\.\.\)"):
+            run.rollback()
+        assert [mark.kind for mark in run.marks()] == ["request", "done"] * 3
+        assert run.history()
+    finally:
+        run.stop()
+    assert run.audit().serializable

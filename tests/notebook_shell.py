@@ -53,7 +53,7 @@ class StandIn:
         check_updates(self.graph, updates)
         plan = schedule(scheduler, self.graph, updates, pruning)
         self.asked = change
-        asked = Change("u1", plan, 1.0)
+        asked = Change("u1", plan, updates, 1.0)
         if self.outcome is not None:
             error = "" if self.outcome == "done" else "FM[0]: open() raised OSError: no model"
             parts = tuple(tuple(sorted(part.operators)) for part in plan.covering.components)

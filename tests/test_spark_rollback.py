@@ -35,7 +35,8 @@ def test_a_rollback_is_a_change_back_and_needs_a_way_back_for_the_state(spark: S
         with pytest.raises(PlanError, match=r"expected Update\(\.\.\., state=\.\.\., back=\.\.\.\)"):
             run.rollback()
         assert [mark.kind for mark in run.marks()] == ["request", "done"] * 3
-        assert run.history()
+        while not run.history():
+            pause.wait(0.02)
     finally:
         run.stop()
     assert run.audit().serializable

@@ -103,7 +103,7 @@ def draw_scenario(seed: int, schedules: tuple[tuple[str, bool], ...] = SCHEDULES
         "seed": seed,
         "window": chance.choice((1, 300, 1_500, 20_000)),
         "chaining": chance.random() < 0.6,
-        "commit_interval_ns": chance.choice((None, 20_000_000, 200_000_000)),
+        "commit_interval_ns": chance.choice((None, 5_000_000, 60_000_000)),
     }
     moments = sorted(chance.uniform(0.0, 1.25) for _ in range(chance.choice((1, 1, 2, 3)))) if flow.changeable else []
     wishes = tuple(_wish(chance, flow, graph, schedules, at, number) for number, at in enumerate(moments, start=1))

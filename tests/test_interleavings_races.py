@@ -133,7 +133,7 @@ def test_random_runs_meet_what_they_are_for(monkeypatch):
         return what
 
     monkeypatch.setattr(Network, "take", take)
-    for seed in range(150):
+    for seed in range(100):
         _count(play(draw_scenario(seed)), met)
     wanted = ("fries done", "epoch done", "naive done", "aborted", "failed", "cancelled", "several components",
               "a longer path", "some had ended", "several epochs", "stopped", "queued")  # fmt: skip

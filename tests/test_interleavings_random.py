@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 from interleaving_checks import LAWS, SOAK, try_seed
 
-RUNS = 600
+RUNS = 440
 CHUNKS = 20
 
 

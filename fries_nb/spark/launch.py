@@ -17,7 +17,7 @@ from fries_nb.controller.events import HostLost
 from fries_nb.dataflow.endpoints import ParquetFiles
 from fries_nb.dataflow.graph import Graph, Kind
 from fries_nb.errors import DataflowError
-from fries_nb.spark import manifest
+from fries_nb.spark import interrupt, manifest
 from fries_nb.spark.control import ControlServer
 from fries_nb.spark.driver import Driver, Listener
 from fries_nb.spark.keys import make_keys
@@ -68,6 +68,7 @@ def launch(graph: Graph, spark: Any, options: Options, listener: Listener) -> La
     with contextlib.ExitStack() as undo:
         session = start_or_find(options.hosts, spark)
         undo.callback(session.release)
+        interrupt.take_over(session.spark.sparkContext)
         scratch = make_scratch(session.spark, run)
         undo.callback(remove_scratch, scratch)
         sources = {

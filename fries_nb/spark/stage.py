@@ -6,19 +6,25 @@ shuffle, ``repartition(1)``: a barrier *result* stage would never be retried, a 
 
 from __future__ import annotations
 
+import os
+import threading
+import time
 from collections.abc import Callable, Iterator
 
 import msgspec
 import pyarrow as pa
 from py4j.protocol import Py4JError
-from pyspark import BarrierTaskContext, InheritableThread
+from pyspark import BarrierTaskContext, InheritableThread, TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from fries_nb.spark import interrupt
 from fries_nb.spark.host import HostReport, serve
 from fries_nb.spark.region import Region
 
 _SCHEMA = "report binary"
+EXIT_S = 0.5
+"""How long a host in which a user's function does not return has to hand over its report, before it ends itself."""
 
 
 class HostStage:
@@ -50,6 +56,7 @@ class HostStage:
     def _run(self) -> None:
         context = self._spark.sparkContext
         try:
+            interrupt.spare(self._group)
             context.setJobGroup(self._group, f"fries_nb region {self._region.graph.name}", interruptOnCancel=False)
             context.setLocalProperty("spark.scheduler.pool", self._group)
             region, hosts = self._region, self._region.options.hosts
@@ -59,6 +66,8 @@ class HostStage:
         except (Py4JError, PySparkException) as error:
             if not self._cancelled:
                 self._died(_cause_of(error))
+        finally:
+            interrupt.forget(self._group)
 
     def release(self, grace_s: float) -> None:
         """See that no task of the stage is left: wait for them to end by themselves, then cancel the job."""
@@ -77,9 +86,19 @@ def _task(region: Region) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Re
         host = place.partitionId()
         address = place.getTaskInfos()[host].address.rpartition(":")[0]
         report = serve(region, host, "" if region.interface == "127.0.0.1" else address)
+        if msgspec.msgpack.decode(report, type=HostReport).stuck:
+            threading.Thread(target=_end_process, args=(place.taskAttemptId(),), daemon=True).start()
         yield pa.RecordBatch.from_arrays([pa.array([report], pa.binary())], names=["report"])
 
     return task
+
+
+def _end_process(attempt: int) -> None:
+    """End this process once its task is over: Spark would use it again, with a thread in it that never ends."""
+    time.sleep(EXIT_S)
+    place = TaskContext.get()
+    if place is None or place.taskAttemptId() == attempt:
+        os._exit(0)
 
 
 def _cause_of(error: Exception) -> str:

@@ -85,9 +85,11 @@ class WorkerThread(threading.Thread):
             self._obey()
         except FriesError as error:
             self._carry_out(Tell(Failed(self.worker.wiring.id, str(error))))
-        except Exception as error:  # noqa: BLE001 - a defect of ours must fail the run, not end a thread unseen
+        except BaseException as error:  # noqa: BLE001 - a defect of ours, or a user's sys.exit(), must fail the run
             details = "".join(traceback.format_exception(error))
-            self._carry_out(Tell(Failed(self.worker.wiring.id, f"{type(error).__name__}: {error}", details)))
+            worker = self.worker.wiring.id
+            told = f"{worker.operator} failed: {type(error).__name__}: {error}"
+            self._carry_out(Tell(Failed(worker, told, details)))
 
     def _take_events(self, block: bool) -> None:
         """Take all events that wait; with ``block``, wait for one, or until the reader's next tuple is due."""

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from fries_nb.errors import SessionError
 from fries_nb.spark.manifest import committed, recover
 from fries_nb.spark.parts import PartName
 from fries_nb.spark.schemas import unified
@@ -20,8 +21,11 @@ def output(spark: SparkSession, path: str, run: str | None = None) -> DataFrame:
     """What is committed in a target, of all runs or of one; columns that a row had not are null.
 
     Raises:
+        SessionError: the session has been stopped.
         SinkError: two sink workers wrote a column in types that no one type holds; names it. Or a file has gone.
     """
+    if spark.sparkContext._jsc is None:
+        raise SessionError(f"the SparkSession of this run has been stopped; what was committed lies in {path}")
     recover(path)
     files = sorted(committed(path, run), key=_columns)
     if not files:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from fries_nb.dataflow.graph import Graph
-from fries_nb.errors import OperatorError
+from fries_nb.errors import DataflowError, OperatorError
 from fries_nb.spark.keys import HostKeys
 from fries_nb.spark.reading import SourcePlan
 
@@ -15,6 +15,9 @@ from fries_nb.spark.reading import SourcePlan
 @dataclass(frozen=True)
 class Options:
     """How to run a graph; ``fries_nb.Dataflow.run`` explains them.
+
+    Raises:
+        DataflowError: a number that is none, or out of its range.
 
     Attributes:
         budget: bytes that may wait in front of one host's workers, all channels together.
@@ -29,6 +32,22 @@ class Options:
     commit_interval_s: float | None
     silence_s: float
     port: int
+
+    def __post_init__(self) -> None:
+        if isinstance(self.budget, bool) or not isinstance(self.budget, int) or self.budget < 1:
+            raise DataflowError(f"budget={self.budget!r}; expected a number of bytes, 1 or more")
+        if self.commit_interval_s is not None and not _is_duration(self.commit_interval_s):
+            raise DataflowError(
+                f"commit_interval_s={self.commit_interval_s!r}; expected seconds, more than 0, or None for the end only"
+            )
+        if not _is_duration(self.silence_s):
+            raise DataflowError(f"silence_s={self.silence_s!r}; expected seconds, more than 0")
+        if isinstance(self.port, bool) or not isinstance(self.port, int) or not 0 <= self.port <= 65535:
+            raise DataflowError(f"port={self.port!r}; expected 1 to 65535, or 0 for any free one")
+
+
+def _is_duration(seconds: object) -> bool:
+    return isinstance(seconds, (int, float)) and not isinstance(seconds, bool) and 0 < seconds < float("inf")
 
 
 @dataclass(frozen=True)

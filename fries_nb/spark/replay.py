@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import posixpath
+from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -109,4 +110,6 @@ def _footer(filesystem: fs.FileSystem, name: str) -> tuple[pq.FileMetaData, pa.S
     for hidden in HIDDEN:
         if hidden in schema.names:
             raise SourceError(f"{name} has a column {hidden}, a name that fries_nb keeps for itself; rename or drop it")
+    if twice := [column for column, count in Counter(schema.names).items() if count > 1]:
+        raise SourceError(f"{name} has several columns {twice[0]!r}; a row is a dict, with one value a name")
     return metadata, schema

@@ -212,6 +212,7 @@ def _settings() -> dict[str, str]:
         "spark.python.task.killTimeout": "200ms",  # a cancelled host that does not leave is killed so soon
         "spark.scheduler.mode": "FAIR",
         "spark.speculation": "false",
+        "spark.sql.parquet.columnarReaderBatchSize": "1024",  # Spark's 4096 rows of 10,000 columns exceed the memory
         "spark.sql.shuffle.partitions": "2",
         "spark.stage.maxConsecutiveAttempts": str(_ATTEMPTS),
         "spark.ui.enabled": "false",

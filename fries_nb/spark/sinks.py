@@ -35,7 +35,7 @@ class FileSink:
         keep_hidden: write the columns named in ``messages.HIDDEN`` as well.
 
     Raises:
-        SinkError: from every method: a column changed its type, or the file system failed.
+        SinkError: from every method: rows without a column, a column that changed its type, or the file system failed.
     """
 
     def __init__(self, path: str, worker: WorkerId, incarnation: int, run: str, keep_hidden: bool = False) -> None:
@@ -63,6 +63,8 @@ class FileSink:
             batch = batch.drop_columns(hidden)
         if batch.schema is not self._seen and batch.schema != self._seen:
             self._seen = batch.schema
+            if not batch.schema.names:
+                raise SinkError(f"{self._worker} got rows without a column; return None, not {{}}, to drop a tuple")
             wider = unified(self._columns, batch.schema)
             if wider != self._columns:
                 self._end_part()

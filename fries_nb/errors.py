@@ -94,3 +94,15 @@ def unknown(what: str, got: str, options: Iterable[str]) -> str:
     names = list(options)
     shown = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "") if names else "none"
     return f"no {what} {got!r}; expected one of {shown}{close_match(got, names)}"
+
+
+def in_one_line(error: str, details: str = "") -> tuple[str, str]:
+    """An error's first line, and its details, which hold the others: libraries write whole paragraphs.
+
+    >>> in_one_line("A failed: 2 errors\\n  x is missing\\n  y is missing")[0]
+    'A failed: 2 errors ...'
+    """
+    lines = [line for line in error.splitlines() if line.strip()]
+    if len(lines) < 2:
+        return error.strip(), details
+    return f"{lines[0].rstrip()} ...", details or error

@@ -28,7 +28,7 @@ def test_records_arrive_as_they_were(trace: list[Record]) -> None:
 
 
 def test_a_run_of_operations_is_one_object() -> None:
-    """The driver decodes no integer of it: at tens of millions a second it would miss its pulses, and lose its hosts."""
+    """The driver decodes no integer of it: at tens of millions a second it would miss its pulses."""
     packed = pack(RanMany(tuple(range(100_000)), "A"))
     assert isinstance(packed, PackedRun)
     assert len(packed.transactions) == 800_000

@@ -13,12 +13,13 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
 from fries_nb.controller import events as said
 from fries_nb.controller.controller import Controller
-from fries_nb.errors import FriesError
+from fries_nb.errors import FriesError, in_one_line
 from fries_nb.planning.expansion import host_of
 from fries_nb.spark import manifest
 from fries_nb.spark.control import ControlServer, Gone, Heard
@@ -122,7 +123,7 @@ class Driver(threading.Thread):
         if self._uncommitted and not over.error:
             over = said.RunEnded("failed", self._uncommitted)
         self._over = over
-        self._listener.over(over.state, over.error, over.details)
+        self._listener.over(over.state, *in_one_line(over.error, over.details))
 
     def _turn(self) -> None:
         """One poll, and all that follows from it."""
@@ -197,7 +198,8 @@ class Driver(threading.Thread):
         elif isinstance(instruction, said.CommitFiles):
             self._commit(instruction)
         elif isinstance(instruction, said.Resolved):
-            self._listener.resolved(instruction.outcome)
+            error, details = in_one_line(instruction.outcome.error, instruction.outcome.details)
+            self._listener.resolved(replace(instruction.outcome, error=error, details=details))
         elif isinstance(instruction, said.DismissHosts):
             self._dismiss(instruction.reason)
         else:

@@ -86,7 +86,7 @@ def _repeated(path: Path, rows: int) -> Iterator[pa.Table]:
 
 def _kept(name: str, tables: Callable[[], Iterable[pa.Table]]) -> Path:
     """The cached file of that name, written now if it is not there yet."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fries_nb"
+    cache = cache_directory()
     if (cache / name).exists():
         return cache / name
     try:
@@ -98,8 +98,18 @@ def _kept(name: str, tables: Callable[[], Iterable[pa.Table]]) -> Path:
                     writer.write_table(table, row_group_size=ROW_GROUP)
             Path(aside, name).replace(cache / name)
     except OSError as error:
-        raise fn.SourceError(
-            f"cannot keep payments in {str(cache)!r}: {error.strerror or error}; "
-            f"set XDG_CACHE_HOME to a directory that can be written, or {VARIABLE} to a file of payments"
-        ) from None
+        raise unwritable("payments", cache, error) from None
     return cache / name
+
+
+def cache_directory() -> Path:
+    """Where what was made once is kept: ``fries_nb`` in XDG_CACHE_HOME or ``~/.cache``."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fries_nb"
+
+
+def unwritable(what: str, cache: Path, error: OSError) -> fn.SourceError:
+    """The error of a cache directory in which nothing can be kept."""
+    return fn.SourceError(
+        f"cannot keep {what} in {str(cache)!r}: {error.strerror or error}; "
+        f"set XDG_CACHE_HOME to a directory that can be written, or {VARIABLE} to a file of payments"
+    )

@@ -1,9 +1,9 @@
 """The running example with models that have learned: a random forest, and the logistic regression that replaces it.
 
 ``ForestMerchant`` asks a hundred trees about every payment, ``LogisticMerchant`` adds up eight products; both are about
-as good (``training.learned(...).auc``: 0.91 and 0.92 on the public payments). State included, a payment costs the forest
-some 1,200 times what it costs the regression: 5.9 ms to 5 microseconds on one core of a small machine. They keep the
-same state and add the same column, so either replaces the other while the dataflow runs; and with ``window=10`` the
+as good (``training.learned(...).auc``: 0.91 and 0.92 on the public payments). State included, a payment costs the
+forest some 1,200 times what it costs the regression: 5.9 ms to 5 microseconds on one core of a small machine. They keep
+the same state and add the same column, so either replaces the other while the dataflow runs; and with ``window=10`` the
 light one brings the running example's three probabilities (``lighter_change``).
 
 Models are trained, or unpickled where they have been, by ``open()``, off the data path; ``process`` only scores.

@@ -79,7 +79,8 @@ def launch(graph: Graph, spark: Any, options: Options, listener: Listener) -> La
         sinks = _sink_directories(graph, scratch)
         keys = make_keys()
         interface = "127.0.0.1" if (session.spark.sparkContext.master or "").startswith("local[") else "0.0.0.0"
-        server = ControlServer(keys, interface, options.port, session.address)
+        advertised = "" if interface == "127.0.0.1" else session.address  # Spark may have another address
+        server = ControlServer(keys, interface, options.port, advertised)
         server.incarnation = INCARNATION
         region = Region(
             run, INCARNATION, _bare(graph), functions, sources, sinks, server.address, keys.hosts, interface, options

@@ -6,7 +6,9 @@ shuffle, ``repartition(1)``: a barrier *result* stage would never be retried, a 
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,7 +16,7 @@ from collections.abc import Callable, Iterator
 import msgspec
 import pyarrow as pa
 from py4j.protocol import Py4JError
-from pyspark import BarrierTaskContext, InheritableThread, TaskContext
+from pyspark import BarrierTaskContext, InheritableThread, SparkContext, TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -33,7 +35,8 @@ class HostStage:
     Args:
         spark: the session; its slots have been checked.
         region: what the hosts run.
-        died: called from that thread, with one sentence, if the job fails before it was cancelled.
+        died: called from that thread, with one sentence, if the job ends before it was cancelled (which
+            says nothing new where the run is over).
 
     Attributes:
         reports: the hosts' last words, once the job is over.
@@ -61,8 +64,11 @@ class HostStage:
             context.setLocalProperty("spark.scheduler.pool", self._group)
             region, hosts = self._region, self._region.options.hosts
             slots = self._spark.range(0, hosts, 1, hosts)
-            reports = slots.mapInArrow(_task(region), _SCHEMA, barrier=True).repartition(1).collect()
+            with _own_python(context):
+                reporting = slots.mapInArrow(_task(region), _SCHEMA, barrier=True)
+            reports = reporting.repartition(1).collect()
             self.reports = [msgspec.msgpack.decode(bytes(row.report), type=HostReport) for row in reports]
+            self._died("all hosts have ended: " + "; ".join(sorted({report.reason for report in self.reports})))
         except (Py4JError, PySparkException) as error:
             if not self._cancelled:
                 self._died(_cause_of(error))
@@ -76,6 +82,21 @@ class HostStage:
             self._cancelled = True
             self._spark.sparkContext._jsc.sc().cancelJobGroupAndFutureJobs(self._group, "the fries_nb run has ended")
             self._thread.join(grace_s)
+
+
+@contextlib.contextmanager
+def _own_python(context: SparkContext) -> Iterator[None]:
+    """Hosts on this machine run by this Python, unless somebody has chosen another.
+
+    A session that was made by hand would take the ``python3`` of the path, which need not have fries_nb.
+    """
+    before = context.pythonExec
+    if before == "python3" and (context.master or "").startswith("local"):
+        context.pythonExec = sys.executable
+    try:
+        yield
+    finally:
+        context.pythonExec = before
 
 
 def _task(region: Region) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:

@@ -1,0 +1,292 @@
+"""A dataflow graph as SVG: operators as boxes, and what a change does to each as its state.
+
+A state is one or more of the words ``target``, ``head``, ``mcs`` and ``pruned``; CSS turns ``data-state`` into colour
+and, for those who do not see it, into shape: heads wear a ring, pruned operators a dashed frame. So whoever shows the
+picture changes states in place, and nothing is laid out or drawn again.
+
+>>> from fries_nb.dataflow.graph import Edge, Graph, Operator
+>>> graph = Graph("w1", (Operator("Src"), Operator("FD")), (Edge("Src", "FD"),))
+>>> svg = dag_svg(graph, {"FD": "target head"}, {("Src", "FD"): "1,200/s"})
+>>> 'data-operator="FD" data-state="target head"' in svg, "1,200/s" in svg
+(True, True)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+
+from fries_nb.dataflow.graph import Graph, Kind, Operator
+from fries_nb.errors import DataflowError, unknown
+from fries_nb.report import theme
+from fries_nb.report.layout import Layout, drawn, layout, shortened
+from fries_nb.report.placed import Box, Spot, Way
+from fries_nb.report.theme import FONT, INK, ORANGE, SKY, escaped, number, themed
+
+Ends = tuple[str, str]
+STATES = {"target": "Target: is changed", "head": "Head: gets the message", "mcs": "Marker passes", "pruned": "Pruned"}
+_SAID = {
+    "target": "target of the change",
+    "head": "head, gets the message",
+    "mcs": "inside a component, a marker passes",
+    "pruned": "pruned, takes no part",
+}
+_MARGIN = 14.0
+_LEGEND_HEIGHT = 30.0
+_SAMPLE = 22.0
+
+_LIGHT = {
+    ".paper": f"fill: {theme.PAPER}",
+    "text": f"{FONT}; font-size: 13px; fill: {INK}",
+    ".box": f"fill: {theme.BAND}; stroke: {theme.SOFT}; stroke-width: 1.2px",
+    ".ring": f"fill: none; stroke: {INK}; stroke-width: 2px; visibility: hidden",
+    ".name": "font-weight: 600; text-anchor: middle",
+    ".fact": f"font-size: 10.5px; fill: {theme.SOFT}; text-anchor: middle",
+    ".line": f"fill: none; stroke: {theme.SOFT}; stroke-width: 1.3px",
+    ".tip": f"fill: {theme.SOFT}; stroke: none",
+    ".flow": f"font-size: 10.5px; fill: {INK}; text-anchor: middle; paint-order: stroke; stroke: {theme.PAPER}; "
+    "stroke-width: 4px; stroke-linejoin: round",
+    ".rule": f"stroke: {theme.LINE}; stroke-width: 1px",
+    ".key": f"font-size: 11px; fill: {theme.SOFT}",
+    '[data-state~="mcs"] .box': f"fill: {SKY}; stroke: #20638c; stroke-width: 1.5px",
+    '[data-state~="head"] .box': f"fill: {SKY}; stroke: #20638c; stroke-width: 1.5px",
+    '[data-state~="target"] .box': f"fill: {ORANGE}; stroke: #7a5400; stroke-width: 2.5px",
+    '[data-state~="mcs"] .name': f"fill: {INK}",
+    '[data-state~="head"] .name': f"fill: {INK}",
+    '[data-state~="target"] .name': f"fill: {INK}",
+    '[data-state~="mcs"] .fact': f"fill: {INK}",
+    '[data-state~="head"] .fact': f"fill: {INK}",
+    '[data-state~="target"] .fact': f"fill: {INK}",
+    '[data-state~="head"] .ring': "visibility: visible",
+    '[data-state~="pruned"] .box': "stroke-dasharray: 5 4; fill-opacity: 0.45",
+    '[data-state~="pruned"] .name': "fill-opacity: 0.62",
+    '[data-state~="marked"] .line': "stroke: #0072B2; stroke-width: 3px",
+    '[data-state~="marked"] .tip': "fill: #0072B2",
+}
+_DARK = {
+    ".paper": f"fill: {theme.NIGHT_PAPER}",
+    "text": f"fill: {theme.NIGHT_INK}",
+    ".box": f"fill: {theme.NIGHT_BAND}; stroke: {theme.NIGHT_SOFT}",
+    ".ring": f"stroke: {theme.NIGHT_INK}",
+    ".fact": f"fill: {theme.NIGHT_SOFT}",
+    ".line": f"stroke: {theme.NIGHT_SOFT}",
+    ".tip": f"fill: {theme.NIGHT_SOFT}",
+    ".flow": f"fill: {theme.NIGHT_INK}; stroke: {theme.NIGHT_PAPER}",
+    ".rule": f"stroke: {theme.NIGHT_LINE}",
+    ".key": f"fill: {theme.NIGHT_SOFT}",
+    '[data-state~="mcs"] .box': f"fill: {SKY}; stroke: #bfe3f8",
+    '[data-state~="head"] .box': f"fill: {SKY}; stroke: #bfe3f8",
+    '[data-state~="target"] .box': f"fill: {ORANGE}; stroke: #ffe0a0",
+    '[data-state~="mcs"] .name': f"fill: {INK}",
+    '[data-state~="head"] .name': f"fill: {INK}",
+    '[data-state~="target"] .name': f"fill: {INK}",
+    '[data-state~="mcs"] .fact': f"fill: {INK}",
+    '[data-state~="head"] .fact': f"fill: {INK}",
+    '[data-state~="target"] .fact': f"fill: {INK}",
+    '[data-state~="marked"] .line': f"stroke: {SKY}",
+    '[data-state~="marked"] .tip': f"fill: {SKY}",
+}
+_CSS = (
+    themed(".fries-dag-svg", _LIGHT, _DARK)
+    + "\n@media (prefers-reduced-motion: no-preference) { .fries-dag-svg .box, .fries-dag-svg .line "
+    "{ transition: fill 0.2s, stroke 0.2s } }"
+)
+
+
+def dag_svg(
+    graph: Graph,
+    states: Mapping[str, str] = {},
+    labels: Mapping[Ends, str] = {},
+    titles: Mapping[str, str] = {},
+    marked: Collection[Ends] | None = None,
+    width: float = 900.0,
+) -> str:
+    """The graph as a self-contained SVG element.
+
+    Args:
+        states: of operators, words of ``target head mcs pruned``; a legend explains them if there are any.
+        labels: of edges, one or two short lines.
+        titles: tooltips of operators beside what their declaration says.
+        marked: edges that a marker travels; by default those between operators that take part.
+        width: pixels at hand; streams flow to the right if that fits, else downward.
+
+    Raises:
+        DataflowError: an operator, edge or state that there is not.
+    """
+    _refuse_unknown(graph, states, labels, titles)
+    taking_part = {name for name, words in states.items() if {"target", "head", "mcs"} & set(words.split())}
+    if marked is None:
+        marked = {(edge.source, edge.to) for edge in graph.edges if {edge.source, edge.to} <= taking_part}
+    return draw(graph, layout(graph, width, bool(labels)), states, labels, titles, marked, legend=any(states.values()))
+
+
+def dag_png(graph: Graph, states: Mapping[str, str] = {}, labels: Mapping[Ends, str] = {}) -> bytes:
+    """The graph as a PNG, drawn by Graphviz; empty where there is no Graphviz that can."""
+    _refuse_unknown(graph, states, labels, {})
+    ids = {name: f"n{index}" for index, name in enumerate(graph)}
+    nodes = "".join(f"{ids[name]} [{_dot_attributes(name, states.get(name, ''))}];\n" for name in graph)
+    edges = "".join(
+        f"{ids[edge.source]} -> {ids[edge.to]} [label={_dot_text(labels.get((edge.source, edge.to), ''))}];\n"
+        for edge in graph.edges
+    )
+    source = (
+        f"digraph {{ rankdir={'LR' if layout(graph).rightward else 'TB'}; dpi=120; pad=0.15;\n"
+        'node [shape=box fontname="sans-serif" fontsize=12];\n'
+        f'edge [fontname="sans-serif" fontsize=9 color="{theme.SOFT}"];\n{nodes}{edges}}}'
+    )
+    return drawn(source, "png") or b""
+
+
+def operator_title(operator: Operator) -> str:
+    """What the declaration says of an operator, in a line."""
+    workers = f"{operator.workers} worker{'' if operator.workers == 1 else 's'}"
+    keyed = f", keyed by {', '.join(operator.key)}" if operator.key else ""
+    return f"{operator.name}: {_kind(operator)}, {workers}{keyed}"
+
+
+def state_words(words: str) -> str:
+    """A state for those who hear it."""
+    return ", ".join(_SAID[word] for word in words.split() if word in _SAID)
+
+
+def draw(
+    graph: Graph,
+    placed: Layout,
+    states: Mapping[str, str],
+    labels: Mapping[Ends, str],
+    titles: Mapping[str, str],
+    marked: Collection[Ends],
+    legend: bool,
+) -> str:
+    """The picture of a graph that was laid out; all names are known."""
+    width = placed.width + 2 * _MARGIN
+    height = placed.height + 2 * _MARGIN
+    key, key_width, key_height = _legend(max(width, 420.0), height) if legend else ("", 0.0, 0.0)
+    total = max(width, key_width)
+    shift = (total - placed.width) / 2
+    edges = "".join(
+        _edge(index, placed.ways[ends], placed.rightward, "marked" if ends in marked else "", labels.get(ends, ""))
+        for index, ends in enumerate((edge.source, edge.to) for edge in graph.edges)
+    )
+    nodes = "".join(
+        _node(operator, placed.boxes[operator.name], states.get(operator.name, ""), titles.get(operator.name, ""))
+        for operator in graph.operators
+    )
+    name = escaped(f"Dataflow {graph.name}: {len(graph.operators)} operators")
+    size = f"{number(total)} {number(height + key_height)}"
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="fries-dag-svg" viewBox="0 0 {size}" '
+        f'width="{number(total)}" height="{number(height + key_height)}" role="group" aria-label="{name}">'
+        f"<style>{_CSS.replace('>', '&gt;')}</style>"
+        f'<rect class="paper" width="100%" height="100%" rx="6"/>'
+        f'<g transform="translate({number(shift)} {number(_MARGIN)})">{edges}{nodes}</g>{key}</svg>'
+    )
+
+
+def _node(operator: Operator, box: Box, state: str, title: str) -> str:
+    x, y = box.centre
+    facts = f"{_kind(operator)} ×{operator.workers}"  # noqa: RUF001
+    heard = ", ".join(filter(None, [operator_title(operator), state_words(state)]))
+    shape = f'x="{number(box.x)}" y="{number(box.y)}" width="{number(box.width)}" height="{number(box.height)}"'
+    ring = (
+        f'x="{number(box.x - 4)}" y="{number(box.y - 4)}" width="{number(box.width + 8)}" '
+        f'height="{number(box.height + 8)}"'
+    )
+    return (
+        f'<g class="node" data-operator="{escaped(operator.name)}" data-state="{escaped(state)}" role="img" '
+        f'aria-label="{escaped(heard)}"><title>{escaped(_tooltip(operator, title))}</title>'
+        f'<rect class="ring" {ring} rx="12"/><rect class="box" {shape} rx="8"/>'
+        f'<text class="name" x="{number(x)}" y="{number(y - 2)}">{escaped(shortened(operator.name))}</text>'
+        f'<text class="fact" x="{number(x)}" y="{number(y + 13)}">{escaped(facts)}</text></g>'
+    )
+
+
+def _tooltip(operator: Operator, title: str) -> str:
+    return "\n".join(filter(None, [operator_title(operator), title]))
+
+
+def _edge(index: int, way: Way, rightward: bool, state: str, label: str) -> str:
+    start, *others = way.points
+    curves = " ".join(f"{number(x)},{number(y)}" for x, y in others)
+    path = f"M{number(start[0])},{number(start[1])} C{curves}"
+    x, y = way.above if rightward else way.middle
+    upper, _, lower = label.partition("\n")
+    texts = "".join(
+        f'<text class="flow" x="{number(x)}" y="{number(y + dy)}">{escaped(line)}</text>'
+        for line, dy in ((upper, -5.0 if rightward else -4.0), (lower, 13.0 if rightward else 11.0))
+    )
+    return (
+        f'<g class="edge" data-edge="{index}" data-state="{state}"><path class="line" d="{path}"/>'
+        f'<polygon class="tip" points="{_arrow(way.points[-1], way.tip)}"/>{texts}</g>'
+    )
+
+
+def _arrow(base: Spot, tip: Spot) -> str:
+    dx, dy = tip[0] - base[0], tip[1] - base[1]
+    length = (dx * dx + dy * dy) ** 0.5 or 1.0
+    across = (-dy / length * 3.6, dx / length * 3.6)
+    corners = ((base[0] + across[0], base[1] + across[1]), tip, (base[0] - across[0], base[1] - across[1]))
+    return " ".join(f"{number(x)},{number(y)}" for x, y in corners)
+
+
+def _legend(width: float, top: float) -> tuple[str, float, float]:
+    """Samples of the states below the picture, in as many rows as they need; with the room that they take."""
+    placed: list[tuple[float, int, str, str]] = []
+    x, row, widest = _MARGIN, 0, 0.0
+    for state, words in STATES.items():
+        room = _SAMPLE + 8 + 6.2 * len(words) + 18
+        if x + room > width and x > _MARGIN:
+            x, row = _MARGIN, row + 1
+        placed.append((x, row, state, words))
+        x += room
+        widest = max(widest, x)
+    rows = "".join(_sample(x, top + 16 + 22 * row, state, words) for x, row, state, words in placed)
+    rule = f'<line class="rule" x1="{_MARGIN}" x2="{number(width - _MARGIN)}" y1="{number(top)}" y2="{number(top)}"/>'
+    return f'<g class="legend" aria-hidden="true">{rule}{rows}</g>', min(width, widest), _LEGEND_HEIGHT + 22 * row
+
+
+def _sample(x: float, y: float, state: str, words: str) -> str:
+    shape = f'x="{number(x + 4)}" y="{number(y - 7)}" width="{_SAMPLE - 6}" height="14" rx="4"'
+    ring = f'x="{number(x + 1)}" y="{number(y - 10)}" width="{_SAMPLE}" height="20" rx="6"'
+    return (
+        f'<g data-state="{state}"><rect class="ring" {ring}/><rect class="box" {shape}/></g>'
+        f'<text class="key" x="{number(x + _SAMPLE + 8)}" y="{number(y + 4)}">{escaped(words)}</text>'
+    )
+
+
+def _kind(operator: Operator) -> str:
+    return "operator" if operator.kind is Kind.MAP and operator.function is None else operator.kind.replace("_", " ")
+
+
+def _dot_attributes(name: str, state: str) -> str:
+    words = set(state.split())
+    fill = ORANGE if "target" in words else SKY if "mcs" in words else theme.BAND
+    style = '"rounded,filled,dashed"' if "pruned" in words else '"rounded,filled"'
+    ring = " peripheries=2 penwidth=2" if "head" in words else ""
+    return f'label={_dot_text(shortened(name))} fillcolor="{fill}" style={style}{ring}'
+
+
+def _dot_text(text: str) -> str:
+    """The text as a plain label: no escapes, entities or HTML of Graphviz's own."""
+    plain = text.replace("&", "&amp;").replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{plain}"'
+
+
+def _refuse_unknown(
+    graph: Graph, states: Mapping[str, str], labels: Mapping[Ends, str], titles: Mapping[str, str]
+) -> None:
+    edges = {(edge.source, edge.to) for edge in graph.edges}
+    for name in _names(states, titles):
+        if name not in graph:
+            raise DataflowError(unknown("operator", name, graph))
+    for ends in labels:
+        if ends not in edges:
+            raise DataflowError(f"a label for the edge {' -> '.join(ends)}, which dataflow {graph.name!r} has not")
+    for name, words in states.items():
+        for word in words.split():
+            if word not in STATES:
+                raise DataflowError(f"operator {name!r}: {unknown('state', word, STATES)}")
+
+
+def _names(*mappings: Mapping[str, str]) -> Iterator[str]:
+    for mapping in mappings:
+        yield from mapping

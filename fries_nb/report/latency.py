@@ -1,0 +1,254 @@
+"""Latency and throughput of a run over time as SVG, with a line where a change was requested and where it ended.
+
+>>> points = [Point(100.0 + second, 4.0, 9.0, 2_000.0) for second in range(60)]
+>>> marks = [Mark(130.0, "u1", "request", "FM by fries"), Mark(130.012, "u1", "done", "FM by fries")]
+>>> svg = latency_svg(points, marks)
+>>> "FM by fries: done in 12 ms" in svg, "latency, ms" in svg, svg.count("<polyline")
+(True, True, 3)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+
+from fries_nb.controller.history import Mark, MarkKind, Point
+from fries_nb.report import theme
+from fries_nb.report.scales import Scale
+from fries_nb.report.theme import BLUE, FONT, GREEN, ORANGE, SKY, VERMILION, escaped, number, themed
+
+_MOST_POINTS = 400
+_LEFT, _RIGHT, _LANE, _LANES = 64.0, 18.0, 17.0, 5
+_UPPER, _LOWER, _BETWEEN, _BELOW = 190.0, 84.0, 22.0, 42.0
+_LETTER = 6.1
+MARK_COLOURS: dict[MarkKind, str] = {"request": ORANGE, "done": GREEN, "aborted": VERMILION, "failed": VERMILION}
+
+_LIGHT = {
+    ".paper": f"fill: {theme.PAPER}",
+    "text": f"{FONT}; font-size: 11px; fill: {theme.SOFT}",
+    ".axis": f"font-size: 11.5px; fill: {theme.INK}",
+    ".key": f"font-size: 11.5px; fill: {theme.INK}; font-weight: 600",
+    ".grid": f"stroke: {theme.LINE}; stroke-width: 1px",
+    ".p50, .p99, .rate": "fill: none; stroke-width: 1.8px; stroke-linejoin: round",
+    ".p50": f"stroke: {BLUE}",
+    ".p99": f"stroke: {VERMILION}",
+    ".rate": f"stroke: {GREEN}",
+    ".dot": "stroke-width: 6px; stroke-linecap: round",
+    ".mark": "stroke-width: 1.6px",
+    ".request": f"stroke: {ORANGE}; stroke-dasharray: 5 3",
+    ".done": f"stroke: {GREEN}",
+    ".aborted, .failed": f"stroke: {VERMILION}; stroke-dasharray: 2 3",
+    ".said": f"font-size: 11.5px; fill: {theme.INK}; paint-order: stroke; stroke: {theme.PAPER}; stroke-width: 3px",
+    ".lead": "stroke-width: 1px",
+    ".empty": "font-size: 13px; text-anchor: middle",
+}
+_DARK = {
+    ".paper": f"fill: {theme.NIGHT_PAPER}",
+    "text": f"fill: {theme.NIGHT_SOFT}",
+    ".axis": f"fill: {theme.NIGHT_INK}",
+    ".key": f"fill: {theme.NIGHT_INK}",
+    ".said": f"fill: {theme.NIGHT_INK}; stroke: {theme.NIGHT_PAPER}",
+    ".grid": f"stroke: {theme.NIGHT_LINE}",
+    ".p50": f"stroke: {SKY}",
+    ".p99": "stroke: #ff8a3d",
+    ".rate": "stroke: #2fc79a",
+    ".done": "stroke: #2fc79a",
+}
+_CSS = themed(".fries-latency-svg", _LIGHT, _DARK)
+
+
+@dataclass(frozen=True)
+class Label:
+    """A mark's words: at which second they begin and in which lane they stand, 0 next to the plot.
+
+    Labels that found no lane have no words to be seen, only a tooltip.
+    """
+
+    at_s: float
+    words: str
+    lane: int
+
+
+def latency_svg(points: Sequence[Point], marks: Sequence[Mark], width: float = 760.0) -> str:
+    """A self-contained SVG element: p50 and p99 in milliseconds, below them tuples a second, marks as vertical lines.
+
+    The latency axis is logarithmic where values lie more than thirtyfold apart. More points than can be told apart are
+    thinned: of each interval the median p50, the highest p99 and the mean rate are shown, so no peak is lost.
+    """
+    points = thinned([point for point in points if _is_finite(point)], _MOST_POINTS)
+    times = [point.at_s for point in points] + [mark.at_s for mark in marks]
+    began = min(times, default=0.0)
+    across = Scale.of_time(0.0, max(times, default=began) - began, _LEFT, width - _RIGHT)
+    labels = laid_out(marks, began, across)
+    top = 30.0 + _LANE * (1 + max((label.lane for label in labels), default=-1))
+    bottom = top + _UPPER + _BETWEEN + _LOWER
+    panels = _latency(points, began, across, top) + _rate(points, began, across, bottom)
+    lines = "".join(_mark(mark, across.at(mark.at_s - began), top, bottom) for mark in marks)
+    said = "".join(_lead(label, across, top) for label in labels)
+    said += "".join(_said(label, across, top, width) for label in labels)
+    if not points:
+        middle = f'x="{number((_LEFT + width - _RIGHT) / 2)}" y="{number(top + _UPPER / 2)}"'
+        said += f'<text class="empty" {middle}>no tuples have reached a sink yet</text>'
+    height = bottom + _BELOW
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="fries-latency-svg" viewBox="0 0 {number(width)} '
+        f'{number(height)}" width="{number(width)}" height="{number(height)}" role="img" '
+        f'aria-label="{escaped(_heard(points, marks))}"><style>{_CSS}</style>'
+        f'<rect class="paper" width="100%" height="100%" rx="6"/>{_key()}{panels}'
+        f"{_time_axis(across, bottom)}{lines}{said}</svg>"
+    )
+
+
+def thinned(points: Sequence[Point], most: int) -> list[Point]:
+    """At most so many points for these: of each interval the median p50, the highest p99, the mean rate and the end."""
+    if len(points) <= most:
+        return list(points)
+    size = math.ceil(len(points) / most)
+    parts = [points[start : start + size] for start in range(0, len(points), size)]
+    return [
+        Point(
+            part[-1].at_s,
+            median(point.p50_ms for point in part),
+            max(point.p99_ms for point in part),
+            fmean(point.rate for point in part),
+        )
+        for part in parts
+    ]
+
+
+def said_of(marks: Sequence[Mark], near_s: float) -> list[tuple[float, str]]:
+    """The words of marks and where they begin: one for a request and its end if they are near, else one for each.
+
+    >>> marks = [Mark(1.0, "u1", "request", "FM"), Mark(4.5, "u1", "done", "FM"), Mark(9.0, "u2", "request", "MC")]
+    >>> said_of(marks, near_s=5.0), said_of(marks, near_s=1.0)[1]
+    ([(1.0, 'FM: done in 3.5 s'), (9.0, 'MC')], (4.5, 'done after 3.5 s'))
+    """
+    requests = {mark.change: mark for mark in marks if mark.kind == "request"}
+    ends = {mark.change: mark for mark in marks if mark.kind != "request"}
+    said = []
+    for mark in marks:
+        request, end = requests.get(mark.change), ends.get(mark.change)
+        joined = request is not None and end is not None and end.at_s - request.at_s <= near_s
+        if mark.kind == "request":
+            outcome = f": {end.kind} in {_took(end.at_s - mark.at_s)}" if joined and end else ""
+            said.append((mark.at_s, f"{mark.label}{outcome}"))
+        elif not joined:
+            words = f"{mark.kind} after {_took(mark.at_s - request.at_s)}" if request else f"{mark.label}: {mark.kind}"
+            said.append((mark.at_s, words))
+    return said
+
+
+def laid_out(marks: Sequence[Mark], began: float, across: Scale) -> list[Label]:
+    """The words of marks in lanes, so that none overlap; those for which there is no room are left out."""
+    per_second = (across.end - across.start) / (across.high - across.low)
+    free = [-math.inf] * _LANES
+    labels = []
+    for at_s, words in sorted(said_of(marks, 60.0 / per_second)):
+        words = words if len(words) <= 60 else words[:59] + "…"
+        start = _start(across.at(at_s - began), words, across.end)
+        lane = next((lane for lane in range(_LANES) if free[lane] <= start), None)
+        if lane is not None:
+            free[lane] = start + _LETTER * len(words) + 14
+            labels.append(Label(at_s - began, words, lane))
+    return labels
+
+
+def _start(x: float, words: str, end: float) -> float:
+    """Where words that belong to the line at ``x`` begin: right of it, but not beyond the end."""
+    return max(4.0, min(x, end - _LETTER * len(words)))
+
+
+def _lead(label: Label, across: Scale, top: float) -> str:
+    """From the words down to the line that they are about."""
+    x = number(across.at(label.at_s))
+    ends = f"y1=\"{number(top - 4)}\" y2=\"{number(top - 8 - _LANE * label.lane)}\""
+    return f'<line class="grid lead" x1="{x}" x2="{x}" {ends}/>'
+
+
+def _said(label: Label, across: Scale, top: float, width: float) -> str:
+    x = _start(across.at(label.at_s), label.words, width - _RIGHT)
+    y = top - 6 - _LANE * label.lane
+    return f'<text class="said" x="{number(x)}" y="{number(y)}">{escaped(label.words)}</text>'
+
+
+def _mark(mark: Mark, x: float, top: float, bottom: float) -> str:
+    return (
+        f'<g><title>{escaped(f"{mark.label}: {mark.kind}")}</title><line class="mark {mark.kind}" x1="{number(x)}" '
+        f'x2="{number(x)}" y1="{number(top - 4)}" y2="{number(bottom)}"/></g>'
+    )
+
+
+def _latency(points: Sequence[Point], began: float, across: Scale, top: float) -> str:
+    values = [value for point in points for value in (point.p50_ms, point.p99_ms)]
+    up = Scale.of(values, top + _UPPER, top)
+    p99 = [(across.at(point.at_s - began), up.at(point.p99_ms)) for point in points]
+    p50 = [(across.at(point.at_s - began), up.at(point.p50_ms)) for point in points]
+    return _grid(up, across, "latency, ms", top + _UPPER / 2) + _line("p99", p99) + _line("p50", p50)
+
+
+def _rate(points: Sequence[Point], began: float, across: Scale, bottom: float) -> str:
+    """Steps: a rate holds for the interval before its point."""
+    up = Scale.of([point.rate for point in points], bottom, bottom - _LOWER, logarithmic=False)
+    corners: list[tuple[float, float]] = []
+    for point in points:
+        x, y = across.at(point.at_s - began), up.at(point.rate)
+        corners += [(corners[-1][0], y), (x, y)] if corners else [(x, y)]
+    return _grid(up, across, "tuples/s", bottom - _LOWER / 2) + _line("rate", corners)
+
+
+def _line(name: str, spots: Sequence[tuple[float, float]]) -> str:
+    dot = " dot" if len(spots) == 1 else ""
+    doubled = list(spots) * 2 if dot else spots
+    return f'<polyline class="{name}{dot}" points="{" ".join(f"{number(x)},{number(y)}" for x, y in doubled)}"/>'
+
+
+def _grid(up: Scale, across: Scale, title: str, middle: float) -> str:
+    lines = "".join(
+        f'<line class="grid" x1="{number(across.start)}" x2="{number(across.end)}" y1="{number(up.at(value))}" '
+        f'y2="{number(up.at(value))}"/><text x="{number(across.start - 7)}" y="{number(up.at(value) + 4)}" '
+        f'text-anchor="end">{text}</text>'
+        for value, text in up.ticks
+    )
+    turned = f'<text class="axis" transform="translate(13 {number(middle)}) rotate(-90)" text-anchor="middle">'
+    return f"{lines}{turned}{title}</text>"
+
+
+def _time_axis(across: Scale, bottom: float) -> str:
+    ticks = "".join(
+        f'<text x="{number(across.at(value))}" y="{number(bottom + 16)}" text-anchor="middle">{text}</text>'
+        for value, text in across.ticks
+    )
+    middle = number((across.start + across.end) / 2)
+    unit = "seconds" if across.high < 120 else "minutes:seconds"
+    return f'{ticks}<text class="axis" x="{middle}" y="{number(bottom + 34)}" text-anchor="middle">{unit}</text>'
+
+
+def _key() -> str:
+    x, drawn = _LEFT, []
+    for name, words in (("p50", "p50 latency"), ("p99", "p99 latency"), ("rate", "throughput")):
+        drawn.append(
+            f'<line class="{name}" x1="{number(x)}" x2="{number(x + 20)}" y1="14" y2="14"/>'
+            f'<text class="key" x="{number(x + 26)}" y="18">{words}</text>'
+        )
+        x += 122
+    return "".join(drawn)
+
+
+def _heard(points: Sequence[Point], marks: Iterable[Mark]) -> str:
+    if not points:
+        return "Latency over time: no tuples yet"
+    last = points[-1]
+    changes = "; ".join(words for _, words in said_of(list(marks), math.inf))
+    figures = f"p50 {last.p50_ms:.3g} ms, p99 {last.p99_ms:.3g} ms, {last.rate:,.0f} tuples/s"
+    summary = f"Latency over time; at the end {figures}"
+    return f"{summary}; changes: {changes}" if changes else summary
+
+
+def _took(seconds: float) -> str:
+    return f"{seconds * 1_000:.0f} ms" if seconds < 1 else f"{seconds:.3g} s"
+
+
+def _is_finite(point: Point) -> bool:
+    return all(map(math.isfinite, (point.at_s, point.p50_ms, point.p99_ms, point.rate)))

@@ -1,0 +1,124 @@
+"""A plain layered layout, for machines without Graphviz and graphs too large for it.
+
+An operator stands in the layer after all that feed it; an edge over several layers passes through a narrow place in
+each; the order within layers follows the middle of the neighbours (Sugiyama's barycentres, four sweeps).
+
+>>> placed = in_layers([80, 80, 80], 40, [(0, 1), (1, 2), (0, 2)], rightward=True)
+>>> [round(box.x) for box in placed.boxes], len(placed.ways[2].points)
+([0, 128, 256], 7)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from fries_nb.report.placed import Box, Placed, Spot, Way
+
+_GAP = 48.0  # between layers
+_SPACE = 22.0  # between neighbours of a layer
+_LANE = 12.0  # what a passing edge takes
+_ARROW = 8.0
+
+
+def in_layers(
+    sizes: Sequence[float], height: float, edges: Sequence[tuple[int, int]], rightward: bool, label: float = 0.0
+) -> Placed:
+    """Place boxes of these widths, and ``height``, with ``label`` pixels more between layers; edges are acyclic."""
+    depth = _depths(len(sizes), edges)
+    chains = _chains(depth, edges)
+    links = [link for chain in chains for link in pairwise(chain)]
+    layers = _ordered(depth, links)
+    # Along the streams, and across them; a passing edge is a place of no length.
+    along = [(size if rightward else height) for size in sizes] + [0.0] * (len(depth) - len(sizes))
+    across = [(height if rightward else size) for size in sizes] + [_LANE] * (len(depth) - len(sizes))
+    centres, length, breadth = _centres(layers, along, across, _GAP + (label if rightward else label / 3))
+
+    def spot(along_it: float, across_it: float) -> Spot:
+        return (along_it, across_it) if rightward else (across_it, along_it)
+
+    boxes = []
+    for place, size in enumerate(sizes):
+        x, y = spot(*centres[place])
+        boxes.append(Box(x - size / 2, y - height / 2, size, height))
+    ways = []
+    for chain in chains:
+        stops = [(centres[place][0] + along[place] / 2, centres[place][1]) for place in chain[:-1]]
+        end = (centres[chain[-1]][0] - along[chain[-1]] / 2, centres[chain[-1]][1])
+        curve = _curve([*stops, (end[0] - _ARROW, end[1])])
+        ways.append(Way(tuple(spot(*point) for point in curve), spot(*end)))
+    width, tall = spot(length, breadth)
+    return Placed(width, tall, tuple(boxes), tuple(ways))
+
+
+def _depths(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
+    depth, waiting = [0] * count, [0] * count
+    after: list[list[int]] = [[] for _ in range(count)]
+    for tail, head in edges:
+        after[tail].append(head)
+        waiting[head] += 1
+    ready = [place for place in range(count) if not waiting[place]]
+    for tail in ready:
+        for head in after[tail]:
+            depth[head] = max(depth[head], depth[tail] + 1)
+            waiting[head] -= 1
+            if not waiting[head]:
+                ready.append(head)
+    return depth
+
+
+def _chains(depth: list[int], edges: Sequence[tuple[int, int]]) -> list[list[int]]:
+    """Each edge as places one layer apart; adds the passing places to ``depth``."""
+    chains = []
+    for tail, head in edges:
+        passing = list(range(len(depth), len(depth) + depth[head] - depth[tail] - 1))
+        depth.extend(range(depth[tail] + 1, depth[head]))
+        chains.append([tail, *passing, head])
+    return chains
+
+
+def _ordered(depth: Sequence[int], links: Sequence[tuple[int, int]]) -> list[list[int]]:
+    layers: list[list[int]] = [[] for _ in range(max(depth, default=-1) + 1)]
+    for place, level in enumerate(depth):
+        layers[level].append(place)
+    before: list[list[int]] = [[] for _ in depth]
+    after: list[list[int]] = [[] for _ in depth]
+    for tail, head in links:
+        before[head].append(tail)
+        after[tail].append(head)
+    rank = {place: float(index) for layer in layers for index, place in enumerate(layer)}
+    for sweep in range(4):
+        neighbours, turn = (before, layers) if sweep % 2 == 0 else (after, layers[::-1])
+        for layer in turn:
+            middle = {
+                place: sum(rank[near] for near in neighbours[place]) / len(neighbours[place])
+                if neighbours[place] else rank[place] for place in layer
+            }  # fmt: skip
+            layer.sort(key=middle.__getitem__)
+            rank.update((place, float(index)) for index, place in enumerate(layer))
+    return layers
+
+
+def _centres(
+    layers: Sequence[Sequence[int]], along: Sequence[float], across: Sequence[float], gap: float
+) -> tuple[dict[int, Spot], float, float]:
+    """The middle of every place as (along, across), and the size of all."""
+    breadths = [sum(across[place] + _SPACE for place in layer) - _SPACE for layer in layers]
+    breadth, start = max(breadths, default=0.0), 0.0
+    centres = {}
+    for layer, own in zip(layers, breadths, strict=True):
+        length = max(along[place] for place in layer)
+        side = (breadth - own) / 2
+        for place in layer:
+            centres[place] = (start + length / 2, side + across[place] / 2)
+            side += across[place] + _SPACE
+        start += length + gap
+    return centres, max(0.0, start - gap), breadth
+
+
+def _curve(stops: Sequence[Spot]) -> list[Spot]:
+    """A smooth way through these stops, which leaves and enters each along the streams."""
+    points = [stops[0]]
+    for (a, b), (c, d) in pairwise(stops):
+        points += [((a + c) / 2, b), ((a + c) / 2, d), (c, d)]
+    return points

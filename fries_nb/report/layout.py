@@ -1,0 +1,182 @@
+"""Where the operators of a graph stand in its picture, found once for each graph.
+
+Graphviz knows operators only as boxes of a given size: names, colours and states are drawn afterwards, so a change of
+state moves nothing, and no name can break the layout. ``dot`` from PATH is asked first, then the Graphviz that
+pygraphviz brings along, and where there is neither, the layers of :mod:`fries_nb.report.layering` must do.
+
+>>> from fries_nb.dataflow.graph import Edge, Graph, Operator
+>>> placed = layout(Graph("w1", (Operator("Src"), Operator("Sink")), (Edge("Src", "Sink"),)))
+>>> placed.boxes["Src"].x < placed.boxes["Sink"].x, placed.boxes["Src"].y == placed.boxes["Sink"].y
+(True, True)
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+import unicodedata
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from fries_nb.dataflow.graph import Graph
+from fries_nb.report.layering import in_layers
+from fries_nb.report.placed import Box, Placed, Way
+
+NODE_HEIGHT = 42.0
+LONGEST_NAME = 26
+"""Longer names are cut in the picture, and whole in its tooltips."""
+_LARGEST = 300
+"""Graphviz takes minutes for more operators than that; they are put in layers."""
+_POINTS = 72.0  # to Graphviz's inch
+_IN_TURN = threading.RLock()  # Graphviz's library keeps global state
+
+Asked = Callable[[str, str], bytes]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where everything stands, in pixels from the upper left corner.
+
+    Attributes:
+        boxes: of the operators, by name; ``ways`` of the edges, by their ends.
+        rightward: whether streams flow to the right, or else downward.
+        engine: what placed them: "dot", "pygraphviz" or "layers".
+    """
+
+    width: float
+    height: float
+    boxes: dict[str, Box]
+    ways: dict[tuple[str, str], Way]
+    rightward: bool
+    engine: str
+
+
+def layout(graph: Graph, width: float = 900.0, labelled: bool = False) -> Layout:
+    """Place the operators: to the right if that fits into so many pixels, else downward if that is narrower.
+
+    ``labelled`` keeps room beside every edge for a label of two short lines. The same graph is placed once.
+    """
+    sizes = tuple(node_width(operator.name) for operator in graph.operators)
+    number = {operator.name: index for index, operator in enumerate(graph.operators)}
+    edges = tuple((number[edge.source], number[edge.to]) for edge in graph.edges)
+    with _IN_TURN:
+        engine, placed, rightward = _best(sizes, edges, width, labelled)
+    names = list(number)
+    boxes = dict(zip(names, placed.boxes, strict=True))
+    ways = {(names[edge[0]], names[edge[1]]): way for edge, way in zip(edges, placed.ways, strict=True)}
+    return Layout(placed.width, placed.height, boxes, ways, rightward, engine)
+
+
+def node_width(name: str) -> float:
+    """Pixels that the box of an operator of this name takes."""
+    return max(84.0, 26.0 + 7.6 * _columns(shortened(name)))
+
+
+def shortened(name: str) -> str:
+    """The name as it stands in the picture."""
+    clean = "".join(letter if letter.isprintable() else " " for letter in name)
+    return clean if len(clean) <= LONGEST_NAME else clean[: LONGEST_NAME - 1] + "…"
+
+
+def _columns(text: str) -> int:
+    return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)
+
+
+@lru_cache(maxsize=64)
+def _best(
+    sizes: tuple[float, ...], edges: tuple[tuple[int, int], ...], width: float, labelled: bool
+) -> tuple[str, Placed, bool]:
+    engine, placed = _place(sizes, edges, True, labelled)
+    if placed.width <= width:
+        return engine, placed, True
+    engine, downward = _place(sizes, edges, False, labelled)
+    return (engine, downward, False) if downward.width < placed.width else (engine, placed, True)
+
+
+def _place(
+    sizes: Sequence[float], edges: Sequence[tuple[int, int]], rightward: bool, labelled: bool
+) -> tuple[str, Placed]:
+    if len(sizes) <= _LARGEST:
+        source = _dot(sizes, edges, rightward, labelled)
+        for engine, draw in engines():
+            try:
+                return engine, _read(json.loads(draw(source, "json0")), sizes, edges)
+            except (OSError, ValueError, KeyError, RuntimeError):
+                continue  # a Graphviz that is broken or without its plug-ins; the next one, or the layers, will do
+    return "layers", in_layers(sizes, NODE_HEIGHT, edges, rightward, 84.0 if labelled else 0.0)
+
+
+def engines() -> list[tuple[str, Asked]]:
+    """The Graphviz's at hand, as functions of (DOT, format); each is to be called in turn (see :func:`drawn`)."""
+    found: list[tuple[str, Asked]] = []
+    if shutil.which("dot"):
+        found.append(("dot", _through_dot))
+    try:
+        import pygraphviz  # noqa: F401
+    except ImportError:
+        return found
+    return [*found, ("pygraphviz", _through_pygraphviz)]
+
+
+def drawn(source: str, form: str) -> bytes | None:
+    """What the first Graphviz that can makes of the DOT source, in this format; None if none can."""
+    with _IN_TURN:
+        for _, draw in engines():
+            try:
+                return draw(source, form)
+            except (OSError, ValueError, RuntimeError):
+                continue  # without the plug-in for this format
+    return None
+
+
+def _through_dot(source: str, form: str) -> bytes:
+    import graphviz
+
+    try:
+        return bytes(graphviz.pipe("dot", form, source.encode(), quiet=True))
+    except graphviz.CalledProcessError as error:
+        raise RuntimeError(f"dot failed: {error}") from error
+
+
+def _through_pygraphviz(source: str, form: str) -> bytes:
+    import pygraphviz
+
+    return bytes(pygraphviz.AGraph(string=source).draw(prog="dot", format=form))
+
+
+def _dot(sizes: Sequence[float], edges: Sequence[tuple[int, int]], rightward: bool, labelled: bool) -> str:
+    """Boxes without names; the label of an edge is only as large as what will stand there."""
+    nodes = "".join(f"n{index} [width={size / _POINTS:.3f}];\n" for index, size in enumerate(sizes))
+    label = 'label="00000000000\\n0"' if labelled else 'label=""'
+    lines = "".join(f"n{tail} -> n{head};\n" for tail, head in edges)
+    return (
+        f"digraph {{ rankdir={'LR' if rightward else 'TB'}; nodesep=0.32; ranksep={0.2 if labelled else 0.42}; pad=0;\n"
+        f'node [shape=box fixedsize=true label="" height={NODE_HEIGHT / _POINTS:.3f}];\n'
+        f"edge [{label} fontsize=10 arrowsize=0.7];\n{nodes}{lines}}}"
+    )
+
+
+def _read(answer: dict[str, Any], sizes: Sequence[float], edges: Sequence[tuple[int, int]]) -> Placed:
+    """Graphviz's own answer; its y axis points upward."""
+    left, bottom, right, top = (float(number) for number in answer["bb"].split(","))
+
+    def point(text: str) -> tuple[float, float]:
+        x, y = text.split(",")
+        return float(x) - left, top - float(y)
+
+    centres = {node["name"]: point(node["pos"]) for node in answer.get("objects", ())}
+    boxes = tuple(
+        Box(x - size / 2, y - NODE_HEIGHT / 2, size, NODE_HEIGHT)
+        for size, (x, y) in ((size, centres[f"n{index}"]) for index, size in enumerate(sizes))
+    )
+    names = [node["name"] for node in answer.get("objects", ())]
+    ways = {}
+    for edge in answer.get("edges", ()):
+        tip, *points = edge["pos"].removeprefix("e,").split()
+        label = point(edge["lp"]) if "lp" in edge else None
+        ends = int(names[edge["tail"]][1:]), int(names[edge["head"]][1:])
+        ways[ends] = Way(tuple(map(point, points)), point(tip), label)
+    return Placed(right - left, top - bottom, boxes, tuple(ways[edge] for edge in edges))

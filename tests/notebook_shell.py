@@ -8,14 +8,34 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
+from fries_nb.audit import Verdict, judge
 from fries_nb.changes import Change
 from fries_nb.controller.events import Outcome
+from fries_nb.controller.history import Mark, Point
+from fries_nb.controller.metrics import Metrics, Snapshot
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.updates import as_updates, check_updates
+from fries_nb.errors import RunError
+from fries_nb.messages import Report, WorkerId
+from fries_nb.run import Dataflow
 from fries_nb.scheduling import schedule
+from fries_nb.trace import Ran
+
+FRAUD = """%%fries_dataflow fraud
+class Score:
+    def __init__(self, version): self.version = version
+    def process(self, row, state):
+        state["seen"] = state.get("seen", 0) + 1
+        return row | {"version": self.version, "seen": state["seen"]}
+numbers = flow.source("numbers", fn.rate(2_000))
+merchants = numbers.map("FM", Score(1), key="value")
+scored = merchants.map("MC", lambda row: row | {"after": row["version"]}, key="timestamp")
+scored.sink("out", fn.memory())
+"""
 
 
 @contextmanager
@@ -27,13 +47,46 @@ def ipython(directory: Path) -> Iterator[InteractiveShell]:
     config.InteractiveShell.colors = "nocolor"
     shell = InteractiveShell.instance(config=config, ipython_dir=str(directory))
     try:
-        shell.run_line_magic("load_ext", "fries_nb")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("XDG_CACHE_HOME", str(directory / "cache"))
+            shell.run_line_magic("load_ext", "fries_nb")
         yield shell
     finally:
         shell.run_line_magic("unload_ext", "fries_nb")
         InteractiveShell.clear_instance()
         shell.restore_sys_module_state()
         sys.modules["__main__"] = main
+
+
+def told(shell: InteractiveShell, cell: str) -> str:
+    """What a cell shows as its result."""
+    result = shell.run_cell(cell)
+    result.raise_error()
+    return repr(result.result)
+
+
+def refused(shell: InteractiveShell, cell: str, capsys: pytest.CaptureFixture[str]) -> BaseException:
+    """The error of a cell, after a look at what IPython shows of it: one line, and no result."""
+    capsys.readouterr()
+    result = shell.run_cell(cell)
+    shown = "".join(capsys.readouterr())
+    assert result.error_in_exec is not None, result.result
+    assert result.result is None
+    assert len(shown.strip().splitlines()) == 1, shown
+    assert str(result.error_in_exec) in shown
+    return result.error_in_exec
+
+
+def replace_runs(patch: pytest.MonkeyPatch) -> list[StandIn]:
+    """Lets flows start stand-ins in place of runs, and collects them."""
+    started: list[StandIn] = []
+
+    def start(flow: Dataflow, **options: Any) -> StandIn:
+        started.append(StandIn(flow.graph(options["workers"]), **options))
+        return started[-1]
+
+    patch.setattr(Dataflow, "run", start)
+    return started
 
 
 class StandIn:
@@ -46,19 +99,52 @@ class StandIn:
         self.error = ""
         self.outcome: str | None = "done"
         self.asked: dict[str, Any] = {}
+        self.changes: tuple[Change, ...] = ()
+        self.scratch = ""
+        self.host_processes: dict[int, int] = {}
+        self.reported = Metrics(graph.by_name)
 
-    def reconfigure(self, change: dict[str, Any], scheduler: str, pruning: bool) -> Change:
+    def reconfigure(self, change: dict[str, Any], scheduler: str = "fries", pruning: bool = True) -> Change:
         """Refuses what a run refuses."""
         updates = as_updates(change)
         check_updates(self.graph, updates)
         plan = schedule(scheduler, self.graph, updates, pruning)
         self.asked = change
-        asked = Change("u1", plan, updates, 1.0)
+        asked = Change(f"u{len(self.changes) + 1}", plan, updates, 1.0)
         if self.outcome is not None:
             error = "" if self.outcome == "done" else "FM[0]: open() raised OSError: no model"
             parts = tuple(tuple(sorted(part.operators)) for part in plan.covering.components)
-            asked.resolve(Outcome("u1", scheduler, self.outcome, error, components=parts))
+            asked.resolve(Outcome(asked.id, scheduler, self.outcome, error, components=parts))
+        self.changes = (*self.changes, asked)
         return asked
+
+    def rollback(self, scheduler: str = "fries") -> Change:
+        """The first functions again."""
+        last = self.changes[-1].updates
+        return self.reconfigure({name: self.graph.operator(name).function for name in last}, scheduler)
+
+    def report(self, operator: str, processed: int, milliseconds: float, now_s: float) -> None:
+        """What its first worker of an operator would have reported."""
+        report = Report(WorkerId(operator, 0), processed, 0, latency=((milliseconds, 1),))
+        self.reported.add(report, now_s)
+
+    def metrics(self) -> Snapshot:
+        """Of what was reported."""
+        return self.reported.snapshot()
+
+    def history(self) -> tuple[Point, ...]:
+        """Two points."""
+        return (Point(100.0, 2.0, 9.0, 50.0), Point(100.25, 3.0, 8.0, 60.0))
+
+    def marks(self) -> tuple[Mark, ...]:
+        """One request."""
+        return (Mark(100.1, "u1", "request", "FM by fries"),)
+
+    def audit(self) -> Verdict:
+        """Of a trace of one record."""
+        if not self.options["audit"]:
+            raise RunError("this run keeps no trace; start it with audit=True")
+        return judge([Ran("t", "FM")])
 
     def stop(self, drain: bool = False, timeout: float | None = None) -> None:
         """Ends at once."""

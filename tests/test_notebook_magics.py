@@ -5,29 +5,17 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
-from notebook_shell import StandIn, ipython
+from notebook_shell import FRAUD, StandIn, ipython, refused, replace_runs, told
 from pyspark.sql import SparkSession
 
 from fries_nb.errors import DataflowError, FriesError, PlanError, ReconfigurationError, RunError
-from fries_nb.run import Dataflow, Run
+from fries_nb.run import Run
 
 PATIENCE_S = 90.0
-FRAUD = """%%fries_dataflow fraud
-class Score:
-    def __init__(self, version): self.version = version
-    def process(self, row, state):
-        state["seen"] = state.get("seen", 0) + 1
-        return row | {"version": self.version, "seen": state["seen"]}
-numbers = flow.source("numbers", fn.rate(2_000))
-merchants = numbers.map("FM", Score(1), key="value")
-scored = merchants.map("MC", lambda row: row | {"after": row["version"]}, key="timestamp")
-scored.sink("out", fn.memory())
-"""
 PLAIN = """%%fries_dataflow plain
 flow.source("numbers", fn.rate(10)).map("A", dict).sink("out", fn.memory())
 """
@@ -43,33 +31,7 @@ def shell(tmp_path: Path) -> Iterator[InteractiveShell]:
 @pytest.fixture
 def stand_ins(monkeypatch: pytest.MonkeyPatch) -> list[StandIn]:
     """Lets flows start stand-ins in place of runs, and collects them."""
-    started: list[StandIn] = []
-
-    def start(flow: Dataflow, **options: Any) -> StandIn:
-        started.append(StandIn(flow.graph(options["workers"]), **options))
-        return started[-1]
-
-    monkeypatch.setattr(Dataflow, "run", start)
-    return started
-
-
-def told(shell: InteractiveShell, cell: str) -> str:
-    """What a cell shows as its result."""
-    result = shell.run_cell(cell)
-    result.raise_error()
-    return repr(result.result)
-
-
-def refused(shell: InteractiveShell, cell: str, capsys: pytest.CaptureFixture[str]) -> BaseException:
-    """The error of a cell, after a look at what IPython shows of it: one line, and no result."""
-    capsys.readouterr()
-    result = shell.run_cell(cell)
-    shown = "".join(capsys.readouterr())
-    assert result.error_in_exec is not None, result.result
-    assert result.result is None
-    assert len(shown.strip().splitlines()) == 1, shown
-    assert str(result.error_in_exec) in shown
-    return result.error_in_exec
+    return replace_runs(monkeypatch)
 
 
 # ---- without Spark
@@ -82,7 +44,9 @@ def test_loading_says_and_starts_nothing_and_unloading_takes_all_away(
     shell.run_line_magic("reload_ext", "fries_nb")
     assert "".join(capsys.readouterr()) == ""
     names = {name for kind in shell.magics_manager.magics.values() for name in kind if "fries" in name}
-    assert names == {"fries_dataflow", "fries_run", "fries_reconfigure", "fries_stop"}
+    assert names == {
+        f"fries_{name}" for name in ("dataflow", "run", "reconfigure", "rollback", "stop", "plan", "status", "audit")
+    }
     assert len(shell.Completer.custom_matchers) == 1
     shell.run_line_magic("unload_ext", "fries_nb")
     assert not any("fries" in name for kind in shell.magics_manager.magics.values() for name in kind)

@@ -291,7 +291,7 @@ def test_a_query_that_fails_or_gives_nothing_is_an_error_of_the_source(spark: Sp
 def test_scratch_space_is_where_all_hosts_reach_it(spark: SparkSession, tmp_path: Path) -> None:
     """FRIES_SCRATCH names a shared directory; each run has its own below it."""
     scratch = make_scratch(spark, "r1", {"FRIES_SCRATCH": str(tmp_path)})
-    assert scratch == f"{tmp_path}/r1"
+    assert scratch == f"{tmp_path}/fries-r1"
     assert Path(scratch).is_dir()
     remove_scratch(scratch)
     remove_scratch(scratch)

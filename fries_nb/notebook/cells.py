@@ -1,10 +1,13 @@
-"""The body of a definition: user's code that declares one dataflow, run in the user's namespace."""
+"""The bodies of cells: user's code that declares a dataflow or new functions, run in the user's namespace."""
 
 from __future__ import annotations
 
 import ast
 import contextlib
-from collections.abc import Iterator
+import symtable
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from types import CodeType
 from typing import Any
 
 from IPython.core.error import UsageError
@@ -12,10 +15,12 @@ from IPython.core.interactiveshell import InteractiveShell
 
 import fries_nb
 from fries_nb.dataflow.runnable import check_runnable
-from fries_nb.errors import FriesError
+from fries_nb.errors import FriesError, close_match
 from fries_nb.run import Dataflow
 
 _HOW = "begin with flow.source(name, fn.rate(1_000)) and end with stream.sink(name, fn.memory())"
+_DECLARE = f"declare a dataflow in it: {_HOW}"
+_ASSIGN = "give operators their new functions in it, as in FM = MerchantModel(window=10) or def FM(row): ..."
 
 
 def declare(shell: InteractiveShell, body: str, name: str | None) -> Dataflow:
@@ -30,7 +35,7 @@ def declare(shell: InteractiveShell, body: str, name: str | None) -> Dataflow:
         Exception: what the body raised.
     """
     names = shell.user_ns
-    code = _compiled(shell, body)
+    code = _compiled(shell, body, _DECLARE).code
     given = Dataflow(name or "flow")
     before = _flows(names)
     names.setdefault("fn", fries_nb)
@@ -48,6 +53,24 @@ def declare(shell: InteractiveShell, body: str, name: str | None) -> Dataflow:
     return flow
 
 
+def assigned(shell: InteractiveShell, body: str, operators: Collection[str]) -> dict[str, Any]:
+    """Run a cell's body and return what it gives to the names of operators; its other names are the user's own.
+
+    All that it defines stays defined, as in any cell.
+
+    Raises:
+        UsageError: the body is empty or not Python, or names no operator; with a close match.
+        Exception: what the body raised.
+    """
+    compiled = _compiled(shell, body, _ASSIGN)
+    names = [name for name in operators if name in compiled.assigns]
+    if not names:
+        near = next(filter(None, (close_match(name, operators) for name in compiled.assigns)), "")
+        raise UsageError(f"the cell assigns no operator; {_ASSIGN}; operators are {', '.join(operators)}{near}")
+    _execute(shell, compiled.code)
+    return {name: shell.user_ns[name] for name in names if name in shell.user_ns}
+
+
 @contextlib.contextmanager
 def undone_on_error(names: dict[str, Any], name: str) -> Iterator[None]:
     """Give a variable its old value back, or none, if the block raises."""
@@ -63,7 +86,7 @@ def undone_on_error(names: dict[str, Any], name: str) -> Iterator[None]:
         raise
 
 
-def _execute(shell: InteractiveShell, code: Any) -> None:
+def _execute(shell: InteractiveShell, code: CodeType) -> None:
     try:
         exec(code, shell.user_ns)
     except FriesError:
@@ -84,17 +107,27 @@ def _show_from_own_frame(shell: InteractiveShell, error: Exception) -> None:
     error._render_traceback_ = lines  # type: ignore[attr-defined]  # IPython's hook
 
 
-def _compiled(shell: InteractiveShell, body: str) -> Any:
+@dataclass(frozen=True)
+class _Compiled:
+    """A body as code, and the names that it assigns, defines or imports at its top level."""
+
+    code: CodeType
+    assigns: tuple[str, ...]
+
+
+def _compiled(shell: InteractiveShell, body: str, hint: str) -> _Compiled:
     """The body as code, under a file name by which tracebacks and ``inspect`` find its lines."""
     try:
         source = "\n" + shell.transform_cell(body)  # its first line is the cell's second
         file = shell.compile.cache(source, len(shell.user_ns.get("In", ())) - 1, raw_code=body)
         tree = ast.parse(source, file)
+        code = compile(tree, file, "exec")
     except SyntaxError as error:
         raise UsageError(f"line {error.lineno} of the cell: {error.msg}: {(error.text or '').strip()}") from error
     if not tree.body:
-        raise UsageError(f"the cell is empty; declare a dataflow in it: {_HOW}")
-    return compile(tree, file, "exec")
+        raise UsageError(f"the cell is empty; {hint}")
+    symbols = symtable.symtable(source, file, "exec").get_symbols()
+    return _Compiled(code, tuple(symbol.get_name() for symbol in symbols if symbol.is_assigned()))
 
 
 def _flows(names: dict[str, Any]) -> list[Dataflow]:

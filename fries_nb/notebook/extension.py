@@ -5,42 +5,25 @@ Loading starts nothing and says nothing; unloading leaves what runs alone, and t
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from IPython.core.completer import IPCompleter
 from IPython.core.interactiveshell import InteractiveShell
 
+from fries_nb.notebook.completion import completion
 from fries_nb.notebook.known import Known
+from fries_nb.notebook.leftovers import Notes
 from fries_nb.notebook.magics import FriesMagics
-from fries_nb.notebook.summaries import changeable, quoted
+from fries_nb.notebook.questions import FriesQuestions
 
 PREFIX = "fries_"
 
 
-def completion(completer: IPCompleter, known: Known) -> Callable[[str], list[str]]:
-    """What completes names of flows, runs and operators behind our magics; one of the completer's custom matchers."""
-
-    def fries_names(text: str) -> list[str]:
-        magic = completer.text_until_cursor.strip().partition(" ")[0].lstrip("%")
-        if magic == "fries_run":
-            options = [quoted(name) for name in known.flows()]
-        elif magic == "fries_stop":
-            options = [quoted(run.graph.name) for run in known.live()]
-        elif magic == "fries_reconfigure":
-            options = [f"{quoted(name)}=" for run in known.live() for name in changeable(run.graph)]
-        else:
-            return []
-        return [option for option in options if option.startswith(text)]
-
-    return fries_names
-
-
 def load(shell: InteractiveShell) -> None:
     """Add the magics and their completion."""
-    magics = FriesMagics(shell)
-    shell.register_magics(magics)
+    known, notes = Known(shell.user_ns), Notes()
+    magics = (FriesMagics(shell, known, notes), FriesQuestions(shell, known, notes))
+    shell.register_magics(*magics)
     if shell.Completer is not None:
-        shell.Completer.custom_matchers.append(completion(shell.Completer, magics.known))
+        ours = {name: getattr(magic, name) for magic in magics for name in dir(magic) if name.startswith(PREFIX)}
+        shell.Completer.custom_matchers.append(completion(shell.Completer, known, ours))
 
 
 def unload(shell: InteractiveShell) -> None:
@@ -50,4 +33,4 @@ def unload(shell: InteractiveShell) -> None:
             del kind[name]
     if shell.Completer is not None:
         matchers = shell.Completer.custom_matchers
-        matchers[:] = [matcher for matcher in matchers if matcher.__module__ != __name__]
+        matchers[:] = [matcher for matcher in matchers if matcher.__module__ != completion.__module__]

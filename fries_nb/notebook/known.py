@@ -7,7 +7,8 @@ from typing import Any
 
 from IPython.core.error import UsageError
 
-from fries_nb.errors import unknown
+from fries_nb.errors import RunError, unknown
+from fries_nb.notebook.starts import Start
 from fries_nb.run import Dataflow, Run
 
 OVER = frozenset({"finished", "stopped", "failed"})
@@ -24,6 +25,7 @@ class Known:
         self._names = names
         self._flows: dict[str, Dataflow] = {}
         self._runs: dict[str, Run] = {}
+        self._starts: dict[str, Start] = {}
 
     def keep_flow(self, flow: Dataflow) -> None:
         """Know a flow by its name, instead of an earlier one of that name."""
@@ -32,6 +34,16 @@ class Known:
     def keep_run(self, run: Run) -> None:
         """Know a run by its flow's name, instead of an earlier one."""
         self._runs[run.graph.name] = run
+        self._starts.pop(run.graph.name, None)
+
+    def keep_start(self, start: Start) -> None:
+        """Know of a start that is under way or failed, until there is a run."""
+        if start.under_way or start.error is not None:
+            self._starts[start.flow] = start
+
+    def starts(self) -> list[Start]:
+        """The starts that are under way, and those that failed and were not tried again."""
+        return [start for start in self._starts.values() if start.under_way or start.error is not None]
 
     def flow(self, name: str | None = None) -> Dataflow:
         """The flow of that name; without one, what ``flow`` holds, else the only one there is.
@@ -57,8 +69,10 @@ class Known:
         """The run of that name; without one, the only one that goes on, else the last one even if it is over.
 
         Raises:
-            UsageError: there is none, with close matches; or several go on and none was named.
+            UsageError: there is none, with close matches; or several go on and none was named; or it is starting yet.
+            RunError: it did not start.
         """
+        self._refuse_unstarted(name)
         if name is not None:
             return self._named(name)
         live, last = self.live(), self._held("run")
@@ -83,6 +97,13 @@ class Known:
     def live(self, flow: str | None = None) -> list[Run]:
         """The runs that go on; only those of the flow of that name, if one is given."""
         return [run for run in self.runs() if run.state not in OVER and flow in (None, run.graph.name)]
+
+    def _refuse_unstarted(self, name: str | None) -> None:
+        for start in self.starts():
+            if start.flow == name or (name is None and not self.live()):
+                if start.error is None:
+                    raise UsageError(f"{start.flow!r} is starting; it will be there in a few seconds")
+                raise RunError(f"{start.flow!r} did not start: {start.error}")
 
     def _named(self, name: str) -> Run:
         if (held := self._held(name)) is not None:

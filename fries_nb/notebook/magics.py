@@ -1,4 +1,4 @@
-"""The magics. Each returns as soon as it has told the run what to do; what it shows is its result.
+"""The magics that do something. Each returns when it has told the run what to do; what it shows is its result.
 
 Misuse raises ``UsageError``, one line; all else that a user can do wrong raises a ``FriesError``, which IPython shows
 without a stack. Nothing is printed in place of an error, so that "Run All" stops there.
@@ -6,36 +6,46 @@ without a stack. Nothing is printed in place of an error, so that "Run All" stop
 
 from __future__ import annotations
 
-import re
-from argparse import Namespace
-from typing import Any
+import functools
+import os
+import sys
+import threading
 
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
-from IPython.core.magic import Magics, cell_magic, line_magic, magics_class, no_var_expand
-from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
+from IPython.core.magic import Magics, cell_magic, line_cell_magic, line_magic, magics_class, no_var_expand
+from IPython.core.magic_arguments import argument, magic_arguments
 
 from fries_nb.changes import Change
-from fries_nb.errors import ReconfigurationError, RunError, close_match
+from fries_nb.errors import ReconfigurationError, RunError
 from fries_nb.notebook import summaries
 from fries_nb.notebook.assignments import evaluate, split_line
-from fries_nb.notebook.cells import declare, undone_on_error
+from fries_nb.notebook.cells import assigned, declare, undone_on_error
 from fries_nb.notebook.known import OVER, Known
-from fries_nb.notebook.summaries import Summary, quoted
+from fries_nb.notebook.leftovers import Notes
+from fries_nb.notebook.options import NO_PRUNING, RUN, SCHEDULER, arguments, options
+from fries_nb.notebook.starts import Start
+from fries_nb.notebook.summaries import Summary, changeable, quoted
+from fries_nb.run import Run
 
 GLANCE_S = 2.0
 """A change that ends so soon is shown with its result; a longer one goes on behind the cell."""
+PROGRESS = "FRIES_PROGRESS"
+"""Environment variable: ``0`` keeps the cell that waits for Spark silent."""
+WAIT = argument("--wait", type=float, default=GLANCE_S, metavar="SECONDS", help="for the result (2); 0 never waits")
+OUTPUT = argument("-o", "--output", default="change", metavar="VARIABLE", help="that will hold the change (change)")
 
 
 @magics_class
 class FriesMagics(Magics):
-    """``%%fries_dataflow``, ``%fries_run``, ``%fries_reconfigure``, ``%fries_stop``."""
+    """``%%fries_dataflow``, ``%fries_run``, ``%fries_reconfigure``, ``%fries_rollback``, ``%fries_stop``."""
 
     shell: InteractiveShell
 
-    def __init__(self, shell: InteractiveShell) -> None:
+    def __init__(self, shell: InteractiveShell, known: Known, notes: Notes) -> None:
         super().__init__(shell)
-        self.known = Known(shell.user_ns)
+        self._known = known
+        self._notes = notes
 
     @cell_magic
     @magic_arguments()
@@ -54,13 +64,13 @@ class FriesMagics(Magics):
         It may make its own as well: ``flow = fn.Dataflow("fraud")``. Afterwards ``flow`` holds the dataflow, and
         ``%fries_run fraud`` finds it by its name.
         """
-        args = _arguments(self.fries_dataflow, line)
+        args = arguments(self.fries_dataflow, line)
         names = self.shell.user_ns
         with undone_on_error(names, "flow"):
-            flow = declare(self.shell, cell, _unquoted(args.name))
+            flow = declare(self.shell, cell, args.name)
             replaced = self._make_way(flow.name, args.replace, f"%%fries_dataflow {quoted(flow.name)} --replace")
         names["flow"] = flow
-        self.known.keep_flow(flow)
+        self._known.keep_flow(flow)
         return summaries.of_definition(flow.graph(), replaced)
 
     @line_magic
@@ -72,6 +82,7 @@ class FriesMagics(Magics):
     @argument("--no-chaining", action="store_true", help="give each operator a thread of its own")
     @argument("--commit-interval", type=float, default=5.0, metavar="SECONDS", help="between commits of the sinks (5)")
     @argument("--replace", action="store_true", help="if the dataflow runs already: stop that run first")
+    @argument("--noblock", action="store_true", help="do not wait for Spark; %%fries_status says how it went")
     @argument("-o", "--output", default="run", metavar="VARIABLE", help="that will hold the run (run)")
     def fries_run(self, line: str) -> Summary:
         """Start a dataflow on Spark; it goes on in the background.
@@ -82,33 +93,36 @@ class FriesMagics(Magics):
             %fries_run fraud --hosts 2 --workers 4 --audit
             %fries_run fraud --replace -o second
 
-        Uses the active SparkSession, or starts one, which takes some seconds the first time.
+        Uses the active SparkSession, or starts one, which takes some seconds the first time; an interrupt cancels that.
         """
-        args = _arguments(self.fries_run, line)
-        if not args.output.isidentifier():
-            raise UsageError(f"-o {args.output} is not the name of a variable")
-        flow = self.known.flow(_unquoted(args.name))
+        args = arguments(self.fries_run, line)
+        flow = self._known.flow(args.name)
         self._make_way(flow.name, args.replace, f"%fries_run {quoted(flow.name)} --replace")
-        run = flow.run(
+        launch = functools.partial(
+            flow.run,
             hosts=args.hosts,
             workers=args.workers,
             audit=args.audit,
             chaining=not args.no_chaining,
             commit_interval_s=args.commit_interval,
         )
-        self.shell.user_ns[args.output] = run
-        self.known.keep_run(run)
-        return summaries.of_start(run.graph, args.hosts, args.workers, args.audit, args.output)
+        if args.noblock:
+            self.shell.user_ns.pop(args.output, None)  # it shall not be taken for the new run
+        start = Start(flow.name, launch, functools.partial(self._started, args.output))
+        self._known.keep_start(start)
+        if not args.noblock:
+            _wait_for(start)
+        return summaries.of_start(flow.graph(args.workers), args.hosts, args.workers, args.audit, args.output)
 
     @no_var_expand
-    @line_magic
+    @line_cell_magic
     @magic_arguments()
-    @argument("run", nargs="?", help="name of the dataflow or variable of the run; the one that runs if left out")
-    @argument("--scheduler", default="fries", help="fries, epoch or naive (fries)")
-    @argument("--no-pruning", action="store_true", help="synchronise one-to-many operators that need not be as well")
-    @argument("--wait", type=float, default=GLANCE_S, metavar="SECONDS", help="for the result (2); 0 never waits")
-    @argument("-o", "--output", default="change", metavar="VARIABLE", help="that will hold the change (change)")
-    def fries_reconfigure(self, line: str) -> Summary:
+    @RUN
+    @SCHEDULER
+    @NO_PRUNING
+    @WAIT
+    @OUTPUT
+    def fries_reconfigure(self, line: str, cell: str | None = None) -> Summary:
         """Change operators while the dataflow runs: OPERATOR=expression, as often as needed, all at once or not at all.
 
         An expression is Python over your names, spaces and quotes included; it gives the new function, or an
@@ -119,23 +133,50 @@ class FriesMagics(Magics):
             %fries_reconfigure fraud MC=lambda row: row | {"p": 0.5}
             %fries_reconfigure "my operator"=better
 
+        As a cell, what its body assigns or defines by the name of an operator is new; other names are your own::
+
+            %%fries_reconfigure fraud --scheduler fries
+            weights = [0.4, 0.4, 0.2]
+            FM = MerchantModel(window=10)
+            def MC(row):
+                return row | {"p": sum(w * row[f"p{i}"] for i, w in enumerate(weights))}
+
         Put parentheses around an expression that has an option's look, as in FM=(a --b).
         """
-        split = split_line(line, _options(self.fries_reconfigure))
-        args = _arguments(self.fries_reconfigure, split.options)
-        if not args.output.isidentifier():
-            raise UsageError(f"-o {args.output} is not the name of a variable")
-        if not 0 <= args.wait < float("inf"):
-            raise UsageError(f"--wait {args.wait:g}: expected a number of seconds, 0 or more")
-        updates = evaluate(split.expressions, self.shell.user_ns)
-        run = self.known.run(_unquoted(args.run))
+        split = split_line(line, options(self.fries_reconfigure))
+        args = arguments(self.fries_reconfigure, split.options)
+        names, run = self.shell.user_ns, self._known.run(args.run)
+        updates = {} if cell is None else assigned(self.shell, cell, changeable(run.graph))
+        if split.expressions or cell is None:
+            updates |= evaluate(split.expressions, names)
         change = run.reconfigure(updates, scheduler=args.scheduler, pruning=not args.no_pruning)
+        names[args.output] = change
+        return _seen(change, args.wait, args.output)
+
+    @line_magic
+    @magic_arguments()
+    @RUN
+    @SCHEDULER
+    @WAIT
+    @OUTPUT
+    def fries_rollback(self, line: str) -> Summary:
+        """Undo the last change that is in effect, by a change back while the dataflow runs.
+
+        Examples::
+
+            %fries_rollback
+            %fries_rollback fraud --scheduler epoch --wait 60
+
+        A change that transformed state can be undone if it said how: ``fn.Update(..., state=..., back=...)``.
+        """
+        args = arguments(self.fries_rollback, line)
+        change = self._known.run(args.run).rollback(args.scheduler)
         self.shell.user_ns[args.output] = change
         return _seen(change, args.wait, args.output)
 
     @line_magic
     @magic_arguments()
-    @argument("run", nargs="?", help="name of the dataflow or variable of the run; the one that runs if left out")
+    @RUN
     @argument("--drain", action="store_true", help="first process what the sources have read, and commit it")
     @argument("--wait", type=float, default=60.0, metavar="SECONDS", help="for the end (60)")
     def fries_stop(self, line: str) -> Summary:
@@ -146,8 +187,8 @@ class FriesMagics(Magics):
             %fries_stop
             %fries_stop fraud --drain
         """
-        args = _arguments(self.fries_stop, line)
-        run = self.known.run(_unquoted(args.run))
+        args = arguments(self.fries_stop, line)
+        run = self._known.run(args.run)
         name = run.graph.name
         if run.state in OVER:
             run.wait(args.wait)
@@ -162,12 +203,33 @@ class FriesMagics(Magics):
 
     def _make_way(self, flow: str, replace: bool, instead: str) -> bool:
         """Stop the runs of a flow if that was asked for; returns whether there was one."""
-        live = self.known.live(flow)
+        live = self._known.live(flow)
+        if any(start.under_way and start.flow == flow for start in self._known.starts()):
+            raise UsageError(f"{flow!r} is starting; it will be there in a few seconds")
         if live and not replace:
             raise UsageError(f"{flow!r} is running; %fries_stop {quoted(flow)} ends it, {instead} takes its place")
         for run in live:
             run.stop()
         return bool(live)
+
+    def _started(self, variable: str, run: Run) -> None:
+        self.shell.user_ns[variable] = run
+        self._known.keep_run(run)
+        threading.Thread(target=self._notes.keep, args=[run], name="fries-note", daemon=True).start()
+
+
+def _wait_for(start: Start) -> None:
+    """Wait until a run is there; say so if that takes more than a moment. An interrupt cancels it."""
+    try:
+        try:
+            start.run(GLANCE_S)
+        except TimeoutError:
+            if start.under_way and os.environ.get(PROGRESS) != "0":
+                sys.stdout.write(f"starting Spark for {start.flow!r}, which takes some seconds the first time ...\n")
+            start.run()
+    except KeyboardInterrupt:
+        start.cancel()
+        raise
 
 
 def _seen(change: Change, wait_s: float, variable: str) -> Summary:
@@ -184,30 +246,3 @@ def _seen(change: Change, wait_s: float, variable: str) -> Summary:
         return summaries.of_change(result)
     more = f" (traceback: print({variable}.result().details))" if result.details else ""
     raise ReconfigurationError(f"{', '.join(sorted(change.plan.targets))} {result.outcome}: {result.error}{more}")
-
-
-def _arguments(magic: Any, line: str) -> Namespace:
-    """The arguments of a magic's line.
-
-    Raises:
-        UsageError: it does not take them; suggests a close match, and where the help is.
-    """
-    name = magic.__name__
-    try:
-        args: Namespace = parse_argstring(magic, line)
-    except UsageError as error:
-        got = re.match(r"unrecognized arguments: (\S+)", str(error))
-        hint = close_match(got[1], _options(magic)) if got else ""
-        raise UsageError(f"{name}: {error}{hint}; %{name}? shows its help") from error
-    except ValueError as error:
-        raise UsageError(f"{name}: {error} in: {line}") from error
-    return args
-
-
-def _options(magic: Any) -> list[str]:
-    return [option for action in magic.parser._actions for option in action.option_strings]
-
-
-def _unquoted(name: str | None) -> str | None:
-    """Quotes arrive with an argument; they are not part of the name."""
-    return name[1:-1] if name and len(name) > 1 and name[0] == name[-1] and name[0] in "'\"" else name

@@ -8,7 +8,8 @@
 from __future__ import annotations
 
 import textwrap
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from fries_nb.changes import Change, ChangeResult
@@ -20,16 +21,21 @@ _CHANGEABLE = (Kind.MAP, Kind.FLAT_MAP, Kind.FILTER, Kind.SPLIT)
 
 @dataclass(frozen=True, repr=False)
 class Summary:
-    """Text that a cell shows as its result, and below it what to do next."""
+    """What a cell shows as its result, and below it what to do next.
+
+    Attributes:
+        rich: the same for those who see more than text, by MIME type.
+    """
 
     text: str
     then: str = ""
+    rich: Mapping[str, str] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"{self.text}\nNext: {self.then}" if self.then else self.text
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        return {"text/plain": repr(self)}
+        return {"text/plain": repr(self), **self.rich}
 
 
 def of_definition(graph: Graph, replaced: bool) -> Summary:

@@ -42,7 +42,7 @@ def make_scratch(spark: SparkSession, run: str, environment: Mapping[str, str] =
                 f"set {SCRATCH} to a directory or URI that all of them reach"
             )
         shared = join(default, "tmp", "fries_nb")
-    place = join(shared, run)
+    place = join(shared, f"fries-{run}")
     filesystem, path = locate(place)
     filesystem.create_dir(path, recursive=True)
     return place

@@ -1,0 +1,29 @@
+"""What a cell shows of a plan: its text, and the dataflow with the parts of the plan in it."""
+
+from __future__ import annotations
+
+from fries_nb.commands.plan import as_dict, in_words
+from fries_nb.dataflow.graph import Graph
+from fries_nb.notebook.summaries import Summary, changeable, quoted
+from fries_nb.planning.expansion import workers_of
+from fries_nb.scheduling import Plan
+
+_OF_THE_COMMAND = " (all of them: --json)"
+
+
+def of_plan(graph: Graph, plan: Plan) -> Summary:
+    """A plan that nobody carries out yet."""
+    words = in_words(as_dict(graph, plan.covering)).replace(_OF_THE_COMMAND, "")
+    assignments = " ".join(f"{quoted(name)}=new_function" for name in changeable(graph) if name in plan.targets)
+    scheduler = "" if plan.scheduler == "fries" else f" --scheduler {plan.scheduler}"
+    then = f"%fries_reconfigure {assignments}{scheduler}" if assignments else ""
+    return Summary(f"{words}\n{messages(graph, plan)}", then)
+
+
+def messages(graph: Graph, plan: Plan) -> str:
+    """Who is told, stage by stage."""
+    stages = [
+        "; ".join(f"FCM to {send.operator} ({len(workers_of(graph, send.operator))})" for send in stage.sends)
+        for stage in plan.stages
+    ]
+    return f"{plan.scheduler} sends (to so many workers): " + ", then ".join(stages)

@@ -1,0 +1,90 @@
+"""The magics that only ask: what a change would do, how it goes, whether it went right. They disturb nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.core.magic import Magics, line_magic, magics_class, no_var_expand
+from IPython.core.magic_arguments import argument, magic_arguments
+
+from fries_nb.dataflow.graph import Graph
+from fries_nb.dataflow.updates import as_updates, check_updates
+from fries_nb.notebook import plans, statuses
+from fries_nb.notebook.assignments import evaluate, split_line
+from fries_nb.notebook.known import Known
+from fries_nb.notebook.leftovers import Notes
+from fries_nb.notebook.options import NO_PRUNING, RUN, SCHEDULER, arguments, options
+from fries_nb.notebook.summaries import Summary
+from fries_nb.scheduling import schedule
+
+
+@magics_class
+class FriesQuestions(Magics):
+    """``%fries_plan``, ``%fries_status``, ``%fries_audit``."""
+
+    shell: InteractiveShell
+
+    def __init__(self, shell: InteractiveShell, known: Known, notes: Notes) -> None:
+        super().__init__(shell)
+        self._known = known
+        self._notes = notes
+
+    @no_var_expand
+    @line_magic
+    @magic_arguments()
+    @argument("operators", nargs="*", metavar="OPERATOR", help="to change, by name or as OPERATOR=expression")
+    @SCHEDULER
+    @NO_PRUNING
+    @argument("--of", metavar="NAME", help="of the dataflow or run; what runs, or else was declared last, if left out")
+    def fries_plan(self, line: str) -> Summary:
+        """Show what a change would synchronise, and why, without doing it; the dataflow need not run.
+
+        With an expression it is also checked that the operator could run it. Examples::
+
+            %fries_plan FM MC
+            %fries_plan FM=MerchantModel(window=10) MC --scheduler epoch
+            %fries_plan "my operator" --no-pruning --of fraud
+        """
+        split = split_line(line, options(self.fries_plan))
+        args = arguments(self.fries_plan, split.options)
+        graph = self._graph(args.of)
+        named = [name.strip("'\"") for name in args.operators]
+        updates: dict[str, Any] = evaluate(split.expressions, self.shell.user_ns) if split.expressions else {}
+        check_updates(graph, as_updates(updates) if updates else {})
+        plan = schedule(args.scheduler, graph, [*named, *updates], not args.no_pruning)
+        return plans.of_plan(graph, plan)
+
+    @line_magic
+    @magic_arguments()
+    def fries_status(self, line: str) -> Summary:
+        """Show all dataflows and their runs in one table: state, rate, latency, changes.
+
+        Also ends what is left of the runs of kernels that died, and says so. Example::
+
+            %fries_status
+        """
+        arguments(self.fries_status, line)
+        return statuses.of_all(self._known, self._notes.clear())
+
+    @line_magic
+    @magic_arguments()
+    @RUN
+    def fries_audit(self, line: str) -> Summary:
+        """Say whether all that a run did so far is conflict-serializable, and who mixed versions if not.
+
+        The run must have been started with ``--audit``. Examples::
+
+            %fries_audit
+            %fries_audit fraud
+        """
+        args = arguments(self.fries_audit, line)
+        run = self._known.run(args.run)
+        return statuses.of_verdict(run.graph.name, run.audit())
+
+    def _graph(self, name: str | None) -> Graph:
+        """What runs under that name, or else was declared."""
+        live = self._known.live()
+        if live and (name is None or name not in self._known.flows() or self._known.live(name)):
+            return self._known.run(name).graph
+        return self._known.flow(name).graph()

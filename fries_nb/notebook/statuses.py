@@ -1,0 +1,86 @@
+"""What a cell shows of how things go: one table of all dataflows, and the verdict of an audit."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Sequence
+
+from fries_nb.audit import Verdict
+from fries_nb.commands.audit import in_words
+from fries_nb.controller.metrics import Snapshot
+from fries_nb.dataflow.graph import Graph, Kind
+from fries_nb.notebook.known import OVER, Known
+from fries_nb.notebook.summaries import Summary, quoted
+from fries_nb.run import Run
+
+_COLUMNS = ("dataflow", "state", "tuples/s", "p50 ms", "p99 ms", "changes")
+
+
+def of_all(known: Known, ended: Sequence[str]) -> Summary:
+    """All dataflows, runs and starts, and what was left of others' runs."""
+    runs = known.runs()
+    rows = [_run_row(run) for run in runs]
+    rows += [_start_row(start.flow, start.error) for start in known.starts()]
+    taken = {row[0] for row in rows}
+    rows += [(name, "declared", *[""] * 4) for name in known.flows() if name not in taken]
+    errors = [f"{run.graph.name}: {run.error}" for run in runs if run.error]
+    errors += [f"{start.flow}: {start.error}" for start in known.starts() if start.error is not None]
+    lines = [*errors, *ended]
+    if not rows:
+        return Summary("\n".join(["no dataflow is declared or running", *lines]), "a cell %%fries_dataflow NAME")
+    text = "\n".join([*_aligned([_COLUMNS, *rows]), *lines])
+    return Summary(text, _then(known), {"text/html": _as_html(rows, lines)})
+
+
+def of_verdict(flow: str, verdict: Verdict) -> Summary:
+    """What the judge says of a run so far."""
+    return Summary(f"{flow!r} is {in_words(verdict)}".replace(" (all of them: --json)", ""))
+
+
+def sink_rate(graph: Graph, snapshot: Snapshot) -> float:
+    """Tuples a second that reach the sinks, lately."""
+    sinks = [operator.name for operator in graph.operators if operator.kind is Kind.SINK]
+    return sum(snapshot.operators[name].rate for name in sinks if name in snapshot.operators)
+
+
+def changes_of(run: Run) -> str:
+    """How the changes so far ended, counted."""
+    ended = [change.result(0).outcome if change.done else "under way" for change in run.changes]
+    counts = [f"{ended.count(kind)} {kind}" for kind in ("done", "aborted", "failed", "under way") if kind in ended]
+    return ", ".join(counts)
+
+
+def _run_row(run: Run) -> tuple[str, ...]:
+    snapshot = run.metrics()
+    rate = "" if run.state in OVER else f"{sink_rate(run.graph, snapshot):,.0f}"
+    latency = snapshot.total if run.state in OVER else snapshot.latency
+    quantiles = (f"{latency.p50_ms:,.1f}", f"{latency.p99_ms:,.1f}") if latency.count else ("", "")
+    return (run.graph.name, run.state, rate, *quantiles, changes_of(run))
+
+
+def _start_row(flow: str, error: Exception | None) -> tuple[str, ...]:
+    return (flow, "starting" if error is None else "failed", *[""] * 4)
+
+
+def _then(known: Known) -> str:
+    live = known.live()
+    if live:
+        return f"%fries_reconfigure, %fries_plan, %fries_stop {quoted(live[-1].graph.name)}"
+    return f"%fries_run {quoted(next(iter(known.flows()), 'NAME'))}"
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> Iterable[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = [
+            cell.rjust(width) if 2 <= place <= 4 else cell.ljust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        yield "  ".join(cells).rstrip()
+
+
+def _as_html(rows: Sequence[Sequence[str]], lines: Sequence[str]) -> str:
+    head = "".join(f"<th scope='col'>{column}</th>" for column in _COLUMNS)
+    body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    notes = "".join(f"<div>{html.escape(line)}</div>" for line in lines)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{notes}"

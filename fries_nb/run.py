@@ -79,6 +79,11 @@ class Run:
         """``joining``, ``running``, ``draining``, and in the end ``finished``, ``stopped`` or ``failed``."""
         return self._state or str(self._launched.driver.controller.state)
 
+    @property
+    def scratch(self) -> str:
+        """The directory, or URI of one, that holds what the run writes for itself; deleted with this object."""
+        return self._launched.scratch
+
     # ---- what the driver says
 
     def answered(self, event: Answered) -> None:

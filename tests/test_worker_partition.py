@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from datetime import date, datetime
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
@@ -48,6 +49,14 @@ def test_strings_have_one_bin_however_they_are_stored() -> None:
         assert bins_of_values([column]).tolist() == expected
     encoded = pa.array([5, 6, 5]).dictionary_encode()
     assert bins_of_values([encoded]).tolist() == bins_of_values([pa.array([5, 6, 5])]).tolist()
+
+
+def test_decimals_have_the_bin_of_their_value_whatever_their_scale() -> None:
+    """1.5 and 1.50 are one key of a dict, and Decimal(3) is the same key as 3."""
+    halves = [pa.array([Decimal("1.5")], pa.decimal128(10, scale)) for scale in (1, 2, 5)]
+    assert len({int(bins_of_values([column])[0]) for column in halves}) == 1
+    whole = pa.array([Decimal("3.00")], pa.decimal128(10, 2))
+    assert bins_of_values([whole])[0] == bins_of_values([pa.array([3])])[0]
 
 
 def test_null_is_a_key_with_a_bin_of_its_own_type_regardless() -> None:

@@ -6,6 +6,7 @@ import copy
 import json
 import pickle
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -247,11 +248,25 @@ def test_no_value_changes_on_its_way_to_arrow_whatever_type_was_seen_before(valu
         ([3], pa.int8(), pa.int8()),
         ([300], pa.int8(), pa.int64()),
         ([True], pa.int64(), pa.bool_()),
+        ([Decimal("1.5")], pa.int64(), pa.decimal128(2, 1)),
     ],
 )
 def test_a_columns_type_is_kept_where_nothing_is_lost(values: Any, known: Any, kind: Any) -> None:
     """A column's type is kept where nothing is lost."""
     assert to_arrow(values, known).type == kind
+
+
+def test_a_field_that_a_struct_has_not_had_before_is_kept() -> None:
+    """A cast to the struct seen so far would drop it without a word."""
+    known = pa.struct([("a", pa.int64())])
+    assert to_arrow([{"a": 1, "b": 2}], known).to_pylist() == [{"a": 1, "b": 2}]
+    assert to_arrow([[{"a": 1, "b": 2}]], pa.list_(known)).to_pylist() == [[{"a": 1, "b": 2}]]
+
+
+def test_a_row_inside_a_row_leaves_as_a_struct() -> None:
+    """An earlier row kept in state is as good a value as any dict."""
+    row = row_of({"a": 1})
+    assert to_arrow([row, {"a": 2}], None).to_pylist() == [{"a": 1}, {"a": 2}]
 
 
 @given(VALUES, st.integers(1, 2 * FEW))

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
+from decimal import Context, Decimal
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +29,7 @@ MOST_KNOWN = 100_000
 """So many lone keys are remembered before all are forgotten."""
 
 Bins = npt.NDArray[np.int64]
+_EXACT = Context(prec=80)
 _NULL = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -137,5 +139,16 @@ def _bits(values: npt.NDArray[np.generic]) -> npt.NDArray[np.uint64]:
 
 
 def _digest(value: object) -> int:
+    if isinstance(value, Decimal):
+        return _digest_of_decimal(value)
     text = value if isinstance(value, bytes) else str(value).encode()
     return int(_mix(np.array([zlib.crc32(text)], dtype=np.uint64))[0])
+
+
+def _digest_of_decimal(value: Decimal) -> int:
+    """By value, whatever the scale: 1.5 and 1.50 are one key of a dict, and so are Decimal(1), 1 and 1.0."""
+    if value == int(value) and -(2**63) <= value < 2**63:
+        return int(_mix(np.array([int(value)], dtype=np.int64).view(np.uint64))[0])
+    if value == float(value):
+        return int(_mix(np.array([float(value)]).view(np.uint64))[0])
+    return int(_mix(np.array([zlib.crc32(str(_EXACT.normalize(value)).encode())], dtype=np.uint64))[0])

@@ -77,12 +77,12 @@ def prepare(order: Rehearse) -> Rehearsed:
         states = [transformed(copy.revive(), transforms) for copy in order.states]
         stage = "failed in a rehearsal on a recent tuple"
         writes = _rehearse(order, _trial_copy(order), states)
-    except Exception as error:  # noqa: BLE001 (a user's code may raise anything, and it is the answer)
+    except BaseException as error:  # noqa: BLE001 (a user's code may raise anything, sys.exit() too: it is the answer)
         return refused(order.change, order.worker, f"new {name} {stage}", error)
     return Rehearsed(Prepared(order.change, order.worker, writes=writes), Ready(update.function, update.state))
 
 
-def refused(change: str, worker: WorkerId, what: str, error: Exception) -> Rehearsed:
+def refused(change: str, worker: WorkerId, what: str, error: BaseException) -> Rehearsed:
     """The answer of a worker that cannot get ready, with the user's traceback."""
     reason = str(error) if isinstance(error, FriesError) else f"{type(error).__name__}: {error}"
     return Rehearsed(Prepared(change, worker, f"{what}: {reason}", user_traceback(error)), None)

@@ -277,18 +277,50 @@ def to_arrow(values: Sequence[Any], known: pa.DataType | None) -> pa.Array:
     Raises:
         ValueError, TypeError, OverflowError, pyarrow.ArrowException: the values have no common Arrow type.
     """
-    if known is not None and (_is_exact(known) or (pa.types.is_integer(known) and not _has_floats(values))):
+    if known is not None and (_is_exact(known) or (pa.types.is_integer(known) and _are_whole(values))):
         try:
             return pa.array(values, type=known)
         except (pa.ArrowException, TypeError, ValueError, OverflowError):
             return pa.array(values)
-    array = pa.array(values)
+    array = _inferred(values)
     if known is None or array.type == known or not (array.type.id == known.id or pa.types.is_null(array.type)):
         return array
     try:
-        return array.cast(known)
+        return array.cast(_with_fields_of(known, array.type) if pa.types.is_nested(known) else known)
     except pa.ArrowException:
         return array
+
+
+def _inferred(values: Sequence[Any]) -> pa.Array:
+    """The column that Arrow makes of the values; rows among them, or inside of them, count as the dicts they are."""
+    try:
+        return pa.array(values)
+    except pa.ArrowTypeError:
+        return pa.array([_plain(value) for value in values])
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _plain(inner) for name, inner in value.items()}
+    return [_plain(inner) for inner in value] if isinstance(value, (list, tuple)) else value
+
+
+def _with_fields_of(known: pa.DataType, new: pa.DataType) -> pa.DataType:
+    """The known type, with the fields that new values have besides: a cast to the known one would drop them.
+
+    Raises:
+        pyarrow.ArrowException: there is no type that holds both.
+    """
+    schemas = [pa.schema([("x", kind)]) for kind in (known, new)]
+    wider = pa.unify_schemas(schemas, promote_options="permissive").field("x").type
+    return known if _fields(wider) == _fields(known) else wider
+
+
+def _fields(kind: pa.DataType) -> list[Any]:
+    """The names of all fields, at all depths."""
+    if not pa.types.is_nested(kind):
+        return []
+    return [(kind.field(index).name, _fields(kind.field(index).type)) for index in range(kind.num_fields)]
 
 
 def _is_exact(kind: pa.DataType) -> bool:
@@ -297,8 +329,9 @@ def _is_exact(kind: pa.DataType) -> bool:
     return bool(strings or pa.types.is_float64(kind) or pa.types.is_boolean(kind))
 
 
-def _has_floats(values: Sequence[Any]) -> bool:
-    return any(issubclass(kind, (float, np.floating)) for kind in set(map(type, values)))
+def _are_whole(values: Sequence[Any]) -> bool:
+    """Arrow would cut any other number (a float, a Decimal) to a whole one."""
+    return all(issubclass(kind, (int, np.integer, type(None))) for kind in set(map(type, values)))
 
 
 def assemble(rows: Sequence[Row], columns: Columns, types: dict[str, pa.DataType]) -> pa.RecordBatch:

@@ -77,10 +77,10 @@ def map_step(instance: Instance, emit: Emit) -> Step:
             out = call(row)
         except Exception as error:
             raise failure(instance, error) from error
-        if isinstance(out, Row):
+        if out is row or (isinstance(out, Row) and _of_same_tuple(out, row)):
             emit(out)
-        elif isinstance(out, dict):
-            emit(derived(out, row))
+        elif isinstance(out, dict):  # an earlier row, too, leaves on behalf of the tuple in hand
+            emit(derived(dict(out), row))
         elif out is not None:
             raise DeclarationError(
                 f"{operator} returned {type(out).__name__}; a map returns one row (a dict) or None to drop the tuple; "
@@ -109,12 +109,16 @@ def flat_map_step(instance: Instance, emit: Emit) -> Step:
     return step
 
 
+def _of_same_tuple(one: Row, other: Row) -> bool:
+    return one.index == other.index and one.columns is other.columns
+
+
 def _copied(out: Any, row: Row, operator: str) -> Row:
     """A generator may yield one row object again and again, changed in between: take a copy of each."""
-    if isinstance(out, Row):
+    if isinstance(out, Row) and _of_same_tuple(out, row):
         return out.copy()
     if isinstance(out, dict):
-        return derived(out, row)
+        return derived(dict(out), row)
     raise DeclarationError(f"{operator} yielded {type(out).__name__}; expected rows (dicts)", operator)
 
 

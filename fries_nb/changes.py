@@ -54,12 +54,16 @@ class Change:
         id: unique in its run.
         plan: what the scheduler made of it.
         updates: the new function of each target, and what becomes of its state.
+        requested_s: when it was requested, seconds since the Unix epoch.
     """
 
-    def __init__(self, change: str, plan: Plan, updates: Mapping[str, Update], plan_ms: float) -> None:
+    def __init__(
+        self, change: str, plan: Plan, updates: Mapping[str, Update], plan_ms: float, requested_s: float = 0.0
+    ) -> None:
         self.id = change
         self.plan = plan
         self.updates = dict(updates)
+        self.requested_s = requested_s
         self._plan_ms = plan_ms
         self._outcome: Outcome | None = None
         self._over = threading.Event()
@@ -104,10 +108,17 @@ class Change:
             self._plan_ms,
             outcome.prepare_ms,
             outcome.commit_ms,
-            outcome.delay_ms + self._plan_ms if outcome.outcome == "done" else 0.0,
+            self._delay_ms(outcome),
             outcome.components,
             outcome.per_worker,
         )
+
+    def ended_s(self, outcome: Outcome, heard_s: float) -> float:
+        """When it came to this end: if done, when the last worker switched, and not when that was heard of."""
+        return self.requested_s + self._delay_ms(outcome) / 1000 if outcome.outcome == "done" else heard_s
+
+    def _delay_ms(self, outcome: Outcome) -> float:
+        return outcome.delay_ms + self._plan_ms if outcome.outcome == "done" else 0.0
 
     def resolve(self, outcome: Outcome) -> None:
         """It has come to its end; called by the run."""

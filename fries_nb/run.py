@@ -10,6 +10,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterable, Mapping
+from os import PathLike
 from typing import Any
 
 import networkx as nx
@@ -32,6 +33,7 @@ from fries_nb.dataflow.runnable import check_runnable
 from fries_nb.dataflow.updates import Update, as_updates, check_updates
 from fries_nb.errors import DataflowError, PlanError, RunError, unknown
 from fries_nb.messages import Report
+from fries_nb.report import Place, Story, run_page, write_page
 from fries_nb.scheduling import Plan, schedule
 from fries_nb.spark.launch import Launched, launch, pickled
 from fries_nb.spark.output import output
@@ -58,7 +60,8 @@ class Run:
         self.graph = graph
         self.error = ""
         self.details = ""
-        self._audited = options.audit
+        self._options = options
+        self._began_s = time.time()
         self._metrics = Metrics(graph.by_name)
         self._history = History()
         self._changes: dict[str, Change] = {}
@@ -95,7 +98,7 @@ class Run:
     def resolved(self, outcome: Outcome) -> None:
         """Called by the driver."""
         change = self._changes[outcome.change]
-        self._history.mark(change.id, outcome.outcome, change.label, time.time())
+        self._history.mark(change.id, outcome.outcome, change.label, change.ended_s(outcome, time.time()))
         if outcome.outcome == "done":
             undone_one = self._rolls_back.get(change.id)
             if undone_one is None:
@@ -163,16 +166,17 @@ class Run:
         return back
 
     def _request(self, updates: dict[str, Update], scheduler: str, pruning: bool) -> Change:
-        began = time.perf_counter()
+        began, requested_s = time.perf_counter(), time.time()
         self._refuse_if_over("a change needs a running dataflow")
         check_updates(self.graph, updates)
         plan = schedule(scheduler, self.graph, updates, pruning)
         payloads = {name: pickled(name, update) for name, update in updates.items()}
         with self._lock:
             self._refuse_if_over("a change needs a running dataflow")
-            known = Change(f"u{len(self._changes) + 1}", plan, updates, (time.perf_counter() - began) * 1000)
+            plan_ms = (time.perf_counter() - began) * 1000
+            known = Change(f"u{len(self._changes) + 1}", plan, updates, plan_ms, requested_s)
             self._changes[known.id] = known
-        self._history.mark(known.id, "request", known.label, time.time())
+        self._history.mark(known.id, "request", known.label, requested_s)
         self._post(ChangeRequested(known.id, plan, payloads, self._rehearsable(plan)))
         return known
 
@@ -232,7 +236,7 @@ class Run:
         Raises:
             RunError: the run was not started with ``audit=True``.
         """
-        if not self._audited:
+        if not self._options.audit:
             raise RunError("this run keeps no trace; start it with audit=True")
         return [unpack(record) for record in list(self._launched.driver.records)]
 
@@ -244,6 +248,26 @@ class Run:
         """
         decided = [change for change in self._changes.values() if change.decided]
         return auditing.judge(self.records(), [(one.id, target) for one in decided for target in one.plan.targets])
+
+    def report(self, path: str | PathLike[str]) -> str:
+        """Write what happened so far as one HTML page that needs no network; returns the path.
+
+        Raises:
+            RunError: it cannot be written there.
+        """
+        story = Story(
+            graph=self.graph,
+            place=Place(self._began_s, self._options.hosts, self._options.budget),
+            state=self.state,
+            error=self.error,
+            details=self.details,
+            points=self.history(),
+            marks=self.marks(),
+            changes=self.changes,
+            snapshot=self.metrics(),
+            verdict=self.audit() if self._options.audit else None,
+        )
+        return write_page(path, run_page(story))
 
     def stop(self, drain: bool = False, timeout: float | None = 60.0) -> None:
         """End the run and wait until no host, thread or socket of it is left; does nothing if it has ended.
@@ -279,8 +303,10 @@ class Run:
         sinks = self._launched.sinks
         if sink is None and len(sinks) == 1:
             sink = next(iter(sinks))
-        if sink is None or sink not in sinks:
-            raise DataflowError(unknown("sink", sink or "", sinks))
+        if sink is None:
+            raise DataflowError(f"this run has the sinks {', '.join(sinks)}; expected the name of one of them")
+        if sink not in sinks:
+            raise DataflowError(unknown("sink", sink, sinks))
         return output(self._launched.session.spark, sinks[sink], self._launched.run)
 
     def _refuse_if_over(self, why: str) -> None:

@@ -1,0 +1,10 @@
+"""Reports: one HTML page of a run, or of a comparison of schedulers. Pure: values in, text out; no notebook needed."""
+
+from __future__ import annotations
+
+from fries_nb.report.comparison import Comparison, Row, Trial, comparison_page
+from fries_nb.report.page import writable, write_page
+from fries_nb.report.place import Place
+from fries_nb.report.runs import Story, run_page
+
+__all__ = ["Comparison", "Place", "Row", "Story", "Trial", "comparison_page", "run_page", "writable", "write_page"]

@@ -1,0 +1,84 @@
+"""The judge's verdict for a reader: in a sentence, then who met both versions, where, and a cycle as proof.
+
+>>> from fries_nb.audit import Mixed
+>>> mixed = tuple(Mixed((1 << 48) + row, "u1", ("FM",), ("MC",)) for row in (7, 8))
+>>> verdict = Verdict(False, mixed, (str((1 << 48) + 7), "u1"), ("FM", "MC"), 900, 1)
+>>> sentence(verdict)
+'Not serializable: 2 of 900 source tuples met an old version and a new one.'
+>>> grouped(verdict)
+[('u1', 'FM', 'MC', 2, 'row 7 of source worker 1')]
+>>> cycle(verdict)
+'row 7 of source worker 1 → (at FM) u1 → (at MC) row 7 of source worker 1'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fries_nb.audit import Verdict
+from fries_nb.report.markup import Column, Html, counted, joined, table, tag
+
+SHOWN = 12
+_ROW_BITS = 48
+_COLUMNS = (
+    Column("Change"),
+    Column("Old version at"),
+    Column("New version at"),
+    Column("Source tuples", number=True),
+    Column("One of them"),
+)
+
+
+def verdict_parts(verdict: Verdict, labels: Mapping[str, str]) -> Html:
+    """The verdict with its proof; ``labels`` says what each change was."""
+    said = tag("p", sentence(verdict), class_="good" if verdict.serializable else "bad")
+    if verdict.serializable:
+        return joined([said, tag("p", "Each of them, with all that was made of it, met one configuration only.")])
+    groups = grouped(verdict)
+    rows = [
+        (f"{change}: {labels[change]}" if change in labels else change, old, new, f"{count:,}", example)
+        for change, old, new, count, example in groups[:SHOWN]
+    ]
+    parts = [said]
+    if rows:
+        parts.append(table("Source tuples that met both versions, by where they met them", _COLUMNS, rows))
+    if len(groups) > SHOWN:
+        parts.append(tag("p", f"... and {len(groups) - SHOWN:,} more such places.", class_="note"))
+    proof = "Proof: each of these had to come before the next, and they end where they began, so no order of whole "
+    parts.append(tag("p", proof, "tuples and whole changes explains what happened. ", tag("code", cycle(verdict))))
+    return joined(parts)
+
+
+def sentence(verdict: Verdict) -> str:
+    """The verdict in one sentence."""
+    if verdict.serializable:
+        of_changes = f" and {counted(verdict.updates, 'change')}" if verdict.updates else ""
+        return f"Serializable: {counted(verdict.transactions, 'source tuple')}{of_changes} judged, none mixed."
+    if not verdict.mixed:
+        return "Not serializable: no tuple mixed versions of one change, but several changes came in different orders."
+    mixed = len({entry.transaction for entry in verdict.mixed})
+    return f"Not serializable: {mixed:,} of {verdict.transactions:,} source tuples met an old version and a new one."
+
+
+def grouped(verdict: Verdict) -> list[tuple[str, str, str, int, str]]:
+    """For each change and places (old at, new at): how many met it so, and the first of them; most frequent first."""
+    groups: dict[tuple[str, str, str], list[str | int]] = {}
+    for entry in verdict.mixed:
+        groups.setdefault((str(entry.update), ", ".join(entry.old), ", ".join(entry.new)), []).append(entry.transaction)
+    ordered = sorted(groups.items(), key=lambda item: -len(item[1]))
+    return [(*places, len(members), named(members[0])) for places, members in ordered]
+
+
+def cycle(verdict: Verdict) -> str:
+    """The cycle, each arrow with an operator at which the one before it came first."""
+    steps = zip(verdict.cycle, verdict.cycle_at, strict=True)
+    return "".join(f"{named(name)} → (at {at}) " for name, at in steps) + named(verdict.cycle[0])
+
+
+def named(transaction: str | int) -> str:
+    """A source tuple as a reader can find it: its id holds the source's worker and the row that this worker read."""
+    digits = str(transaction)
+    if not digits.isdigit():
+        return digits
+    worker, row = divmod(int(digits), 1 << _ROW_BITS)
+    return f"row {row:,} of source worker {worker}"

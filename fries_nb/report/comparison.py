@@ -1,0 +1,158 @@
+"""The report of one change made by several schedulers, each in a run of its own: what ``demo`` writes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fries_nb.audit import Verdict
+from fries_nb.controller.history import Mark, Point
+from fries_nb.dataflow.graph import Graph
+from fries_nb.report.audited import verdict_parts
+from fries_nb.report.markup import Column, Html, figure, joined, milliseconds, section, table, tag
+from fries_nb.report.page import page
+from fries_nb.report.place import Place
+from fries_nb.report.planned import dag_parts
+from fries_nb.report.svg import latency_svg
+from fries_nb.report.words import schedulers, terms
+from fries_nb.scheduling import Plan
+
+_COLUMNS = (
+    Column("Scheduler"),
+    Column("Delay", number=True),
+    Column("of it commit", number=True),
+    Column("Waiting before", number=True),
+    Column("Old tuples", number=True),
+    Column("p99 before", number=True),
+    Column("p99 after", number=True),
+    Column("Audit"),
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one scheduler did.
+
+    Attributes:
+        delay_ms: from the request to the last worker that switched; ``prepare_ms`` and ``commit_ms`` are parts of it.
+        waiting: tuples that waited in front of the slow operator when the change was requested.
+        old_tuples: tuples that the targets still processed by the old configuration after they were told to prepare.
+        p99_before_ms: end-to-end latency in the surge, before the change; ``p99_after_ms`` in the same surge after it,
+            when what had queued up is worked off.
+        serializable: the audit's verdict over all tuples; ``mixed`` counts those that met both configurations.
+        payments: source tuples in all.
+    """
+
+    scheduler: str
+    outcome: str
+    delay_ms: float
+    prepare_ms: float
+    commit_ms: float
+    waiting: int
+    old_tuples: int
+    p99_before_ms: float
+    p99_after_ms: float
+    serializable: bool
+    mixed: int
+    payments: int
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One run: its row of the comparison, and what the row was made of."""
+
+    row: Row
+    error: str
+    points: Sequence[Point]
+    marks: Sequence[Mark]
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The same change of the same dataflow under the same load.
+
+    Attributes:
+        setting: what was run and changed, in a few sentences.
+        plan: the change's plan by the first scheduler.
+    """
+
+    title: str
+    setting: str
+    place: Place
+    graph: Graph
+    plan: Plan
+    trials: Sequence[Trial]
+
+
+def comparison_page(comparison: Comparison) -> str:
+    """The whole report."""
+    trials = comparison.trials
+    names = tuple(trial.row.scheduler for trial in trials)
+    return page(
+        comparison.title,
+        [
+            tag("p", comparison.place.in_words(), class_="place"),
+            tag("p", in_short(trials), class_="lead"),
+            section("What was done", tag("p", comparison.setting), schedulers(names)),
+            section("The schedulers side by side", _table(trials)),
+            section("The dataflow and the change", dag_parts(comparison.graph, comparison.plan)),
+            section("Latency before and after the change", *map(_latency, trials)),
+            section("Audit", *map(_audit, trials)),
+        ],
+    )
+
+
+def in_short(trials: Sequence[Trial]) -> str:
+    """The comparison in a sentence or two."""
+    times = [f"{_name(trial)} took {milliseconds(trial.row.delay_ms)}" for trial in trials if _done(trial)]
+    failed = [f"{_name(trial)} was {trial.row.outcome}" for trial in trials if not _done(trial)]
+    mixed = [
+        f"With {_name(trial)}, {trial.row.mixed:,} of {trial.row.payments:,} source tuples met old and new at once."
+        for trial in trials
+        if not trial.row.serializable
+    ]
+    ending = " ".join(mixed) or "No source tuple met old and new at once."
+    return f"The same change under the same load: {', '.join(times + failed)}. {ending}"
+
+
+def _table(trials: Sequence[Trial]) -> Html:
+    rows = [_cells(trial.row) for trial in trials]
+    caption = "One change, each time in a new run; times from the request on, p99 in windows of three seconds"
+    errors = [tag("p", f"{_name(trial)}: {trial.error}", class_="bad") for trial in trials if trial.error]
+    explained = terms(("delay", "commit", "waiting before", "old tuples", "p99"))
+    return joined([table(caption, _COLUMNS, rows), *errors, explained])
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    serializable = tag("span", "serializable", class_="good")
+    audit = serializable if row.serializable else tag("span", f"{row.mixed:,} of {row.payments:,} mixed", class_="bad")
+    done = row.outcome == "done"
+    return (
+        row.scheduler.capitalize(),
+        milliseconds(row.delay_ms) if done else row.outcome,
+        milliseconds(row.commit_ms if done else None),
+        f"{row.waiting:,}",
+        f"{row.old_tuples:,}",
+        milliseconds(row.p99_before_ms),
+        milliseconds(row.p99_after_ms),
+        audit,
+    )
+
+
+def _latency(trial: Trial) -> Html:
+    caption = f"{_name(trial)}: end-to-end latency at the sink; vertical lines show the change's request and its end."
+    return joined([tag("h3", _name(trial)), figure(latency_svg(trial.points, trial.marks), caption)])
+
+
+def _audit(trial: Trial) -> Html:
+    labels = {mark.change: mark.label for mark in trial.marks}
+    return joined([tag("h3", _name(trial)), verdict_parts(trial.verdict, labels)])
+
+
+def _name(trial: Trial) -> str:
+    return trial.row.scheduler.capitalize()
+
+
+def _done(trial: Trial) -> bool:
+    return trial.row.outcome == "done"

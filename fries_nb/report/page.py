@@ -1,0 +1,92 @@
+"""One page that stands alone: no script, no network, nothing beside it; light or dark as the reader has it.
+
+>>> page("A & B", ['two']).startswith('<!DOCTYPE html>\\n<html lang="en">')
+True
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from html import escape
+from os import PathLike
+from pathlib import Path
+
+from fries_nb.errors import RunError
+from fries_nb.report.markup import Html, tag
+
+STYLE = """\
+:root { color-scheme: light dark; --page: #ffffff; --ink: #1b1f24; --soft: #57606a; --line: #d0d7de; --band: #f6f8fa;
+  --good: #00684a; --bad: #a23b00; }
+@media (prefers-color-scheme: dark) { :root { --page: #15191e; --ink: #e6e9ed; --soft: #a3acb8; --line: #3a424c;
+  --band: #1e242b; --good: #4fc79b; --bad: #f0a35e; } }
+* { box-sizing: border-box; }
+body { margin: 0; background: var(--page); color: var(--ink); font: 16px/1.55 system-ui, -apple-system, "Segoe UI",
+  Roboto, "Liberation Sans", sans-serif; }
+main { max-width: 54rem; margin: 0 auto; padding: 1.5rem 1.25rem 3rem; }
+h1 { font-size: 1.75rem; line-height: 1.2; margin: 0.5rem 0; }
+h2 { font-size: 1.25rem; margin: 2.25rem 0 0.5rem; padding-top: 0.75rem; border-top: 1px solid var(--line); }
+h3 { font-size: 1.05rem; margin: 1.5rem 0 0.25rem; }
+p { margin: 0.5rem 0; }
+.lead { font-size: 1.1rem; }
+.place, figcaption, .note { color: var(--soft); font-size: 0.9rem; }
+.good { color: var(--good); font-weight: 600; }
+.bad { color: var(--bad); font-weight: 600; }
+dl { margin: 0.5rem 0; }
+dl > div { display: grid; grid-template-columns: 8rem 1fr; gap: 0 1rem; margin: 0.35rem 0; }
+dt { font-weight: 600; }
+dd { margin: 0; }
+.wide { overflow-x: auto; margin: 0.75rem 0; }
+table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
+caption { text-align: left; color: var(--soft); font-size: 0.9rem; padding: 0 0 0.35rem; }
+th, td { padding: 0.35rem 0.6rem; border-bottom: 1px solid var(--line); vertical-align: top; text-align: left; }
+thead th { border-bottom: 2px solid var(--line); background: var(--band); vertical-align: bottom; }
+th.number, td.number { text-align: right; }
+td.number { white-space: nowrap; }
+figure { margin: 0.75rem 0; }
+figure svg { display: block; max-width: 100%; height: auto; }
+pre { overflow-x: auto; background: var(--band); border: 1px solid var(--line); border-radius: 6px; padding: 0.75rem;
+  font-size: 0.85rem; }
+code { font-family: ui-monospace, "Liberation Mono", monospace; }
+summary { cursor: pointer; }
+:focus-visible { outline: 2px solid #0072b2; outline-offset: 2px; }
+@media (max-width: 56rem) { table { font-size: 0.9rem; } th, td { padding: 0.3rem 0.4rem; } }
+@media (max-width: 40rem) { dl > div { grid-template-columns: 1fr; } }
+@media print { main { max-width: none; padding: 0; } .wide { overflow: visible; }
+  figure, tr, dl > div { break-inside: avoid; } h2, h3 { break-after: avoid; } }
+"""
+
+
+def page(title: str, contents: Iterable[str]) -> str:
+    """The whole HTML document."""
+    head = tag(
+        "head",
+        Html('<meta charset="utf-8">\n<meta name="viewport" content="width=device-width, initial-scale=1">\n'),
+        Html(f"<title>{escape(title)}</title>\n<style>\n{STYLE}</style>"),
+    )
+    main = tag("main", tag("h1", title), *contents)
+    return f'<!DOCTYPE html>\n<html lang="en">\n{head}\n{tag("body", main)}\n</html>\n'
+
+
+def writable(path: str | PathLike[str]) -> Path:
+    """The path, if a file can be written there.
+
+    Raises:
+        RunError: its directory does not exist, or it is a directory itself.
+    """
+    chosen = Path(path)
+    if not chosen.parent.is_dir() or chosen.is_dir():
+        raise RunError(f"cannot write a report to {str(path)!r}; expected a file name in a directory that exists")
+    return chosen
+
+
+def write_page(path: str | PathLike[str], text: str) -> str:
+    """Write the document; returns the path.
+
+    Raises:
+        RunError: it cannot be written there.
+    """
+    try:
+        writable(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise RunError(f"cannot write a report to {str(path)!r}: {error.strerror}") from None
+    return str(path)

@@ -1,0 +1,72 @@
+"""What a change synchronises, drawn and in words.
+
+>>> from fries_nb.dataflow.graph import Edge, Operator
+>>> from fries_nb.scheduling import schedule
+>>> graph = Graph("chain", tuple(map(Operator, ("S", "A", "B", "T"))), (Edge("S", "A"), Edge("A", "B"), Edge("B", "T")))
+>>> roles(schedule("fries", graph, ["A", "B"]))
+{'A': 'target head mcs', 'B': 'target mcs'}
+>>> roles(schedule("epoch", graph, ["B"]))["S"]
+'head mcs'
+>>> in_words(graph, schedule("fries", graph, ["A", "B"]))[0]
+'A, B change together: the message goes to A, and a marker travels from there along A → B.'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fries_nb.dataflow.graph import Graph
+from fries_nb.report.markup import Html, figure, joined, listed
+from fries_nb.report.svg import dag_svg
+from fries_nb.scheduling import Plan
+
+
+def roles(plan: Plan) -> dict[str, str]:
+    """Operator to its parts in the change, as ``dag_svg`` takes them: words of ``target head mcs pruned``."""
+    sends = [send for stage in plan.stages for send in stage.sends]
+    members = {
+        "target": plan.targets,
+        "head": {send.operator for send in sends},
+        "mcs": {name for send in sends for name in send.scope},
+    }
+    members["pruned"] = {one.operator for one in plan.covering.pruning if one.pruned} - members["mcs"]
+    taking_part = sorted(set().union(*members.values()))
+    return {name: " ".join(word for word, names in members.items() if name in names) for name in taking_part}
+
+
+def dag_parts(graph: Graph, plan: Plan | None) -> Html:
+    """The dataflow, with the change's plan if there is one."""
+    if plan is None:
+        return figure(dag_svg(graph), f"The dataflow {graph.name}; data flows along the arrows.")
+    titles = {decision.operator: decision.reason for decision in plan.covering.pruning}
+    drawing = dag_svg(graph, roles(plan), {}, titles)
+    caption = f"The dataflow {graph.name}; data flows along the arrows. Marked is what a change of "
+    shown = figure(drawing, f"{caption}{_names(graph, plan.targets)} by {plan.scheduler} synchronises.")
+    return joined([shown, listed(in_words(graph, plan))])
+
+
+def in_words(graph: Graph, plan: Plan) -> list[str]:
+    """A sentence for each marker of the plan, for each decision about an operator above it, and on naive FCM."""
+    scopes = dict.fromkeys(send.scope for stage in plan.stages for send in stage.sends)
+    lines = [_of_scope(graph, plan, scope) for scope in scopes]
+    lines += [decision.reason for decision in plan.covering.pruning]
+    if plan.covering.naive_safe:
+        lines.append("Telling each target directly would be safe here: no tuple meets two of them.")
+    else:
+        lines.append("Telling each target directly would not be safe: a tuple may meet one before and one after.")
+    return lines
+
+
+def _of_scope(graph: Graph, plan: Plan, scope: frozenset[str]) -> str:
+    told = _names(graph, {send.operator for stage in plan.stages for send in stage.sends if send.scope == scope})
+    changing = _names(graph, plan.targets & scope)
+    edges = [f"{edge.source} → {edge.to}" for edge in graph.edges if edge.source in scope and edge.to in scope]
+    if not edges:
+        return f"{changing} changes alone: the message goes to it directly, and no marker is needed."
+    verb = "change together" if len(plan.targets & scope) > 1 else "changes"
+    return f"{changing} {verb}: the message goes to {told}, and a marker travels from there along {', '.join(edges)}."
+
+
+def _names(graph: Graph, names: Iterable[str]) -> str:
+    chosen = set(names)
+    return ", ".join(name for name in graph.order if name in chosen)

@@ -1,0 +1,158 @@
+"""The report of one run: what ``Run.report`` writes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fries_nb.audit import Verdict
+from fries_nb.changes import Change, ChangeResult
+from fries_nb.controller.history import Mark, Point
+from fries_nb.controller.metrics import Snapshot
+from fries_nb.dataflow.graph import Graph
+from fries_nb.report.audited import verdict_parts
+from fries_nb.report.markup import (
+    NONE,
+    Column,
+    Html,
+    counted,
+    figure,
+    joined,
+    milliseconds,
+    section,
+    table,
+    tag,
+)
+from fries_nb.report.page import page
+from fries_nb.report.place import Place
+from fries_nb.report.planned import dag_parts
+from fries_nb.report.svg import latency_svg
+from fries_nb.report.words import schedulers, terms
+
+_CHANGE_COLUMNS = (
+    Column("Change"),
+    Column("Operators"),
+    Column("Scheduler"),
+    Column("Outcome"),
+    Column("Delay", number=True),
+    Column("Prepare", number=True),
+    Column("Commit", number=True),
+    Column("Old tuples", number=True),
+)
+_OPERATOR_COLUMNS = (
+    Column("Operator"),
+    Column("Kind"),
+    Column("Workers", number=True),
+    Column("Processed", number=True),
+    Column("Rate", number=True),
+    Column("Queued", number=True),
+    Column("Queued bytes", number=True),
+)
+
+
+@dataclass(frozen=True)
+class Story:
+    """How one run went so far; ``verdict`` is ``None`` where no trace was kept."""
+
+    graph: Graph
+    place: Place
+    state: str
+    error: str
+    details: str
+    points: Sequence[Point]
+    marks: Sequence[Mark]
+    changes: Sequence[Change]
+    snapshot: Snapshot
+    verdict: Verdict | None
+
+
+def run_page(story: Story) -> str:
+    """The whole report."""
+    last = story.changes[-1].plan if story.changes else None
+    return page(
+        f"Dataflow {story.graph.name}: a run",
+        [
+            tag("p", story.place.in_words(), class_="place"),
+            _outcome(story),
+            section("The dataflow", dag_parts(story.graph, last)),
+            section("Latency", _latency(story)),
+            section("Changes", _changes(story.changes)),
+            section("Operators", _operators(story.graph, story.snapshot)),
+            section("Audit", _audit(story)),
+        ],
+    )
+
+
+def _outcome(story: Story) -> Html:
+    total = story.snapshot.total
+    numbers = (
+        f" {counted(total.count, 'tuple')} reached the sinks; half of them within {milliseconds(total.p50_ms)}, "
+        f"99 of 100 within {milliseconds(total.p99_ms)}."
+        if total.count
+        else " No tuple has reached a sink yet."
+    )
+    lead = tag("p", f"The run {_STATES.get(story.state, f'is {story.state}')}.{numbers}", class_="lead")
+    failed = [tag("p", story.error, class_="bad"), *_traceback(story.details)] if story.error else []
+    return joined([lead, *failed])
+
+
+_STATES = {"finished": "has finished", "stopped": "was stopped", "failed": "has failed"}
+
+
+def _latency(story: Story) -> Html:
+    if not story.points:
+        return tag("p", "No tuple has reached a sink yet, so there is nothing to draw.")
+    drawing = latency_svg(story.points, story.marks)
+    lines = "; vertical lines show when a change was requested and when it came to its end" if story.marks else ""
+    return figure(drawing, f"End-to-end latency of the tuples that reached the sinks, over time{lines}.")
+
+
+def _changes(changes: Sequence[Change]) -> Html:
+    if not changes:
+        return tag("p", "Nothing was changed.")
+    rows, failures = [], []
+    for change in changes:
+        result = change.result(timeout=0) if change.done else None
+        rows.append(_change_row(change, result))
+        if result is not None and result.error:
+            why = tag("p", tag("b", f"{change.id} {result.outcome}: "), result.error, class_="bad")
+            failures.append(joined([why, *_traceback(result.details)]))
+    used = tuple(dict.fromkeys(change.plan.scheduler for change in changes))
+    return joined([
+        table("All changes of the run, in order of request", _CHANGE_COLUMNS, rows),
+        *failures,
+        terms(("delay", "prepare", "commit", "old tuples")),
+        schedulers(used),
+    ])  # fmt: skip
+
+
+def _change_row(change: Change, result: ChangeResult | None) -> tuple[str, ...]:
+    head = (change.id, ", ".join(sorted(change.plan.targets)), change.plan.scheduler)
+    if result is None:
+        return (*head, "under way", NONE, NONE, NONE, NONE)
+    if result.outcome != "done":
+        return (*head, result.outcome, NONE, milliseconds(result.prepare_ms), NONE, NONE)
+    times = map(milliseconds, (result.delay_ms, result.prepare_ms, result.commit_ms))
+    return (*head, result.outcome, *times, f"{result.old_tuples:,}")
+
+
+def _operators(graph: Graph, snapshot: Snapshot) -> Html:
+    rows = []
+    for name in graph.order:
+        operator, seen = graph.by_name[name], snapshot.operators[name]
+        queued = (f"{seen.queued:,}", f"{seen.queued_bytes / 1024:,.0f} KiB")
+        kind = operator.kind.replace("_", " ")
+        rows.append((name, kind, f"{operator.workers:,}", f"{seen.processed:,}", f"{seen.rate:,.0f}/s", *queued))
+    return table(
+        "Tuples taken in since the start, tuples a second lately, and what waits in front", _OPERATOR_COLUMNS, rows
+    )
+
+
+def _audit(story: Story) -> Html:
+    if story.verdict is None:
+        return tag("p", "This run kept no trace; start it with audit=True to have it judged.")
+    return verdict_parts(story.verdict, {change.id: change.label for change in story.changes})
+
+
+def _traceback(details: str) -> list[Html]:
+    return [tag("details", tag("summary", "Traceback"), tag("pre", details))] if details else []

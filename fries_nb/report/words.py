@@ -1,0 +1,36 @@
+"""What a newcomer has to know to read a report."""
+
+from __future__ import annotations
+
+from fries_nb.report.markup import Html, defined, joined, listed, tag
+
+SCHEDULERS = {
+    "fries": "The message to switch goes past all waiting data, straight to the first operators of the smallest part "
+    "of the dataflow that must change together; from there a marker travels along with the data. So the change takes "
+    "milliseconds however long the queues are, and no tuple meets both the old and the new operators.",
+    "epoch": "A marker enters at the sources and travels with the data through the whole dataflow; each operator "
+    "switches when the marker reaches it. No tuple meets both versions here either, but the marker waits in every "
+    "queue behind the data that came before it, so the change takes as long as the queues are.",
+    "naive": "Each operator that changes is told directly, past the queues, and switches at once. That is fast, but a "
+    "tuple on its way between two of them may be processed by the old version of one and the new version of the "
+    "other, and its result is right by neither.",
+}
+TERMS = {
+    "delay": "Time from the request to the moment when the last worker has switched.",
+    "prepare": "Part of the delay: the new functions are shipped and opened while the old ones work on.",
+    "commit": "Part of the delay: from the first message to switch to the last worker that has switched.",
+    "old tuples": "Tuples that the operators to be changed still processed by their old functions meanwhile.",
+    "waiting before": "Tuples that waited in front of the slow operator when the change was requested.",
+    "p99": "99 of 100 tuples took no longer than this from the time they were due until they reached the sink: before "
+    "the change, and after it when what had queued up is worked off.",
+}
+
+
+def schedulers(names: tuple[str, ...]) -> Html:
+    """What the schedulers of these names do."""
+    return defined((name.capitalize(), SCHEDULERS[name]) for name in names)
+
+
+def terms(names: tuple[str, ...]) -> Html:
+    """What the columns of a table mean."""
+    return listed(joined([tag("b", name), f": {TERMS[name]}"]) for name in names)

@@ -1,0 +1,41 @@
+"""The report of a run on real Spark."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from report_page import SECTIONS, stands_alone
+
+import fries_nb as fn
+from fries_nb.workloads.fraud import fraud_change, fraud_flow
+from fries_nb.workloads.payments import payments
+
+PATIENCE_S = 90.0
+
+
+def test_a_run_writes_its_report_while_it_runs_and_afterwards(spark: SparkSession, tmp_path: Path) -> None:
+    """The change's row has the very numbers of its result; the last report has the verdict on all payments."""
+    table = payments(100_000, seed=5)
+    run = fraud_flow(fn.replay(table, rate=2_000), fn.memory(), workers=1).run(spark, hosts=1, audit=True)
+    path = tmp_path / "report.html"
+    try:
+        assert run.report(path) == str(path)
+        stands_alone(path.read_text(encoding="utf-8"))
+        pause = threading.Event()
+        while not run.history():
+            pause.wait(0.02)
+        result = run.reconfigure(fraud_change()).result(PATIENCE_S)
+        assert result.outcome == "done"
+    finally:
+        run.stop()
+    page = stands_alone(Path(run.report(str(path))).read_text(encoding="utf-8"))
+    assert page.headings[1:] == SECTIONS
+    assert "The run was stopped." in page.text
+    assert page.tags.count("svg") == 2
+    assert f"{result.old_tuples:,}" in page.texts
+    assert any(said.startswith("Serializable: ") for said in page.texts)
+    request, done = run.marks()
+    assert (done.at_s - request.at_s) * 1000 == pytest.approx(result.delay_ms, abs=0.01)

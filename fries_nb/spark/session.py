@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from py4j.protocol import Py4JNetworkError
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -120,18 +121,25 @@ def start_or_find(
     if not isinstance(hosts, int) or isinstance(hosts, bool) or hosts < 1:
         raise SessionError(f"hosts={hosts!r}; expected a whole number from 1 up")
     with _lock:
-        spark = borrowed if borrowed is not None else _active()
-        if spark is None:
-            lease = _lease(_start(hosts + spare + RESERVE, dict(options or {})), owned=True)
-        else:
-            _check_kind(spark)
-            lease = _lease(spark, owned=any(known.spark is spark and known.owned for known in _leases))
+        lease = _found(borrowed) or _lease(_start(hosts + spare + RESERVE, dict(options or {})), owned=True)
         try:
             lease.require(hosts)
         except SessionError:
             lease.release()
             raise
         return lease
+
+
+def _found(borrowed: SparkSession | None) -> Session | None:
+    """A lease on the session that is there, if there is one; its Java must still be there, too."""
+    try:
+        spark = borrowed if borrowed is not None else _active()
+        if spark is None:
+            return None
+        _check_kind(spark)
+        return _lease(spark, owned=any(known.spark is spark and known.owned for known in _leases))
+    except (ConnectionError, Py4JNetworkError) as error:
+        raise SessionError("Spark's Java process has ended; restart Python (the kernel) to start another") from error
 
 
 def driver_address(spark: SparkSession, environment: Mapping[str, str] = os.environ) -> str:

@@ -26,9 +26,9 @@ Ends = tuple[str, str]
 STATES = {"target": "Target: is changed", "head": "Head: gets the message", "mcs": "Marker passes", "pruned": "Pruned"}
 _SAID = {
     "target": "target of the change",
-    "head": "head, gets the message",
-    "mcs": "inside a component, a marker passes",
-    "pruned": "pruned, takes no part",
+    "head": "head: gets the message",
+    "mcs": "a marker passes",
+    "pruned": "pruned: takes no part",
 }
 _MARGIN = 14.0
 _LEGEND_HEIGHT = 30.0
@@ -145,7 +145,8 @@ def operator_title(operator: Operator) -> str:
 
 def state_words(words: str) -> str:
     """A state for those who hear it."""
-    return ", ".join(_SAID[word] for word in words.split() if word in _SAID)
+    known = [word for word in words.split() if word in _SAID]
+    return ", ".join(_SAID[word] for word in known if word != "mcs" or known == ["mcs"])
 
 
 def draw(

@@ -61,12 +61,10 @@ _CSS = themed(".fries-latency-svg", _LIGHT, _DARK)
 
 @dataclass(frozen=True)
 class Label:
-    """A mark's words: at which second they begin and in which lane they stand, 0 next to the plot.
-
-    Labels that found no lane have no words to be seen, only a tooltip.
-    """
+    """A mark's words: the second of the mark, the one where the words begin, and their lane, 0 next to the plot."""
 
     at_s: float
+    begin_s: float
     words: str
     lane: int
 
@@ -87,7 +85,7 @@ def latency_svg(points: Sequence[Point], marks: Sequence[Mark], width: float = 7
     panels = _latency(points, began, across, top) + _rate(points, began, across, bottom)
     lines = "".join(_mark(mark, across.at(mark.at_s - began), top, bottom) for mark in marks)
     said = "".join(_lead(label, across, top) for label in labels)
-    said += "".join(_said(label, across, top, width) for label in labels)
+    said += "".join(_said(label, across, top) for label in labels)
     if not points:
         middle = f'x="{number((_LEFT + width - _RIGHT) / 2)}" y="{number(top + _UPPER / 2)}"'
         said += f'<text class="empty" {middle}>no tuples have reached a sink yet</text>'
@@ -140,24 +138,21 @@ def said_of(marks: Sequence[Mark], near_s: float) -> list[tuple[float, str]]:
     return said
 
 
-def laid_out(marks: Sequence[Mark], began: float, across: Scale) -> list[Label]:
+def laid_out(marks: Sequence[Mark], began: float, across: Scale, lanes: int = _LANES) -> list[Label]:
     """The words of marks in lanes, so that none overlap; those for which there is no room are left out."""
     per_second = (across.end - across.start) / (across.high - across.low)
-    free = [-math.inf] * _LANES
+    free = [-math.inf] * lanes
     labels = []
     for at_s, words in sorted(said_of(marks, 60.0 / per_second)):
         words = words if len(words) <= 60 else words[:59] + "…"
-        start = _start(across.at(at_s - began), words, across.end)
-        lane = next((lane for lane in range(_LANES) if free[lane] <= start), None)
+        # Right of the line that they belong to, but not beyond the end.
+        start = max(across.start, min(across.at(at_s - began), across.end - _LETTER * len(words)))
+        lane = next((lane for lane in range(lanes) if free[lane] <= start), None)
         if lane is not None:
             free[lane] = start + _LETTER * len(words) + 14
-            labels.append(Label(at_s - began, words, lane))
+            begin_s = across.low + (start - across.start) / per_second
+            labels.append(Label(at_s - began, begin_s, words, lane))
     return labels
-
-
-def _start(x: float, words: str, end: float) -> float:
-    """Where words that belong to the line at ``x`` begin: right of it, but not beyond the end."""
-    return max(4.0, min(x, end - _LETTER * len(words)))
 
 
 def _lead(label: Label, across: Scale, top: float) -> str:
@@ -167,8 +162,8 @@ def _lead(label: Label, across: Scale, top: float) -> str:
     return f'<line class="grid lead" x1="{x}" x2="{x}" {ends}/>'
 
 
-def _said(label: Label, across: Scale, top: float, width: float) -> str:
-    x = _start(across.at(label.at_s), label.words, width - _RIGHT)
+def _said(label: Label, across: Scale, top: float) -> str:
+    x = across.at(label.begin_s)
     y = top - 6 - _LANE * label.lane
     return f'<text class="said" x="{number(x)}" y="{number(y)}">{escaped(label.words)}</text>'
 

@@ -24,7 +24,7 @@ _ARROW = 8.0
 def in_layers(
     sizes: Sequence[float], height: float, edges: Sequence[tuple[int, int]], rightward: bool, label: float = 0.0
 ) -> Placed:
-    """Place boxes of these widths, and ``height``, with ``label`` pixels more between layers; edges are acyclic."""
+    """Place boxes of these widths, and ``height``, with room for labels of that width on edges; edges are acyclic."""
     depth = _depths(len(sizes), edges)
     chains = _chains(depth, edges)
     links = [link for chain in chains for link in pairwise(chain)]
@@ -32,7 +32,8 @@ def in_layers(
     # Along the streams, and across them; a passing edge is a place of no length.
     along = [(size if rightward else height) for size in sizes] + [0.0] * (len(depth) - len(sizes))
     across = [(height if rightward else size) for size in sizes] + [_LANE] * (len(depth) - len(sizes))
-    centres, length, breadth = _centres(layers, along, across, _GAP + (label if rightward else label / 3))
+    gap, space = (max(_GAP, label + 14), _SPACE) if rightward else (_GAP, _SPACE + label * 0.6)
+    centres, length, breadth = _centres(layers, along, across, gap, space)
 
     def spot(along_it: float, across_it: float) -> Spot:
         return (along_it, across_it) if rightward else (across_it, along_it)
@@ -46,8 +47,10 @@ def in_layers(
         stops = [(centres[place][0] + along[place] / 2, centres[place][1]) for place in chain[:-1]]
         end = (centres[chain[-1]][0] - along[chain[-1]] / 2, centres[chain[-1]][1])
         curve = _curve([*stops, (end[0] - _ARROW, end[1])])
-        ways.append(Way(tuple(spot(*point) for point in curve), spot(*end)))
-    width, tall = spot(length, breadth)
+        way = Way(tuple(spot(*point) for point in curve), spot(*end))
+        beside = (way.middle[0] + label / 2, way.middle[1])
+        ways.append(way if rightward or not label else Way(way.points, way.tip, beside))
+    width, tall = spot(length, breadth + (0.0 if rightward else label))
     return Placed(width, tall, tuple(boxes), tuple(ways))
 
 
@@ -100,10 +103,10 @@ def _ordered(depth: Sequence[int], links: Sequence[tuple[int, int]]) -> list[lis
 
 
 def _centres(
-    layers: Sequence[Sequence[int]], along: Sequence[float], across: Sequence[float], gap: float
+    layers: Sequence[Sequence[int]], along: Sequence[float], across: Sequence[float], gap: float, space: float
 ) -> tuple[dict[int, Spot], float, float]:
     """The middle of every place as (along, across), and the size of all."""
-    breadths = [sum(across[place] + _SPACE for place in layer) - _SPACE for layer in layers]
+    breadths = [sum(across[place] + space for place in layer) - space for layer in layers]
     breadth, start = max(breadths, default=0.0), 0.0
     centres = {}
     for layer, own in zip(layers, breadths, strict=True):
@@ -111,7 +114,7 @@ def _centres(
         side = (breadth - own) / 2
         for place in layer:
             centres[place] = (start + length / 2, side + across[place] / 2)
-            side += across[place] + _SPACE
+            side += across[place] + space
         start += length + gap
     return centres, max(0.0, start - gap), breadth
 

@@ -1,0 +1,186 @@
+"""Latency and throughput as they go: Bokeh in a widget, fed from any thread.
+
+The browser gets the whole window as one value each time. So a view that opens late, a page that is loaded again and a
+message that is lost all end up with the same picture. BokehJS comes out of the installed wheel, once a kernel.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from bisect import bisect_left
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import anywidget
+import bokeh
+import traitlets
+from bokeh.embed import json_item
+from bokeh.layouts import column
+from bokeh.models import BasicTicker, ColumnDataSource, DataRange1d, HoverTool, LayoutDOM, NumeralTickFormatter, Range1d
+from bokeh.plotting import figure
+
+from fries_nb.controller.history import Mark, Point
+from fries_nb.report.latency import MARK_COLOURS, laid_out, latency_svg, thinned
+from fries_nb.report.scales import Scale
+from fries_nb.report.theme import BLUE, GREEN, VERMILION
+
+WINDOW_S = 180.0
+"""The plot shows this last stretch of a run."""
+_MOST_POINTS = 400
+_PER_SECOND = 16  # of points, at most; only that many of the newest are looked at
+_LANES = 3
+_NARROWEST = 400.0  # pixels across for which labels are laid out
+_LEAST_MS = 0.1  # a logarithmic axis has no zero
+_DASHES = {"request": "dashed", "done": "solid", "aborted": "dotted", "failed": "dotted"}
+_HERE = Path(__file__).parent
+
+
+class _BokehJS(anywidget.AnyWidget):
+    """Carries the library to the browser."""
+
+    _esm = "export default { render() {} }"
+    code = traitlets.Unicode().tag(sync=True)
+
+
+_loading = threading.Lock()
+_loaders: list[_BokehJS] = []
+
+
+def _loader() -> _BokehJS:
+    """The one of this kernel; made anew if somebody closed all widgets."""
+    with _loading:
+        if not _loaders or _loaders[0].comm is None:
+            script = Path(bokeh.__file__).parent / "server" / "static" / "js" / "bokeh.min.js"
+            _loaders[:] = [_BokehJS(code=script.read_text("utf8"))]
+        return _loaders[0]
+
+
+class LatencyPlot(anywidget.AnyWidget):
+    """p50 and p99 in milliseconds, below them tuples a second, and a line where a change was requested and ended."""
+
+    _esm = (_HERE / "latency.js").read_text("utf8")
+    item = traitlets.Unicode().tag(sync=True)
+    version = traitlets.Unicode(bokeh.__version__).tag(sync=True)
+    loader = traitlets.Unicode().tag(sync=True)
+    window = traitlets.Dict().tag(sync=True)
+
+    def __init__(self) -> None:
+        self._one_at_a_time = threading.Lock()
+        self._points: Sequence[Point] = ()
+        self._marks: Sequence[Mark] = ()
+        self._began: float | None = None
+        super().__init__(item=_item(), loader=_loader().model_id, window=window([], [], 0.0))
+
+    def show(self, points: Sequence[Point], marks: Sequence[Mark]) -> None:
+        """Show the run so far; from any thread."""
+        with self._one_at_a_time:
+            self._points, self._marks = points, marks
+            times = [one.at_s for one in (*points[:1], *marks[:1])]
+            if self._began is None and times:
+                self._began = min(times)
+            self.window = window(points, marks, self._began or 0.0)
+
+    def __repr__(self) -> str:
+        return f"LatencyPlot({len(self._points):,} points, {len(self._marks):,} marks)"
+
+    def _repr_mimebundle_(self, **asked: Any) -> Any:
+        """The widget; and for places without a kernel the whole run as it is now."""
+        bundle = super()._repr_mimebundle_(**asked)
+        data, metadata = bundle if isinstance(bundle, tuple) else (bundle or {}, {})
+        still = {"image/svg+xml": latency_svg(self._points, self._marks), "text/plain": repr(self)}
+        return {**data, **still}, metadata
+
+
+def window(points: Sequence[Point], marks: Sequence[Mark], began: float) -> dict[str, dict[str, list[Any]]]:
+    """The columns that the plot shows: the last three minutes, in seconds since ``began``.
+
+    >>> shown = window([Point(5.0, 2.0, 9.0, 100.0)], [Mark(5.5, "u1", "request", "FM by fries")], began=4.0)
+    >>> shown["points"], shown["labels"]["words"]
+    ({'at': [1.0], 'p50': [2.0], 'p99': [9.0], 'rate': [100.0]}, ['FM by fries'])
+    """
+    newest = points[-int(WINDOW_S * _PER_SECOND) :]
+    end = max((one.at_s for one in (*newest[-1:], *marks[-1:])), default=0.0)
+    kept = thinned(newest[bisect_left(newest, end - WINDOW_S, key=lambda point: point.at_s) :], _MOST_POINTS)
+    recent = [mark for mark in marks if mark.at_s >= end - WINDOW_S]
+    first = min((one.at_s for one in (*kept[:1], *recent[:1])), default=began)
+    across = Scale.of_time(first - began, end - began if end else 0.0, 0.0, _NARROWEST)
+    labels = laid_out(recent, began, across, _LANES)
+    return {
+        "points": {
+            "at": [round(point.at_s - began, 3) for point in kept],
+            "p50": [round(max(point.p50_ms, _LEAST_MS), 3) for point in kept],
+            "p99": [round(max(point.p99_ms, _LEAST_MS), 3) for point in kept],
+            "rate": [round(point.rate, 1) for point in kept],
+        },
+        "marks": {
+            "at": [round(mark.at_s - began, 3) for mark in recent],
+            "colour": [MARK_COLOURS[mark.kind] for mark in recent],
+            "dash": [_DASHES[mark.kind] for mark in recent],
+        },
+        "labels": {
+            "at": [round(label.begin_s, 3) for label in labels],
+            "lane": [label.lane for label in labels],
+            "words": [label.words for label in labels],
+        },
+    }
+
+
+@cache
+def _item() -> str:
+    """The figures without data, as BokehJS reads them."""
+    return json.dumps(json_item(_figures()))
+
+
+def _figures() -> LayoutDOM:
+    sources = {name: ColumnDataSource(columns, name=name) for name, columns in window([], [], 0.0).items()}
+    across = DataRange1d(range_padding=0.02, default_span=1.0)
+    said = _figure(across, 18 * _LANES, y_range=Range1d(-0.4, _LANES - 0.4), toolbar_location=None, tools="")
+    said.axis.visible = False
+    said.grid.visible = False
+    said.text("at", "lane", "words", source=sources["labels"], text_font_size="11px", text_baseline="middle")
+    latency = _latency(sources["points"], across)
+    rate = _rate(sources["points"], across)
+    for plot in (latency, rate):
+        plot.vspan(x="at", source=sources["marks"], line_color="colour", line_dash="dash", line_width=1.8)
+    return column([said, latency, rate], sizing_mode="stretch_width", spacing=0)
+
+
+def _latency(points: ColumnDataSource, across: DataRange1d) -> figure:
+    plot = _figure(across, 220, y_axis_type="log", y_axis_label="latency, ms", toolbar_location="above",
+                   tools="xpan,xbox_zoom,xwheel_zoom,reset", active_drag=None, active_scroll=None)  # fmt: skip
+    lines = [
+        plot.line("at", name, source=points, color=colour, line_width=2, legend_label=name)
+        for name, colour in (("p99", VERMILION), ("p50", BLUE))
+    ]
+    plot.y_range = DataRange1d(renderers=lines, range_padding=0.1)
+    plot.yaxis.formatter = NumeralTickFormatter(format="0,0[.]0")
+    plot.xaxis.visible = False
+    across.renderers = lines
+    told = [("second", "@at{0.0}"), ("p50", "@p50{0,0.0} ms"), ("p99", "@p99{0,0.0} ms"), ("rate", "@rate{0,0}/s")]
+    plot.add_tools(HoverTool(renderers=[lines[0]], mode="vline", tooltips=told))
+    plot.toolbar.logo = None
+    plot.toolbar.autohide = True
+    plot.legend.orientation = "horizontal"
+    plot.legend.location = "top_left"
+    plot.legend.update(background_fill_alpha=0, border_line_alpha=0, padding=0, margin=2, label_text_font_size="11px")
+    return plot
+
+
+def _rate(points: ColumnDataSource, across: DataRange1d) -> figure:
+    """Steps: a rate holds for the interval before its point."""
+    plot = _figure(across, 130, y_axis_label="tuples/s", x_axis_label="seconds", toolbar_location=None, tools="")
+    line = plot.step("at", "rate", source=points, mode="before", color=GREEN, line_width=2)
+    plot.y_range = DataRange1d(start=0, renderers=[line], default_span=1.0)
+    plot.yaxis.formatter = NumeralTickFormatter(format="0,0")
+    plot.yaxis.ticker = BasicTicker(desired_num_ticks=4)
+    return plot
+
+
+def _figure(across: DataRange1d, height: int, **options: Any) -> figure:
+    plot = figure(x_range=across, height=height, sizing_mode="stretch_width", min_border_left=72, **options)
+    plot.update(background_fill_alpha=0, border_fill_alpha=0, outline_line_alpha=0, min_border_right=14)
+    plot.axis.update(axis_label_text_font_style="normal", minor_tick_line_alpha=0)
+    return plot

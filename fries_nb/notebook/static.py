@@ -1,0 +1,101 @@
+"""Pictures that need neither a kernel nor the network: what is kept in a notebook file and shown everywhere.
+
+>>> from fries_nb.dataflow.graph import Edge, Graph, Operator
+>>> from fries_nb.scheduling import schedule
+>>> graph = Graph("w1", tuple(map(Operator, ("Src", "FD", "Sink"))), (Edge("Src", "FD"), Edge("FD", "Sink")))
+>>> shown = Shown.of(graph, schedule("fries", graph, ["FD"]))
+>>> shown.states, shown.titles["FD"]
+({'FD': 'target head mcs'}, 'target of the change, head: gets the message')
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fries_nb.controller.metrics import Snapshot
+from fries_nb.dataflow.graph import Edge, Emits, Graph, Kind
+from fries_nb.report.dag import Ends, dag_png, dag_svg, state_words
+from fries_nb.report.latency import latency_svg
+from fries_nb.report.layout import Layout, layout
+from fries_nb.report.planned import roles
+from fries_nb.scheduling import Plan
+
+__all__ = ["Layout", "Shown", "dag_png", "dag_svg", "edge_labels", "latency_svg", "layout", "plan_svg"]
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What the picture of a graph says about a plan.
+
+    Attributes:
+        states: of the operators that it concerns, as :func:`dag_svg` takes them; ``titles`` what they are, and for
+            one-to-many operators why they were kept or pruned.
+        marked: edges that a marker travels.
+    """
+
+    states: Mapping[str, str] = field(default_factory=dict)
+    titles: Mapping[str, str] = field(default_factory=dict)
+    marked: frozenset[Ends] = frozenset()
+
+    @staticmethod
+    def of(graph: Graph, plan: Plan) -> Shown:
+        """What there is to say about this plan."""
+        states = roles(plan)
+        reasons = {decision.operator: decision.reason for decision in plan.covering.pruning}
+        titles = {
+            name: "\n".join(filter(None, [state_words(states.get(name, "")), reasons.get(name, "")]))
+            for name in graph
+            if name in states or name in reasons
+        }
+        scopes = {send.scope for stage in plan.stages for send in stage.sends}
+        ends = {(edge.source, edge.to) for edge in graph.edges}
+        return Shown(states, titles, frozenset(pair for pair in ends if any(set(pair) <= scope for scope in scopes)))
+
+
+def plan_svg(graph: Graph, plan: Plan, labels: Mapping[Ends, str] = {}, width: float = 900.0) -> str:
+    """The graph with what a plan does to it, as SVG."""
+    shown = Shown.of(graph, plan)
+    return dag_svg(graph, shown.states, labels, shown.titles, shown.marked, width)
+
+
+def edge_labels(graph: Graph, snapshot: Snapshot) -> dict[Ends, str]:
+    """For each edge its rate and, below it, the tuples that wait in front of its head.
+
+    Workers count what they take in, so the rate of one of several edges into an operator is known only if its tail
+    passes on what it took in; and their queue is one, which stands (with a Σ) at the first of them.
+    """
+    return {(edge.source, edge.to): f"{_rate(graph, snapshot, edge)}\n{_queue(graph, snapshot, edge)}"
+            for edge in graph.edges}  # fmt: skip
+
+
+def short(value: float) -> str:
+    """A count in few letters.
+
+    >>> short(999), short(4_512), short(45_120), short(3_200_000)
+    ('999', '4.5k', '45k', '3.2M')
+    """
+    for size, letter in ((1e6, "M"), (1e3, "k")):
+        if value >= 0.9995 * size:
+            return f"{value / size:.1f}{letter}" if value < 9.95 * size else f"{value / size:.0f}{letter}"
+    return f"{value:.0f}"
+
+
+def _rate(graph: Graph, snapshot: Snapshot, edge: Edge) -> str:
+    tail = graph.by_name[edge.source]
+    passes_on = tail.kind is Kind.REPLICATE or (
+        tail.kind in (Kind.MAP, Kind.UNION) and tail.emits is Emits.ONE_TO_ONE and len(graph.out_edges(tail.name)) == 1
+    )
+    if len(graph.in_edges(edge.to)) == 1:
+        counted = snapshot.operators.get(edge.to)
+    else:
+        counted = snapshot.operators.get(edge.source) if passes_on else None
+    return f"{short(counted.rate)}/s" if counted else ""
+
+
+def _queue(graph: Graph, snapshot: Snapshot, edge: Edge) -> str:
+    entering = graph.in_edges(edge.to)
+    seen = snapshot.operators.get(edge.to)
+    if seen is None or entering[0] != edge:
+        return ""
+    return f"{'Σ ' if len(entering) > 1 else ''}{short(seen.queued)} queued"

@@ -1,0 +1,97 @@
+"""The dataflow as a widget: laid out once, and from then on only states, labels and tooltips travel to the browser."""
+
+from __future__ import annotations
+
+import base64
+import threading
+from pathlib import Path
+from typing import Any
+
+import anywidget
+import traitlets
+
+from fries_nb.controller.metrics import Snapshot
+from fries_nb.dataflow.graph import Graph
+from fries_nb.notebook.static import Shown, dag_png, dag_svg, edge_labels
+from fries_nb.report.dag import Ends, draw, operator_title
+from fries_nb.report.layout import layout
+from fries_nb.scheduling import Plan
+
+_HERE = Path(__file__).parent
+
+
+class DagView(anywidget.AnyWidget):
+    """A dataflow whose operators are buttons.
+
+    ``selected`` is the name of the operator that was clicked last, or "" before; observe it. All methods may be called
+    from any thread, and change the picture in place.
+
+    Args:
+        graph: the dataflow.
+        width: pixels at hand; streams flow to the right if that fits, else downward.
+    """
+
+    _esm = (_HERE / "dag.js").read_text("utf8")
+    _css = (_HERE / "dag.css").read_text("utf8")
+    svg = traitlets.Unicode().tag(sync=True)
+    state = traitlets.Dict().tag(sync=True)
+    titles = traitlets.Dict().tag(sync=True)
+    # Edges go by their number in the graph, as text: names may hold whatever would part two of them.
+    labels = traitlets.Dict().tag(sync=True)
+    marked = traitlets.List().tag(sync=True)
+    selected = traitlets.Unicode().tag(sync=True)
+
+    def __init__(self, graph: Graph, width: float = 460.0) -> None:
+        self._graph = graph
+        self._edges: dict[Ends, str] = {(edge.source, edge.to): str(index) for index, edge in enumerate(graph.edges)}
+        self._shown = Shown()
+        self._flows: dict[Ends, str] = {}
+        self._width = width
+        self._one_at_a_time = threading.Lock()
+        picture = draw(graph, layout(graph, width, labelled=True), {}, {}, {}, (), legend=True)
+        super().__init__(svg=picture, titles=self._told(Shown()))
+
+    def show_plan(self, plan: Plan) -> None:
+        """Show who is changed, told, passed by a marker and pruned, and why."""
+        self._show(Shown.of(self._graph, plan))
+
+    def clear(self) -> None:
+        """Show no plan any more."""
+        self._show(Shown())
+
+    def show_metrics(self, snapshot: Snapshot) -> None:
+        """Show rates and queues at the edges."""
+        flows = edge_labels(self._graph, snapshot)
+        with self._one_at_a_time:
+            self._flows = flows
+            self.labels = {self._edges[ends]: label for ends, label in flows.items()}
+
+    def _show(self, shown: Shown) -> None:
+        with self._one_at_a_time, self.hold_sync():
+            self._shown = shown
+            self.state = dict(shown.states)
+            self.titles = self._told(shown)
+            self.marked = [number for ends, number in self._edges.items() if ends in shown.marked]
+
+    def _told(self, shown: Shown) -> dict[str, str]:
+        return {
+            operator.name: "\n".join(filter(None, [operator_title(operator), shown.titles.get(operator.name, "")]))
+            for operator in self._graph.operators
+        }
+
+    def __repr__(self) -> str:
+        states = "; ".join(f"{name}: {words}" for name, words in self._shown.states.items())
+        return f"DagView({self._graph.name!r}, {len(self._graph.operators)} operators{', ' + states if states else ''})"
+
+    def _repr_mimebundle_(self, **asked: Any) -> Any:
+        """The widget; and for places without a kernel its picture as it is now."""
+        bundle = super()._repr_mimebundle_(**asked)
+        data, metadata = bundle if isinstance(bundle, tuple) else (bundle or {}, {})
+        shown, flows = self._shown, self._flows
+        still = {
+            "image/svg+xml": dag_svg(self._graph, shown.states, flows, shown.titles, shown.marked, self._width),
+            "text/plain": repr(self),
+        }
+        if png := dag_png(self._graph, shown.states, flows):
+            still["image/png"] = base64.b64encode(png).decode()
+        return {**data, **still}, metadata

@@ -61,6 +61,13 @@ def test_a_plan_needs_no_run(shell: InteractiveShell, stand_ins: list[StandIn], 
     ]
 
 
+def test_a_plan_is_a_picture_as_well(shell: InteractiveShell) -> None:
+    """The dataflow with what the plan does to each operator."""
+    picture = shell.run_line_magic("fries_plan", "FM MC").rich["image/svg+xml"]
+    assert 'data-operator="FM" data-state="target head mcs"' in picture
+    assert 'data-operator="out" data-state=""' in picture
+
+
 def test_a_plan_of_expressions_by_another_scheduler(shell: InteractiveShell) -> None:
     """Functions may be given, are checked, and options go in between."""
     shown = told(shell, "%fries_plan FM=Score(2) --scheduler epoch MC=dict")
@@ -158,7 +165,7 @@ def test_status_is_one_table(shell: InteractiveShell, stand_ins: list[StandIn]) 
     assert told(shell, "%fries_status").splitlines()[1].split() == ["fraud", "declared"]
     told(shell, "%fries_run")
     for at_s, processed in ((1.0, 0), (2.0, 1_500)):
-        stand_ins[0].report("out", processed, 4.0, at_s)
+        stand_ins[0].hear("out", processed, 4.0, at_s)
     told(shell, "%fries_reconfigure FM=Score(2)")
     stand_ins[0].outcome = None
     told(shell, "%fries_reconfigure FM=Score(3) --wait 0")
@@ -181,6 +188,18 @@ def test_audit_is_asked_of_a_run(
     assert type(refused(shell, "%fries_audit", capsys)) is RunError
     told(shell, "%fries_run --audit --replace")
     assert told(shell, "%fries_audit fraud") == "'fraud' is serializable (1 transaction, 0 updates)"
+
+
+def test_a_report_is_written_where_told(
+    shell: InteractiveShell, stand_ins: list[StandIn], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Quotes around the path are no part of it; a path is needed, and a run."""
+    assert "no dataflow has been started" in str(refused(shell, "%fries_report a.html", capsys))
+    told(shell, "%fries_run")
+    path = tmp_path / "of fraud.html"
+    assert told(shell, f'%fries_report "{path}" --of fraud') == f"report of 'fraud' written to {path}"
+    assert path.exists()
+    assert "required: path" in str(refused(shell, "%fries_report", capsys))
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,9 @@ def completion(completer: IPCompleter, known: Known, magics: Mapping[str, Any]) 
         if before and before[-1] == "--scheduler":
             found = list(SCHEDULERS)
         elif before and before[-1] == "--of":
-            found = [quoted(flow) for flow in known.flows()]
+            found = [
+                quoted(flow) for flow in dict.fromkeys([*known.flows(), *(run.graph.name for run in known.runs())])
+            ]
         else:
             found = [*_names(name.lstrip("%"), known), *options(magic)]
         return [option for option in found if option.startswith(text)]

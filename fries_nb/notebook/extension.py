@@ -1,17 +1,20 @@
-"""What ``%load_ext fries_nb`` and ``%unload_ext fries_nb`` do: magics and their completion, no more.
+"""What ``%load_ext fries_nb`` and ``%unload_ext fries_nb`` do: magics, their completion, and how a run is shown.
 
 Loading starts nothing and says nothing; unloading leaves what runs alone, and the variables that hold it.
 """
 
 from __future__ import annotations
 
+from IPython.core.formatters import MimeBundleFormatter
 from IPython.core.interactiveshell import InteractiveShell
 
 from fries_nb.notebook.completion import completion
+from fries_nb.notebook.display import RunDisplay
 from fries_nb.notebook.known import Known
 from fries_nb.notebook.leftovers import Notes
 from fries_nb.notebook.magics import FriesMagics
 from fries_nb.notebook.questions import FriesQuestions
+from fries_nb.run import Run
 
 PREFIX = "fries_"
 
@@ -21,9 +24,16 @@ def load(shell: InteractiveShell) -> None:
     known, notes = Known(shell.user_ns), Notes()
     magics = (FriesMagics(shell, known, notes), FriesQuestions(shell, known, notes))
     shell.register_magics(*magics)
+    _shown_as(shell).for_type(Run, RunDisplay(shell))
     if shell.Completer is not None:
         ours = {name: getattr(magic, name) for magic in magics for name in dir(magic) if name.startswith(PREFIX)}
         shell.Completer.custom_matchers.append(completion(shell.Completer, known, ours))
+
+
+def _shown_as(shell: InteractiveShell) -> MimeBundleFormatter:
+    assert shell.display_formatter is not None  # every shell has one
+    formatter: MimeBundleFormatter = shell.display_formatter.mimebundle_formatter
+    return formatter
 
 
 def unload(shell: InteractiveShell) -> None:
@@ -31,6 +41,7 @@ def unload(shell: InteractiveShell) -> None:
     for kind in shell.magics_manager.magics.values():
         for name in [name for name in kind if name.startswith(PREFIX)]:
             del kind[name]
+    _shown_as(shell).pop(Run, None)
     if shell.Completer is not None:
         matchers = shell.Completer.custom_matchers
         matchers[:] = [matcher for matcher in matchers if matcher.__module__ != completion.__module__]

@@ -37,7 +37,7 @@ def arguments(magic: Any, line: str) -> Namespace:
         raise UsageError(f"-o {args.output} is not the name of a variable")
     if not 0 <= getattr(args, "wait", 0) < float("inf"):
         raise UsageError(f"--wait {args.wait:g}: expected a number of seconds, 0 or more")
-    for given in ("name", "run", "of"):
+    for given in ("name", "run", "of", "path"):
         if hasattr(args, given):
             setattr(args, given, _unquoted(getattr(args, given)))
     return args

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fries_nb.commands.plan import as_dict, in_words
 from fries_nb.dataflow.graph import Graph
+from fries_nb.notebook.static import plan_svg
 from fries_nb.notebook.summaries import Summary, changeable, quoted
 from fries_nb.planning.expansion import workers_of
 from fries_nb.scheduling import Plan
@@ -17,7 +18,7 @@ def of_plan(graph: Graph, plan: Plan) -> Summary:
     assignments = " ".join(f"{quoted(name)}=new_function" for name in changeable(graph) if name in plan.targets)
     scheduler = "" if plan.scheduler == "fries" else f" --scheduler {plan.scheduler}"
     then = f"%fries_reconfigure {assignments}{scheduler}" if assignments else ""
-    return Summary(f"{words}\n{messages(graph, plan)}", then)
+    return Summary(f"{words}\n{messages(graph, plan)}", then, {"image/svg+xml": plan_svg(graph, plan)})
 
 
 def messages(graph: Graph, plan: Plan) -> str:

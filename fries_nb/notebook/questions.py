@@ -21,7 +21,7 @@ from fries_nb.scheduling import schedule
 
 @magics_class
 class FriesQuestions(Magics):
-    """``%fries_plan``, ``%fries_status``, ``%fries_audit``."""
+    """``%fries_plan``, ``%fries_status``, ``%fries_audit``, ``%fries_report``."""
 
     shell: InteractiveShell
 
@@ -81,6 +81,22 @@ class FriesQuestions(Magics):
         args = arguments(self.fries_audit, line)
         run = self._known.run(args.run)
         return statuses.of_verdict(run.graph.name, run.audit())
+
+    @line_magic
+    @magic_arguments()
+    @argument("path", help="of the HTML file, which is written anew")
+    @argument("--of", metavar="NAME", help="of the dataflow or variable of the run; the one that runs if left out")
+    def fries_report(self, line: str) -> Summary:
+        """Write what happened in a run so far as one HTML page that opens without network.
+
+        Examples::
+
+            %fries_report fraud.html
+            %fries_report "my reports/fraud.html" --of fraud
+        """
+        args = arguments(self.fries_report, line)
+        run = self._known.run(args.of)
+        return statuses.of_report(run.graph.name, str(run.report(args.path)))
 
     def _graph(self, name: str | None) -> Graph:
         """What runs under that name, or else was declared."""

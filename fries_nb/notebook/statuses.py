@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Sequence
+from urllib.parse import quote
 
 from fries_nb.audit import Verdict
 from fries_nb.commands.audit import in_words
@@ -37,10 +38,31 @@ def of_verdict(flow: str, verdict: Verdict) -> Summary:
     return Summary(f"{flow!r} is {in_words(verdict)}".replace(" (all of them: --json)", ""))
 
 
+def of_report(flow: str, path: str) -> Summary:
+    """Where the report of a run is."""
+    link = (
+        f"report of {html.escape(flow)}: <a href='{html.escape(quote(path))}' target='_blank'>{html.escape(path)}</a>"
+    )
+    return Summary(f"report of {flow!r} written to {path}", rich={"text/html": link})
+
+
 def sink_rate(graph: Graph, snapshot: Snapshot) -> float:
     """Tuples a second that reach the sinks, lately."""
     sinks = [operator.name for operator in graph.operators if operator.kind is Kind.SINK]
     return sum(snapshot.operators[name].rate for name in sinks if name in snapshot.operators)
+
+
+def status_line(run: Run, snapshot: Snapshot) -> str:
+    """How a run goes, in a line."""
+    facts = [f"{run.graph.name}: {run.state}"]
+    if run.state not in OVER:
+        facts.append(f"{sink_rate(run.graph, snapshot):,.0f} tuples/s")
+    latency = snapshot.total if run.state in OVER else snapshot.latency
+    if latency.count:
+        facts.append(f"p50 {latency.p50_ms:,.1f} ms, p99 {latency.p99_ms:,.1f} ms")
+    if run.changes:
+        facts.append(f"changes: {changes_of(run)}")
+    return " · ".join([*facts, run.error] if run.error else facts)
 
 
 def changes_of(run: Run) -> str:

@@ -1,0 +1,95 @@
+"""A run as a notebook shows it: how it goes, the dataflow, its latency, and a form to change it.
+
+One thread a view publishes what there is a few times a second, and ends with the run or when the view is closed. The
+widgets only get whole pictures, so a lost message or a late view costs nothing.
+"""
+
+from __future__ import annotations
+
+import html
+import threading
+from typing import Any
+
+import ipywidgets
+
+from fries_nb.controller.metrics import Snapshot
+from fries_nb.notebook.form import ChangeForm
+from fries_nb.notebook.known import OVER
+from fries_nb.notebook.plots import LatencyPlot
+from fries_nb.notebook.statuses import status_line
+from fries_nb.notebook.widgets import DagView
+from fries_nb.run import Run
+
+PERIOD_S = 0.2
+
+
+class RunView(ipywidgets.VBox):
+    """The widgets ``status``, ``stop``, ``dag``, ``latency`` and ``form`` of one run.
+
+    Args:
+        run: what is shown.
+        names: the user's names, which expressions in the form may use.
+    """
+
+    def __init__(self, run: Run, names: dict[str, Any] | None = None) -> None:
+        self._run = run
+        self._closed = threading.Event()
+        self._changes_shown = 0
+        self._plotted: tuple[float, int] | None = None
+        self.status = ipywidgets.HTML()
+        self.status.layout.flex = "1 1 auto"
+        self.stop = ipywidgets.Button(description="Stop", tooltip="End the run; Spark stays")
+        self.stop.layout.width = "80px"
+        self.stop.on_click(self._stopped)
+        self.dag = DagView(run.graph)
+        self.latency = LatencyPlot()
+        self.form = ChangeForm(run, {} if names is None else names, self.dag.show_plan)
+        self.dag.observe(lambda change: self.form.choose(change["new"]), names="selected")
+        pictures = ipywidgets.HBox([self.dag, self.latency])
+        pictures.layout.flex_flow = "row wrap"
+        super().__init__([ipywidgets.HBox([self.status, self.stop]), pictures, self.form])
+        self._update()
+        self._thread = threading.Thread(target=self._publish, name="fries-view", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it can still be shown."""
+        return not self._closed.is_set()
+
+    def close(self) -> None:
+        """Publish no more, and take it from where it is shown."""
+        self._closed.set()
+        super().close()
+
+    def _publish(self) -> None:
+        over = False
+        while not over and not self._closed.wait(PERIOD_S):
+            over = self._run.state in OVER  # asked before, so that the last update shows the end
+            self._update()
+
+    def _update(self) -> None:
+        snapshot = self._run.metrics()
+        self._show_status(snapshot)
+        self.dag.show_metrics(snapshot)
+        changes = self._run.changes
+        if len(changes) > self._changes_shown:
+            self._changes_shown = len(changes)
+            self.dag.show_plan(changes[-1].plan)
+        points, marks = self._run.history(), self._run.marks()
+        plotted = (points[-1].at_s if points else 0.0, len(marks))
+        if plotted != self._plotted:
+            self._plotted = plotted
+            self.latency.show(points, marks)
+
+    def _show_status(self, snapshot: Snapshot) -> None:
+        text = f'<span role="status">{html.escape(status_line(self._run, snapshot))}</span>'
+        if text != self.status.value:
+            self.status.value = text
+        if self._run.state in OVER and not self.stop.disabled:
+            self.stop.disabled = True
+            self.form.end()
+
+    def _stopped(self, _: object) -> None:
+        self.stop.disabled = True
+        threading.Thread(target=self._run.stop, name="fries-stop", daemon=True).start()

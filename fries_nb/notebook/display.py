@@ -1,0 +1,38 @@
+"""What a cell shows whose value is a run: the live view; besides, for who has no kernel or no widgets, a picture."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from IPython.core.interactiveshell import InteractiveShell
+
+from fries_nb.notebook import pictures
+from fries_nb.notebook.statuses import status_line
+from fries_nb.run import Run
+
+if TYPE_CHECKING:
+    from fries_nb.notebook.dashboard import RunView
+
+
+class RunDisplay:
+    """Makes MIME bundles of runs; a run that is shown again is shown in its one view."""
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        self._shell = shell
+        self._views: dict[Run, RunView] = {}
+
+    def __call__(self, run: Run) -> dict[str, Any]:
+        """Text and SVG always; the view where a kernel can feed one."""
+        text = f"{status_line(run, run.metrics())}\nNext: %fries_plan, %fries_reconfigure, %fries_status"
+        bundle = {"text/plain": text, "image/svg+xml": pictures.of_run(run)}
+        if getattr(self._shell, "kernel", None) is not None:
+            bundle = {**self._view(run)._repr_mimebundle_(), **bundle}
+        return bundle
+
+    def _view(self, run: Run) -> RunView:
+        from fries_nb.notebook.dashboard import RunView
+
+        view = self._views.get(run)
+        if view is None or not view.is_open:
+            view = self._views[run] = RunView(run, self._shell.user_ns)
+        return view

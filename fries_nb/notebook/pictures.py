@@ -1,0 +1,36 @@
+"""Pictures that are seen without a kernel, a script or a network: in saved notebooks and in exports.
+
+>>> both = stacked('<svg width="20" height="5"/>', '<svg width="7" height="4.5"/>')
+>>> print(both.replace("><", ">\\n<"))
+<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 20 9.5" width="20" height="9.5">
+<svg y="0" width="20" height="5"/>
+<svg y="5" width="7" height="4.5"/>
+</svg>
+"""
+
+from __future__ import annotations
+
+import re
+
+from fries_nb.report.svg import dag_svg, latency_svg
+from fries_nb.run import Run
+
+_SIZE = re.compile(r'<svg\b[^>]*?\swidth="([\d.]+)" height="([\d.]+)"')
+
+
+def of_run(run: Run) -> str:
+    """The dataflow, and below it latency and throughput so far, as one SVG."""
+    return stacked(dag_svg(run.graph), latency_svg(run.history(), run.marks()))
+
+
+def stacked(*drawings: str) -> str:
+    """Several SVG elements, which say their width and height, as one: each below the one before."""
+    width = height = 0.0
+    parts = []
+    for drawing in drawings:
+        size = _SIZE.match(drawing)
+        assert size is not None, drawing[:200]
+        parts.append(drawing.replace("<svg ", f'<svg y="{height:g}" ', 1))
+        width, height = max(width, float(size[1])), height + float(size[2])
+    extent = f'viewBox="0 0 {width:g} {height:g}" width="{width:g}" height="{height:g}"'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {extent}>{"".join(parts)}</svg>'

@@ -1,0 +1,193 @@
+"""A run as the value of a cell: the live view and its form, and what is left of it without a kernel."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+from notebook_shell import FRAUD, StandIn, ipython, replace_runs, told
+
+from fries_nb.notebook import dashboard
+from fries_nb.notebook.dashboard import RunView
+from fries_nb.notebook.plots import LatencyPlot
+from fries_nb.notebook.widgets import DagView
+
+PATIENCE_S = 60.0
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[InteractiveShell]:
+    """A fresh shell with the extension, that has a dataflow."""
+    with ipython(tmp_path / "ipython") as shell:
+        told(shell, FRAUD)
+        yield shell
+
+
+@pytest.fixture
+def run(shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    """A stand-in that runs."""
+    started = replace_runs(monkeypatch)
+    told(shell, "%fries_run")
+    return started[0]
+
+
+@pytest.fixture
+def shown(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Any]]:
+    """What the two pictures were told to show."""
+    told_of: dict[str, list[Any]] = {"plan": [], "metrics": [], "points": []}
+    monkeypatch.setattr(DagView, "show_plan", lambda _, plan: told_of["plan"].append(plan))
+    monkeypatch.setattr(DagView, "show_metrics", lambda _, snapshot: told_of["metrics"].append(snapshot))
+    monkeypatch.setattr(LatencyPlot, "show", lambda _, points, marks: told_of["points"].append((points, marks)))
+    return told_of
+
+
+@pytest.fixture
+def view(run: StandIn, shell: InteractiveShell, shown: dict[str, list[Any]]) -> Iterator[RunView]:
+    """A view of the run."""
+    view = RunView(run, shell.user_ns)  # type: ignore[arg-type]
+    yield view
+    view.close()
+    joined("fries-view", "fries-apply")
+
+
+def joined(*names: str) -> None:
+    """Wait for our threads of these names."""
+    for thread in threading.enumerate():
+        if thread.name in names:
+            thread.join(PATIENCE_S)
+            assert not thread.is_alive()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait until something is true."""
+    pause = threading.Event()
+    for _ in range(int(PATIENCE_S / 0.01)):
+        if condition():
+            return
+        pause.wait(0.01)
+    raise AssertionError("it did not come true")
+
+
+def test_a_view_publishes_until_the_run_ends(view: RunView, run: StandIn, shown: dict[str, list[Any]]) -> None:
+    """Status and metrics follow the run, the plot only what is new; the last update shows the end."""
+    assert "fraud: running" in view.status.value
+    run.hear("out", 0, 4.0, 1.0)
+    run.hear("out", 100, 4.0, 2.0)
+    until(lambda: "100 tuples/s · p50 4.0 ms" in view.status.value)
+    assert len(shown["points"]) == 1
+    assert not view.stop.disabled
+    run.state, run.error = "failed", "FM[0] failed: <bad>"
+    joined("fries-view")
+    assert "fraud: failed" in view.status.value
+    assert "FM[0] failed: &lt;bad&gt;" in view.status.value
+    assert view.stop.disabled
+    assert view.form.apply.disabled
+
+
+def test_a_closed_view_publishes_no_more(view: RunView) -> None:
+    """Its thread ends though the run goes on."""
+    view.close()
+    joined("fries-view")
+    assert not view.is_open
+
+
+def test_stop_stops_the_run(view: RunView, run: StandIn) -> None:
+    """By a click, in a thread."""
+    view.stop.click()
+    until(lambda: run.state == "stopped")
+    joined("fries-view", "fries-stop")
+
+
+def test_plan_shows_what_the_form_says(view: RunView, run: StandIn, shown: dict[str, list[Any]]) -> None:
+    """With a function or without; more than one operator, as on a magic's line; nothing changes."""
+    view.form.plan.click()
+    assert "change of FM in dataflow" in view.form.result.value
+    view.form.function.value = "Score(2) MC=dict"
+    view.form.scheduler.value = "epoch"
+    view.form.plan.click()
+    assert [sorted(plan.targets) for plan in shown["plan"]] == [["FM"], ["FM", "MC"]]
+    assert shown["plan"][1].scheduler == "epoch"
+    assert run.changes == ()
+
+
+def test_apply_changes_and_shows_the_outcome(view: RunView, run: StandIn, shown: dict[str, list[Any]]) -> None:
+    """From a thread; the change's plan is shown, whoever asked for it."""
+    view.dag.selected = "MC"
+    assert view.form.operator.value == "MC"
+    view.dag.selected = "numbers"
+    assert view.form.operator.value == "MC"
+    view.form.function.value = "lambda row: row"
+    view.form.apply.click()
+    joined("fries-apply")
+    assert "done by fries in" in view.form.result.value
+    assert not view.form.apply.disabled
+    until(lambda: bool(shown["plan"]))
+    assert shown["plan"][0] is run.changes[0].plan
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        ("", "has no expression behind it"),
+        ("Scroe(2)", "did you mean &#x27;Score&#x27;?"),
+        ("Score(", "is not closed"),
+        ("lambda a, b: a", "takes 2 parameters"),
+        ("Score(2) FN=dict", "did you mean &#x27;FM&#x27;?"),
+    ],
+)
+def test_what_is_wrong_is_said_below_the_form(view: RunView, run: StandIn, function: str, said: str) -> None:
+    """In a line that screen readers hear; the form can be used again."""
+    view.form.function.value = function
+    view.form.apply.click()
+    joined("fries-apply")
+    assert said in view.form.result.value
+    assert 'role="alert"' in view.form.result.value
+    assert run.changes == ()
+    assert not view.form.apply.disabled
+
+
+def test_a_change_that_is_aborted_is_said_below_the_form(view: RunView, run: StandIn) -> None:
+    """With the worker's error."""
+    run.outcome = "aborted"
+    view.form.function.value = "dict"
+    view.form.apply.click()
+    joined("fries-apply")
+    assert "FM by fries aborted: FM[0]: open() raised OSError: no model" in view.form.result.value
+
+
+def test_a_run_is_shown_as_text_and_picture_without_a_kernel(run: StandIn, shell: InteractiveShell) -> None:
+    """Plain IPython: one bundle, no widget, no thread."""
+    bundle, _ = bundle_of(shell, run)
+    assert set(bundle) == {"text/plain", "image/svg+xml"}
+    assert bundle["text/plain"].startswith("fraud: running · 0 tuples/s")
+    assert 'data-operator="FM"' in bundle["image/svg+xml"]
+    assert bundle["image/svg+xml"].count("<svg") == 3
+
+
+def test_a_run_is_shown_in_one_view_where_there_is_a_kernel(
+    run: StandIn, shell: InteractiveShell, shown: dict[str, list[Any]]
+) -> None:
+    """Shown twice, it is the same view; closed, it is a new one. The picture stays in the bundle."""
+    shell.kernel = SimpleNamespace()
+    first, second = bundle_of(shell, run)[0], bundle_of(shell, run)[0]
+    widget = "application/vnd.jupyter.widget-view+json"
+    assert set(first) == {"text/plain", "image/svg+xml", widget}
+    assert first[widget]["model_id"] == second[widget]["model_id"]
+    run.state = "stopped"
+    joined("fries-view")
+
+
+def bundle_of(shell: InteractiveShell, run: Any) -> Any:
+    """What a cell with this value sends."""
+    formatter = shell.display_formatter
+    assert formatter is not None
+    formatter.mimebundle_formatter.for_type(StandIn, formatter.mimebundle_formatter.lookup_by_type(dashboard.Run))
+    try:
+        return formatter.format(run)
+    finally:
+        formatter.mimebundle_formatter.pop(StandIn)

@@ -18,7 +18,7 @@ async function bokehOf(model) {
   return found() ?? globalThis.Bokeh;
 }
 
-function isDark(el) {
+function isDark() {
   const told = document.body.dataset.jpThemeLight;
   return told ? told === "false" : matchMedia("(prefers-color-scheme: dark)").matches;
 }
@@ -27,25 +27,37 @@ function colour(models, dark) {
   const [ink, soft, line] = dark ? ["#e6e9ed", "#a3acb8", "#3a424c"] : ["#1b1f24", "#57606a", "#d0d7de"];
   const colours = {
     axis_label_text_color: ink, major_label_text_color: soft, axis_line_color: line, major_tick_line_color: line,
-    label_text_color: ink, grid_line_color: line, text_color: ink,
+    label_text_color: ink, grid_line_color: line,
   };
-  for (const model of models)
+  for (const model of models) {
     for (const [name, value] of Object.entries(colours))
-      if (name in model.properties && model[name] !== null)
-        model[name] = model.properties[name].is_value === undefined && name === "text_color" ? { value } : value;
+      if (name in model.properties && model[name] !== null) model[name] = value;
+    if (model.type === "Text") model.text_color = { value: ink };
+  }
+}
+
+// Puts the window into the described figures, so that they never stand there empty.
+function fill(described, shown) {
+  if (described === null || typeof described !== "object") return;
+  const { name, attributes } = described;
+  if (name === "ColumnDataSource" && shown[attributes?.name])
+    attributes.data = { type: "map", entries: Object.entries(shown[attributes.name]) };
+  else Object.values(described).forEach((part) => fill(part, shown));
 }
 
 async function render({ model, el }) {
   const box = document.createElement("div");
   el.replaceChildren(box);
   const Bokeh = await bokehOf(model);
-  const views = await Bokeh.embed.embed_item({ ...JSON.parse(model.get("item")), target_id: null }, box);
+  const item = JSON.parse(model.get("item"));
+  fill(item.doc, model.get("window"));
+  const views = await Bokeh.embed.embed_item({ ...item, target_id: null }, box);
   const view = Array.isArray(views) ? views[0] : [...views][0] ?? views;
   const models = [...view.model.document._all_models.values()];
   const sources = models.filter((one) => one.type === "ColumnDataSource" && one.name);
   let dark;
   const paint = () => {
-    if (dark !== isDark(el)) colour(models, (dark = isDark(el)));
+    if (dark !== isDark()) colour(models, (dark = isDark()));
     const shown = model.get("window");
     for (const source of sources) if (shown[source.name]) source.data = shown[source.name];
   };
@@ -53,7 +65,7 @@ async function render({ model, el }) {
   paint();
   return () => {
     model.off("change:window", paint);
-    view.clear?.();
+    (views.clear ?? view.remove)?.call(views.clear ? views : view);
   };
 }
 export default { render };

@@ -78,9 +78,8 @@ class LatencyPlot(anywidget.AnyWidget):
         """Show the run so far; from any thread."""
         with self._one_at_a_time:
             self._points, self._marks = points, marks
-            times = [one.at_s for one in (*points[:1], *marks[:1])]
-            if self._began is None and times:
-                self._began = min(times)
+            if self._began is None:
+                self._began = min(_times(points[:1], marks[:1]), default=None)
             self.window = window(points, marks, self._began or 0.0)
 
     def __repr__(self) -> str:
@@ -102,11 +101,11 @@ def window(points: Sequence[Point], marks: Sequence[Mark], began: float) -> dict
     ({'at': [1.0], 'p50': [2.0], 'p99': [9.0], 'rate': [100.0]}, ['FM by fries'])
     """
     newest = points[-int(WINDOW_S * _PER_SECOND) :]
-    end = max((one.at_s for one in (*newest[-1:], *marks[-1:])), default=0.0)
+    end = max(_times(newest[-1:], marks[-1:]), default=began)
     kept = thinned(newest[bisect_left(newest, end - WINDOW_S, key=lambda point: point.at_s) :], _MOST_POINTS)
     recent = [mark for mark in marks if mark.at_s >= end - WINDOW_S]
-    first = min((one.at_s for one in (*kept[:1], *recent[:1])), default=began)
-    across = Scale.of_time(first - began, end - began if end else 0.0, 0.0, _NARROWEST)
+    first = min(_times(kept[:1], recent[:1]), default=began)
+    across = Scale.of_time(first - began, end - began, 0.0, _NARROWEST)
     labels = laid_out(recent, began, across, _LANES)
     return {
         "points": {
@@ -128,6 +127,10 @@ def window(points: Sequence[Point], marks: Sequence[Mark], began: float) -> dict
     }
 
 
+def _times(points: Sequence[Point], marks: Sequence[Mark]) -> list[float]:
+    return [point.at_s for point in points] + [mark.at_s for mark in marks]
+
+
 @cache
 def _item() -> str:
     """The figures without data, as BokehJS reads them."""
@@ -137,7 +140,7 @@ def _item() -> str:
 def _figures() -> LayoutDOM:
     sources = {name: ColumnDataSource(columns, name=name) for name, columns in window([], [], 0.0).items()}
     across = DataRange1d(range_padding=0.02, default_span=1.0)
-    said = _figure(across, 18 * _LANES, y_range=Range1d(-0.4, _LANES - 0.4), toolbar_location=None, tools="")
+    said = _figure(across, 18 * _LANES, y_range=Range1d(start=-0.4, end=_LANES - 0.4), toolbar_location=None, tools="")
     said.axis.visible = False
     said.grid.visible = False
     said.text("at", "lane", "words", source=sources["labels"], text_font_size="11px", text_baseline="middle")
@@ -149,23 +152,23 @@ def _figures() -> LayoutDOM:
 
 
 def _latency(points: ColumnDataSource, across: DataRange1d) -> figure:
-    plot = _figure(across, 220, y_axis_type="log", y_axis_label="latency, ms", toolbar_location="above",
+    plot = _figure(across, 220, y_axis_type="log", y_axis_label="latency, ms", toolbar_location="right",
                    tools="xpan,xbox_zoom,xwheel_zoom,reset", active_drag=None, active_scroll=None)  # fmt: skip
-    lines = [
-        plot.line("at", name, source=points, color=colour, line_width=2, legend_label=name)
-        for name, colour in (("p99", VERMILION), ("p50", BLUE))
-    ]
-    plot.y_range = DataRange1d(renderers=lines, range_padding=0.1)
+    p99 = plot.line("at", "p99", source=points, color=VERMILION, line_width=2, legend_label="p99")
+    p50 = plot.line("at", "p50", source=points, color=BLUE, line_width=2, legend_label="p50")
+    plot.y_range = DataRange1d(renderers=[p99, p50], range_padding=0.1)
     plot.yaxis.formatter = NumeralTickFormatter(format="0,0[.]0")
     plot.xaxis.visible = False
-    across.renderers = lines
+    across.renderers = [p99, p50]
     told = [("second", "@at{0.0}"), ("p50", "@p50{0,0.0} ms"), ("p99", "@p99{0,0.0} ms"), ("rate", "@rate{0,0}/s")]
-    plot.add_tools(HoverTool(renderers=[lines[0]], mode="vline", tooltips=told))
+    plot.add_tools(HoverTool(renderers=[p99], mode="vline", tooltips=told))
     plot.toolbar.logo = None
     plot.toolbar.autohide = True
     plot.legend.orientation = "horizontal"
-    plot.legend.location = "top_left"
-    plot.legend.update(background_fill_alpha=0, border_line_alpha=0, padding=0, margin=2, label_text_font_size="11px")
+    plot.add_layout(plot.legend[0], "above")
+    plot.legend.margin = 0
+    plot.legend.background_fill_alpha = plot.legend.border_line_alpha = 0
+    plot.legend.label_text_font_size = "11px"
     return plot
 
 
@@ -182,5 +185,6 @@ def _rate(points: ColumnDataSource, across: DataRange1d) -> figure:
 def _figure(across: DataRange1d, height: int, **options: Any) -> figure:
     plot = figure(x_range=across, height=height, sizing_mode="stretch_width", min_border_left=72, **options)
     plot.update(background_fill_alpha=0, border_fill_alpha=0, outline_line_alpha=0, min_border_right=14)
-    plot.axis.update(axis_label_text_font_style="normal", minor_tick_line_alpha=0)
+    plot.axis.axis_label_text_font_style = "normal"
+    plot.axis.minor_tick_line_alpha = 0
     return plot

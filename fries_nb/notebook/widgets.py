@@ -38,7 +38,7 @@ class DagView(anywidget.AnyWidget):
     titles = traitlets.Dict().tag(sync=True)
     # Edges go by their number in the graph, as text: names may hold whatever would part two of them.
     labels = traitlets.Dict().tag(sync=True)
-    marked = traitlets.List().tag(sync=True)
+    marked: traitlets.List[str] = traitlets.List(traitlets.Unicode()).tag(sync=True)
     selected = traitlets.Unicode().tag(sync=True)
 
     def __init__(self, graph: Graph, width: float = 460.0) -> None:

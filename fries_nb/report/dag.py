@@ -31,7 +31,7 @@ _SAID = {
     "pruned": "pruned: takes no part",
 }
 _MARGIN = 14.0
-_LEGEND_HEIGHT = 30.0
+_LEGEND_WIDTH, _LEGEND_HEIGHT = 420.0, 30.0
 _SAMPLE = 22.0
 
 _LIGHT = {
@@ -161,7 +161,7 @@ def draw(
     """The picture of a graph that was laid out; all names are known."""
     width = placed.width + 2 * _MARGIN
     height = placed.height + 2 * _MARGIN
-    key, key_width, key_height = _legend(max(width, 420.0), height) if legend else ("", 0.0, 0.0)
+    key, key_width, key_height = _legend(width, height) if legend else ("", 0.0, 0.0)
     total = max(width, key_width)
     shift = (total - placed.width) / 2
     edges = "".join(
@@ -231,18 +231,19 @@ def _arrow(base: Spot, tip: Spot) -> str:
 
 def _legend(width: float, top: float) -> tuple[str, float, float]:
     """Samples of the states below the picture, in as many rows as they need; with the room that they take."""
+    limit = max(width, _LEGEND_WIDTH)
     placed: list[tuple[float, int, str, str]] = []
-    x, row, widest = _MARGIN, 0, 0.0
+    x, row, widest = _MARGIN, 0, width
     for state, words in STATES.items():
         room = _SAMPLE + 8 + 6.2 * len(words) + 18
-        if x + room > width and x > _MARGIN:
+        if x + room > limit and x > _MARGIN:
             x, row = _MARGIN, row + 1
         placed.append((x, row, state, words))
         x += room
         widest = max(widest, x)
     rows = "".join(_sample(x, top + 16 + 22 * row, state, words) for x, row, state, words in placed)
-    rule = f'<line class="rule" x1="{_MARGIN}" x2="{number(width - _MARGIN)}" y1="{number(top)}" y2="{number(top)}"/>'
-    return f'<g class="legend" aria-hidden="true">{rule}{rows}</g>', min(width, widest), _LEGEND_HEIGHT + 22 * row
+    rule = f'<line class="rule" x1="{_MARGIN}" x2="{number(widest - _MARGIN)}" y1="{number(top)}" y2="{number(top)}"/>'
+    return f'<g class="legend" aria-hidden="true">{rule}{rows}</g>', widest, _LEGEND_HEIGHT + 22 * row
 
 
 def _sample(x: float, y: float, state: str, words: str) -> str:

@@ -139,17 +139,17 @@ def said_of(marks: Sequence[Mark], near_s: float) -> list[tuple[float, str]]:
 
 
 def laid_out(marks: Sequence[Mark], began: float, across: Scale, lanes: int = _LANES) -> list[Label]:
-    """The words of marks in lanes, so that none overlap; those for which there is no room are left out."""
+    """The words of marks in lanes, so that none overlap; the newest go first, and what finds no room is left out."""
     per_second = (across.end - across.start) / (across.high - across.low)
-    free = [-math.inf] * lanes
+    free = [math.inf] * lanes
     labels = []
-    for at_s, words in sorted(said_of(marks, 60.0 / per_second)):
+    for at_s, words in sorted(said_of(marks, 60.0 / per_second), reverse=True):
         words = words if len(words) <= 60 else words[:59] + "…"
         # Right of the line that they belong to, but not beyond the end.
         start = max(across.start, min(across.at(at_s - began), across.end - _LETTER * len(words)))
-        lane = next((lane for lane in range(lanes) if free[lane] <= start), None)
+        lane = next((lane for lane in range(lanes) if start + _LETTER * len(words) + 14 <= free[lane]), None)
         if lane is not None:
-            free[lane] = start + _LETTER * len(words) + 14
+            free[lane] = start
             begin_s = across.low + (start - across.start) / per_second
             labels.append(Label(at_s - began, begin_s, words, lane))
     return labels

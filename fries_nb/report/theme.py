@@ -31,12 +31,11 @@ def themed(scope: str, light: Mapping[str, str], dark: Mapping[str, str]) -> str
         return " ".join(f"{where}{selector} {{ {said} }}" for selector, said in declared.items())
 
     inside = f"{scope} "
-    again = {selector: said for selector, said in light.items() if selector in dark}
     return "\n".join(
         [
             rules(inside, light),
             f"@media (prefers-color-scheme: dark) {{ {rules(inside, dark)} }}",
-            rules(f'[data-jp-theme-light="true"] {inside}', again),
+            rules(f'[data-jp-theme-light="true"] {inside}', light),
             rules(f'[data-jp-theme-light="false"] {inside}', dark),
         ]
     )

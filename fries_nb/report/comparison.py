@@ -14,7 +14,7 @@ from fries_nb.report.page import page
 from fries_nb.report.place import Place
 from fries_nb.report.planned import dag_parts
 from fries_nb.report.svg import latency_svg
-from fries_nb.report.words import schedulers, terms
+from fries_nb.report.words import JUDGE, schedulers, terms
 from fries_nb.scheduling import Plan
 
 _COLUMNS = (
@@ -37,8 +37,8 @@ class Row:
         delay_ms: from the request to the last worker that switched; ``prepare_ms`` and ``commit_ms`` are parts of it.
         waiting: tuples that waited in front of the slow operator when the change was requested.
         old_tuples: tuples that the targets still processed by the old configuration after they were told to prepare.
-        p99_before_ms: end-to-end latency in the surge, before the change; ``p99_after_ms`` in the same surge after it,
-            when what had queued up is worked off.
+        p99_before_ms: end-to-end latency in the surge, before the change; ``p99_after_ms`` after it, when what had
+            queued up is worked off.
         serializable: the audit's verdict over all tuples; ``mixed`` counts those that met both configurations.
         payments: source tuples in all.
     """
@@ -98,7 +98,7 @@ def comparison_page(comparison: Comparison) -> str:
             section("The schedulers side by side", _table(trials)),
             section("The dataflow and the change", dag_parts(comparison.graph, comparison.plan)),
             section("Latency before and after the change", *map(_latency, trials)),
-            section("Audit", *map(_audit, trials)),
+            section("Audit", tag("p", JUDGE), *map(_audit, trials)),
         ],
     )
 

@@ -39,16 +39,15 @@ def dag_parts(graph: Graph, plan: Plan | None) -> Html:
     if plan is None:
         return figure(dag_svg(graph), f"The dataflow {graph.name}; data flows along the arrows.")
     titles = {decision.operator: decision.reason for decision in plan.covering.pruning}
-    drawing = dag_svg(graph, roles(plan), {}, titles)
-    caption = f"The dataflow {graph.name}; data flows along the arrows. Marked is what a change of "
-    shown = figure(drawing, f"{caption}{_names(graph, plan.targets)} by {plan.scheduler} synchronises.")
+    drawing = dag_svg(graph, roles(plan), titles=titles, marked=_marked(graph, _scopes(plan)))
+    marked = f"Marked is what {plan.scheduler.capitalize()} synchronises to change {_names(graph, plan.targets)}."
+    shown = figure(drawing, f"The dataflow {graph.name}; data flows along the arrows. {marked}")
     return joined([shown, listed(in_words(graph, plan))])
 
 
 def in_words(graph: Graph, plan: Plan) -> list[str]:
     """A sentence for each marker of the plan, for each decision about an operator above it, and on naive FCM."""
-    scopes = dict.fromkeys(send.scope for stage in plan.stages for send in stage.sends)
-    lines = [_of_scope(graph, plan, scope) for scope in scopes]
+    lines = [_of_scope(graph, plan, scope) for scope in _scopes(plan)]
     lines += [decision.reason for decision in plan.covering.pruning]
     if plan.covering.naive_safe:
         lines.append("Telling each target directly would be safe here: no tuple meets two of them.")
@@ -60,11 +59,21 @@ def in_words(graph: Graph, plan: Plan) -> list[str]:
 def _of_scope(graph: Graph, plan: Plan, scope: frozenset[str]) -> str:
     told = _names(graph, {send.operator for stage in plan.stages for send in stage.sends if send.scope == scope})
     changing = _names(graph, plan.targets & scope)
-    edges = [f"{edge.source} → {edge.to}" for edge in graph.edges if edge.source in scope and edge.to in scope]
+    edges = [" → ".join(ends) for ends in _marked(graph, [scope])]
     if not edges:
-        return f"{changing} changes alone: the message goes to it directly, and no marker is needed."
+        return f"{changing} is told directly, and no marker follows."
     verb = "change together" if len(plan.targets & scope) > 1 else "changes"
     return f"{changing} {verb}: the message goes to {told}, and a marker travels from there along {', '.join(edges)}."
+
+
+def _scopes(plan: Plan) -> list[frozenset[str]]:
+    """One for each marker."""
+    return list(dict.fromkeys(send.scope for stage in plan.stages for send in stage.sends))
+
+
+def _marked(graph: Graph, scopes: Iterable[frozenset[str]]) -> list[tuple[str, str]]:
+    """The edges that a marker travels: those inside its scope."""
+    return [(edge.source, edge.to) for scope in scopes for edge in graph.edges if {edge.source, edge.to} <= scope]
 
 
 def _names(graph: Graph, names: Iterable[str]) -> str:

@@ -27,7 +27,7 @@ from fries_nb.report.page import page
 from fries_nb.report.place import Place
 from fries_nb.report.planned import dag_parts
 from fries_nb.report.svg import latency_svg
-from fries_nb.report.words import schedulers, terms
+from fries_nb.report.words import JUDGE, schedulers, terms
 
 _CHANGE_COLUMNS = (
     Column("Change"),
@@ -151,7 +151,8 @@ def _operators(graph: Graph, snapshot: Snapshot) -> Html:
 def _audit(story: Story) -> Html:
     if story.verdict is None:
         return tag("p", "This run kept no trace; start it with audit=True to have it judged.")
-    return verdict_parts(story.verdict, {change.id: change.label for change in story.changes})
+    labels = {change.id: change.label for change in story.changes}
+    return joined([tag("p", JUDGE), verdict_parts(story.verdict, labels)])
 
 
 def _traceback(details: str) -> list[Html]:

@@ -15,6 +15,10 @@ SCHEDULERS = {
     "tuple on its way between two of them may be processed by the old version of one and the new version of the "
     "other, and its result is right by neither.",
 }
+JUDGE = (
+    "The judge reads a trace of everything that was done to every tuple, and asks whether whole tuples and whole "
+    "changes, one after the other in some order, would have come to the same."
+)
 TERMS = {
     "delay": "Time from the request to the moment when the last worker has switched.",
     "prepare": "Part of the delay: the new functions are shipped and opened while the old ones work on.",

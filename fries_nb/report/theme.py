@@ -42,9 +42,9 @@ def themed(scope: str, light: Mapping[str, str], dark: Mapping[str, str]) -> str
 
 
 def escaped(text: str) -> str:
-    """The text for XML; what XML has no way to say (control characters, halves of surrogates) becomes �."""
-    legal = (letter if letter.isprintable() or letter in "\n\t" else "\ufffd" for letter in text)
-    return escape("".join(letter if not 0xD800 <= ord(letter) < 0xE000 else "\ufffd" for letter in legal))
+    """The text for XML, in or out of quotes; what XML cannot say (control characters, half surrogates) becomes �."""
+    legal = "".join(letter if letter.isprintable() or letter in "\n\t " else "\ufffd" for letter in text)
+    return escape(legal).replace("\n", "&#10;").replace("\t", "&#9;")  # plain ones become blanks within quotes
 
 
 def number(value: float) -> str:

@@ -145,6 +145,16 @@ def test_the_report_of_the_demonstration():
     assert "64 MiB of credit a host" in page.text
 
 
+def test_it_is_said_when_the_latency_has_come_back():
+    """Only for a run whose latency was low at its end."""
+    marks = (Mark(POINTS[8].at_s, "u1", "request", "FM, MC by fries"),)
+    calm = Point(POINTS[-1].at_s + 1.0, 2.0, 9.0, 400.0)
+    trials = [Trial(rows()[0], "", points, marks, SERIALIZABLE) for points in (POINTS, (*POINTS, calm))]
+    captions = stands_alone(comparison_page(demo.comparison(PLACE, trials, "payments.parquet"))).text
+    assert captions.count("is below 100 ms for good") == 1
+    assert "8.8 s after the request" in captions
+
+
 def test_a_report_is_written_or_refused_in_words(tmp_path: Path):
     """The path comes back; a directory that does not exist, or a directory, is no place for a file."""
     path = tmp_path / "report.html"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from fries_nb.report.comparison import Comparison, Row, Trial, comparison_page
+from fries_nb.report.comparison import SETTLED_MS, Comparison, Row, Trial, comparison_page
 from fries_nb.report.page import writable, write_page
 from fries_nb.report.place import Place
 from fries_nb.report.runs import Story, run_page
 
-__all__ = ["Comparison", "Place", "Row", "Story", "Trial", "comparison_page", "run_page", "writable", "write_page"]
+__all__ = [
+    "SETTLED_MS", "Comparison", "Place", "Row", "Story", "Trial",
+    "comparison_page", "run_page", "writable", "write_page",
+]  # fmt: skip

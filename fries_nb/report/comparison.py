@@ -17,6 +17,8 @@ from fries_nb.report.svg import latency_svg
 from fries_nb.report.words import JUDGE, schedulers, terms
 from fries_nb.scheduling import Plan
 
+SETTLED_MS = 100.0
+"""A surge counts as overcome when 99 of 100 tuples take less than this again."""
 _COLUMNS = (
     Column("Scheduler"),
     Column("Delay", number=True),
@@ -142,7 +144,25 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 def _latency(trial: Trial) -> Html:
     caption = f"{_name(trial)}: end-to-end latency at the sink; vertical lines show the change's request and its end."
+    settled_s = settled_after_s(trial.points, trial.marks)
+    if settled_s is not None:
+        caption += f" The 99th percentile is below {SETTLED_MS:g} ms for good {settled_s:,.1f} s after the request."
     return joined([tag("h3", _name(trial)), figure(latency_svg(trial.points, trial.marks), caption)])
+
+
+def settled_after_s(points: Sequence[Point], marks: Sequence[Mark]) -> float | None:
+    """Seconds from the request until p99 was below ``SETTLED_MS`` for good; ``None`` if it was not at the end.
+
+    >>> points = [Point(at_s, 1.0, p99_ms, 9.0) for at_s, p99_ms in enumerate((1.0, 900.0, 40.0, 800.0, 9.0))]
+    >>> settled_after_s(points, [Mark(1.5, "u1", "request", "FM by fries")])
+    2.5
+    """
+    requested = [mark.at_s for mark in marks if mark.kind == "request"]
+    later = [point for point in points if requested and point.at_s > requested[0]]
+    if not later or later[-1].p99_ms >= SETTLED_MS:
+        return None
+    slow = [index for index, point in enumerate(later) if point.p99_ms >= SETTLED_MS]
+    return later[slow[-1] + 1 if slow else 0].at_s - requested[0]
 
 
 def _audit(trial: Trial) -> Html:

@@ -52,7 +52,7 @@ summary { cursor: pointer; }
 @media (max-width: 56rem) { table { font-size: 0.9rem; } th, td { padding: 0.3rem 0.4rem; } }
 @media (max-width: 40rem) { dl > div { grid-template-columns: 1fr; } }
 @media print { main { max-width: none; padding: 0; } .wide { overflow: visible; }
-  figure, tr, dl > div { break-inside: avoid; } h2, h3 { break-after: avoid; } }
+  .wide, figure, tr, dl > div { break-inside: avoid; } h2, h3 { break-after: avoid; } }
 """
 
 

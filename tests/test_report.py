@@ -151,7 +151,7 @@ def test_it_is_said_when_the_latency_has_come_back():
     calm = Point(POINTS[-1].at_s + 1.0, 2.0, 9.0, 400.0)
     trials = [Trial(rows()[0], "", points, marks, SERIALIZABLE) for points in (POINTS, (*POINTS, calm))]
     captions = stands_alone(comparison_page(demo.comparison(PLACE, trials, "payments.parquet"))).text
-    assert captions.count("is below 100 ms for good") == 1
+    assert captions.count("is below 250 ms for good") == 1
     assert "8.8 s after the request" in captions
 
 

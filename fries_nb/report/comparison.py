@@ -17,7 +17,7 @@ from fries_nb.report.svg import latency_svg
 from fries_nb.report.words import JUDGE, schedulers, terms
 from fries_nb.scheduling import Plan
 
-SETTLED_MS = 100.0
+SETTLED_MS = 250.0
 """A surge counts as overcome when 99 of 100 tuples take less than this again."""
 _COLUMNS = (
     Column("Scheduler"),

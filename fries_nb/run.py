@@ -9,6 +9,7 @@ import atexit
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Iterable, Mapping
 from os import PathLike
 from typing import Any
@@ -35,6 +36,7 @@ from fries_nb.errors import DataflowError, PlanError, RunError, unknown
 from fries_nb.messages import Report
 from fries_nb.report import Place, Story, run_page, write_page
 from fries_nb.scheduling import Plan, schedule
+from fries_nb.spark.envelopes import Line
 from fries_nb.spark.launch import Launched, launch, pickled
 from fries_nb.spark.output import output
 from fries_nb.spark.packing import unpack
@@ -46,6 +48,8 @@ BUDGET = 64 << 20
 """Bytes that may wait in front of one host's workers, all channels together."""
 COMMIT_INTERVAL_S = 5.0
 SILENCE_S = 10.0
+PRINTED = 1_000
+"""Lines kept of what operators print."""
 
 
 class Run:
@@ -64,6 +68,7 @@ class Run:
         self._began_s = time.time()
         self._metrics = Metrics(graph.by_name)
         self._history = History()
+        self._printed: deque[Line] = deque(maxlen=PRINTED)
         self._changes: dict[str, Change] = {}
         self._in_effect: list[Change] = []  # in order; a rolled back change is no more in it
         self._rolls_back: dict[str, Change] = {}
@@ -94,6 +99,10 @@ class Run:
         if isinstance(event.answer, Report):
             self._metrics.add(event.answer, time.monotonic())
             self._history.add(event.answer, time.time())
+
+    def heard(self, lines: tuple[Line, ...]) -> None:
+        """Called by the driver."""
+        self._printed.extend(lines)
 
     def resolved(self, outcome: Outcome) -> None:
         """Called by the driver."""
@@ -210,6 +219,10 @@ class Run:
     def marks(self) -> tuple[Mark, ...]:
         """When changes were requested and when they came to their end."""
         return self._history.marks()
+
+    def printed(self) -> tuple[Line, ...]:
+        """What operators printed or logged on their hosts: the last 1,000 lines, each with its worker."""
+        return tuple(self._printed)
 
     @property
     def changes(self) -> tuple[Change, ...]:

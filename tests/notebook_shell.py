@@ -23,6 +23,7 @@ from fries_nb.errors import RunError
 from fries_nb.messages import Report, WorkerId
 from fries_nb.run import Dataflow
 from fries_nb.scheduling import schedule
+from fries_nb.spark.envelopes import Line
 from fries_nb.trace import Ran
 
 FRAUD = """%%fries_dataflow fraud
@@ -102,6 +103,7 @@ class StandIn:
         self.changes: tuple[Change, ...] = ()
         self.scratch = ""
         self.host_processes: dict[int, int] = {}
+        self.lines: tuple[Line, ...] = ()
         self.reported = Metrics(graph.by_name)
 
     def reconfigure(self, change: dict[str, Any], scheduler: str = "fries", pruning: bool = True) -> Change:
@@ -139,6 +141,10 @@ class StandIn:
     def marks(self) -> tuple[Mark, ...]:
         """One request."""
         return (Mark(100.1, "u1", "request", "FM by fries"),)
+
+    def printed(self) -> tuple[Line, ...]:
+        """As told."""
+        return self.lines
 
     def audit(self) -> Verdict:
         """Of a trace of one record."""

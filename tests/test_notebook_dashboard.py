@@ -16,6 +16,7 @@ from fries_nb.notebook import dashboard
 from fries_nb.notebook.dashboard import RunView
 from fries_nb.notebook.plots import LatencyPlot
 from fries_nb.notebook.widgets import DagView
+from fries_nb.spark.envelopes import Line
 
 PATIENCE_S = 60.0
 
@@ -87,6 +88,13 @@ def test_a_view_publishes_until_the_run_ends(view: RunView, run: StandIn, shown:
     assert "FM[0] failed: &lt;bad&gt;" in view.status.value
     assert view.stop.disabled
     assert view.form.apply.disabled
+
+
+def test_what_operators_print_is_shown(view: RunView, run: StandIn) -> None:
+    """The last lines, each with its worker; the run has the others."""
+    run.lines = tuple(Line("FM[0]", f"line <{number}>") for number in range(12))
+    until(lambda: "FM[0]: line &lt;11&gt;" in view.printed.value)
+    assert "line &lt;1&gt;" not in view.printed.value
 
 
 def test_a_closed_view_publishes_no_more(view: RunView) -> None:

@@ -21,10 +21,12 @@ from fries_nb.notebook.widgets import DagView
 from fries_nb.run import Run
 
 PERIOD_S = 0.2
+LINES = 10
+"""The last lines that operators printed are shown; ``run.printed()`` has more."""
 
 
 class RunView(ipywidgets.VBox):
-    """The widgets ``status``, ``stop``, ``dag``, ``latency`` and ``form`` of one run.
+    """The widgets ``status``, ``stop``, ``dag``, ``latency``, ``form`` and ``printed`` of one run.
 
     Args:
         run: what is shown.
@@ -47,7 +49,8 @@ class RunView(ipywidgets.VBox):
         self.dag.observe(lambda change: self.form.choose(change["new"]), names="selected")
         pictures = ipywidgets.HBox([self.dag, self.latency])
         pictures.layout.flex_flow = "row wrap"
-        super().__init__([ipywidgets.HBox([self.status, self.stop]), pictures, self.form])
+        self.printed = ipywidgets.HTML()
+        super().__init__([ipywidgets.HBox([self.status, self.stop]), pictures, self.form, self.printed])
         self._update()
         self._thread = threading.Thread(target=self._publish, name="fries-view", daemon=True)
         self._thread.start()
@@ -71,6 +74,7 @@ class RunView(ipywidgets.VBox):
     def _update(self) -> None:
         snapshot = self._run.metrics()
         self._show_status(snapshot)
+        self._show_printed()
         self.dag.show_metrics(snapshot)
         changes = self._run.changes
         if len(changes) > self._changes_shown:
@@ -81,6 +85,12 @@ class RunView(ipywidgets.VBox):
         if plotted != self._plotted:
             self._plotted = plotted
             self.latency.show(points, marks)
+
+    def _show_printed(self) -> None:
+        lines = [f"{line.worker}: {line.text}" if line.worker else line.text for line in self._run.printed()[-LINES:]]
+        text = f'<pre style="margin: 4px 0">{html.escape(chr(10).join(lines))}</pre>' if lines else ""
+        if text != self.printed.value:
+            self.printed.value = text
 
     def _show_status(self, snapshot: Snapshot) -> None:
         text = f'<span role="status">{html.escape(status_line(self._run, snapshot))}</span>'

@@ -23,7 +23,19 @@ from fries_nb.errors import FriesError, in_one_line
 from fries_nb.planning.expansion import host_of
 from fries_nb.spark import manifest
 from fries_nb.spark.control import ControlServer, Gone, Heard
-from fries_nb.spark.envelopes import Goodbye, Hello, Leave, Pulse, Records, Refused, Said, ToWorker, Welcome
+from fries_nb.spark.envelopes import (
+    Goodbye,
+    Hello,
+    Leave,
+    Line,
+    Printed,
+    Pulse,
+    Records,
+    Refused,
+    Said,
+    ToWorker,
+    Welcome,
+)
 from fries_nb.spark.packing import Packed
 from fries_nb.spark.region import Region
 
@@ -47,6 +59,9 @@ class Listener(Protocol):
 
     def answered(self, event: said.Answered) -> None:
         """A worker has said something."""
+
+    def heard(self, lines: tuple[Line, ...]) -> None:
+        """Users' functions have printed something."""
 
 
 class Driver(threading.Thread):
@@ -170,6 +185,8 @@ class Driver(threading.Thread):
                 self._handle(said.Answered(answer))
         elif isinstance(message, Records):
             self.records.extend(message.records)
+        elif isinstance(message, Printed):
+            self._listener.heard(message.lines)
         elif isinstance(message, Goodbye):
             self._gone.add(host)
             self._handle(said.HostLost(host, message.reason) if message.reason else said.HostLeft(host))

@@ -12,7 +12,7 @@ True
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -58,7 +58,20 @@ class Records(msgspec.Struct, frozen=True, tag=True):
     records: tuple[Packed, ...]
 
 
-HostMessage = Hello | Goodbye | Heartbeat | Said | Records
+class Line(NamedTuple):
+    """A line that a user's function printed in the thread of this worker (of a chain, its first)."""
+
+    worker: str
+    text: str
+
+
+class Printed(msgspec.Struct, frozen=True, tag=True):
+    """What the host's workers printed or logged since the last time."""
+
+    lines: tuple[Line, ...]
+
+
+HostMessage = Hello | Goodbye | Heartbeat | Said | Records | Printed
 
 
 class FromHost(msgspec.Struct, frozen=True, array_like=True):

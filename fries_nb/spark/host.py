@@ -25,9 +25,22 @@ from fries_nb.dataflow.graph import Kind
 from fries_nb.errors import FriesError, OperatorError
 from fries_nb.messages import ChannelId, Failed, Fcm, Prepare, WorkerId
 from fries_nb.planning.expansion import channels_of, host_of
-from fries_nb.spark.envelopes import Goodbye, Heartbeat, Hello, Leave, Pulse, Records, Refused, Said, ToWorker, Welcome
+from fries_nb.spark.envelopes import (
+    Goodbye,
+    Heartbeat,
+    Hello,
+    Leave,
+    Printed,
+    Pulse,
+    Records,
+    Refused,
+    Said,
+    ToWorker,
+    Welcome,
+)
 from fries_nb.spark.links import HostLinks
 from fries_nb.spark.packing import pack
+from fries_nb.spark.printing import Printer, printing
 from fries_nb.spark.reading import open_reader
 from fries_nb.spark.region import Region
 from fries_nb.spark.sinks import FileSink
@@ -74,7 +87,8 @@ def serve(region: Region, host: int, advertised: str) -> bytes:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     gc.set_threshold(GARBAGE, *before[1][1:])
     try:
-        return msgspec.msgpack.encode(Host(region, host, advertised).run())
+        with printing() as printer:
+            return msgspec.msgpack.encode(Host(region, host, advertised, printer).run())
     except Exception as error:  # noqa: BLE001 - Spark would try again; the report says it
         return msgspec.msgpack.encode(HostReport(host, os.getpid(), "failed", f"{type(error).__name__}: {error}"))
     finally:
@@ -93,7 +107,7 @@ def _warm_up() -> None:
 class Host:
     """One barrier task's workers, threads and links."""
 
-    def __init__(self, region: Region, host: int, advertised: str) -> None:
+    def __init__(self, region: Region, host: int, advertised: str, printer: Printer) -> None:
         self._region = region
         self._host = host
         self._graph = region.graph
@@ -104,6 +118,7 @@ class Host:
         self._reason = ""
         self._error = ""
         self._started = False
+        self._printer = printer
         self._links = HostLinks(region.keys, host, region.controller, region.interface, advertised)
 
     def run(self) -> HostReport:
@@ -117,6 +132,7 @@ class Host:
             self._reason, self._error = "failed", str(error)
         finally:
             stuck = self._end_threads()
+            self._tell_printed(TICK_S)
             self._links.say(Goodbye(self._error or self._reason))
             self._links.close(linger_ms=500)
         processed = {
@@ -192,6 +208,7 @@ class Host:
             for arrival in received.data:
                 self._deliver(arrival)
             if now - ticked >= TICK_S:
+                self._tell_printed(now - ticked)
                 ticked = now
                 self._tick()
             if now - silent_since > self._region.options.silence_s:
@@ -234,6 +251,10 @@ class Host:
         if self._started:
             for thread in set(self._threads.values()):
                 thread.post(Tick())
+
+    def _tell_printed(self, passed_s: float) -> None:
+        if lines := self._printer.take(passed_s):
+            self._links.say(Printed(lines))
 
     # ---- carrying out, called from the workers' threads
 

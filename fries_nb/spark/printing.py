@@ -1,0 +1,89 @@
+"""What users' functions print or log on a host: taken line by line, so that it can be shown in the notebook.
+
+While a host serves, this stands in the place of its standard output and error. A burst may be as long as what is
+allowed in a second; of what is beyond, only the number is kept, so that a print for every tuple delays nothing.
+
+>>> printer = Printer(allowed=2)
+>>> print("loading ...", end="", file=printer); print(" done", file=printer)
+>>> printer.take(passed_s=1.0)
+(Line(worker='MainThread', text='loading ... done'),)
+>>> print("first\\nsecond\\nthird\\nfourth", file=printer)
+>>> [line.text for line in printer.take(passed_s=1.0)]
+['first', 'second', '... and 2 lines more: above 2 a second they are not kept']
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import threading
+from collections.abc import Iterator
+
+from fries_nb.spark.envelopes import Line
+
+ALLOWED = 100
+"""Lines a second, of one host."""
+LONGEST = 2_000
+"""Characters of a line; a longer one is cut in two."""
+OWN = "fries-"
+"""How the names of our threads begin; the worker's follows."""
+
+
+class Printer(io.TextIOBase):
+    """A text stream that keeps whole lines, each with the worker whose thread wrote it.
+
+    Args:
+        allowed: lines a second.
+    """
+
+    def __init__(self, allowed: int = ALLOWED) -> None:
+        self._allowed = allowed
+        self._left = float(allowed)
+        self._lines: list[Line] = []
+        self._dropped = 0
+        self._begun = threading.local()
+        self._lock = threading.Lock()
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]  # an attribute in the stubs
+        """Libraries ask what may be printed: everything."""
+        return "utf-8"
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        """Keep what is whole lines by now; the rest waits for its end, in its own thread."""
+        *whole, begun = (getattr(self._begun, "text", "") + text).split("\n")
+        while len(begun) > LONGEST:
+            whole.append(begun[:LONGEST])
+            begun = begun[LONGEST:]
+        self._begun.text = begun
+        worker = threading.current_thread().name.removeprefix(OWN)
+        with self._lock:
+            for line in whole:
+                if self._left >= 1:
+                    self._left -= 1
+                    self._lines.append(Line(worker, line))
+                else:
+                    self._dropped += 1
+        return len(text)
+
+    def take(self, passed_s: float) -> tuple[Line, ...]:
+        """The lines since the last time, which was so many seconds ago."""
+        with self._lock:
+            lines, self._lines = self._lines, []
+            self._left = min(self._left + passed_s * self._allowed, float(self._allowed))
+            if self._dropped:
+                more = f"... and {self._dropped:,} lines more: above {self._allowed:,} a second they are not kept"
+                lines.append(Line("", more))
+                self._dropped = 0
+        return tuple(lines)
+
+
+@contextlib.contextmanager
+def printing() -> Iterator[Printer]:
+    """A printer in the place of standard output and error, for as long as the block lasts."""
+    printer = Printer()
+    with contextlib.redirect_stdout(printer), contextlib.redirect_stderr(printer):
+        yield printer

@@ -33,7 +33,7 @@ SCHEDULERS = ("fries", "epoch", "naive")
 CALM, SURGE, BUSY = 400, 2_400, 800
 """Payments a second before the surge, in it and after; FM's two workers manage about 800 with the old model."""
 CALM_S, SURGE_S = 2.0, 3.0
-SETTLING_S = 15.0
+SETTLING_S = 20.0
 """After the change the run goes on until the latency has settled, but no longer than this."""
 OLD_COST_MS, NEW_COST_MS, COMBINE_COST_MS = 2.0, 0.2, 1.8
 BUDGET = 64 << 20

@@ -40,7 +40,7 @@ class Row:
         waiting: tuples that waited in front of the slow operator when the change was requested.
         old_tuples: tuples that the targets still processed by the old configuration after they were told to prepare.
         p99_before_ms: end-to-end latency in the surge, before the change; ``p99_after_ms`` after it, when what had
-            queued up is worked off.
+            queued up is worked off, or was waited for long enough.
         serializable: the audit's verdict over all tuples; ``mixed`` counts those that met both configurations.
         payments: source tuples in all.
     """

@@ -26,7 +26,7 @@ TERMS = {
     "old tuples": "Tuples that the operators to be changed still processed by their old functions meanwhile.",
     "waiting before": "Tuples that waited in front of the slow operator when the change was requested.",
     "p99": "99 of 100 tuples took no longer than this from the time they were due until they reached the sink: before "
-    "the change, and after it when what had queued up is worked off.",
+    "the change, and after it when what had queued up is worked off, or when that was waited for long enough.",
 }
 
 

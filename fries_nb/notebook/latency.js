@@ -47,6 +47,7 @@ function fill(described, shown) {
 
 async function render({ model, el }) {
   const box = document.createElement("div");
+  el.classList.add("fries-latency");
   el.replaceChildren(box);
   const Bokeh = await bokehOf(model);
   const item = JSON.parse(model.get("item"));

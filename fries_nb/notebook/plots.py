@@ -62,6 +62,7 @@ class LatencyPlot(anywidget.AnyWidget):
     """p50 and p99 in milliseconds, below them tuples a second, and a line where a change was requested and ended."""
 
     _esm = (_HERE / "latency.js").read_text("utf8")
+    _css = (_HERE / "latency.css").read_text("utf8")
     item = traitlets.Unicode().tag(sync=True)
     version = traitlets.Unicode(bokeh.__version__).tag(sync=True)
     loader = traitlets.Unicode().tag(sync=True)
@@ -73,6 +74,8 @@ class LatencyPlot(anywidget.AnyWidget):
         self._marks: Sequence[Mark] = ()
         self._began: float | None = None
         super().__init__(item=_item(), loader=_loader().model_id, window=window([], [], 0.0))
+        # Beside another widget it would shrink to nothing: it has no width of its own.
+        self.layout.flex = "1 1 400px"
 
     def show(self, points: Sequence[Point], marks: Sequence[Mark]) -> None:
         """Show the run so far; from any thread."""

@@ -14,11 +14,14 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 import threading
 import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib.util import find_spec
 from typing import Any
 
 from fries_nb.dataflow.graph import Graph
@@ -31,7 +34,13 @@ LONGEST_NAME = 26
 _LARGEST = 300
 """Graphviz takes minutes for more operators than that; they are put in layers."""
 _POINTS = 72.0  # to Graphviz's inch
-_IN_TURN = threading.RLock()  # Graphviz's library keeps global state
+_IN_TURN = threading.RLock()
+_ASK_PYGRAPHVIZ = """
+import sys
+import pygraphviz
+graph = pygraphviz.AGraph(string=sys.stdin.buffer.read().decode())
+sys.stdout.buffer.write(graph.draw(prog="dot", format=sys.argv[1]))
+"""
 
 Asked = Callable[[str, str], bytes]
 
@@ -114,11 +123,9 @@ def engines() -> list[tuple[str, Asked]]:
     found: list[tuple[str, Asked]] = []
     if shutil.which("dot"):
         found.append(("dot", _through_dot))
-    try:
-        import pygraphviz  # noqa: F401
-    except ImportError:
-        return found
-    return [*found, ("pygraphviz", _through_pygraphviz)]
+    if find_spec("pygraphviz"):
+        found.append(("pygraphviz", _through_pygraphviz))
+    return found
 
 
 def drawn(source: str, form: str) -> bytes | None:
@@ -142,9 +149,12 @@ def _through_dot(source: str, form: str) -> bytes:
 
 
 def _through_pygraphviz(source: str, form: str) -> bytes:
-    import pygraphviz
-
-    return bytes(pygraphviz.AGraph(string=source).draw(prog="dot", format=form))
+    """In a process of its own: the library keeps global state, and writes warnings about fonts into notebook cells."""
+    command = [sys.executable, "-P", "-c", _ASK_PYGRAPHVIZ, form]
+    answer = subprocess.run(command, input=source.encode(), capture_output=True, check=False)
+    if answer.returncode:
+        raise RuntimeError(f"pygraphviz failed: {answer.stderr.decode(errors='replace')[-200:]}")
+    return answer.stdout
 
 
 def _dot(sizes: Sequence[float], edges: Sequence[tuple[int, int]], rightward: bool, labelled: bool) -> str:

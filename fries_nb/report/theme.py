@@ -13,6 +13,7 @@ system says.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from html import escape
 
@@ -22,6 +23,8 @@ FONT = "font-family: system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation S
 ORANGE, SKY, GREEN, BLUE, VERMILION = "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00"
 PAPER, INK, SOFT, LINE, BAND = "#ffffff", "#1b1f24", "#57606a", "#d0d7de", "#f3f5f7"
 NIGHT_PAPER, NIGHT_INK, NIGHT_SOFT, NIGHT_LINE, NIGHT_BAND = "#15191e", "#e6e9ed", "#a3acb8", "#3a424c", "#232a32"
+
+_ILLEGAL = re.compile("[\x00-\x08\x0b-\x1f\ud800-\udfff\ufffe\uffff]")
 
 
 def themed(scope: str, light: Mapping[str, str], dark: Mapping[str, str]) -> str:
@@ -43,8 +46,8 @@ def themed(scope: str, light: Mapping[str, str], dark: Mapping[str, str]) -> str
 
 def escaped(text: str) -> str:
     """The text for XML, in or out of quotes; what XML cannot say (control characters, half surrogates) becomes �."""
-    legal = "".join(letter if letter.isprintable() or letter in "\n\t " else "\ufffd" for letter in text)
-    return escape(legal).replace("\n", "&#10;").replace("\t", "&#9;")  # plain ones become blanks within quotes
+    # Within quotes plain tabs and line ends would be read as blanks.
+    return escape(_ILLEGAL.sub("\ufffd", text)).replace("\n", "&#10;").replace("\t", "&#9;")
 
 
 def number(value: float) -> str:

@@ -321,6 +321,34 @@ def noted(directory: Path, kernel: Process, host: Process, machine: str) -> Path
     return scratch
 
 
+class Joining(StandIn):
+    """Its second host joins a moment after the first; then it runs until it is waited for."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(Dataflow("fraud").graph())
+        self.state, self.scratch, self.directory = "joining", "fries-abc", directory
+        self.host_processes = {0: os.getpid()}
+        self.noted: list[Note] = []
+
+    def wait(self, timeout: float | None = None) -> str:
+        """Two hosts are there after the first wait; the second is till the end."""
+        [path] = self.directory.glob("*.json")
+        self.noted.append(msgspec.json.decode(path.read_bytes(), type=Note))
+        if self.state == "joining":
+            self.state, self.host_processes = "running", {0: os.getpid(), 1: os.getppid()}
+            raise TimeoutError
+        return self.state
+
+
+def test_a_run_is_noted_with_all_its_hosts_until_it_ends(tmp_path: Path) -> None:
+    """From its start on, without the hosts that have not joined; then with all; in the end there is no note."""
+    run = Joining(tmp_path)
+    Notes(tmp_path).keep(run)  # type: ignore[arg-type]
+    assert [[host.pid for host in note.hosts] for note in run.noted] == [[], [os.getpid(), os.getppid()]]
+    assert all(note.kernel.alive for note in run.noted)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_what_a_dead_kernel_left_is_ended(tmp_path: Path, host: subprocess.Popen[bytes]) -> None:
     """The host is told to end, the run's directory is removed, and a line says so, once."""
     dead = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)

@@ -59,7 +59,7 @@ class Notes:
         self._directory.mkdir(parents=True, exist_ok=True)
         path.write_bytes(msgspec.json.encode(note))
         try:
-            while not run.host_processes:
+            while run.state == "joining":
                 with contextlib.suppress(TimeoutError):
                     run.wait(0.5)
                     return

@@ -52,7 +52,7 @@ def in_words(graph: Graph, plan: Plan) -> list[str]:
     if plan.covering.naive_safe:
         lines.append("Telling each target directly would be safe here: no tuple meets two of them.")
     else:
-        lines.append("Telling each target directly would not be safe: a tuple may meet one of them old and another new.")
+        lines.append("Telling each target directly would not be safe: a tuple may meet one old and another new.")
     return lines
 
 

@@ -31,7 +31,7 @@ def themed(scope: str, light: Mapping[str, str], dark: Mapping[str, str]) -> str
     """Rules below the selector ``scope``; ``dark`` overrides some of ``light``."""
 
     def rules(where: str, declared: Mapping[str, str]) -> str:
-        return " ".join(f"{where}{selector} {{ {said} }}" for selector, said in declared.items())
+        return " ".join(f"{_within(where, selector)} {{ {said} }}" for selector, said in declared.items())
 
     inside = f"{scope} "
     return "\n".join(
@@ -42,6 +42,11 @@ def themed(scope: str, light: Mapping[str, str], dark: Mapping[str, str]) -> str
             rules(f'[data-jp-theme-light="false"] {inside}', dark),
         ]
     )
+
+
+def _within(where: str, selectors: str) -> str:
+    """Each of a group's selectors below ``where``."""
+    return ", ".join(f"{where}{selector.strip()}" for selector in selectors.split(","))
 
 
 def escaped(text: str) -> str:

@@ -12,7 +12,7 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from notebook_shell import FRAUD, StandIn, ipython, replace_runs, told
 
-from fries_nb.notebook import dashboard
+from fries_nb.notebook import dashboard, display
 from fries_nb.notebook.dashboard import RunView
 from fries_nb.notebook.plots import LatencyPlot
 from fries_nb.notebook.widgets import DagView
@@ -32,6 +32,7 @@ def shell(tmp_path: Path) -> Iterator[InteractiveShell]:
 @pytest.fixture
 def run(shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> StandIn:
     """A stand-in that runs."""
+    monkeypatch.setattr(display, "dag_png", lambda graph: b"drawn")  # whether or not a Graphviz is here
     started = replace_runs(monkeypatch)
     told(shell, "%fries_run")
     return started[0]
@@ -171,7 +172,7 @@ def test_a_change_that_is_aborted_is_said_below_the_form(view: RunView, run: Sta
 def test_a_run_is_shown_as_text_and_picture_without_a_kernel(run: StandIn, shell: InteractiveShell) -> None:
     """Plain IPython: one bundle, no widget, no thread."""
     bundle, _ = bundle_of(shell, run)
-    assert set(bundle) == {"text/plain", "image/svg+xml"}
+    assert set(bundle) == {"text/plain", "image/svg+xml", "image/png"}
     assert bundle["text/plain"].startswith("fraud: running · 0 tuples/s")
     assert 'data-operator="FM"' in bundle["image/svg+xml"]
     assert bundle["image/svg+xml"].count("<svg") == 3
@@ -184,7 +185,7 @@ def test_a_run_is_shown_in_one_view_where_there_is_a_kernel(
     shell.kernel = SimpleNamespace()
     first, second = bundle_of(shell, run)[0], bundle_of(shell, run)[0]
     widget = "application/vnd.jupyter.widget-view+json"
-    assert set(first) == {"text/plain", "image/svg+xml", widget}
+    assert set(first) == {"text/plain", "image/svg+xml", "image/png", widget}
     assert first[widget]["model_id"] == second[widget]["model_id"]
     run.state = "stopped"
     joined("fries-view")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.interactiveshell import InteractiveShell
 
 from fries_nb.notebook import pictures
+from fries_nb.notebook.static import dag_png
 from fries_nb.notebook.statuses import status_line
 from fries_nb.run import Run
 
@@ -22,9 +24,11 @@ class RunDisplay:
         self._views: dict[Run, RunView] = {}
 
     def __call__(self, run: Run) -> dict[str, Any]:
-        """Text and SVG always; the view where a kernel can feed one."""
+        """Text and SVG always, PNG where Graphviz can draw it; the view where a kernel can feed one."""
         text = f"{status_line(run, run.metrics())}\nNext: %fries_plan, %fries_reconfigure, %fries_status"
         bundle = {"text/plain": text, "image/svg+xml": pictures.of_run(run)}
+        if png := dag_png(run.graph):  # for what cannot draw SVG, such as an export to PDF
+            bundle["image/png"] = base64.b64encode(png).decode()
         if getattr(self._shell, "kernel", None) is not None:
             bundle = {**self._view(run)._repr_mimebundle_(), **bundle}
         return bundle

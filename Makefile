@@ -14,13 +14,17 @@ HAS_JAVA = for java in "$${JAVA_HOME:-none}/bin/java" java; do \
 	major=$$("$$java" -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p'); \
 	test "$${major:-0}" -ge 17 && found=yes; done; test -n "$$found"
 
+# A browser for the tests of the notebooks; tests/browser_setting.py looks for the same names.
+HAS_BROWSER = { for name in chromium chromium-browser google-chrome chrome; do command -v $$name && found=yes; done; \
+	test -n "$$found"; } >/dev/null
+
 .PHONY: demo test soak bench clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python -m fries_nb demo
 
 # All three are run even if one fails, so that one call tells everything; pytest's summary comes last.
-test: $(VENV)/.installed-test
+test: $(VENV)/.installed-test $(VENV)/.browser
 	@status=0; \
 	$(BIN)/ruff check . || status=1; \
 	$(BIN)/mypy || status=1; \
@@ -28,7 +32,7 @@ test: $(VENV)/.installed-test
 	exit $$status
 
 # The long property and chaos runs: the same tests with SOAK times as many seeds.
-soak: $(VENV)/.installed-test
+soak: $(VENV)/.installed-test $(VENV)/.browser
 	FRIES_SOAK=$(SOAK) $(BIN)/python -m pytest --timeout=0 tests
 
 bench: $(VENV)/.installed-bench
@@ -51,4 +55,11 @@ $(VENV)/.installed: pyproject.toml setup.py $(VENV)/.created
 
 $(VENV)/.installed-%: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[$*]'
+	touch $@
+
+$(VENV)/.browser: $(VENV)/.created
+	@$(HAS_BROWSER) || test "$$(id -u)" != 0 || ! command -v apt-get >/dev/null || \
+		{ apt-get update --quiet=2 && DEBIAN_FRONTEND=noninteractive apt-get install --quiet=2 --yes chromium >/dev/null; }
+	@$(HAS_BROWSER) || { echo "fries_nb: the tests of the notebooks need a Chromium on PATH; install one" \
+		"(Debian, as root: apt-get install chromium)" >&2; exit 1; }
 	touch $@

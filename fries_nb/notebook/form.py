@@ -42,7 +42,8 @@ class ChangeForm(ipywidgets.VBox):
         self.operator = ipywidgets.Dropdown(options=operators, description="Operator", style=_LABELS)
         self.operator.layout.width = "220px"
         self.function = ipywidgets.Text(placeholder=_PLACEHOLDER, description="Function", style=_LABELS)
-        self.function.layout.flex = "1 1 260px"
+        self.function.layout.flex = "1 1 200px"
+        self.function.layout.min_width = "200px"  # or it would not give way, and Apply stand in a line of its own
         self.scheduler = ipywidgets.Dropdown(options=list(SCHEDULERS), description="Scheduler", style=_LABELS)
         self.scheduler.layout.width = "190px"
         self.plan = ipywidgets.Button(description="Plan", tooltip="Show what the change would synchronise")

@@ -1,0 +1,133 @@
+"""A real JupyterLab and a real browser for tests: Chromium, driven by Playwright, and no other machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from playwright.sync_api import Locator, Page, Route, sync_playwright
+
+PATIENCE_MS = 120_000
+"""For anything to appear, on busy cores; what is there already is not waited for."""
+CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "chrome")
+FLAGS = (
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+)  # fmt: skip
+# No windowing: a cell out of sight is still there. No news from the network.
+SETTINGS = {
+    "notebook-extension/tracker": {"windowingMode": "none"},
+    "apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
+}
+
+
+@contextmanager
+def jupyterlab(directory: Path) -> Iterator[str]:
+    """A JupyterLab that serves the directory ``work`` in this one, where it keeps all its files; gives its address."""
+    (directory / "work").mkdir(exist_ok=True)
+    for name, setting in SETTINGS.items():
+        place = directory / "settings" / "@jupyterlab" / f"{name}.jupyterlab-settings"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(json.dumps(setting))
+    own = {f"JUPYTER_{kind}_DIR": str(directory / kind.lower()) for kind in ("CONFIG", "DATA", "RUNTIME")}
+    own |= {f"JUPYTERLAB_{kind}_DIR": str(directory / kind.lower()) for kind in ("SETTINGS", "WORKSPACES")}
+    own |= {"IPYTHONDIR": str(directory / "ipython"), "JUPYTER_PREFER_ENV_PATH": "1"}
+    token = secrets.token_hex(16)
+    options = ["--no-browser", "--allow-root", "--ServerApp.ip=127.0.0.1", "--ServerApp.port=0"]
+    options += [f"--IdentityProvider.token={token}", f"--ServerApp.root_dir={directory / 'work'}"]
+    server = subprocess.Popen(
+        [sys.executable, "-m", "jupyterlab", *options], env=os.environ | own, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        yield f"http://127.0.0.1:{_port(server)}/lab?token={token}"
+    finally:
+        server.terminate()  # it takes its kernels along
+        server.wait()
+
+
+def _port(server: subprocess.Popen[str]) -> str:
+    """Where the server says that it listens; what else it says is read so that it never waits for its reader."""
+    assert server.stderr is not None
+    said = []
+    for line in server.stderr:
+        said.append(line)
+        if found := re.search(r"http://127\.0\.0\.1:(\d+)/lab", line):
+            threading.Thread(target=server.stderr.read, name="jupyterlab-log", daemon=True).start()
+            return found[1]
+    raise AssertionError(f"JupyterLab did not start: {''.join(said)}")
+
+
+@dataclass
+class Browser:
+    """A page, and what happened in it.
+
+    Attributes:
+        page: Playwright's.
+        abroad: addresses of other machines that the page asked for; they were refused.
+        errors: exceptions of scripts that nobody caught.
+    """
+
+    page: Page
+    abroad: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+
+    def reach(self, route: Route) -> None:
+        """Lets through what stays on this machine."""
+        if urlsplit(route.request.url).hostname in ("127.0.0.1", None):
+            route.continue_()
+        else:
+            self.abroad.append(route.request.url)
+            route.abort()
+
+
+@contextmanager
+def browser(pictures: Path) -> Iterator[Browser]:
+    """A Chromium with nothing in it; if something goes wrong, what it showed is kept as ``pictures/failed.png``.
+
+    Raises:
+        AssertionError: there is none on PATH.
+    """
+    found = next(filter(None, map(shutil.which, CHROMIUM)), None)
+    assert found, "no chromium on PATH; install it (Debian: apt-get install chromium)"
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=found, args=list(FLAGS))
+        page = chromium.new_page(viewport={"width": 1280, "height": 900})
+        page.set_default_timeout(PATIENCE_MS)
+        here = Browser(page)
+        page.route("**/*", here.reach)
+        page.on("pageerror", lambda error: here.errors.append(str(error)))
+        try:
+            yield here
+        except BaseException:
+            page.screenshot(path=pictures / "failed.png")
+            raise
+        finally:
+            chromium.close()
+
+
+def opened(page: Page, address: str, notebook: str) -> None:
+    """Open a notebook, and wait until its kernel is idle."""
+    page.goto(address.replace("/lab?", f"/lab/tree/{notebook}?"))
+    page.locator(".jp-Notebook .jp-CodeCell").first.wait_for()
+    # The toolbar says "idle" before there is a kernel, and what is run then is lost; the status bar knows.
+    page.locator("#jp-main-statusbar").get_by_text("| Idle").wait_for()
+
+
+def run_cell(page: Page, beginning: str) -> Locator:
+    """Run the one cell that holds this text, wait until it has run, and give it."""
+    cell = page.locator(".jp-CodeCell").filter(has=page.locator(".cm-content", has_text=beginning))
+    cell.locator(".cm-content").click()
+    page.keyboard.press("Shift+Enter")
+    cell.locator(".jp-InputPrompt", has_text=re.compile(r"\[\d+\]")).wait_for()
+    return cell

@@ -81,9 +81,13 @@ class Printer(io.TextIOBase):
         return tuple(lines)
 
 
+_PRINTER = Printer()
+# One a process: a logging handler that a function made in one run writes on to it in the next.
+
+
 @contextlib.contextmanager
 def printing() -> Iterator[Printer]:
-    """A printer in the place of standard output and error, for as long as the block lasts."""
-    printer = Printer()
-    with contextlib.redirect_stdout(printer), contextlib.redirect_stderr(printer):
-        yield printer
+    """The printer in the place of standard output and error, for as long as the block lasts."""
+    _PRINTER.take(1.0)  # what came after the last run is nobody's
+    with contextlib.redirect_stdout(_PRINTER), contextlib.redirect_stderr(_PRINTER):
+        yield _PRINTER

@@ -6,6 +6,7 @@ A run works in the background: every method here returns at once, but those that
 from __future__ import annotations
 
 import atexit
+import shutil
 import threading
 import time
 import weakref
@@ -73,10 +74,12 @@ class Run:
         self._in_effect: list[Change] = []  # in order; a rolled back change is no more in it
         self._rolls_back: dict[str, Change] = {}
         self._lock = threading.Lock()
+        self._flowing = threading.Event()
         self._ended = threading.Event()
         self._state = ""
         self._launched: Launched = launch(graph, spark, options, self)
         weakref.finalize(self, remove_scratch, self._launched.scratch)
+        weakref.finalize(self, shutil.rmtree, self._launched.journal, ignore_errors=True)
         _live.add(self)
 
     def __repr__(self) -> str:
@@ -96,6 +99,7 @@ class Run:
 
     def answered(self, event: Answered) -> None:
         """Called by the driver."""
+        self._flowing.set()
         if isinstance(event.answer, Report):
             self._metrics.add(event.answer, time.monotonic())
             self._history.add(event.answer, time.time())
@@ -119,6 +123,7 @@ class Run:
     def over(self, state: str, error: str, details: str) -> None:
         """Called by the driver when the run is decided."""
         self.error, self.details, self._state = error, details, state
+        self._flowing.set()
 
     def closed(self) -> None:
         """Called by the driver when nothing of the run is left."""
@@ -295,6 +300,10 @@ class Run:
         if not self._ended.is_set():
             self._post(DrainRequested() if drain else StopRequested())
             self.wait(timeout)
+
+    def wait_flowing(self, timeout: float | None = None) -> bool:
+        """Wait until its workers are at work (or it has failed before); false if they are not after so many seconds."""
+        return self._flowing.wait(timeout)
 
     def wait(self, timeout: float | None = None) -> str:
         """Wait until the run has ended; returns its state.

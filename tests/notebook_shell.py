@@ -120,6 +120,10 @@ class StandIn:
         self.changes = (*self.changes, asked)
         return asked
 
+    def wait_flowing(self, timeout: float) -> bool:
+        """It flows from the first."""
+        return True
+
     def rollback(self, scheduler: str = "fries") -> Change:
         """The first functions again."""
         last = self.changes[-1].updates

@@ -30,6 +30,8 @@ from fries_nb.run import Run
 
 GLANCE_S = 2.0
 """A change that ends so soon is shown with its result; a longer one goes on behind the cell."""
+PATIENCE_S = 30.0
+"""How long a cell waits for the hosts of a run to join; they may still join later."""
 PROGRESS = "FRIES_PROGRESS"
 """Environment variable: ``0`` keeps the cell that waits for Spark silent."""
 WAIT = argument("--wait", type=float, default=GLANCE_S, metavar="SECONDS", help="for the result (2); 0 never waits")
@@ -219,14 +221,14 @@ class FriesMagics(Magics):
 
 
 def _wait_for(start: Start) -> None:
-    """Wait until a run is there; say so if that takes more than a moment. An interrupt cancels it."""
+    """Wait until a run is there and its data flow; say so if that takes more than a moment. An interrupt cancels it."""
     try:
         try:
             start.run(GLANCE_S)
         except TimeoutError:
             if start.under_way and os.environ.get(PROGRESS) != "0":
                 sys.stdout.write(f"starting Spark for {start.flow!r}, which takes some seconds the first time ...\n")
-            start.run()
+        start.run().wait_flowing(PATIENCE_S)
     except KeyboardInterrupt:
         start.cancel()
         raise

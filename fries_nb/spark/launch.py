@@ -43,6 +43,7 @@ class Launched:
         stage: the hosts.
         sinks: sink operator to the directory that holds its output.
         scratch: a directory, or URI of one, of this run alone; whoever holds this removes it.
+        journal: a directory on the driver's disk that holds the decisions; removed likewise.
         run: the run's id.
     """
 
@@ -51,6 +52,7 @@ class Launched:
     stage: HostStage
     sinks: dict[str, str]
     scratch: str
+    journal: str
     run: str
 
 
@@ -96,13 +98,13 @@ def _start(
     options = region.options
     interval = None if options.commit_interval_s is None else int(options.commit_interval_s * 1e9)
     controller = Controller(graph, options.hosts, INCARNATION, interval, int(options.silence_s * 1e9))
-    journal = Path(tempfile.mkdtemp(prefix=f"fries-journal-{region.run}-")) / "journal.jsonl"
+    journal = Path(tempfile.mkdtemp(prefix=f"fries-journal-{region.run}-"))
     driver: Driver
     stage = HostStage(session.spark, region, lambda reason: driver.post(HostLost(0, f"Spark gave up: {reason}")))
-    driver = Driver(controller, server, region, journal, listener, lambda: stage.release(RELEASE_S))
+    driver = Driver(controller, server, region, journal / "decisions.jsonl", listener, lambda: stage.release(RELEASE_S))
     driver.start()
     stage.start()
-    return Launched(session, driver, stage, dict(region.sinks), scratch, region.run)
+    return Launched(session, driver, stage, dict(region.sinks), scratch, str(journal), region.run)
 
 
 def pickled_functions(graph: Graph) -> dict[str, bytes]:

@@ -19,6 +19,7 @@ from fries_nb.spark.envelopes import (
     ControllerMessage,
     FromHost,
     HostMessage,
+    Line,
     Said,
     ToHost,
     ToWorker,
@@ -62,6 +63,8 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
     origin, arguments = get_origin(kind), get_args(kind)
     if kind is WorkerId:
         return st.builds(WorkerId, names, st.integers(0, 1000))
+    if kind is Line:
+        return st.builds(Line, names, st.text())
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return st.builds(kind, **{field.name: values(field.type) for field in msgspec.structs.fields(kind)})
     if origin is tuple and arguments[-1] is Ellipsis:

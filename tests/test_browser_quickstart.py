@@ -66,8 +66,7 @@ def test_a_hot_replacement_by_clicks(tmp_path: Path) -> None:
         in_both_widths(page, view, tmp_path, "running")
 
         replace_by_clicks(view)
-        shown = page.evaluate(f"({SHOWN})('labels')")
-        assert any("FM by fries" in words for words in shown["words"]), shown
+        page.wait_for_function(f"({SHOWN})('labels').words.some(words => words.includes('FM by fries'))")
         page.wait_for_function(f"({SHOWN})('marks').at.length === 2")  # the request and its end
         until_points_move(page)
         in_both_widths(page, view, tmp_path, "changed")

@@ -19,7 +19,16 @@ import bokeh
 import traitlets
 from bokeh.embed import json_item
 from bokeh.layouts import column
-from bokeh.models import BasicTicker, ColumnDataSource, DataRange1d, HoverTool, LayoutDOM, NumeralTickFormatter, Range1d
+from bokeh.models import (
+    BasicTicker,
+    ColumnDataSource,
+    DataRange1d,
+    FixedTicker,
+    HoverTool,
+    LayoutDOM,
+    NumeralTickFormatter,
+    Range1d,
+)
 from bokeh.plotting import figure
 
 from fries_nb.controller.history import Mark, Point
@@ -32,7 +41,8 @@ WINDOW_S = 180.0
 _MOST_POINTS = 400
 _PER_SECOND = 16  # of points, at most; only that many of the newest are looked at
 _LANES = 3
-_NARROWEST = 400.0  # pixels across for which labels are laid out
+_TICKS_MS = [step * 10.0**decade for decade in range(-1, 6) for step in (1, 2, 5)]
+_NARROWEST = 190.0  # pixels across for which labels are laid out
 _LEAST_MS = 0.1  # a logarithmic axis has no zero
 _DASHES = {"request": "dashed", "done": "solid", "aborted": "dotted", "failed": "dotted"}
 _HERE = Path(__file__).parent
@@ -161,6 +171,7 @@ def _latency(points: ColumnDataSource, across: DataRange1d) -> figure:
     p50 = plot.line("at", "p50", source=points, color=BLUE, line_width=2, legend_label="p50")
     plot.y_range = DataRange1d(renderers=[p99, p50], range_padding=0.1)
     plot.yaxis.formatter = NumeralTickFormatter(format="0,0[.]0")
+    plot.yaxis.ticker = FixedTicker(ticks=_TICKS_MS)  # Bokeh's own leaves a range within one decade without any
     plot.xaxis.visible = False
     across.renderers = [p99, p50]
     told = [("second", "@at{0.0}"), ("p50", "@p50{0,0.0} ms"), ("p99", "@p99{0,0.0} ms"), ("rate", "@rate{0,0}/s")]

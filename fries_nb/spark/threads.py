@@ -76,6 +76,7 @@ class WorkerThread(threading.Thread):
             while not self._left:
                 self.worker.attention.raised = False
                 self._take_events(block=False)
+                self._obey()  # an answer to an FCM does not wait for the next tuple
                 fed = self._feed()
                 busy = self.worker.run()
                 self._obey()

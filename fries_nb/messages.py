@@ -37,19 +37,40 @@ class ChannelId(NamedTuple):
 
 
 class Reconfigure(msgspec.Struct, frozen=True, tag=True):
-    """Switch the target operators to what was prepared under this change id."""
+    """Switch the target operators to what was prepared under this change id.
+
+    ``tagged``: by versions side by side. From the marker on, sources tag what they read as new; a worker runs old and
+    new configuration beside each other, by tag, until the marker has come on all its channels, and blocks none.
+    """
 
     change: str
     targets: frozenset[str]
+    tagged: bool = False
 
 
 class Commit(msgspec.Struct, frozen=True, tag=True):
-    """Close what the sinks have written so far, to be committed as this epoch."""
+    """Close what the sinks have written so far, to be committed as this epoch.
+
+    ``checkpoint``: every worker hands over a snapshot of itself as well.
+    """
 
     epoch: int
+    checkpoint: bool = False
 
 
-Action = Reconfigure | Commit
+class Hold(msgspec.Struct, frozen=True, tag=True):
+    """A source takes no further tuple until ``Release``; all others let the marker pass: behind it nothing is left."""
+
+    change: str
+
+
+class Release(msgspec.Struct, frozen=True, tag=True):
+    """A source that is held goes on."""
+
+    change: str
+
+
+Action = Reconfigure | Commit | Hold | Release
 
 
 class Marker(msgspec.Struct, frozen=True, tag=True):
@@ -68,12 +89,14 @@ class Data:
     """A batch of tuples; hidden columns (see ``HIDDEN``) travel with the user's.
 
     ``timestamp`` is progress time. ``size`` is what the frame costs in credit, in bytes: measured once, by the sender,
-    and given back by the receiver as it stands (the same batch may measure otherwise after a journey).
+    and given back by the receiver as it stands (the same batch may measure otherwise after a journey). ``version`` is
+    the number of tagged changes that the source had behind it when it took these tuples.
     """
 
     batch: pa.RecordBatch
     timestamp: int = 0
     size: int = 0
+    version: int = 0
 
 
 class End(msgspec.Struct, frozen=True, tag=True):
@@ -180,6 +203,34 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
     details: str = ""
 
 
+class Saved(msgspec.Struct, frozen=True, tag=True):
+    """The worker's snapshot for this checkpoint is on disk as ``name``, or could not be written (``error``)."""
+
+    epoch: int
+    worker: WorkerId
+    name: str = ""
+    size: int = 0
+    error: str = ""
+
+
+class Paused(msgspec.Struct, frozen=True, tag=True):
+    """The worker stands in front of a tuple on which its operator failed, and retries it after the next fix.
+
+    ``row`` is the tuple as JSON (what JSON cannot say, as text); ``details`` the traceback from the user's frame on.
+    """
+
+    worker: WorkerId
+    error: str
+    details: str = ""
+    row: str = ""
+
+
+class Resumed(msgspec.Struct, frozen=True, tag=True):
+    """A paused worker has got past its tuple."""
+
+    worker: WorkerId
+
+
 class Report(msgspec.Struct, frozen=True, tag=True):
     """A worker's measurements since its last report.
 
@@ -190,6 +241,7 @@ class Report(msgspec.Struct, frozen=True, tag=True):
         reads: input columns that its function has looked at so far.
         writes: columns of its output and their Arrow type names, as last seen.
         latency: a sink's end-to-end latencies since the last report: (milliseconds, count) pairs.
+        held: bytes of new-tagged tuples set aside until the old ones have drained (at most, since the last report).
     """
 
     worker: WorkerId
@@ -199,6 +251,7 @@ class Report(msgspec.Struct, frozen=True, tag=True):
     reads: tuple[str, ...] = ()
     writes: dict[str, str] = {}
     latency: tuple[tuple[float, int], ...] = ()
+    held: int = 0
 
 
-Answer = Prepared | Done | Ended | Failed | Report
+Answer = Prepared | Done | Ended | Failed | Saved | Paused | Resumed | Report

@@ -220,8 +220,8 @@ class Crowd:
                 if isinstance(control, Cancel):
                     self.cancelled.add(control.marker)
                 self.control[worker].append(control)
-            case Journal(entry):
-                self.decided.add(entry["change"])
+            case Journal(decided):
+                self.decided.add(decided.change)
             case Resolved(outcome):
                 assert outcome.change not in {seen.change for seen in self.outcomes}, f"{outcome} comes again"
                 assert outcome.outcome == "aborted" or outcome.change in self.decided

@@ -63,7 +63,7 @@ def ends_well(played):
 
 def journals_decisions(played):
     """A change that was decided is in the journal, once; one that was aborted is not."""
-    journaled = Counter(entry["change"] for entry in played.cluster.journal)
+    journaled = Counter(decided.change for decided in played.cluster.journal)
     outcomes = played.cluster.outcomes
     assert journaled == Counter(change for change, outcome in outcomes.items() if outcome.outcome != "aborted")
 

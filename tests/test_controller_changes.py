@@ -38,8 +38,8 @@ def test_the_decision_is_journaled_before_the_first_fcm():
     assert desk.prepared("FM") == []
     decided = desk.prepared("MC")
     assert isinstance(decided[0], Journal)
-    assert decided[0].entry["change"] == "u1"
-    assert decided[0].entry["targets"] == ["FM", "MC"]
+    assert decided[0].decided.change == "u1"
+    assert sorted(decided[0].decided.payloads) == ["FM", "MC"]
     marker = Marker(1, frozenset({"FM", "MC"}), Reconfigure("u1", frozenset({"FM", "MC"})))
     assert decided[1:] == [Tell(WorkerId("FM", 0), Fcm(marker)), Tell(WorkerId("FM", 1), Fcm(marker))]
 

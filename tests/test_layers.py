@@ -23,7 +23,7 @@ LAYERS = (
     ("controller", "worker"),
     ("scheduling",),
     ("planning",),
-    ("messages", "trace"),
+    ("messages", "trace", "checkpoints"),
     ("dataflow", "progress"),
     ("errors",),
 )

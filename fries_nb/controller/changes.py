@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 
+from fries_nb.checkpoints import Decided
 from fries_nb.controller.commits import Epochs
 from fries_nb.controller.events import ChangeRequested, Instruction, Journal, Resolved, Tell
 from fries_nb.controller.markers import Lane
@@ -152,15 +153,11 @@ class Changes:
 
     def _decide(self, change: Transaction, now_ns: int) -> list[Instruction]:
         plan = change.request.plan
-        entry = {
-            "decision": "change",
-            "change": change.request.change,
-            "scheduler": plan.scheduler,
-            "targets": sorted(plan.targets),
-            "components": [list(component) for component in change.components],
-            "incarnation": self._incarnation,
-        }
-        steps: list[Instruction] = [Journal(entry)]
+        request = change.request
+        decided = Decided(
+            request.change, plan.scheduler, change.components, dict(request.payloads), self._incarnation
+        )
+        steps: list[Instruction] = [Journal(decided)]
         if self._lane.commits:
             steps += self._lane.cancel()
             self._epochs.cancel(now_ns)

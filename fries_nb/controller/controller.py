@@ -161,6 +161,8 @@ class Controller:
                 return self._end("stopped", "the run was stopped", now_ns)
             case Tick():
                 return self._tick(now_ns)
+            case _:
+                raise ProtocolError(f"{event} has no place in this run")
 
     # ---- hosts
 
@@ -221,6 +223,8 @@ class Controller:
                 return self._ended(answer, now_ns)
             case Failed():
                 return self._end("failed", "the run failed", now_ns, answer.error, answer.details)
+            case _:
+                raise ProtocolError(f"{answer} has no place in this run")
 
     def _done(self, done: Done, now_ns: int) -> list[Instruction]:
         commits = self._lane.commits

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
-from fries_nb.messages import Answer, Control, WorkerId
+from fries_nb.checkpoints import Checkpoint, Decided, Restoration
+from fries_nb.messages import Answer, Control, Paused, WorkerId
 from fries_nb.scheduling.plan import Plan
 
 # ---- events
@@ -77,6 +78,21 @@ class Journaled:
 
 
 @dataclass(frozen=True, slots=True)
+class CheckpointRequested:
+    """The user asks for a checkpoint now; ``request`` is an id under which the answer will come."""
+
+    request: str
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointKept:
+    """The record that ``KeepCheckpoint`` named is on disk, or is not, for a ``reason``."""
+
+    epoch: int
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class RateRequested:
     """The source ``operator`` shall emit ``rate`` tuples per second in all; 0 pauses it."""
 
@@ -107,6 +123,8 @@ Event = (
     | Answered
     | ChangeRequested
     | Journaled
+    | CheckpointRequested
+    | CheckpointKept
     | RateRequested
     | DrainRequested
     | StopRequested
@@ -141,9 +159,9 @@ class Tell:
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """A decision, as JSON values; on disk before the instructions after it are carried out."""
+    """A decision; on disk before the instructions after it are carried out."""
 
-    entry: dict[str, Any]
+    decided: Decided
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +221,42 @@ class CommitFiles:
 
 
 @dataclass(frozen=True, slots=True)
+class KeepCheckpoint:
+    """Write this record durably, whole or not at all, then say ``CheckpointKept``; before that nothing of it counts."""
+
+    record: Checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointEnded:
+    """A checkpoint is complete, or has come to nothing for a ``reason``; ``requests`` are those that it answers."""
+
+    epoch: int
+    requests: tuple[str, ...] = ()
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Recover:
+    """Send all hosts home and start as many again, as ``incarnation``; their workers start from ``restoration``.
+
+    ``reason`` is why: a host was lost, or a change is carried out by a restart.
+    """
+
+    incarnation: int
+    restoration: Restoration
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stands:
+    """Workers of this operator stand in front of tuples that it fails on; empty ``paused``: they go on."""
+
+    operator: str
+    paused: tuple[Paused, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class DismissHosts:
     """Send all hosts home."""
 
@@ -218,4 +272,17 @@ class RunEnded:
     details: str = ""
 
 
-Instruction = Admit | RefuseHost | Tell | Journal | Resolved | CommitFiles | DismissHosts | RunEnded
+Instruction = (
+    Admit
+    | RefuseHost
+    | Tell
+    | Journal
+    | Resolved
+    | CommitFiles
+    | KeepCheckpoint
+    | CheckpointEnded
+    | Recover
+    | Stands
+    | DismissHosts
+    | RunEnded
+)

@@ -55,6 +55,10 @@ class Kind(StrEnum):
     REPLICATE = "replicate"
     UNNEST = "unnest"
     SELF_JOIN = "self_join"
+    JOIN = "join"
+    DEDUP = "dedup"
+    AGGREGATE = "aggregate"
+    SORT = "sort"
     SINK = "sink"
 
 
@@ -76,6 +80,8 @@ class Operator:
             read from JSON, or where the kind needs none.
         key: names of the columns that its state is kept by, empty for none.
         branches: number of outputs that it routes between; more than 1 only for a split.
+        on_error: what becomes of a tuple that the function fails on: ``fail`` (the run fails), ``pause`` (the worker
+            waits for a fix and tries again), or the sink description that takes it, with its error, as a dead letter.
     """
 
     name: str
@@ -88,6 +94,7 @@ class Operator:
     function: Any = field(default=None, compare=False, repr=False)
     key: tuple[str, ...] = ()
     branches: int = 1
+    on_error: Any = field(default="fail", compare=False)
 
 
 @dataclass(frozen=True, slots=True)

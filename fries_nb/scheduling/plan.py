@@ -6,8 +6,24 @@ The controller carries out any plan alike and knows no scheduler.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from fries_nb.planning import Covering
+
+
+class Does(StrEnum):
+    """What the markers of a stage do where they are applied."""
+
+    SWITCH = "switch"
+    """Targets switch to what was prepared."""
+    TAG = "tag"
+    """Sources tag what they read from now on; targets run both versions until the old one has drained."""
+    HOLD = "hold"
+    """Sources hold; when the stage is over, nothing is under way."""
+    RELEASE = "release"
+    """Sources go on."""
+    RESTART = "restart"
+    """A checkpoint is taken; when it is complete, the run starts again from it with the new functions."""
 
 
 @dataclass(frozen=True)
@@ -24,6 +40,7 @@ class Stage:
 
     sends: tuple[Send, ...]
     awaits: frozenset[str]
+    does: Does = Does.SWITCH
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ the first FCM behind it leaves.
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 import time
@@ -16,6 +15,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
+
+import msgspec
 
 from fries_nb.controller import events as said
 from fries_nb.controller.controller import Controller
@@ -208,7 +209,7 @@ class Driver(threading.Thread):
         elif isinstance(instruction, said.RefuseHost):
             self._server.send(self._hello, Refused(instruction.reason))
         elif isinstance(instruction, said.Journal):
-            self._journal.write(json.dumps(instruction.entry) + "\n")
+            self._journal.write(msgspec.json.encode(instruction.decided).decode() + "\n")
             self._journal.flush()
             os.fsync(self._journal.fileno())
             self._handle(said.Journaled())
@@ -219,7 +220,7 @@ class Driver(threading.Thread):
             self._listener.resolved(replace(instruction.outcome, error=error, details=details))
         elif isinstance(instruction, said.DismissHosts):
             self._dismiss(instruction.reason)
-        else:
+        elif isinstance(instruction, said.RunEnded):
             self._end(instruction)
 
     def _commit(self, instruction: said.CommitFiles) -> None:

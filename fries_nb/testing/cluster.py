@@ -26,6 +26,7 @@ from typing import Any
 import cloudpickle
 import networkx as nx
 
+from fries_nb.checkpoints import Decided
 from fries_nb.controller import events as said
 from fries_nb.controller.controller import Controller
 from fries_nb.dataflow.graph import Graph, Kind
@@ -94,7 +95,7 @@ class Cluster:
         self.outcomes: dict[str, said.Outcome] = {}
         self.state, self.error, self.details = "running", "", ""
         self.epochs: list[dict[str, tuple[str, ...]]] = []
-        self.journal: list[dict[str, Any]] = []
+        self.journal: list[Decided] = []
         self.workers: dict[WorkerId, Worker] = {}
         self.ports: dict[WorkerId, ListPort] = {}
         self._draws = Draws(self.random)
@@ -320,7 +321,7 @@ class Cluster:
         elif isinstance(instruction, said.CommitFiles):
             self.epochs.append(instruction.files)
         elif isinstance(instruction, said.Journal):
-            self.journal.append(instruction.entry)
+            self.journal.append(instruction.decided)
             self._tell_controller(said.Journaled())
         elif isinstance(instruction, said.RunEnded):
             self.state, self.error, self.details = instruction.state, instruction.error, instruction.details

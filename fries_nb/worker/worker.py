@@ -39,6 +39,7 @@ from fries_nb.messages import (
     Marker,
     Prepare,
     Prepared,
+    Reconfigure,
     Report,
     WorkerId,
 )
@@ -290,7 +291,7 @@ class Worker:
         if isinstance(action, Commit):
             closes = instance.operator.kind is Kind.SINK and self._port is not None
             return Done(marker.id, worker, files=self._port.close_part() if closes and self._port else ())
-        if worker.operator not in action.targets:
+        if not isinstance(action, Reconfigure) or worker.operator not in action.targets:
             return Done(marker.id, worker)
         old_tuples = instance.old_tuples(action.change)
         return Done(marker.id, worker, switched=instance.switch(action.change), old_tuples=old_tuples)

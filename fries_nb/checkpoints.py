@@ -1,0 +1,104 @@
+"""What of a run is at rest: snapshots of workers, the record that makes them a checkpoint, decided changes.
+
+A checkpoint is taken like any other action: a marker goes through the whole dataflow, aligned at every worker
+(Carbone et al.; Fries, section 7.3), and each worker hands over its ``Snapshot`` when it applies the marker. When all
+are on disk, one ``Checkpoint`` names them. It decides: without it the snapshots count for nothing; with it the rows
+that sinks had written in front of the marker are output, whatever happens next.
+
+A change that was decided counts even if no checkpoint has come since: what is ``Decided`` is on disk before the first
+fast control message leaves, so a worker restored from an older checkpoint switches before its first tuple.
+
+>>> import msgspec
+>>> record = Checkpoint(run="a1", epoch=3, incarnation=1, snapshots={"FM[0]": "3/FM-0"}, ended=("payments[0]",),
+...                     sinks={"scored": ("part-1",)}, decided=("u1",))
+>>> msgspec.json.decode(msgspec.json.encode(record), type=Checkpoint) == record
+True
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class InstanceSnapshot(msgspec.Struct, frozen=True):
+    """One operator at one worker, between two tuples.
+
+    Attributes:
+        operator: its name.
+        processed: tuples that it has taken in since the beginning of the run; a source's position.
+        applied: the changes that it has switched to, in order.
+        bins: bin number to the pickled dict from key to state, in the form of the last change applied.
+    """
+
+    operator: str
+    processed: int
+    applied: tuple[str, ...] = ()
+    bins: dict[int, bytes] = {}
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """One worker (a chain at one index) at a checkpoint's marker.
+
+    Attributes:
+        operator, index: the worker's id: its first operator, and which parallel instance.
+        instances: its operators, in the chain's order.
+        turns: for each out-edge that deals in turn, by receiver, the receiver's index that is next.
+        version: number of tagged changes behind it (see ``messages.Data``).
+    """
+
+    operator: str
+    index: int
+    instances: tuple[InstanceSnapshot, ...]
+    turns: dict[str, int] = {}
+    version: int = 0
+
+
+class Decided(msgspec.Struct, frozen=True):
+    """A change that will be carried out, whatever fails.
+
+    Attributes:
+        change: its id.
+        scheduler: that planned it.
+        components: operators of each component of its covering.
+        payloads: target operator to the cloudpickled ``fries_nb.Update``.
+        incarnation: in which it was decided.
+    """
+
+    change: str
+    scheduler: str
+    components: tuple[tuple[str, ...], ...]
+    payloads: dict[str, bytes]
+    incarnation: int = 1
+
+
+class Checkpoint(msgspec.Struct, frozen=True):
+    """A complete checkpoint: a consistent cut of the whole run.
+
+    Attributes:
+        run: the run's id, which stays the same when it is resumed.
+        epoch: its number; sinks commit the same epoch with it.
+        incarnation: that took it.
+        snapshots: worker (``FM[0]``, by the first operator of its chain) to the name of its snapshot.
+        ended: workers that had ended in front of the marker, and need no state.
+        sinks: sink (or operator with dead letters) to the files that this epoch makes output.
+        decided: the changes applied by then, in order.
+    """
+
+    run: str
+    epoch: int
+    incarnation: int
+    snapshots: dict[str, str]
+    ended: tuple[str, ...] = ()
+    sinks: dict[str, tuple[str, ...]] = {}
+    decided: tuple[str, ...] = ()
+
+
+class Restoration(msgspec.Struct, frozen=True):
+    """What a new incarnation starts from: a checkpoint, or ``None`` for the beginning, and all decided changes.
+
+    A worker loads its snapshot, puts the changes that the snapshot has not ``applied`` on top of it, in order, and
+    only then takes its first tuple.
+    """
+
+    checkpoint: Checkpoint | None
+    decided: tuple[Decided, ...] = ()

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from fries_nb.experiments.bench.costs import latency, quiet, rest, row
 from fries_nb.experiments.bench.delay import delay
+from fries_nb.experiments.bench.display import display
 from fries_nb.experiments.bench.maps import chain, exchange
 from fries_nb.experiments.bench.planning import planning
 from fries_nb.experiments.bench.results import Report, keep
@@ -27,4 +28,5 @@ BENCHMARKS: dict[str, Callable[[float, int], Report]] = {
     "row": row,
     "rest": rest,
     "plan": planning,
+    "display": display,
 }

@@ -9,15 +9,12 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from fries_nb.experiments.bench.extras import BenchError, require
+
 RIVALS = "fries_nb.experiments.bench.rivals"
-
-
-class RivalError(RuntimeError):
-    """A rival that ended with an error, or that is not installed."""
 
 
 def plain_loop(source: Path, columns: str = "all") -> float:
@@ -31,10 +28,9 @@ def bytewax(source: Path, rows: int, processes: int) -> float:
     """Rows a second of bytewax doing W1, from the first batch read to the last file closed, over all processes.
 
     Raises:
-        RivalError: bytewax is not installed, or failed.
+        BenchError: bytewax is not installed, or failed.
     """
-    if find_spec("bytewax") is None:
-        raise RivalError("bytewax is not installed; expected the extra `bench`: pip install -e '.[bench]'")
+    require("bytewax")
     addresses = ";".join(f"127.0.0.1:{port}" for port in _free_ports(processes))
     with tempfile.TemporaryDirectory(prefix="fries-rival-") as target:
         said = _run([["bytewax_w1", str(source), target, str(number), addresses] for number in range(processes)])
@@ -54,11 +50,11 @@ def spark_jobs() -> Iterator[Callable[[str, Path], float]]:
 
         def seconds(job: str, path: Path) -> float:
             if process.stdin is None or process.stdout is None:
-                raise RivalError("Spark's rival process has no pipes")
+                raise BenchError("Spark's rival process has no pipes")
             print(json.dumps({"job": job, "path": str(path.resolve())}), file=process.stdin, flush=True)
             answer = process.stdout.readline()
             if not answer:
-                raise RivalError(f"Spark's rival process ended during job {job!r}")
+                raise BenchError(f"Spark's rival process ended during job {job!r}")
             return float(json.loads(answer)["seconds"])
 
         yield seconds
@@ -77,7 +73,7 @@ def _run(commands: list[list[str]]) -> list[dict[str, Any]]:
     for process in started:
         out, err = process.communicate()
         if process.returncode:
-            raise RivalError(f"a rival ended with exit code {process.returncode}: {err.strip().splitlines()[-1:]}")
+            raise BenchError(f"a rival ended with exit code {process.returncode}: {err.strip().splitlines()[-1:]}")
         lines = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
         found.append({key: value for line in lines for key, value in line.items()})
     return found

@@ -8,13 +8,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import psutil
 import pyarrow as pa
 
 import fries_nb as fn
 from fries_nb.controller.metrics import WINDOW_S, Latency
 from fries_nb.dataflow.graph import Operator
 from fries_nb.experiments.bench.data import payments_file
+from fries_nb.experiments.bench.extras import require
 from fries_nb.experiments.bench.functions import LastTen
 from fries_nb.experiments.bench.ours import CREDIT_BYTES, HOSTS, flow_seconds, job, spark_session
 from fries_nb.experiments.bench.pairs import Side, pairs
@@ -75,6 +75,7 @@ def row(scale: float, runs: int) -> Report:
 
 def rest(scale: float, runs: int) -> Report:
     """Resident memory of the largest host while one tuple a second passes."""
+    require("psutil")
     with spark_session() as spark:
         flow = fn.Dataflow("rest")
         flow.source("Src", fn.rate(1)).map("same", _same).sink("Sink", fn.memory())
@@ -155,5 +156,7 @@ def _bare_seconds(batches: int) -> float:
 
 def _host_sizes() -> list[int]:
     """Resident bytes of each of Spark's Python workers below this process (their daemon, which forks them, apart)."""
+    import psutil  # an extra, and the command line is to work without it
+
     below = [process for process in psutil.Process().children(recursive=True) if "pyspark.daemon" in process.cmdline()]
     return [process.memory_info().rss for process in below if "pyspark.daemon" in process.parent().cmdline()]

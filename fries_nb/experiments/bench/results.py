@@ -15,7 +15,7 @@ from typing import Any
 from fries_nb.experiments.bench.pairs import PairedResult, figure
 
 DIRECTORY = Path("bench-results")
-VERSIONS_OF = ("pyspark", "pyarrow", "pyzmq", "bytewax")
+VERSIONS_OF = ("pyspark", "pyarrow", "pyzmq", "bytewax", "ipykernel", "ipywidgets")
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,174 @@
+"""What it costs to look: a run shown in a notebook against the same run not shown, and how soon there is a point.
+
+One flow runs in a real kernel. By turns it is shown, with all its widgets, and hidden, and each time it is left alone
+for a while: first flat out, for the throughput, and then at 1,000 tuples a second, for the kernel's CPU. By then the
+plot has all the points that it ever draws. Rows and CPU of the first second after a turn count for neither side.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+
+from fries_nb.experiments.bench.data import payments_file
+from fries_nb.experiments.bench.extras import BenchError, require
+from fries_nb.experiments.bench.kernel import PATIENCE_S, Kernel, first_plotted, kernel
+from fries_nb.experiments.bench.ours import CREDIT_BYTES, HOSTS
+from fries_nb.experiments.bench.pairs import PairedResult, Side, pairs
+from fries_nb.experiments.bench.results import Report, Target
+
+RATE = 1_000
+LOOK_S = 5.0  # as long as from one commit to the next
+TURNS = 3  # times as many pairs flat out: whatever else the machine does disturbs throughput more than CPU time
+SETTLE_S = 1.0
+WARM_S = 10.0  # after a change of pace
+ROWS = 1_000_000
+FASTEST = 1_000_000  # rows a second that the flow surely does not reach: so long must the rows last
+
+SETTING = """
+%load_ext fries_nb
+import ipywidgets, json
+import fries_nb as fn
+from fries_nb.workloads.fraud import fraud_flow
+"""
+START = f"%fries_run fraud --hosts {HOSTS} --workers {HOSTS}\n"
+SHOW = "run"
+HIDE = "ipywidgets.Widget.close_all()"
+STOP = "%fries_stop fraud"
+POINTS = "print(json.dumps([run.state, [(point.at_s, point.rate) for point in run.history()]]))"
+
+
+@dataclass(frozen=True)
+class Look:
+    """What one stretch of a run gave.
+
+    Attributes:
+        rate: tuples a second at the sink.
+        cpu: of the kernel, in percent of a core.
+        messages: that widgets sent, a second.
+        points: of the run's history at its end.
+    """
+
+    rate: float
+    cpu: float
+    messages: float
+    points: int
+
+
+def display(scale: float, runs: int) -> Report:
+    """The fraud flow, shown and hidden by turns; ``scale`` multiplies how long each is looked at.
+
+    Raises:
+        BenchError: the extra ``bench`` is not installed, or a cell failed.
+    """
+    require("ipykernel", "jupyter_client", "psutil")
+    look_s = LOOK_S * scale
+    with _rows(WARM_S + 2 * TURNS * runs * (look_s + 3 * SETTLE_S)) as (source, target), kernel() as notebook:
+        notebook.run(SETTING)
+        firsts = _first_points(notebook, runs)
+        notebook.run(f"flow = fraud_flow(fn.replay({str(source)!r}), fn.parquet({target!r}))\n{START}")
+        list(notebook.heard(WARM_S))
+        flat_out, throughput = _by_turns(notebook, look_s, TURNS * runs, "rate", "tuples/s")
+        notebook.run(f"run.set_rate('payments', {RATE})")
+        list(notebook.heard(WARM_S))
+        steady, cpu = _by_turns(notebook, look_s, runs, "cpu", f"% of a core at {RATE:,} tuples/s")
+        notebook.run(STOP)
+    targets = (
+        Target("throughput, shown against not shown", throughput.ratio_median, 0.97, unit="times"),
+        Target("from %fries_run to the first point, Spark up", median(firsts), 6.0, at_least=False, unit="s"),
+        Target("kernel CPU of the display", added(cpu), 5.0, at_least=False, unit="% of a core"),
+    )
+    facts = {
+        "first points, s": [round(seconds, 2) for seconds in firsts],
+        "looked at each, s": look_s,
+        "messages/s, shown": median(look.messages for look in steady[::2]),
+        "points of the run at the end": steady[-1].points,
+        "kernel CPU, flat out, shown, %": median(look.cpu for look in flat_out[::2]),
+        "kernel CPU, flat out, not shown, %": median(look.cpu for look in flat_out[1::2]),
+    }
+    return Report("display", scale, (throughput, cpu), targets, facts, CREDIT_BYTES)
+
+
+def added(result: PairedResult) -> float:
+    """The median, over pairs, of how much ``a`` is above ``b``.
+
+    >>> added(PairedResult("shown", "hidden", "%", (5.0, 7.0, 6.0), (3.0, 3.0, 3.0)))
+    3.0
+    """
+    return median(shown - hidden for shown, hidden in zip(result.a_figures, result.b_figures, strict=True))
+
+
+def mean_rate(points: Sequence[tuple[float, float]], begin_s: float, end_s: float) -> float:
+    """Tuples a second between two moments, of a run's points: each a time, and the rate since the point before.
+
+    >>> mean_rate([(1.0, 9.0), (2.0, 10.0), (4.0, 40.0), (5.0, 9.0)], 1.0, 4.5)
+    30.0
+
+    Raises:
+        BenchError: fewer than two points are in between.
+    """
+    inside = [point for point in points if begin_s <= point[0] <= end_s]
+    if len(inside) < 2:
+        raise BenchError(f"points in {end_s - begin_s:g} s: {len(inside)}; expected two or more, look longer (--scale)")
+    tuples = sum(rate * (at - before) for (before, _), (at, rate) in pairwise(inside))
+    return tuples / (inside[-1][0] - inside[0][0])
+
+
+def _first_points(notebook: Kernel, runs: int) -> list[float]:
+    """Seconds from a cell that runs and shows the flow to the first point of its plot; one before starts Spark."""
+    path = str(payments_file(ROWS).resolve())
+    notebook.run(f"flow = fraud_flow(fn.replay({path!r}, rate={RATE}), fn.memory())")
+    return [_first_point(notebook) for _ in range(runs + 1)][1:]
+
+
+def _first_point(notebook: Kernel) -> float:
+    started = time.perf_counter()
+    notebook.begin(START + SHOW)
+    if not first_plotted(notebook.heard(PATIENCE_S)):
+        raise BenchError(f"no point of the plot was seen within {PATIENCE_S:g} s")
+    seconds = time.perf_counter() - started
+    notebook.run(STOP)
+    notebook.run(HIDE)
+    return seconds
+
+
+def _by_turns(notebook: Kernel, look_s: float, runs: int, figure: str, unit: str) -> tuple[list[Look], PairedResult]:
+    """All looks in order, the first with the run shown; and one of their figures in pairs."""
+    looks = list[Look]()
+
+    def looked(cell: str) -> float:
+        looks.append(_look(notebook, cell, look_s))
+        return float(getattr(looks[-1], figure))
+
+    return looks, pairs(Side("shown", lambda: looked(SHOW)), Side("not shown", lambda: looked(HIDE)), runs, unit)
+
+
+def _look(notebook: Kernel, cell: str, seconds: float) -> Look:
+    notebook.run(cell)
+    list(notebook.heard(SETTLE_S))
+    began_s, began, cpu = time.time(), time.perf_counter(), notebook.cpu_s()
+    messages = sum(message["msg_type"] == "comm_msg" for message in notebook.heard(seconds))
+    ended_s, took, cpu = time.time(), time.perf_counter() - began, notebook.cpu_s() - cpu
+    state, points = json.loads(notebook.run(POINTS))
+    if state != "running":
+        raise BenchError(f"the run of a benchmark has {state} before it had been looked at")
+    return Look(mean_rate(points, began_s, ended_s), 100 * cpu / took, messages / took, len(points))
+
+
+@contextmanager
+def _rows(seconds: float) -> Iterator[tuple[Path, str]]:
+    """A directory of payments that last for so many seconds flat out, one file linked often; and one to write to."""
+    path = payments_file(ROWS).resolve()
+    with tempfile.TemporaryDirectory(prefix="fries-bench-") as directory:
+        source = Path(directory, "payments")
+        source.mkdir()
+        for number in range(1 + int(seconds * FASTEST / ROWS)):
+            (source / f"{number:05d}.parquet").symlink_to(path)
+        yield source, str(Path(directory, "scored"))

@@ -1,0 +1,117 @@
+"""A Jupyter kernel that a benchmark looks at from outside: it runs cells, hears what they publish, reads its CPU time.
+
+The kernel is a process of its own, and this one stands where the Jupyter server would: it takes in all that widgets
+send. So what a display costs the kernel is all there; what a browser does with it is not.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from queue import Empty
+from typing import TYPE_CHECKING, Any
+
+from fries_nb.experiments.bench.extras import BenchError
+
+if TYPE_CHECKING:
+    from jupyter_client.blocking.client import BlockingKernelClient
+
+PATIENCE_S = 120.0
+WIDGET = "application/vnd.jupyter.widget-view+json"
+
+# As Jupyter's protocol has it: a dictionary with "msg_type", "parent_header" and "content" among its keys.
+Message = dict[str, Any]
+
+
+class Kernel:
+    """A kernel that has started, by a client that is connected to it."""
+
+    def __init__(self, client: BlockingKernelClient) -> None:
+        import psutil
+
+        self._client = client
+        self._process = psutil.Process(int(self.run("import os; print(os.getpid())")))
+
+    def begin(self, source: str) -> str:
+        """Let a cell run; returns its id at once."""
+        return str(self._client.execute(source, store_history=False))
+
+    def run(self, source: str) -> str:
+        """Run a cell to its end; returns what it printed.
+
+        Raises:
+            BenchError: it failed, or takes longer than ``PATIENCE_S``.
+        """
+        cell, printed = self.begin(source), ""
+        for message in self.heard(PATIENCE_S):
+            if message["parent_header"].get("msg_id") != cell:
+                continue
+            if message["msg_type"] == "stream":
+                printed += message["content"]["text"]
+            elif message["msg_type"] == "status" and message["content"]["execution_state"] == "idle":
+                return printed
+        raise BenchError(f"a cell of a benchmark takes longer than {PATIENCE_S:g} s: {source.strip()[-60:]!r}")
+
+    def heard(self, seconds: float) -> Iterator[Message]:
+        """What the kernel publishes within so many seconds, as it comes.
+
+        Raises:
+            BenchError: a cell failed.
+        """
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            try:
+                message: Message = self._client.get_iopub_msg(timeout=left)
+            except Empty:
+                return
+            if message["msg_type"] == "error":
+                raise BenchError(f"a cell failed: {message['content']['ename']}: {message['content']['evalue']}")
+            yield message
+
+    def cpu_s(self) -> float:
+        """Seconds of processor time of the kernel's process so far; Spark's Java and its hosts are others."""
+        times = self._process.cpu_times()
+        return float(times.user + times.system)
+
+
+@contextmanager
+def kernel() -> Iterator[Kernel]:
+    """A kernel with this interpreter, ended with the block."""
+    from jupyter_client.manager import start_new_kernel
+
+    # What goes wrong in a cell comes as a message; the rest is Jupyter's and Java's warnings.
+    running, client = start_new_kernel(kernel_name="python3", stderr=subprocess.DEVNULL)
+    try:
+        yield Kernel(client)
+    finally:
+        client.stop_channels()
+        running.shutdown_kernel()
+
+
+def first_plotted(messages: Iterable[Message]) -> bool:
+    """Take messages up to the one after which a browser has a view and a point of its plot; false if there is none.
+
+    Only widgets that were made within these messages count, since those of an earlier cell may still be heard.
+
+    >>> made = {"msg_type": "comm_open", "content": {"comm_id": "p", "data": {"state": {"window": {}}}}}
+    >>> shown = {"msg_type": "execute_result", "content": {"data": {WIDGET: {"model_id": "p"}}}}
+    >>> points = {"state": {"window": {"points": {"at": [0.5]}}}}
+    >>> point, late = ({"msg_type": "comm_msg", "content": {"comm_id": name, "data": points}} for name in ("p", "old"))
+    >>> first_plotted([made, shown, point]), first_plotted([made, late, shown])
+    (True, False)
+    """
+    made, viewed, drawn = set[str](), False, False
+    for message in messages:
+        kind, content = message["msg_type"], message["content"]
+        if kind in ("execute_result", "display_data"):
+            viewed = viewed or WIDGET in content["data"]
+        elif kind == "comm_open":
+            made.add(content["comm_id"])
+        if kind in ("comm_open", "comm_msg") and content["comm_id"] in made:
+            state = content["data"].get("state", {})
+            drawn = drawn or bool(state.get("window", {}).get("points", {}).get("at"))
+        if viewed and drawn:
+            return True
+    return False

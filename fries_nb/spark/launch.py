@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import cloudpickle
-
 from fries_nb.controller.controller import Controller
 from fries_nb.controller.events import HostLost
 from fries_nb.dataflow.endpoints import ParquetFiles
@@ -24,6 +22,7 @@ from fries_nb.spark.keys import make_keys
 from fries_nb.spark.reading import plan_source
 from fries_nb.spark.region import Options, Region
 from fries_nb.spark.session import Session, start_or_find
+from fries_nb.spark.shipping import dumped
 from fries_nb.spark.stage import HostStage
 from fries_nb.spark.staging import make_scratch, remove_scratch
 from fries_nb.spark.storage import is_local, join
@@ -121,13 +120,13 @@ def pickled_functions(graph: Graph) -> dict[str, bytes]:
 
 
 def pickled(operator: str, value: Any) -> bytes:
-    """A user's object as bytes.
+    """A user's object as bytes, with the user's own modules.
 
     Raises:
         DataflowError: it cannot be pickled; names the operator.
     """
     try:
-        return bytes(cloudpickle.dumps(value))
+        return dumped(value)
     except Exception as error:
         raise DataflowError(
             f"the function of {operator} cannot be pickled: {type(error).__name__}: {error}; "

@@ -1,0 +1,182 @@
+"""Users' functions as bytes that any host can load: with the user's own modules, and the lines of their source.
+
+cloudpickle sends what a cell defines by value, and what a module defines by its name. A module that the user wrote
+beside the notebook is unknown on another machine, and a Python worker of Spark that is used again has the version of
+before the user's last edit. So such modules travel by value as well: all that are not installed, whoever imports them.
+The lines go along for the tracebacks, since neither the file of a cell nor that of a module need exist on a host.
+
+>>> pickle.loads(dumped(len))("abc")
+3
+>>> is_installed(pickle.__file__), is_installed("/home/me/mymodel.py")
+(True, False)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import io
+import linecache
+import os
+import pickle
+import site
+import sys
+import sysconfig
+import threading
+from collections.abc import Iterator
+from types import FunctionType, ModuleType
+from typing import Any
+
+import cloudpickle
+
+_KNOWN = frozenset({"fries_nb", "pyspark", "py4j", "__main__", "__mp_main__"})
+"""Packages that are on every host, wherever they lie, and the module that cloudpickle takes by value itself."""
+_INSTALLED = ("site-packages", "dist-packages")
+_LRU_CACHE = type(functools.lru_cache(len))
+
+_lock = threading.Lock()
+_others: set[str] = set()  # names of modules that were found to be no user's
+
+
+def dumped(value: Any) -> bytes:
+    """The value as bytes for ``pickle.loads``, on a host that has only what is installed.
+
+    Raises:
+        Exception: whatever pickling raises.
+    """
+    with _by_value() as modules:
+        file = io.BytesIO()
+        pickler = _Pickler(file, modules)
+        pickler.dump(value)
+        return pickle.dumps(_Shipped(file.getvalue(), _lines(pickler.files)))
+
+
+def user_modules() -> list[ModuleType]:
+    """The modules imported so far that are the user's own: Python files that were not installed."""
+    found = []
+    for name in list(sys.modules.keys() - _others):
+        module = sys.modules.get(name)
+        if isinstance(module, ModuleType) and module.__name__ == name and _is_users(module):
+            found.append(module)
+        else:
+            _others.add(name)
+    return found
+
+
+def _is_users(module: ModuleType) -> bool:
+    if module.__name__.partition(".")[0] in _KNOWN:
+        return False
+    held = vars(module)
+    paths = [held["__file__"]] if held.get("__file__") else list(held.get("__path__", ()))  # a package without a file
+    return bool(paths) and not any(path.endswith((".so", ".pyd")) or is_installed(path) for path in paths)
+
+
+@functools.cache
+def is_installed(file: str) -> bool:
+    """Whether a file belongs to Python or to an installed package, which hosts have too."""
+    return any(
+        any(part in path.split(os.sep) for part in _INSTALLED) or path.startswith(_installed_roots())
+        for path in (file, os.path.realpath(file))
+    )
+
+
+@functools.cache
+def _installed_roots() -> tuple[str, ...]:
+    paths = sysconfig.get_paths()
+    roots = [paths[kind] for kind in ("stdlib", "platstdlib", "purelib", "platlib")] + [site.getusersitepackages()]
+    return tuple({os.path.join(path, "") for root in roots for path in (root, os.path.realpath(root))})
+
+
+@contextlib.contextmanager
+def _by_value() -> Iterator[frozenset[str]]:
+    """For as long as the block lasts, cloudpickle takes the user's modules by value; afterwards as before."""
+    with _lock:
+        registered = cloudpickle.list_registry_pickle_by_value()
+        modules = [module for module in user_modules() if module.__name__ not in registered]
+        for module in modules:
+            cloudpickle.register_pickle_by_value(module)
+        try:
+            yield frozenset(registered | {module.__name__ for module in modules})
+        finally:
+            for module in modules:
+                cloudpickle.unregister_pickle_by_value(module)
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
+    """cloudpickle's, which also takes modules that import each other, and functions behind ``functools.cache``.
+
+    Args:
+        modules: names of those to take by value; if ``empty``, without what they hold.
+
+    Attributes:
+        files: of the users' functions that were pickled.
+    """
+
+    def __init__(self, file: io.BytesIO, modules: frozenset[str], empty: bool = False) -> None:
+        super().__init__(file)
+        self.files: set[str] = set()
+        self._modules = modules
+        self._empty = empty
+
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, ModuleType) and value.__name__ in self._modules:
+            # Made before it is filled, so that modules may hold each other.
+            state = {} if self._empty else self._state(value)
+            return ModuleType, (value.__name__, value.__doc__), state, None, None, _fill
+        if isinstance(value, _LRU_CACHE) and value.__module__ in self._modules | {"__main__"}:
+            return _cached, (value.__wrapped__, value.cache_parameters())
+        if isinstance(value, FunctionType):
+            self.files.add(value.__code__.co_filename)
+        return super().reducer_override(value)
+
+    def _state(self, module: ModuleType) -> dict[str, Any]:
+        """What a module holds, but for its locks and connections: whoever needs one makes it in ``open()``."""
+        names = {name: value for name, value in vars(module).items() if not name.startswith("__")}
+        return {name: value for name, value in names.items() if self._can_travel(value)}
+
+    def _can_travel(self, value: Any) -> bool:
+        if isinstance(value, (ModuleType, str, int, float)):
+            return True
+        try:
+            _Pickler(io.BytesIO(), self._modules, empty=True).dump(value)
+        except Exception:  # noqa: BLE001 - pickling raises anything; a host in need of it says what is missing
+            return False
+        return True
+
+
+class _Shipped:
+    """A pickled value that brings the lines of its source along; loading gives the value."""
+
+    def __init__(self, pickled: bytes, lines: dict[str, list[str]]) -> None:
+        self._parts = (pickled, lines)
+
+    def __reduce__(self) -> Any:
+        return _unpacked, self._parts
+
+
+def _unpacked(pickled: bytes, lines: dict[str, list[str]]) -> Any:
+    for file, text in lines.items():
+        linecache.cache[file] = (sum(map(len, text)), None, text, file)
+    return pickle.loads(pickled)
+
+
+def _lines(files: set[str]) -> dict[str, list[str]]:
+    """The source of cells and of users' modules, as far as it is known."""
+    own = [file for file in files if not is_installed(file)]
+    for file in own:
+        linecache.checkcache(file)  # it may have been edited
+    return {file: lines for file in own if (lines := linecache.getlines(file))}
+
+
+def _fill(module: ModuleType, state: dict[str, Any]) -> None:
+    def missing(name: str) -> Any:
+        raise AttributeError(
+            f"module {module.__name__!r} has no attribute {name!r} on this host; what cannot be pickled is not "
+            "shipped with a module: make it in open(), which runs here"
+        )
+
+    vars(module).update({"__getattr__": missing, **state})
+
+
+def _cached(function: Any, parameters: dict[str, Any]) -> Any:
+    return functools.lru_cache(**parameters)(function)

@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import io
 import logging
+import pickle
 import sys
 import threading
+from typing import Any
 
+import pyarrow as pa
+import pytest
+
+from fries_nb.dataflow.graph import Kind, Operator
+from fries_nb.dataflow.updates import Update
+from fries_nb.messages import WorkerId
 from fries_nb.spark.envelopes import Line
 from fries_nb.spark.printing import LONGEST, Printer, printing
+from fries_nb.worker.instance import Instance
+from fries_nb.worker.reconfiguration import Rehearse, prepare
+from fries_nb.worker.rows import Columns, Reads
+from fries_nb.worker.steps import compile_chain
 
 
 def test_lines_of_threads_do_not_mix() -> None:
@@ -51,6 +63,60 @@ def test_a_line_without_end_is_cut() -> None:
     printer = Printer()
     printer.write("x" * (2 * LONGEST + 1))
     assert [len(line.text) for line in printer.take(1.0)] == [LONGEST, LONGEST]
+
+
+def test_a_last_line_without_end_is_told() -> None:
+    """When nobody prints any more; once, with the thread that began it, even if that has ended."""
+    printer = Printer()
+    thread = threading.Thread(target=printer.write, args=["x = 1\ny ="], name="fries-FM[1]")
+    thread.start()
+    thread.join()
+    assert printer.take(1.0) == (Line("FM[1]", "x = 1"),)
+    printer.end_lines()
+    assert printer.take(1.0) == (Line("FM[1]", "y ="),)
+    printer.end_lines()
+    assert printer.take(1.0) == ()
+
+
+@pytest.mark.parametrize("texts", [("\r10%", "\r20%", "\r30%\n"), ("10%\r", "20%\r", "30%\r\n")])
+def test_a_progress_bar_is_its_last_state(texts: tuple[str, ...]) -> None:
+    """What is written over is not kept, however often that happens."""
+    printer = Printer()
+    for text in texts:
+        printer.write(text)
+    assert printer.take(1.0) == (Line("MainThread", "30%"),)
+    for _ in range(LONGEST):
+        printer.write(texts[0])
+    printer.end_lines()
+    assert len(printer.take(1.0)) <= 2
+
+
+class Talking:
+    """Says its name when opened and called."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def open(self) -> None:
+        sys.stdout.write(f"{self.name} opens\n")
+
+    def process(self, row: Any) -> Any:
+        sys.stdout.write(f"{self.name} runs\n")
+        return row
+
+
+def test_each_operator_of_a_chain_speaks_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though they share a thread; a new function that is prepared speaks for the worker that will run it."""
+    printer = Printer()
+    monkeypatch.setattr(sys, "stdout", printer)
+    operators = [Operator("FM", Kind.MAP), Operator("MC", Kind.FILTER)]
+    instances = [Instance(WorkerId(one.name, 1), one, Talking(one.name), audit=False) for one in operators]
+    columns = Columns(pa.RecordBatch.from_pydict({"value": [1]}), Reads())
+    compile_chain(instances, [[]], lambda: "left")(next(columns.rows()))
+    assert printer.take(1.0) == (Line("FM[1]", "FM runs"), Line("MC[1]", "MC runs"))
+    payload = pickle.dumps(Update(Talking("new")))
+    prepare(Rehearse("u1", WorkerId("MC", 0), payload, operators[1], instances[1].function, (), None))
+    assert printer.take(1.0) == (Line("MC[0]", "new opens"),)
 
 
 def test_it_stands_in_for_both_streams_and_leaves() -> None:

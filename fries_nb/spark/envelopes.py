@@ -59,7 +59,7 @@ class Records(msgspec.Struct, frozen=True, tag=True):
 
 
 class Line(NamedTuple):
-    """A line that a user's function printed in the thread of this worker (of a chain, its first)."""
+    """A line that a function of this worker printed; of a thread of the user's own, its name."""
 
     worker: str
     text: str

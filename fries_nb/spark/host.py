@@ -132,6 +132,7 @@ class Host:
             self._reason, self._error = "failed", str(error)
         finally:
             stuck = self._end_threads()
+            self._printer.end_lines()
             self._tell_printed(TICK_S)
             self._links.say(Goodbye(self._error or self._reason))
             self._links.close(linger_ms=500)

@@ -16,10 +16,14 @@ from __future__ import annotations
 
 import contextlib
 import io
+import sys
 import threading
 from collections.abc import Iterator
+from types import FrameType
 
 from fries_nb.spark.envelopes import Line
+from fries_nb.worker.instance import Instance
+from fries_nb.worker.reconfiguration import Rehearse
 
 ALLOWED = 100
 """Lines a second, of one host."""
@@ -27,6 +31,7 @@ LONGEST = 2_000
 """Characters of a line; a longer one is cut in two."""
 OWN = "fries-"
 """How the names of our threads begin; the worker's follows."""
+_NOTHING = Line("", "")
 
 
 class Printer(io.TextIOBase):
@@ -41,7 +46,7 @@ class Printer(io.TextIOBase):
         self._left = float(allowed)
         self._lines: list[Line] = []
         self._dropped = 0
-        self._begun = threading.local()
+        self._begun: dict[int, Line] = {}  # thread to the line that it has not ended yet
         self._lock = threading.Lock()
 
     @property
@@ -54,20 +59,23 @@ class Printer(io.TextIOBase):
 
     def write(self, text: str) -> int:
         """Keep what is whole lines by now; the rest waits for its end, in its own thread."""
-        *whole, begun = (getattr(self._begun, "text", "") + text).split("\n")
-        while len(begun) > LONGEST:
-            whole.append(begun[:LONGEST])
-            begun = begun[LONGEST:]
-        self._begun.text = begun
-        worker = threading.current_thread().name.removeprefix(OWN)
+        thread, frame = threading.get_ident(), sys._getframe(1)
         with self._lock:
+            *whole, begun = (self._begun.pop(thread, _NOTHING).text + text).split("\n")
+            while len(begun) > LONGEST:
+                whole.append(begun[:LONGEST])
+                begun = begun[LONGEST:]
+            if begun:
+                self._begun[thread] = Line(_worker(frame), _visible(begun))
             for line in whole:
-                if self._left >= 1:
-                    self._left -= 1
-                    self._lines.append(Line(worker, line))
-                else:
-                    self._dropped += 1
+                self._keep(line, frame)
         return len(text)
+
+    def end_lines(self) -> None:
+        """Nobody prints any more: a line without an end is one nevertheless."""
+        with self._lock:
+            self._lines += [Line(worker, text.rstrip("\r")) for worker, text in self._begun.values()]
+            self._begun.clear()
 
     def take(self, passed_s: float) -> tuple[Line, ...]:
         """The lines since the last time, which was so many seconds ago."""
@@ -79,6 +87,30 @@ class Printer(io.TextIOBase):
                 lines.append(Line("", more))
                 self._dropped = 0
         return tuple(lines)
+
+    def _keep(self, line: str, frame: FrameType) -> None:
+        if self._left < 1:
+            self._dropped += 1
+            return
+        self._left -= 1
+        self._lines.append(Line(_worker(frame), _visible(line).rstrip("\r")))
+
+
+def _visible(line: str) -> str:
+    """What a terminal would show of a line that was written over and over, as progress bars do."""
+    return line[line.rstrip("\r").rfind("\r") + 1 :]
+
+
+def _worker(frame: FrameType | None) -> str:
+    """Who prints: the worker whose function was called last, since all those of a chain share a thread."""
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").startswith("fries_nb."):
+            for name in ("instance", "order"):
+                called_for = frame.f_locals.get(name)
+                if isinstance(called_for, (Instance, Rehearse)):
+                    return str(called_for.worker)
+        frame = frame.f_back
+    return threading.current_thread().name.removeprefix(OWN)
 
 
 _PRINTER = Printer()

@@ -17,7 +17,7 @@ from fries_nb.dataflow.graph import Kind
 from fries_nb.dataflow.operators import Shape, shape_of
 from fries_nb.errors import DeclarationError
 from fries_nb.messages import HIDDEN, TRANSACTION
-from fries_nb.worker.instance import Instance
+from fries_nb.worker.instance import Instance, SinkPort
 from fries_nb.worker.rows import Columns, Reads, Row, assemble
 from fries_nb.worker.steps import Step, compile_chain, failure
 
@@ -33,16 +33,6 @@ class Attention:
 
     def __init__(self) -> None:
         self.raised = False
-
-
-class SinkPort(Protocol):
-    """Where a sink operator puts its batches; the shells provide it (files, a list)."""
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Take a batch, hidden columns included."""
-
-    def close_part(self) -> tuple[str, ...]:
-        """Close what was written since the last call; names of the closed parts."""
 
 
 class Execution(Protocol):

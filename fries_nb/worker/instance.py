@@ -18,13 +18,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
+
+import pyarrow as pa
 
 from fries_nb.dataflow.graph import Operator
 from fries_nb.errors import OperatorError, ProtocolError
 from fries_nb.messages import WorkerId
 from fries_nb.trace import RanMany, Record, Updated
 from fries_nb.worker.state import KeyedState, Transform
+
+
+class SinkPort(Protocol):
+    """Where rows leave the dataflow, at a sink or as dead letters; the shells provide it (files, a list)."""
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Take a batch, hidden columns included."""
+
+    def close_part(self) -> tuple[str, ...]:
+        """Close what was written since the last call; names of the closed parts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +52,9 @@ class Instance:
 
     Attributes:
         processed: tuples that it has taken in.
+        applied: the changes that it has switched to, in order.
         prepared: change id to what is ready to be switched to.
+        dead_letters: where tuples go that its function fails on; ``None`` where there is no such place.
         state: keyed state (under the one key ``None`` where the operator has no key).
     """
 
@@ -51,6 +65,8 @@ class Instance:
         self.state = KeyedState(self._initial)
         self.prepared: dict[str, Ready] = {}
         self.processed = 0
+        self.applied: tuple[str, ...] = ()
+        self.dead_letters: SinkPort | None = None
         self.audit = audit
         self._prepared_at: dict[str, int] = {}
         self._ran: list[int] = []
@@ -91,6 +107,7 @@ class Instance:
             raise ProtocolError(f"{self.worker} was told to switch to change {change!r}, which it has not prepared")
         self.state.transform(ready.transform)
         self.function = ready.function
+        self.applied = (*self.applied, change)
         if self.audit:
             self._close_run()
             self._records.append(Updated(change, self.worker.operator, self.worker.index))

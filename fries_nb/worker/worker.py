@@ -44,10 +44,10 @@ from fries_nb.messages import (
     WorkerId,
 )
 from fries_nb.worker.alignment import Alignment
-from fries_nb.worker.chaining import Attention, SinkPort, execution_of
+from fries_nb.worker.chaining import Attention, execution_of
 from fries_nb.worker.events import Arrived, Directed, Event, Grant, Granted, Instruction, Tell, ToReader, Traced
 from fries_nb.worker.inbox import Inbox
-from fries_nb.worker.instance import Instance
+from fries_nb.worker.instance import Instance, SinkPort
 from fries_nb.worker.meter import LatencyMeter
 from fries_nb.worker.outbox import Outbox
 from fries_nb.worker.reconfiguration import SAMPLE_KEYS, Rehearse, Rehearsed, refused, types_of

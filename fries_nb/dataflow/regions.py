@@ -1,0 +1,142 @@
+"""The regions of a dataflow: what runs pipelined, cut where an operator must see all its input first.
+
+An aggregate or a sort cannot pass a row on before it has seen the last one, so nothing is pipelined through it, and no
+change needs to be synchronised across it (Fries, section 7.1). The dataflow is cut there: what leads to the operator
+ends in a sink of its name, which keeps the rows; what follows begins with a source of its name, which replays what
+Spark SQL has made of them. Where a stream goes around a blocking operator into a later region, it is cut likewise, by
+a sink and a source called after the edge.
+
+>>> from fries_nb.dataflow.graph import Edge
+>>> names = (Operator("Src"), Operator("FC"), Operator("Sum", blocking=True), Operator("FM"), Operator("Out"))
+>>> ends = ("Src", "FC"), ("FC", "Sum"), ("Sum", "FM"), ("FM", "Out")
+>>> first, second = regions(Graph("spending", names, tuple(Edge(*each) for each in ends)))
+>>> list(first.graph), list(first.kept)
+(['Src', 'FC', 'Sum'], ['Sum'])
+>>> list(second.graph), second.inputs["Sum"].inputs
+(['Sum', 'FM', 'Out'], (Kept(sink='Sum', region=0),))
+
+A region is as late as its own ends allow: a source whose rows are needed in the second region only is read there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from fries_nb.dataflow.endpoints import memory
+from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The rows that a sink of an earlier region has kept."""
+
+    sink: str
+    region: int
+
+
+@dataclass(frozen=True)
+class Computed:
+    """What a blocking operator makes of all the rows of its inputs."""
+
+    operator: Operator
+    inputs: tuple[Kept | Computed, ...]
+
+
+Rows = Kept | Computed
+
+
+@dataclass(frozen=True)
+class Region:
+    """A part of a dataflow that runs as one.
+
+    Attributes:
+        graph: what runs: operators of the dataflow, and the sinks and sources at which it was cut.
+        kept: those sinks.
+        inputs: those sources, each with the rows that it replays.
+    """
+
+    graph: Graph
+    kept: frozenset[str] = frozenset()
+    inputs: Mapping[str, Rows] = field(default_factory=dict)
+
+    @property
+    def own(self) -> tuple[str, ...]:
+        """The operators that the user declared, which may be changed here."""
+        return tuple(name for name in self.graph if name not in self.kept and name not in self.inputs)
+
+
+def regions(graph: Graph) -> tuple[Region, ...]:
+    """The regions in an order in which they can run: each after all that its inputs were kept in.
+
+    A dataflow without blocking operators is one region.
+    """
+    if not any(operator.blocking for operator in graph.operators):
+        return (Region(graph),)
+    levels = _levels(graph)
+    used = sorted({levels[operator.name] for operator in graph.operators if not operator.blocking})
+    place = {name: used.index(level) for name, level in levels.items() if level in used}
+    return tuple(_region(graph, place, number) for number in range(len(used)))
+
+
+def pipelined(graph: Graph) -> Graph:
+    """The same operators, and the edges along which a tuple goes on within its region."""
+    levels = _levels(graph)
+    edges = tuple(edge for edge in graph.edges if not _is_cut(graph, levels, edge))
+    return graph if len(edges) == len(graph.edges) else Graph(graph.name, graph.operators, edges)
+
+
+def _levels(graph: Graph) -> dict[str, int]:
+    """For each operator how many regions must have run first; for a blocking one, before its last input's."""
+    levels: dict[str, int] = {}
+    for name in graph.order:
+        blocking = graph.by_name[name].blocking
+        after = [levels[one] + (graph.by_name[one].blocking and not blocking) for one in graph.predecessors(name)]
+        levels[name] = max(after, default=0)
+    for name in reversed(graph.order):
+        followers = graph.successors(name)
+        if followers and not graph.by_name[name].blocking:
+            levels[name] = min(levels[follower] for follower in followers)
+    return levels
+
+
+def _is_cut(graph: Graph, levels: Mapping[str, int], edge: Edge) -> bool:
+    ends = graph.by_name[edge.source], graph.by_name[edge.to]
+    return any(end.blocking for end in ends) or levels[edge.source] != levels[edge.to]
+
+
+def _region(graph: Graph, place: Mapping[str, int], number: int) -> Region:
+    operators = [one for one in graph.operators if not one.blocking and place[one.name] == number]
+    inside = {operator.name for operator in operators}
+    edges: list[Edge] = []
+    kept: dict[str, Operator] = {}
+    inputs: dict[str, Rows] = {}
+    for edge in graph.edges:
+        blocking = graph.by_name[edge.source].blocking, graph.by_name[edge.to].blocking
+        if edge.source in inside and edge.to in inside:
+            edges.append(edge)
+        elif edge.source in inside:
+            name = edge.to if blocking[1] else _name_of(edge)
+            kept.setdefault(name, Operator(
+                name, workers=graph.by_name[edge.source].workers, kind=Kind.SINK, function=memory()
+            ))  # fmt: skip
+            edges.append(Edge(edge.source, name, branch=edge.branch))
+        elif edge.to in inside:
+            name = edge.source if blocking[0] else _name_of(edge)
+            inputs[name] = _rows(graph, place, edge.source) if blocking[0] else Kept(name, place[edge.source])
+            edges.append(replace(edge, source=name, branch=0))
+    # One worker reads, so that a sort's order is kept.
+    sources = [Operator(name, kind=Kind.SOURCE) for name in inputs]
+    whole = Graph(graph.name, (*sources, *operators, *kept.values()), tuple(edges))
+    return Region(whole, frozenset(kept), inputs)
+
+
+def _rows(graph: Graph, place: Mapping[str, int], blocking: str) -> Computed:
+    before = graph.predecessors(blocking)
+    kept = dict.fromkeys(place[name] for name in before if not graph.by_name[name].blocking)
+    computed = (_rows(graph, place, name) for name in before if graph.by_name[name].blocking)
+    return Computed(graph.by_name[blocking], (*(Kept(blocking, number) for number in kept), *computed))
+
+
+def _name_of(edge: Edge) -> str:
+    return f"{edge.source} -> {edge.to}"

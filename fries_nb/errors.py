@@ -68,6 +68,10 @@ class SinkError(FriesError):
     """A sink that cannot be written or committed, or a row that does not fit its schema."""
 
 
+class CheckpointError(FriesError):
+    """A checkpoint that cannot be written or read: no room, damaged, of another flow or version."""
+
+
 class RunError(FriesError):
     """The run is over or has failed; says why, and what stays readable."""
 

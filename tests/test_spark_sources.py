@@ -160,6 +160,36 @@ def test_a_replay_gives_every_row_once_and_in_order(
     assert max(map(len, parts)) - min(map(len, parts)) <= 1
 
 
+@given(st.integers(1, 3), st.integers(0, 40), st.integers(0, 15))
+def test_a_rate_source_goes_on_behind_what_was_read(workers: int, count: int, skip: int) -> None:
+    """Values and identities are those that an attempt without a break would have given."""
+    for worker in range(workers):
+        whole = drained(RateReader(worker, workers, 1e6, count, number=3))
+        rest = drained(RateReader(worker, workers, 1e6, count, number=3, skip=min(skip, len(whole))))
+        assert rest == whole[skip:]
+
+
+@pytest.mark.parametrize("skip", [0, 1, 6, 7, 8, 13, 20])
+def test_a_replay_goes_on_behind_what_was_read(tmp_path: Path, skip: int) -> None:
+    """Within a row group, at its end, at the very end: rows, identities and the position are the same."""
+    pq.write_table(pa.table({"value": list(range(20))}), tmp_path / "rows.parquet", row_group_size=7)
+    spans = plan_replay(str(tmp_path), 1)[0]
+    read, rest = ReplayReader(spans, 1e6, number=2), ReplayReader(spans, 1e6, number=2, skip=skip)
+    if skip:
+        read.read(NOW, 1)
+        while read.position != rest.position:
+            read.read(NOW + 10**9, 1)
+    assert drained(rest) == drained(ReplayReader(spans, 1e6, number=2))[skip:]
+
+
+def drained(reader: Reader) -> list[tuple[int, int]]:
+    """Value and identity of all that is left."""
+    if reader.exhausted:
+        return []
+    table = drain(reader, limit=4)
+    return list(zip(table["value"].to_pylist(), table[TRANSACTION].to_pylist(), strict=True))
+
+
 def test_a_position_names_the_row_that_comes_next(tmp_path: Path) -> None:
     """(file, row group, row): what a checkpoint keeps."""
     file = str(tmp_path / "a.parquet")

@@ -89,7 +89,7 @@ batches = st.builds(
     st.lists(st.none() | st.text(max_size=500), max_size=20),
 )
 payloads = (
-    st.builds(Data, batches, st.integers(0, 2**60))
+    st.builds(Data, batches, st.integers(0, 2**60), version=st.integers(0, 2**31))
     | values(Marker)
     | st.just(End())
     | st.builds(Credit, st.integers(0, 2**40))

@@ -28,11 +28,15 @@ LIMIT = 1 << 30
 
 
 class Hello(msgspec.Struct, frozen=True, tag=True):
-    """The first message of a host. Peers reach it at ``data_address``; ``pid`` and ``hostname`` are for people."""
+    """The first message of a host, which was started for this incarnation.
+
+    Peers reach it at ``data_address``; ``pid`` and ``hostname`` are for people.
+    """
 
     data_address: str
     pid: int
     hostname: str
+    incarnation: int = 1
 
 
 class Goodbye(msgspec.Struct, frozen=True, tag=True):

@@ -10,7 +10,6 @@ Runs of one flow add to a target, each under its own run name. A target that hol
 
 from __future__ import annotations
 
-import os
 import posixpath
 from collections.abc import Iterable
 
@@ -18,10 +17,9 @@ import msgspec
 from pyarrow import fs
 
 from fries_nb.errors import SinkError
+from fries_nb.spark.durable import read_file, see_durable, write_file
 from fries_nb.spark.parts import PartName, pending, word
 from fries_nb.spark.storage import join, locate
-
-_WHOLE_OR_NOT = ("s3", "gcs", "abfs")  # object stores: a file appears when it is complete, and a rename is a copy
 
 
 class Manifest(msgspec.Struct, frozen=True):
@@ -47,7 +45,7 @@ def claim(path: str, flow: str) -> None:
     note = f"{root}/_fries/flow.json"
     try:
         if filesystem.get_file_info(note).type == fs.FileType.File:
-            owner = msgspec.json.decode(_read(filesystem, note), type=_Owner)
+            owner = msgspec.json.decode(read_file(filesystem, note), type=_Owner)
             if owner.flow != flow:
                 raise SinkError(f"{path} holds output of the flow {owner.flow!r}, not of {flow!r}; use another path")
             return recover(path)
@@ -56,7 +54,7 @@ def claim(path: str, flow: str) -> None:
             raise SinkError(f"{path} is a file; expected a directory, or a path where none is yet")
         if found.type == fs.FileType.Directory and filesystem.get_file_info(fs.FileSelector(root)):
             raise SinkError(f"{path} holds files that no flow wrote; use an empty directory or a new path")
-        _write(filesystem, note, msgspec.json.encode(_Owner(flow)))
+        write_file(filesystem, note, msgspec.json.encode(_Owner(flow)))
     except (OSError, msgspec.MsgspecError) as error:
         raise SinkError(f"cannot use {path} as a target: {str(error).splitlines()[0]}") from error
 
@@ -80,8 +78,9 @@ def commit(path: str, epoch: int, files: Iterable[str]) -> None:
     try:
         if not _is_committed(path, manifest, parts):
             for name in names:
-                _see_durable(filesystem, f"{root}/_fries/pending/{name}")
-            _write(filesystem, f"{root}/_fries/commits/{_file_of(manifest.run, epoch)}", msgspec.json.encode(manifest))
+                see_durable(filesystem, f"{root}/_fries/pending/{name}")
+            note = f"{root}/_fries/commits/{_file_of(manifest.run, epoch)}"
+            write_file(filesystem, note, msgspec.json.encode(manifest))
         _move(path, names)
     except OSError as error:
         raise SinkError(f"cannot commit epoch {epoch} to {path}: {str(error).splitlines()[0]}") from error
@@ -147,7 +146,7 @@ def _epochs(filesystem: fs.FileSystem, root: str, run: str | None = None) -> lis
 
 
 def _manifest(filesystem: fs.FileSystem, root: str, run: str, epoch: int) -> Manifest:
-    return msgspec.json.decode(_read(filesystem, f"{root}/_fries/commits/{_file_of(run, epoch)}"), type=Manifest)
+    return msgspec.json.decode(read_file(filesystem, f"{root}/_fries/commits/{_file_of(run, epoch)}"), type=Manifest)
 
 
 def _manifests(filesystem: fs.FileSystem, root: str, run: str | None = None) -> list[Manifest]:
@@ -171,31 +170,3 @@ def _locate(path: str) -> tuple[fs.FileSystem, str]:
     except (OSError, ValueError) as error:
         raise SinkError(str(error)) from error
     return filesystem, root.rstrip("/")
-
-
-def _read(filesystem: fs.FileSystem, place: str) -> bytes:
-    with filesystem.open_input_stream(place) as stream:
-        return bytes(stream.read())
-
-
-def _write(filesystem: fs.FileSystem, place: str, content: bytes) -> None:
-    """Write a small file so that it is seen whole or not at all."""
-    draft = place if filesystem.type_name in _WHOLE_OR_NOT else f"{place}.draft"
-    filesystem.create_dir(posixpath.dirname(place), recursive=True)
-    with filesystem.open_output_stream(draft) as stream:
-        stream.write(content)
-    if draft != place:
-        _see_durable(filesystem, draft)
-        filesystem.move(draft, place)
-        _see_durable(filesystem, posixpath.dirname(place))
-
-
-def _see_durable(filesystem: fs.FileSystem, place: str) -> None:
-    """On a local disk, return when what is written is really there; other file systems see to it on closing."""
-    if filesystem.type_name != "local" or os.name != "posix":
-        return
-    descriptor = os.open(place, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -28,9 +28,7 @@ class ReplayPlan:
 SourcePlan = ReplayPlan | Rate
 
 
-def plan_source(
-    description: Replay | Rate, spark: SparkSession, scratch: str, name: str, workers: int
-) -> SourcePlan:
+def plan_source(description: Replay | Rate, spark: SparkSession, scratch: str, name: str, workers: int) -> SourcePlan:
     """What the source's workers need to know. A DataFrame or a table is written to ``scratch`` once, and read there.
 
     Raises:
@@ -41,11 +39,10 @@ def plan_source(
     return ReplayPlan(tuple(stage_replay(description, spark, scratch, name, workers)), description.rate)
 
 
-def open_reader(plan: SourcePlan, worker: WorkerId, workers: int, source: int, audit: bool) -> Reader:
-    """The reader of one worker; ``source`` is the source's number in the graph."""
+def open_reader(plan: SourcePlan, worker: WorkerId, workers: int, source: int, audit: bool, skip: int = 0) -> Reader:
+    """The reader of one worker; ``source`` is the source's number in the graph, ``skip`` what it has read before."""
     number = source * WORKERS_PER_SOURCE + worker.index if audit else None
     rate = math.inf if plan.rate is None else plan.rate / workers
     if isinstance(plan, Rate):
-        return RateReader(worker.index, workers, rate, plan.count, plan.row, number)
-    return ReplayReader(plan.parts[worker.index], rate, number)
-
+        return RateReader(worker.index, workers, rate, plan.count, plan.row, number, skip)
+    return ReplayReader(plan.parts[worker.index], rate, number, skip)

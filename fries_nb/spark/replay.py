@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import posixpath
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import msgspec
@@ -52,6 +52,18 @@ def plan_replay(path: str, workers: int) -> list[tuple[Span, ...]]:
         raise SourceError(f"{path} holds no rows; a replay needs at least one")
     cuts = [total * worker // workers for worker in range(workers + 1)]
     return [tuple(_between(groups, first, last)) for first, last in itertools.pairwise(cuts)]
+
+
+def behind(spans: Iterable[Span], rows: int) -> Iterator[Span]:
+    """What is left of the spans when their first so many rows are taken away.
+
+    >>> list(behind([Span("a", 0, 10, 5), Span("a", 1, 0, 4)], 7))
+    [Span(file='a', row_group=1, start=2, rows=2)]
+    """
+    for span in spans:
+        if rows < span.rows:
+            yield Span(span.file, span.row_group, span.start + rows, span.rows - rows)
+        rows = max(0, rows - span.rows)
 
 
 def _between(groups: list[Span], first: int, last: int) -> Iterator[Span]:

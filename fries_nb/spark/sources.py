@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from fries_nb.errors import SourceError
 from fries_nb.messages import DUE, TRANSACTION
 from fries_nb.spark.pace import Pace, Times, checked
-from fries_nb.spark.replay import Position, Span
+from fries_nb.spark.replay import Position, Span, behind
 from fries_nb.spark.storage import locate
 
 BATCH_ROWS = 16_384
@@ -64,7 +64,7 @@ class RateReader:
     """Makes up rows: worker w of n has the values w, w + n, ... below ``count``.
 
     ``row(value)`` gives further columns. ``number`` is the number of this worker among all source workers, given
-    under audit.
+    under audit. ``skip`` tuples were read by an earlier attempt.
     """
 
     def __init__(
@@ -75,12 +75,13 @@ class RateReader:
         count: int | None = None,
         row: Callable[[int], Mapping[str, Any]] | None = None,
         number: int | None = None,
+        skip: int = 0,
     ) -> None:
         self._worker = worker
         self._workers = workers
         self._row = row
-        self._left: float = math.inf if count is None else max(0, math.ceil((count - worker) / workers))
-        self._stamp = _Stamp(rate, number)
+        self._left: float = math.inf if count is None else max(0, math.ceil((count - worker) / workers) - skip)
+        self._stamp = _Stamp(rate, number, skip)
 
     @property
     def exhausted(self) -> bool:
@@ -115,15 +116,18 @@ class RateReader:
 class ReplayReader:
     """Reads its spans of Parquet files, in order; a row group is decoded as it is read, ``BATCH_ROWS`` at a time.
 
+    The first ``skip`` rows were read by an earlier attempt; row groups with nothing else are not decoded.
+
     Raises:
         SourceError: from ``read``: a file has gone, or is damaged.
     """
 
-    def __init__(self, spans: Sequence[Span], rate: float, number: int | None = None) -> None:
+    def __init__(self, spans: Sequence[Span], rate: float, number: int | None = None, skip: int = 0) -> None:
         self._spans = spans
-        self._stamp = _Stamp(rate, number)
-        self._left = sum(span.rows for span in spans)
-        self._batches = self._decode()
+        self._stamp = _Stamp(rate, number, skip)
+        ahead = tuple(behind(spans, skip))
+        self._left = sum(span.rows for span in ahead)
+        self._batches = self._decode(ahead)
         self._batch: pa.RecordBatch | None = None
         self._offset = 0
 
@@ -161,9 +165,10 @@ class ReplayReader:
             self._offset = 0
         return int(self._batch.num_rows) - self._offset
 
-    def _decode(self) -> Iterator[pa.RecordBatch]:
+    @staticmethod
+    def _decode(spans: Sequence[Span]) -> Iterator[pa.RecordBatch]:
         name, file = "", None
-        for span in self._spans:
+        for span in spans:
             try:
                 if file is None or name != span.file:
                     name, file = span.file, _open(span.file)
@@ -173,14 +178,27 @@ class ReplayReader:
         raise SourceError(f"{name} has become shorter since the run was planned")
 
 
+class NoReader:
+    """Of a source worker that had ended: there is nothing more to come."""
+
+    exhausted = True
+    position = None
+
+    def read(self, now_ns: int, limit: int) -> Answer:
+        return None, None
+
+    def set_rate(self, rate: float, now_ns: int) -> None:
+        """Nothing comes at any rate."""
+
+
 class _Stamp:
     """Gives tuples their due times and their numbers."""
 
-    def __init__(self, rate: float, number: int | None) -> None:
+    def __init__(self, rate: float, number: int | None, sequence: int) -> None:
         self._rate = checked(rate)
         self._pace: Pace | None = None
         self._base = None if number is None else number << 48
-        self.sequence = 0
+        self.sequence = sequence
 
     def due(self, now_ns: int, limit: int) -> Times:
         if self._pace is None:

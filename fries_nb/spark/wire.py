@@ -79,6 +79,7 @@ class DataFrame(msgspec.Struct, frozen=True, array_like=True, tag=0, gc=False):
     schema: int
     definition: bytes
     body: bytes | None
+    version: int = 0
 
 
 class OtherFrame(msgspec.Struct, frozen=True, array_like=True, tag=1):
@@ -201,9 +202,13 @@ class Packer:
         buffer = _stream(data.batch) if schema == SELF_DESCRIBED else data.batch.serialize()
         _check_size(buffer.size, self._limit)
         if buffer.size > INLINE:
-            return DataFrame(numbers, data.timestamp, data.size, schema, definition, None), memoryview(buffer)
+            return self._frame(numbers, data, schema, definition, None), memoryview(buffer)
         body = buffer.to_pybytes()
-        return DataFrame(numbers, data.timestamp, data.size, schema, definition, body), body
+        return self._frame(numbers, data, schema, definition, body), body
+
+    @staticmethod
+    def _frame(numbers: tuple[int, ...], data: Data, schema: int, definition: bytes, body: bytes | None) -> DataFrame:
+        return DataFrame(numbers, data.timestamp, data.size, schema, definition, body, data.version)
 
     def _schema(self, schema: pa.Schema) -> tuple[int, bytes]:
         for number, known in enumerate(self._schemas):
@@ -254,7 +259,8 @@ class Unpacker:
             channels = self._routes.channels(frame.channels)
             if isinstance(frame, DataFrame):
                 body = next(bodies) if frame.body is None else frame.body
-                arrivals.append(Arrival(channels, Data(self._batch(frame, body), frame.timestamp, frame.size)))
+                data = Data(self._batch(frame, body), frame.timestamp, frame.size, frame.version)
+                arrivals.append(Arrival(channels, data))
             else:
                 arrivals.append(Arrival(channels, frame.payload))
         return arrivals

@@ -13,7 +13,7 @@ import pytest
 
 from fries_nb.__main__ import main
 from fries_nb.experiments.bench import extras
-from fries_nb.experiments.bench.display import Look, added, mean_rate
+from fries_nb.experiments.bench.display import Look, added, compared, mean_rate
 from fries_nb.experiments.bench.extras import BenchError
 from fries_nb.experiments.bench.kernel import WIDGET, Message, first_plotted
 from fries_nb.experiments.bench.pairs import PairedResult
@@ -91,7 +91,7 @@ class Played:
     def __init__(self, state: str = "running") -> None:
         self.state = state
         self.cells: list[str] = []
-        self.used_s = 0.0
+        self.used_s = self.used_by_all_s = 0.0
 
     def run(self, source: str) -> str:
         self.cells.append(source)
@@ -105,6 +105,10 @@ class Played:
         self.used_s += 0.5
         return self.used_s
 
+    def cpu_of_all_s(self) -> float:
+        self.used_by_all_s += 4.0
+        return self.used_by_all_s
+
 
 @pytest.fixture
 def clocks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,18 +121,18 @@ def clocks(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_look_is_at_what_happens_after_the_turn():
     """CPU and messages over the time looked at; the points are asked for when it is over."""
     kernel = Played()
-    assert bench._look(kernel, bench.SHOW, 2.0) == Look(rate=100.0, cpu=25.0, messages=0.5, points=800)
+    assert bench._look(kernel, bench.SHOW, 2.0) == Look(rate=100.0, cpu=25.0, per_cpu_s=50.0, messages=0.5, points=800)
     assert kernel.cells == [bench.SHOW, bench.POINTS]
 
 
 @pytest.mark.usefixtures("clocks")
 def test_it_is_shown_and_hidden_by_turns():
-    """A B A B, and the figure asked for is the one compared."""
+    """A B A B, the shown one first, as the comparison takes them."""
     kernel = Played()
-    looks, result = bench._by_turns(kernel, 2.0, 2, "cpu", "%")
+    assert len(bench._by_turns(kernel, 2.0, 2)) == 4
     assert [cell for cell in kernel.cells if cell != bench.POINTS] == [bench.SHOW, bench.HIDE] * 2
-    assert len(looks) == 4
-    assert result.a_figures == result.b_figures == (25.0, 25.0)
+    result = compared([1.0, 2.0, 3.0, 4.0], "%")
+    assert (result.a, result.a_figures, result.b_figures) == ("shown", (1.0, 3.0), (2.0, 4.0))
 
 
 @pytest.mark.usefixtures("clocks")

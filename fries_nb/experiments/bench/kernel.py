@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from fries_nb.experiments.bench.extras import BenchError
 
 if TYPE_CHECKING:
+    import psutil
     from jupyter_client.blocking.client import BlockingKernelClient
 
 PATIENCE_S = 120.0
@@ -72,8 +73,16 @@ class Kernel:
 
     def cpu_s(self) -> float:
         """Seconds of processor time of the kernel's process so far; Spark's Java and its hosts are others."""
-        times = self._process.cpu_times()
-        return float(times.user + times.system)
+        return _cpu_s(self._process)
+
+    def cpu_of_all_s(self) -> float:
+        """The same of the kernel and all processes below it, Spark's Java and hosts among them."""
+        return sum(_cpu_s(process) for process in [self._process, *self._process.children(recursive=True)])
+
+
+def _cpu_s(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
 
 
 @contextmanager

@@ -14,13 +14,14 @@ from __future__ import annotations
 from typing import Any
 
 from fries_nb.dataflow.builder import Stream
-from fries_nb.dataflow.endpoints import memory, parquet, rate, replay
+from fries_nb.dataflow.endpoints import delta, memory, parquet, rate, replay
 from fries_nb.dataflow.operators import batched
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import FriesError, SourceError
 
 __all__ = [
-    "Dataflow", "FriesError", "SourceError", "Stream", "Update", "batched", "memory", "parquet", "rate", "replay",
+    "Dataflow", "FriesError", "SourceError", "Stream", "Update", "batched", "delta", "memory", "parquet", "rate",
+    "replay",
 ]  # fmt: skip
 
 

@@ -22,24 +22,25 @@ column as it is. ``self_join(..., unique=True)`` says it outright.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fries_nb.dataflow.endpoints import Memory, ParquetFiles, Rate, Replay
+from fries_nb.dataflow.arguments import (
+    Columns,
+    Identity,
+    checked_suffix,
+    columns_of,
+    is_identity,
+    needed_columns,
+    number_of,
+)
+from fries_nb.dataflow.blocking import aggregation, ordering
+from fries_nb.dataflow.endpoints import OnError, Rate, Replay, Sink, checked_policy
 from fries_nb.dataflow.graph import Edge, Emits, Graph, Kind, Operator, Partitioning
 from fries_nb.dataflow.operators import check_function, emits_of
+from fries_nb.dataflow.tables import JoinTable, join_columns
 from fries_nb.errors import DataflowError, unknown
-
-Columns = str | Sequence[str]
-
-
-@dataclass(frozen=True)
-class Identity:
-    """A column that tells the tuples of one source apart, on a stream with at most one row for each of them."""
-
-    source: str
-    column: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +61,10 @@ class Stream:
     def __repr__(self) -> str:
         return f"Stream({self.name!r})"
 
-    def map(self, name: str, function: Any, key: Columns | None = None, workers: int | None = None) -> Stream:
+    def map(
+        self, name: str, function: Any, key: Columns | None = None, workers: int | None = None,
+        on_error: OnError = "fail",
+    ) -> Stream:
         """One row from each row (or none, where the function returns ``None``; or many, where it is a generator).
 
         Args:
@@ -68,34 +72,41 @@ class Stream:
             function: of a row, of an Arrow batch (``batched``), or an object with ``process(row, state)``.
             key: column or columns by which rows are dealt to the workers and state is kept.
             workers: parallel instances; the run's default if ``None``.
+            on_error: what becomes of a tuple that the function fails on: ``"fail"`` ends the run; ``"pause"`` has the
+                worker wait for a fix, with which it tries again; a sink takes it as a dead letter, with the error.
 
         Raises:
-            DataflowError: duplicate or empty name, a function that cannot be run, a key that is not a column name.
+            DataflowError: duplicate or empty name, a function that cannot be run, a key that is not a column name, an
+                ``on_error`` that is none of these.
         """
-        return self.flow._add_function(Kind.MAP, name, self, function, key, workers)
+        return self.flow._add_function(Kind.MAP, name, self, function, key, workers, on_error)
 
-    def flat_map(self, name: str, function: Any, key: Columns | None = None, workers: int | None = None) -> Stream:
+    def flat_map(
+        self, name: str, function: Any, key: Columns | None = None, workers: int | None = None,
+        on_error: OnError = "fail",
+    ) -> Stream:
         """Any number of rows from each row: the function yields them, or returns them in an iterable.
 
         A batched function returns a batch and, for each of its rows, the index of the row that it comes from.
 
         Takes the same arguments, and raises the same, as ``map``.
         """
-        return self.flow._add_function(Kind.FLAT_MAP, name, self, function, key, workers)
+        return self.flow._add_function(Kind.FLAT_MAP, name, self, function, key, workers, on_error)
 
-    def filter(self, name: str, predicate: Any, workers: int | None = None) -> Stream:
+    def filter(self, name: str, predicate: Any, workers: int | None = None, on_error: OnError = "fail") -> Stream:
         """The rows for which the predicate is true; raises as ``map`` does."""
-        return self.flow._add_function(Kind.FILTER, name, self, predicate, None, workers)
+        return self.flow._add_function(Kind.FILTER, name, self, predicate, None, workers, on_error)
 
-    def split(self, name: str, router: Any, into: int = 2, workers: int | None = None) -> tuple[Stream, ...]:
+    def split(
+        self, name: str, router: Any, into: int = 2, workers: int | None = None, on_error: OnError = "fail"
+    ) -> tuple[Stream, ...]:
         """Each row to one of ``into`` streams: the one whose number ``router(row)`` gives (``False`` 0, ``True`` 1).
 
         Raises:
             DataflowError: ``into`` below 2, or what ``map`` raises.
         """
-        if not isinstance(into, int) or isinstance(into, bool) or into < 2:
-            raise DataflowError(f"split {name!r} has into={into!r}; expected a number of streams, 2 or more")
-        self.flow._add_function(Kind.SPLIT, name, self, router, None, workers, into)
+        number_of("split", name, "into", into)
+        self.flow._add_function(Kind.SPLIT, name, self, router, None, workers, on_error, into)
         return tuple(self.flow.stream(f"{name}[{branch}]") for branch in range(into))
 
     def union(self, name: str, *others: Stream, workers: int | None = None) -> Stream:
@@ -114,20 +125,20 @@ class Stream:
         Raises:
             DataflowError: ``n`` below 2, duplicate or empty name.
         """
-        if not isinstance(n, int) or isinstance(n, bool) or n < 2:
-            raise DataflowError(f"replicate {name!r} has n={n!r}; expected a number of copies, 2 or more")
-        return (self.flow._add(_replicate(name), (self,), workers, self.identity),) * n
+        copies = number_of("replicate", name, "n", n)
+        return (self.flow._add(_replicate(name), (self,), workers, self.identity),) * copies
 
-    def unnest(self, name: str, column: str, workers: int | None = None) -> Stream:
+    def unnest(self, name: str, column: str, workers: int | None = None, on_error: OnError = "fail") -> Stream:
         """One row for each element of a list column; a struct element is merged into the row, another takes the
         list's place.
 
         Raises:
-            DataflowError: the column is not a name; duplicate or empty name.
+            DataflowError: the column is not a name; duplicate or empty name; what ``map`` raises about ``on_error``.
         """
         if not isinstance(column, str) or not column:
             raise DataflowError(f"unnest {name!r} takes the name of a list column; got {column!r}")
-        operator = Operator(name, Emits.ONE_TO_MANY, kind=Kind.UNNEST, function=column)
+        policy = checked_policy(name, on_error)
+        operator = Operator(name, Emits.ONE_TO_MANY, kind=Kind.UNNEST, function=column, on_error=policy)
         return self.flow._add(operator, (self,), workers, None)
 
     def self_join(
@@ -145,23 +156,96 @@ class Stream:
         Raises:
             DataflowError: both streams leave one operator, ``on`` names no column, or the suffix is not a string.
         """
-        key = _columns(name, on)
-        if not key:
-            raise DataflowError(f"self_join {name!r} needs the columns to join on; got on={on!r}")
-        if not isinstance(suffix, str) or not suffix:
-            raise DataflowError(f"self_join {name!r} has suffix={suffix!r}; expected a non-empty string")
-        is_unique = _joins_on_identity(self, other, key) if unique is None else unique
+        key = needed_columns("self_join", name, on)
+        checked_suffix("self_join", name, suffix)
+        is_unique = is_identity(key, self.identity, getattr(other, "identity", None)) if unique is None else unique
         operator = Operator(name, unique_per_transaction=is_unique, kind=Kind.SELF_JOIN, function=suffix, key=key)
         return self.flow._add(operator, (self, other), workers, self.identity if is_unique else None)
 
-    def sink(self, name: str, description: Memory | ParquetFiles, workers: int | None = None) -> Stream:
-        """The end of a stream: rows are kept by what ``memory()`` or ``parquet(path)`` describes. Nothing follows it.
+    def join(
+        self, name: str, table: Any, on: Columns | Mapping[str, str], how: str = "inner", one_to_many: bool = False,
+        suffix: str = "_right", on_error: OnError = "fail", workers: int | None = None, key: Columns | bool = False,
+    ) -> Stream:
+        """Each row with the columns of a table's row whose key is equal; the table's key columns are left out.
+
+        Every host reads the table once, before the run, and its workers share it. The table can be changed while the
+        flow runs: ``run.reconfigure({name: other_table})``.
+
+        Args:
+            table: a Spark DataFrame, an Arrow table, or the path of a Parquet file or directory.
+            on: columns of that name on both sides, or a mapping from the stream's columns to the table's.
+            how: ``"inner"`` drops a row without partner, ``"left"`` keeps it with nulls.
+            one_to_many: whether the table may have several rows a key; each makes a row. Else it must not.
+            suffix: added to a column of the table's that the stream has as well.
+            key: deal rows to the workers by the stream's columns of ``on`` (``True``) or by other columns; else they
+                stay where they are.
 
         Raises:
-            DataflowError: the description is neither; duplicate or empty name.
+            DataflowError: no table, no such column in it, ``on``, ``how`` or the suffix is none; what ``map`` raises.
         """
-        if not isinstance(description, Memory | ParquetFiles):
-            raise DataflowError(f"sink {name!r} got {description!r}; expected memory() or parquet(path)")
+        columns = join_columns(name, on)
+        checked_suffix("join", name, suffix)
+        dealt = () if key is False else tuple(columns) if key is True else columns_of(name, key)
+        operator = Operator(
+            name,
+            Emits.ONE_TO_MANY if one_to_many else Emits.ONE_TO_ONE,
+            kind=Kind.JOIN,
+            function=JoinTable(name, table, columns, how, one_to_many, suffix),
+            key=dealt,
+            on_error=checked_policy(name, on_error),
+        )
+        return self.flow._add(operator, (self,), workers, None if one_to_many else self.identity)
+
+    def dedup(self, name: str, on: Columns, unique: bool | None = None, workers: int | None = None) -> Stream:
+        """The first row of each key; a null is a value like any other.
+
+        Args:
+            unique: whether it emits at most one row per source tuple; ``None`` infers it: ``on`` is the identity of a
+                stream that has not been multiplied (below a flat_map the children may have identities of their own).
+
+        Raises:
+            DataflowError: ``on`` names no column; duplicate or empty name.
+        """
+        columns = needed_columns("dedup", name, on)
+        is_unique = is_identity(columns, self.identity) if unique is None else unique
+        operator = Operator(name, unique_per_transaction=is_unique, kind=Kind.DEDUP, key=columns)
+        return self.flow._add(operator, (self,), workers, self.identity)
+
+    def aggregate(self, name: str, by: Columns | None, columns: Mapping[str, str]) -> Stream:
+        """One row for each group of equal values in ``by``: those columns, and SQL expressions over the group.
+
+        It blocks: Spark SQL computes it when all its input is there, and what follows is a region of its own.
+
+        Args:
+            by: columns to group by; ``None`` for one row in all.
+            columns: name to SQL expression, as in ``{"total": "sum(amount)"}``.
+
+        Raises:
+            DataflowError: no expression, a name twice; duplicate or empty name.
+        """
+        function = aggregation(name, columns_of(name, by), columns)
+        return self.flow._add(Operator(name, blocking=True, kind=Kind.AGGREGATE, function=function), (self,), 1, None)
+
+    def sort(self, name: str, by: Columns, descending: bool = False) -> Stream:
+        """All rows in the order of these columns; it blocks as ``aggregate`` does.
+
+        Raises:
+            DataflowError: ``by`` names no column; duplicate or empty name.
+        """
+        function = ordering(name, columns_of(name, by), descending)
+        operator = Operator(name, blocking=True, kind=Kind.SORT, function=function)
+        return self.flow._add(operator, (self,), 1, self.identity)
+
+    def sink(self, name: str, description: Sink, workers: int | None = None) -> Stream:
+        """The end of a stream: rows are kept by what ``memory()``, ``parquet(path)`` or ``delta(path)`` describes.
+
+        Nothing follows it.
+
+        Raises:
+            DataflowError: the description is none of them; duplicate or empty name.
+        """
+        if not isinstance(description, Sink):
+            raise DataflowError(f"sink {name!r} got {description!r}; expected memory(), parquet(path) or delta(path)")
         return self.flow._add(Operator(name, kind=Kind.SINK, function=description), (self,), workers, None)
 
 
@@ -250,12 +334,15 @@ class Dataflow:
 
     def _add_function(
         self, kind: Kind, name: str, stream: Stream, function: Any, key: Columns | None, workers: int | None,
-        branches: int = 1,
+        on_error: OnError, branches: int = 1,
     ) -> Stream:
-        columns = _columns(name, key)
+        columns = columns_of(name, key)
         check_function(name, function, columns, kind)
         emits = emits_of(kind, function)
-        operator = Operator(name, emits, kind=kind, function=function, key=columns, branches=branches)
+        policy = checked_policy(name, on_error)
+        operator = Operator(
+            name, emits, kind=kind, function=function, key=columns, branches=branches, on_error=policy
+        )
         return self._add(operator, (stream,), workers, stream.identity if emits is Emits.ONE_TO_ONE else None)
 
     def _add(
@@ -310,23 +397,3 @@ def _in_edges(declared: _Declared, copied: set[str]) -> Iterator[Edge]:
             yield Edge(_copy_of(stream), operator.name, partitioning, operator.key)
         else:
             yield Edge(stream.operator, operator.name, partitioning, operator.key, stream.branch)
-
-
-def _joins_on_identity(left: Stream, right: object, key: tuple[str, ...]) -> bool:
-    identity = left.identity
-    return (
-        isinstance(right, Stream) and identity is not None and identity == right.identity and key == (identity.column,)
-    )
-
-
-def _columns(name: str, given: Columns | None) -> tuple[str, ...]:
-    """The key as a tuple of column names, empty for none."""
-    if given is None:
-        return ()
-    columns = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, Sequence) else (given,)
-    for column in columns:
-        if not isinstance(column, str) or not column:
-            raise DataflowError(f"operator {name!r} has the key {given!r}; expected a column name, or several")
-    if not columns or len(set(columns)) < len(columns):
-        raise DataflowError(f"operator {name!r} has the key {given!r}; expected column names, each once")
-    return columns

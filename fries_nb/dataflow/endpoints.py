@@ -16,7 +16,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from fries_nb.errors import SinkError, SourceError
+from fries_nb.errors import DataflowError, SinkError, SourceError, close_match
+
+POLICIES = ("fail", "pause")
 
 
 @dataclass(frozen=True)
@@ -55,8 +57,17 @@ class ParquetFiles:
     path: str
 
 
+@dataclass(frozen=True)
+class DeltaTable:
+    """A Delta Lake table; each commit is one transaction of its log."""
+
+    path: str
+
+
 Source = Replay | Rate
-Sink = Memory | ParquetFiles
+Sink = Memory | ParquetFiles | DeltaTable
+OnError = str | Sink
+"""What becomes of a tuple that a function fails on: ``fail``, ``pause``, or the sink that takes it as a dead letter."""
 
 
 def replay(data: Any, rate: float | None = None) -> Replay:
@@ -105,9 +116,37 @@ def parquet(path: str | os.PathLike[str]) -> ParquetFiles:
     Raises:
         SinkError: it is not a path.
     """
+    return ParquetFiles(_directory("parquet", path))
+
+
+def delta(path: str | os.PathLike[str]) -> DeltaTable:
+    """A sink that adds rows to the Delta Lake table at ``path``, or makes one there (extra ``delta``).
+
+    Raises:
+        SinkError: it is not a path.
+    """
+    return DeltaTable(_directory("delta", path))
+
+
+def _directory(sink: str, path: object) -> str:
     if not isinstance(path, (str, os.PathLike)) or not os.fspath(path):
-        raise SinkError(f"parquet takes the path of a directory; got {path!r}")
-    return ParquetFiles(os.fspath(path))
+        raise SinkError(f"{sink} takes the path of a directory; got {path!r}")
+    return str(os.fspath(path))
+
+
+def checked_policy(operator: str, given: object) -> OnError:
+    """What an operator was given as ``on_error``.
+
+    Raises:
+        DataflowError: it is no policy.
+    """
+    if isinstance(given, Sink) or (isinstance(given, str) and given in POLICIES):
+        return given
+    likely = close_match(given, POLICIES) if isinstance(given, str) else ""
+    raise DataflowError(
+        f"operator {operator!r} has on_error={given!r}; expected 'fail', 'pause', or where dead letters go: memory(), "
+        f"parquet(path) or delta(path){likely}"
+    )
 
 
 def _checked_rate(rate: object) -> float | None:

@@ -1,6 +1,7 @@
 """A graph as JSON, and back: types and edges, without functions.
 
-All keys but names have defaults: ``one_to_one``, ``false``, ``false``, ``false``, 1 worker; ``forward``.
+All keys but names have defaults: ``one_to_one``, ``false``, ``false``, ``false``, 1 worker; ``forward``. ``on_error``
+(``fail``, ``pause`` or ``dead_letters``) is there where it is not ``fail``; of a sink only that there is one.
 
 >>> graph = graph_from_json('''{"name": "w1", "operators": [{"name": "Src"}, {"name": "FD", "workers": 40}],
 ...                             "edges": [{"from": "Src", "to": "FD", "partitioning": "hash"}]}''')
@@ -17,12 +18,19 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any, TypeVar
 
+from fries_nb.dataflow.endpoints import Memory
 from fries_nb.dataflow.graph import Edge, Emits, Graph, Operator, Partitioning
 from fries_nb.errors import DataflowError, close_match
 
 _Word = TypeVar("_Word", bound=StrEnum)
-_OPERATOR_KEYS = ("name", "emits", "edgewise_one_to_one", "unique_per_transaction", "blocking", "workers")
+_OPERATOR_KEYS = ("name", "emits", "edgewise_one_to_one", "unique_per_transaction", "blocking", "workers", "on_error")
 _EDGE_KEYS = ("from", "to", "partitioning")
+
+
+class _Policy(StrEnum):
+    FAIL = "fail"
+    PAUSE = "pause"
+    DEAD_LETTERS = "dead_letters"
 
 
 def graph_from_json(given: str | bytes | Mapping[str, Any]) -> Graph:
@@ -53,6 +61,7 @@ def graph_to_json(graph: Graph) -> dict[str, Any]:
                 "unique_per_transaction": operator.unique_per_transaction,
                 "blocking": operator.blocking,
                 "workers": operator.workers,
+                **_policy_to_json(operator),
             }
             for operator in graph.operators
         ],
@@ -60,6 +69,11 @@ def graph_to_json(graph: Graph) -> dict[str, Any]:
             {"from": edge.source, "to": edge.to, "partitioning": edge.partitioning.value} for edge in graph.edges
         ],
     }
+
+
+def _policy_to_json(operator: Operator) -> dict[str, str]:
+    policy = operator.on_error if isinstance(operator.on_error, str) else _Policy.DEAD_LETTERS.value
+    return {} if policy == _Policy.FAIL.value else {"on_error": policy}
 
 
 def _decoded(text: str | bytes) -> object:
@@ -77,6 +91,7 @@ def _operator(given: object, number: int) -> Operator:
     name = _name(item, "name", where)
     where = f"operator {name!r}"
     _refuse_unknown_keys(item, _OPERATOR_KEYS, where)
+    policy = _word(_Policy, item, "on_error", _Policy.FAIL, where)
     return Operator(
         name,
         emits=_word(Emits, item, "emits", Emits.ONE_TO_ONE, where),
@@ -84,6 +99,7 @@ def _operator(given: object, number: int) -> Operator:
         unique_per_transaction=_flag(item, "unique_per_transaction", where),
         blocking=_flag(item, "blocking", where),
         workers=item.get("workers", 1),
+        on_error=Memory() if policy is _Policy.DEAD_LETTERS else policy.value,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fries_nb.dataflow.graph import Graph, Kind, Operator
 from fries_nb.errors import DataflowError
 
-_WITHOUT_FUNCTION = frozenset({Kind.UNION, Kind.REPLICATE})
+_WITHOUT_FUNCTION = frozenset({Kind.UNION, Kind.REPLICATE, Kind.DEDUP})
 
 
 def check_runnable(graph: Graph) -> None:

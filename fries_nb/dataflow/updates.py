@@ -1,5 +1,7 @@
 """A request to change operators: what each is to run from now on, and what becomes of its state.
 
+A join is changed by another table.
+
 >>> updates = as_updates({"MC": str.upper, "FM": Update(str.lower, state=lambda old: old[-5:])})
 >>> sorted(updates), updates["MC"].state is None
 (['FM', 'MC'], True)
@@ -11,8 +13,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fries_nb.dataflow.graph import Emits, Graph, Kind
+from fries_nb.dataflow.graph import Emits, Graph, Kind, Operator
 from fries_nb.dataflow.operators import Shape, check_function, emits_of, shape_of
+from fries_nb.dataflow.tables import JoinTable, is_table
 from fries_nb.errors import PlanError
 
 _CHANGEABLE = frozenset({Kind.MAP, Kind.FILTER, Kind.FLAT_MAP, Kind.SPLIT})
@@ -23,13 +26,13 @@ class Update:
     """What an operator is to run from now on.
 
     Attributes:
-        function: the new function or object, of any shape that ``map`` takes.
+        function: the new function or object, of any shape that ``map`` takes; for a join the new table.
         state: makes a key's new state from its old one; called once a key, when the key is first touched after the
             switch. ``None`` keeps the state as it is.
         back: the reverse of ``state``, which a rollback needs.
 
     Raises:
-        DataflowError: the function cannot be called.
+        DataflowError: the function is neither a table nor can it be called.
         PlanError: ``state`` or ``back`` cannot be called, or ``back`` comes without ``state``.
     """
 
@@ -38,7 +41,8 @@ class Update:
     back: Callable[[Any], Any] | None = None
 
     def __post_init__(self) -> None:
-        shape_of(self.function)
+        if not (isinstance(self.function, JoinTable) or is_table(self.function)):
+            shape_of(self.function)
         for name, transformation in (("state", self.state), ("back", self.back)):
             if transformation is not None and not callable(transformation):
                 raise PlanError(f"Update(..., {name}=...) is a function old state -> new state; got {transformation!r}")
@@ -73,6 +77,9 @@ def check_updates(graph: Graph, updates: Mapping[str, Update]) -> None:
     """
     for name, update in updates.items():
         operator = graph.operator(name)
+        if operator.kind is Kind.JOIN:
+            new_table(operator, update)
+            continue
         if operator.kind not in _CHANGEABLE:
             raise PlanError(f"operator {name!r} ({operator.kind}) runs no function that could be changed")
         check_function(name, update.function, operator.key, operator.kind)
@@ -87,6 +94,25 @@ def check_updates(graph: Graph, updates: Mapping[str, Update]) -> None:
                 f"{name!r} emits one row at most, and its new function is a generator; "
                 "declare it with flat_map to change it so"
             )
+
+
+def new_table(operator: Operator, update: Update) -> JoinTable:
+    """What a join is to run after the update: the table given, looked into as the old one was.
+
+    Raises:
+        PlanError: there is state to transform, which a join has not, or a one-to-one join would emit many.
+        DataflowError: it is no table, or has not the columns to join on.
+    """
+    if update.state is not None:
+        raise PlanError(f"{operator.name!r} is a join and keeps no state; expected an update without state=...")
+    given = update.function
+    table: JoinTable = given if isinstance(given, JoinTable) else operator.function.of(given)
+    if table.one_to_many and operator.emits is Emits.ONE_TO_ONE:
+        raise PlanError(
+            f"{operator.name!r} was planned as a join that emits one row at most; declare it with one_to_many=True "
+            "to give it a table with several rows a key"
+        )
+    return table
 
 
 def _unit(shape: Shape) -> str:

@@ -1,0 +1,79 @@
+"""What an analyst writes in a declaration, checked and in one form."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fries_nb.errors import DataflowError
+
+Columns = str | Sequence[str]
+
+
+@dataclass(frozen=True)
+class Identity:
+    """A column that tells the tuples of one source apart, on a stream with at most one row for each of them."""
+
+    source: str
+    column: str
+
+
+def is_identity(key: tuple[str, ...], *sides: Identity | None) -> bool:
+    """Whether the key is the one identity of all these streams, so that no two rows of one of them have the same."""
+    first = sides[0]
+    return first is not None and set(sides) == {first} and key == (first.column,)
+
+
+def columns_of(name: str, given: Columns | None) -> tuple[str, ...]:
+    """A key as a tuple of column names, empty for none.
+
+    Raises:
+        DataflowError: it is not a column name, or several, each once.
+    """
+    if given is None:
+        return ()
+    columns = (given,) if isinstance(given, str) else tuple(given) if isinstance(given, Sequence) else (given,)
+    for column in columns:
+        if not isinstance(column, str) or not column:
+            raise DataflowError(f"operator {name!r} has the key {given!r}; expected a column name, or several")
+    if not columns or len(set(columns)) < len(columns):
+        raise DataflowError(f"operator {name!r} has the key {given!r}; expected column names, each once")
+    return columns
+
+
+def needed_columns(kind: str, name: str, on: Columns) -> tuple[str, ...]:
+    """The columns of a join or a dedup, which cannot do without.
+
+    Raises:
+        DataflowError: there is none, or what ``columns_of`` raises.
+    """
+    key = columns_of(name, on)
+    if not key:
+        does = "join" if kind == "self_join" else kind
+        raise DataflowError(f"{kind} {name!r} needs the columns to {does} on; got on={on!r}")
+    return key
+
+
+def number_of(what: str, name: str, argument: str, given: object) -> int:
+    """How many streams or copies.
+
+    Raises:
+        DataflowError: not a whole number of 2 or more.
+    """
+    if not isinstance(given, int) or isinstance(given, bool) or given < 2:
+        raise DataflowError(f"{what} {name!r} has {argument}={given!r}; expected {_EXPECTED[argument]}, 2 or more")
+    return given
+
+
+_EXPECTED = {"into": "a number of streams", "n": "a number of copies"}
+
+
+def checked_suffix(kind: str, name: str, suffix: object) -> str:
+    """What is added to the name of a column that both sides of a join have.
+
+    Raises:
+        DataflowError: not a non-empty string.
+    """
+    if not isinstance(suffix, str) or not suffix:
+        raise DataflowError(f"{kind} {name!r} has suffix={suffix!r}; expected a non-empty string")
+    return suffix

@@ -1,0 +1,252 @@
+"""The build side of a join: a table whose rows are found by key.
+
+Declaring a join makes a ``JoinTable`` of whatever the analyst gave. Before a run Spark's side puts its rows where every
+host can read them; ``open()`` reads them and sorts them out by key; ``find`` answers for a tuple. Keys compare as
+Spark compares them: null equals nothing, NaN equals NaN.
+
+>>> table = JoinTable("J1", pa.table({"shop": [7, 8], "city": ["Rome", "Oslo"]}), {"SHOP_ID": "shop"})
+>>> table.open()
+>>> table.find(8), table.find(9)
+([{'city': 'Oslo'}], [])
+>>> JoinTable("J2", pa.table({"shop": [7, 7]}), {"shop": "shop"}).open()
+Traceback (most recent call last):
+fries_nb.errors.DeclarationError: 1 key comes more than once in the table of J2, e.g. 7; expected one row a key, ...
+"""
+
+from __future__ import annotations
+
+import datetime
+import numbers
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from fries_nb.errors import DataflowError, DeclarationError, unknown
+
+_NAN = float("nan")
+_FAMILIES = {
+    numbers.Number: "a number", str: "a string", bytes: "bytes", datetime.datetime: "a time", datetime.date: "a date",
+    datetime.time: "a time of day", datetime.timedelta: "a duration",
+}  # fmt: skip
+"""Values of one family can be equal, those of two never are. What comes first counts: a datetime is a date as well."""
+
+
+class Index:
+    """The rows of a table by key. The key's columns are left out of the rows: the tuple has them.
+
+    Attributes:
+        schema: of the rows.
+        repeated: keys that come more than once.
+    """
+
+    def __init__(self, table: pa.Table, key: Sequence[str]) -> None:
+        columns = [table.column(name) for name in key]
+        self._has_nan = any(pa.types.is_floating(column.type) for column in columns)
+        given = [column.to_pylist() for column in columns]
+        keys = given[0] if len(key) == 1 else list(zip(*given, strict=True))
+        self._positions, self.repeated = _positions([self._plain(value) for value in keys])
+        self._families = [_family(next((value for value in values if value is not None), None)) for values in given]
+        rest = table.drop_columns(list(key))
+        self.schema: pa.Schema = rest.schema
+        self._columns = [(name, rest.column(name).to_pylist()) for name in rest.schema.names]
+
+    def find(self, key: Any) -> list[dict[str, Any]]:
+        """The rows of a key (a tuple of values where it has several columns), as new dicts.
+
+        Raises:
+            TypeError: it is of a kind that can equal no key of the table, say a string where they are numbers.
+        """
+        positions = self._positions.get(self._plain(key), ())
+        if not positions:
+            self._refuse_other_families(key)
+        return [{name: values[position] for name, values in self._columns} for position in positions]
+
+    def _plain(self, key: Any) -> Any:
+        """The key with one and the same NaN for all."""
+        if not self._has_nan:
+            return key
+        if isinstance(key, tuple):
+            return tuple([_NAN if value != value else value for value in key])
+        return _NAN if key != key else key
+
+    def _refuse_other_families(self, key: Any) -> None:
+        for value, family in zip(key if isinstance(key, tuple) else (key,), self._families, strict=True):
+            if family and value is not None and (own := _family(value)) and own != family:
+                raise TypeError(f"the key {value!r} is {own}, and in the table it is {family}; none can ever be equal")
+
+
+def _positions(keys: list[Any]) -> tuple[dict[Any, Sequence[int]], list[Any]]:
+    """Where the rows of each key are, and which keys come more than once; keys with a null count for nothing."""
+    positions: dict[Any, Sequence[int]] = {}
+    repeated: list[Any] = []
+    for position, key in enumerate(keys):
+        if key is None or (isinstance(key, tuple) and None in key):
+            continue
+        there = positions.get(key)
+        if there is None:
+            positions[key] = (position,)
+        elif isinstance(there, list):
+            there.append(position)
+        else:
+            positions[key] = [*there, position]
+            repeated.append(key)
+    return positions, repeated
+
+
+def _family(value: Any) -> str:
+    """In words, what the value is among those that could be equal to it; empty for lists and the like."""
+    family = next((words for kind, words in _FAMILIES.items() if isinstance(value, kind)), "")
+    return f"{family} with a time zone" if getattr(value, "tzinfo", None) is not None else family
+
+
+class JoinTable:
+    """What a join runs: its table, how to look into it, and what becomes of a tuple that finds nothing.
+
+    Args:
+        operator: the join's name, for errors.
+        data: a Spark DataFrame, an Arrow table, or the path of a Parquet file or directory.
+        on: the stream's columns to the table's columns that have to be equal to them.
+        how: ``inner`` drops a tuple that finds no row, ``left`` keeps it with nulls.
+        one_to_many: a key may have several rows, each of which makes a tuple.
+        suffix: is added to the name of a column that the stream has as well.
+
+    Raises:
+        DataflowError: data, columns or ``how`` are none of these; names the column that the table has not.
+    """
+
+    def __init__(
+        self, operator: str, data: Any, on: Mapping[str, str], how: str = "inner", one_to_many: bool = False,
+        suffix: str = "_right",
+    ) -> None:
+        if not is_table(data):
+            raise DataflowError(
+                f"join {operator!r} got a {type(data).__name__} as its table; expected a Spark DataFrame, an Arrow "
+                "table or the path of a Parquet file or directory"
+            )
+        if how not in ("inner", "left"):
+            raise DataflowError(f"join {operator!r} has how={how!r}; expected 'inner' or 'left'")
+        if not isinstance(one_to_many, bool):
+            raise DataflowError(f"join {operator!r} has one_to_many={one_to_many!r}; expected True or False")
+        self.operator = operator
+        self.data = os.fspath(data) if isinstance(data, os.PathLike) else data
+        self.on = dict(on)
+        self.how = how
+        self.one_to_many = one_to_many
+        self.suffix = suffix
+        self._index: Index | None = None
+        if (known := column_names(self.data)) is not None:
+            self.check_columns(known)
+
+    def __repr__(self) -> str:
+        return f"JoinTable({self.operator!r}, a {type(self.data).__name__}, on={self.on!r}, how={self.how!r})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Hosts build the index for themselves."""
+        return self.__dict__ | {"_index": None}
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The stream's columns, in the order in which ``find`` takes their values."""
+        return tuple(self.on)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of the rows that ``find`` gives.
+
+        Raises:
+            DeclarationError: the table is not open.
+        """
+        return self._opened().schema
+
+    def of(self, data: Any) -> JoinTable:
+        """The same join with another table.
+
+        Raises:
+            DataflowError: it is none, or has not the columns.
+        """
+        return JoinTable(self.operator, data, self.on, self.how, self.one_to_many, self.suffix)
+
+    def check_columns(self, known: Iterable[str]) -> None:
+        """Refuse a table with these columns if it cannot be looked into.
+
+        Raises:
+            DataflowError: names a column that it has not.
+        """
+        names = list(known)
+        for column in self.on.values():
+            if column not in names:
+                raise DataflowError(f"the table of join {self.operator!r}: {unknown('column', column, names)}")
+
+    def open(self) -> None:
+        """Read the table and sort its rows out by key.
+
+        Raises:
+            DeclarationError: keys come more than once in the table of a one-to-one join.
+            DataflowError: it has not the columns. OSError, pyarrow.ArrowException: it cannot be read.
+        """
+        index = self.load()
+        if index.repeated and not self.one_to_many:
+            count = len(index.repeated)
+            raise DeclarationError(
+                f"{count} {'key comes' if count == 1 else 'keys come'} more than once in the table of {self.operator}, "
+                f"e.g. {index.repeated[0]!r}; expected one row a key, or one_to_many=True",
+                self.operator,
+            )
+        self._index = index
+
+    def load(self) -> Index:
+        """The rows by key; raises as ``open`` does. Where tables are shared, by whoever shares them."""
+        table = pq.read_table(self.data) if isinstance(self.data, str) else self.data
+        self.check_columns(table.column_names)
+        return Index(table, tuple(self.on.values()))
+
+    def find(self, key: Any) -> list[dict[str, Any]]:
+        """The rows of this key (a tuple of values where it has several columns), without the key's columns.
+
+        Raises:
+            DeclarationError: the table is not open.
+            TypeError: the key is of another kind than the table's, so that nothing could ever be found.
+        """
+        return self._opened().find(key)
+
+    def _opened(self) -> Index:
+        if self._index is None:
+            raise DeclarationError(f"the table of {self.operator} was not opened", self.operator)
+        return self._index
+
+
+def is_table(data: object) -> bool:
+    """Whether it can be the table of a join."""
+    is_path = isinstance(data, (str, os.PathLike)) and bool(os.fspath(data))
+    return is_path or isinstance(data, pa.Table) or (hasattr(data, "schema") and hasattr(data, "write"))
+
+
+def column_names(data: Any) -> list[str] | None:
+    """The columns of a table, as far as that is known without reading a file."""
+    return None if isinstance(data, str) else list(data.schema.names)
+
+
+def join_columns(operator: str, on: object) -> dict[str, str]:
+    """What is given as ``on``, a column, several, or a mapping, as the stream's columns to the table's.
+
+    >>> join_columns("J1", "SHOP_ID"), join_columns("J1", {"SHOP_ID": "shop"})
+    ({'SHOP_ID': 'SHOP_ID'}, {'SHOP_ID': 'shop'})
+
+    Raises:
+        DataflowError: it is none of these, or names no column.
+    """
+    if isinstance(on, Mapping):
+        pairs = list(on.items())
+    else:
+        columns = [on] if isinstance(on, str) else list(on) if isinstance(on, Iterable) else []
+        pairs = [(column, column) for column in columns]
+    names = [name for pair in pairs for name in pair]
+    doubled = any(len(set(side)) < len(pairs) for side in zip(*pairs, strict=True))
+    if not pairs or not all(isinstance(name, str) and name for name in names) or doubled:
+        raise DataflowError(
+            f"join {operator!r} has on={on!r}; expected a column, several or {{stream column: table column}}, once each"
+        )
+    return dict(pairs)

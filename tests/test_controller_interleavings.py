@@ -83,8 +83,8 @@ def _only_to_the_living(lane, sends, action, start=Lane.start):
     ("broken", "name", "replacement", "law"),
     [
         (Lane, "start", _only_to_the_living, rests_well),
-        (Lane, "end", lambda lane, worker: False, ends_well),
-        (Lane, "_retire_if_through", lambda lane: lane._free(), ends_well),
+        (Lane, "end", lambda lane, worker: [], ends_well),
+        (Lane, "_retire", Lane.clear, ends_well),
         (Changes, "ended", lambda changes, worker, now_ns: None, rests_well),
         (Changes, "_decide", lambda changes, change, now_ns: changes._next_stage(change, now_ns), ends_well),
         (Epochs, "cancel", lambda epochs, now_ns: epochs.close(), ends_well),

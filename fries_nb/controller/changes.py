@@ -7,42 +7,65 @@ Each turn of ``advance`` takes the one step that is possible now:
     all have prepared, the lane is free          journal the decision, send the FCMs of its first stage
     all have prepared, a commit is on its way    journal the decision, cancel the commit, send the FCMs
     a stage is over, its marker has retired      send the FCMs of the next stage
+    all have prepared for a restart              take a checkpoint; kept: journal, start again; not kept: abort
 
 A change ends when its last stage is over. Its marker may be on its way for longer; the next change prepares meanwhile.
+
+While an operator *stands* in front of a tuple (see ``standing``), only a *fix* moves: a change of that operator alone.
+It is prepared and decided at once, ahead of the queue and of a change whose marker is stuck behind the operator, and
+its own marker goes to the operator's workers only, whatever its scheduler planned.
+
+When hosts are lost, a change that was not decided is aborted, and one that was is carried out by the restoration.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from fries_nb.checkpoints import Decided
-from fries_nb.controller.commits import Epochs
+from fries_nb.controller.checkpoints import Checkpoints
 from fries_nb.controller.events import ChangeRequested, Instruction, Journal, Resolved, Tell
 from fries_nb.controller.markers import Lane
+from fries_nb.controller.recovery import Recovery
+from fries_nb.controller.requests import names, refuse_incomplete
 from fries_nb.controller.schemas import misfit
+from fries_nb.controller.standing import Standing
 from fries_nb.controller.transactions import State, Transaction
 from fries_nb.controller.workers import Workers
 from fries_nb.errors import ProtocolError
-from fries_nb.messages import Abort, Done, Prepare, Prepared, Reconfigure, Report, WorkerId
+from fries_nb.messages import Abort, Action, Done, Hold, Prepare, Prepared, Reconfigure, Release, Report, WorkerId
+from fries_nb.scheduling.plan import Does, Send, Stage
 
 
 class Changes:
-    """All changes of a run, by id, and the one in flight."""
+    """All changes of a run, by id, and those under way.
 
-    def __init__(self, workers: Workers, lane: Lane, epochs: Epochs, incarnation: int) -> None:
+    Attributes:
+        known: every change that was requested.
+        in_flight: the change under way, if any; ``fix`` is the one that goes ahead of it to an operator that stands.
+        restarting: the id of a decided change that is carried out by starting all hosts again, now; or empty.
+    """
+
+    def __init__(
+        self, workers: Workers, lane: Lane, checkpoints: Checkpoints, recovery: Recovery, standing: Standing
+    ) -> None:
         self.known: dict[str, Transaction] = {}
         self.in_flight: Transaction | None = None
+        self.fix: Transaction | None = None
+        self.restarting = ""
         self._queue: deque[Transaction] = deque()
         self._workers = workers
         self._lane = lane
-        self._epochs = epochs
-        self._incarnation = incarnation
+        self._checkpoints = checkpoints
+        self._recovery = recovery
+        self._standing = standing
+        self._journaling: Transaction | None = None
+        self._awaited_epoch: int | None = None
 
     @property
     def committing(self) -> bool:
         """A change is between its decision and its end."""
-        return self.in_flight is not None and self.in_flight.state is State.COMMITTING
+        return any(change.state is State.COMMITTING for change in self._under_way())
 
     def request(self, request: ChangeRequested, now_ns: int) -> None:
         """Put a change at the end of the queue.
@@ -52,7 +75,7 @@ class Changes:
         """
         if request.change in self.known:
             raise ProtocolError(f"change {request.change!r} was requested before; every change needs an id of its own")
-        _refuse_incomplete(request)
+        refuse_incomplete(request)
         declared = list(self._workers.graph.by_name)
         components = tuple(
             tuple(sorted(component.operators, key=declared.index)) for component in request.plan.covering.components
@@ -60,6 +83,8 @@ class Changes:
         transaction = Transaction(request, self._workers.of(request.plan.targets), components, now_ns)
         self.known[request.change] = transaction
         self._queue.append(transaction)
+
+    # ---- what is heard
 
     def prepared(self, answer: Prepared, now_ns: int) -> list[Instruction]:
         """A target worker is ready, or says why not; one that is not aborts the change.
@@ -75,60 +100,152 @@ class Changes:
         return []
 
     def journaled(self, now_ns: int) -> None:
-        """The decision of the change in flight is on disk."""
-        if self.in_flight is not None and self.committing:
-            self.in_flight.journaled(now_ns)
+        """The decision taken last is on disk."""
+        if self._journaling is not None:
+            self._journaling.journaled(now_ns)
 
     def ended(self, worker: WorkerId, now_ns: int) -> None:
         """A worker has ended: it prepares for nothing."""
-        if self.in_flight is not None:
-            self.in_flight.ended(worker, now_ns)
+        for change in self._under_way():
+            change.ended(worker, now_ns)
 
-    def acknowledged(self, worker: WorkerId, done: Done | None, now_ns: int) -> list[Instruction]:
-        """A worker has applied the marker that reconfigures, or (``None``) has ended instead."""
-        if self.in_flight is None or self.in_flight.state is not State.COMMITTING:
+    def acknowledged(self, change: str, worker: WorkerId, done: Done | None, now_ns: int) -> list[Instruction]:
+        """A worker has applied a marker of this change, or (``None``) has ended instead."""
+        transaction = self.known[change]
+        if transaction.state is not State.COMMITTING:
             return []  # the change has ended before its marker, which goes on through the rest of its scope
-        self.in_flight.acknowledged(worker, done, now_ns)
-        return self._end_if_over(self.in_flight, now_ns)
+        transaction.acknowledged(worker, done, now_ns)
+        return self._end_if_over(transaction, now_ns)
 
-    def advance(self, reports: Mapping[WorkerId, Report], now_ns: int) -> list[Instruction]:
-        """Take all steps that are possible now."""
-        taken: list[Instruction] = []
-        while (step := self._step(reports, now_ns)) is not None:
-            taken += step
-        return taken
+    def undecidable(self, operator: str) -> str:
+        """Why the run cannot go on now that a worker of this operator stands, or an empty string.
+
+        A change of it under way would switch it in front of the tuple or behind it, and nobody can say which is due;
+        unless its marker concerns just this operator, and so is a fix.
+        """
+        for change in self._under_way():
+            beyond = any(send.scope != {operator} for stage in change.stages for send in stage.sends)
+            if change.state is State.COMMITTING and beyond and change.unswitched(operator):
+                return (
+                    f"{operator} stands in front of a tuple that it fails on while change {change.request.change!r} "
+                    "of it is being committed, so that nobody can say which version the tuple is due"
+                )
+        return ""
+
+    def stands(self, operator: str, error: str, now_ns: int) -> list[Instruction]:
+        """A worker of this operator stands: what is not decided is aborted, unless it is the operator's fix."""
+        change = self.in_flight
+        if change is None or change.state is not State.PREPARING:
+            return []
+        if change.alone() == operator and self.fix is None:
+            self._release(change)
+            self.fix = change
+            return []
+        return self._abort(
+            change, now_ns, f"{operator} stands in front of a tuple that it fails on ({error}); nothing changed"
+        )
+
+    # ---- loss and end
+
+    def lost(self, why: str, now_ns: int) -> list[Instruction]:
+        """All hosts are gone: what is not decided is aborted, and nobody is left to be told."""
+        resolved: list[Instruction] = []
+        self.restarting, self._awaited_epoch = "", None
+        for change in self._under_way():
+            if change.state is State.PREPARING:
+                words = f"{why} before the change was decided; nothing changed"
+                resolved.append(Resolved(change.resolve(State.ABORTED, now_ns, words)))
+                self._release(change)
+            change.owing = set()
+        return resolved
+
+    def started_again(self, ended: Callable[[WorkerId], bool], now_ns: int) -> list[Instruction]:
+        """All workers run again, with every decided change in place; ``ended`` tells whom the checkpoint names so."""
+        resolved: list[Instruction] = []
+        for change in self._under_way():
+            change.started_again(filter(ended, change.targets), now_ns)
+            self._release(change)
+            resolved.append(Resolved(change.resolve(State.DONE, now_ns)))
+        return resolved
 
     def close(self, why: str, now_ns: int, error: str = "", details: str = "") -> list[Instruction]:
         """The run is over because of ``why``: end every open change. ``error`` is a failure in its own words."""
         closed: list[Instruction] = []
-        if self.in_flight is not None and self.committing:
-            words = f"{why} while the change was being committed" + (f": {error}" if error else "")
-            closed.append(Resolved(self.in_flight.resolve(State.FAILED, now_ns, words, details)))
-            self.in_flight = None
-        elif self.in_flight is not None:
-            words = error or f"{why} before the change was decided; nothing changed"
-            closed += self._abort(self.in_flight, now_ns, words, details)
+        for change in self._under_way():
+            if change.state is State.COMMITTING:
+                words = f"{why} while the change was being committed" + (f": {error}" if error else "")
+                closed.append(Resolved(change.resolve(State.FAILED, now_ns, words, details)))
+                self._release(change)
+            else:
+                words = error or f"{why} before the change was decided; nothing changed"
+                closed += self._abort(change, now_ns, words, details)
         for waiting in self._queue:
             words = f"{why} before the change was begun; nothing changed"
             closed.append(Resolved(waiting.resolve(State.ABORTED, now_ns, words)))
         self._queue.clear()
         return closed
 
+    # ---- steps
+
+    def advance(self, reports: Mapping[WorkerId, Report], now_ns: int) -> list[Instruction]:
+        """Take all steps that are possible now."""
+        taken: list[Instruction] = []
+        while not self.restarting and (step := self._step(reports, now_ns)) is not None:
+            taken += step
+        return taken
+
     def _step(self, reports: Mapping[WorkerId, Report], now_ns: int) -> list[Instruction] | None:
+        step = self._fix_step(reports, now_ns)
+        return self._main_step(reports, now_ns) if step is None else step
+
+    def _fix_step(self, reports: Mapping[WorkerId, Report], now_ns: int) -> list[Instruction] | None:
+        if self.fix is None:
+            self.fix = self._next_fix()
+            return None if self.fix is None else self._begin(self.fix, now_ns)
+        if self.fix.owing or self.fix.state is State.COMMITTING:
+            return None
+        if self.fix.alone() not in self._standing.operators:  # it goes on without a fix: this is a change like others
+            if self.in_flight is not None:
+                return None
+            self.in_flight, self.fix = self.fix, None
+            return []
+        operator = self.fix.alone()
+        scope = frozenset((operator,))
+        self.fix.stages = (Stage((Send(operator, scope),), scope),)
+        unfit = self._unfit(self.fix, reports)
+        return self._abort(self.fix, now_ns, unfit) if unfit else self._decide(self.fix, now_ns)
+
+    def _next_fix(self) -> Transaction | None:
+        committing = self.in_flight.request.plan.targets if self.in_flight is not None else frozenset()
+        for waiting in self._queue:
+            if waiting.alone() in self._standing.operators - committing:
+                self._queue.remove(waiting)
+                return waiting
+        return None
+
+    def _main_step(self, reports: Mapping[WorkerId, Report], now_ns: int) -> list[Instruction] | None:
         change = self.in_flight
         if change is None:
-            return self._begin(now_ns) if self._queue else None
+            if not self._queue or self._standing.operators:
+                return None
+            self.in_flight = self._queue.popleft()
+            return self._begin(self.in_flight, now_ns)
         if change.owing or (change.state is State.COMMITTING and self._lane.busy):
             return None
         if change.state is State.COMMITTING:
             return self._next_stage(change, now_ns)
+        if self._awaited_epoch is not None:
+            return self._restart_or_not(change, self._awaited_epoch, now_ns)
         unfit = self._unfit(change, reports)
         if unfit:
             return self._abort(change, now_ns, unfit)
+        if self._standing.operators or self.fix is not None:
+            return None
+        if change.stages[0].does is Does.RESTART:
+            return self._checkpoint_first(now_ns)
         return None if self._lane.busy and not self._lane.commits else self._decide(change, now_ns)
 
-    def _begin(self, now_ns: int) -> list[Instruction]:
-        change = self.in_flight = self._queue.popleft()
+    def _begin(self, change: Transaction, now_ns: int) -> list[Instruction]:
         live = [worker for worker in change.targets if worker not in self._workers.ended]
         change.prepare(live, now_ns)
         first: dict[str, WorkerId] = {}
@@ -144,68 +261,94 @@ class Changes:
     def _unfit(self, change: Transaction, reports: Mapping[WorkerId, Report]) -> str:
         plan = change.request.plan
         if not self._workers.live(plan.targets):
-            return f"all workers of {_names(plan.targets)} have ended; there is nothing left to change"
-        sends = plan.stages[0].sends
+            return f"all workers of {names(plan.targets)} have ended; there is nothing left to change"
+        sends = change.stages[0].sends
         if not self._lane.reaches_someone(sends):
-            starts = _names({send.operator for send in sends})
+            starts = names({send.operator for send in sends})
             return f"{plan.scheduler} starts its marker at {starts}, whose workers have all ended; nothing changed"
         return misfit(self._workers.graph, plan.targets, change.writes, reports)
 
-    def _decide(self, change: Transaction, now_ns: int) -> list[Instruction]:
-        plan = change.request.plan
+    def _checkpoint_first(self, now_ns: int) -> list[Instruction] | None:
+        if not self._checkpoints.may_begin:
+            return None
+        taken = self._checkpoints.begin(now_ns, checkpoint=True)
+        self._awaited_epoch = self._checkpoints.epoch
+        return taken
+
+    def _restart_or_not(self, change: Transaction, epoch: int, now_ns: int) -> list[Instruction] | None:
+        """Decide on a restart when the checkpoint that it starts from is kept: before that, nothing has changed."""
+        kept = self._recovery.checkpoint
+        if kept is not None and kept.epoch == epoch:
+            self._awaited_epoch = None
+            self.restarting = change.request.change
+            change.next_stage((), now_ns)
+            return [self._journal(change)]
+        if self._checkpoints.working_on(epoch):
+            return None
+        why = f"the checkpoint to start again from came to nothing ({self._checkpoints.why_not}); nothing changed"
+        return self._abort(change, now_ns, why)
+
+    def _journal(self, change: Transaction) -> Journal:
         request = change.request
-        decided = Decided(
-            request.change, plan.scheduler, change.components, dict(request.payloads), self._incarnation
+        self._journaling = change
+        return Journal(
+            self._recovery.decide(request.change, request.plan.scheduler, change.components, request.payloads)
         )
-        steps: list[Instruction] = [Journal(decided)]
+
+    def _decide(self, change: Transaction, now_ns: int) -> list[Instruction]:
+        steps: list[Instruction] = [self._journal(change)]
         if self._lane.commits:
-            steps += self._lane.cancel()
-            self._epochs.cancel(now_ns)
+            steps += self._checkpoints.cancel(now_ns)
         return steps + self._next_stage(change, now_ns)
 
     def _next_stage(self, change: Transaction, now_ns: int) -> list[Instruction]:
-        plan = change.request.plan
-        stage = plan.stages[change.stage + 1]
+        stage = change.stages[change.stage + 1]
         change.next_stage(self._workers.live(stage.awaits), now_ns)
         for worker in change.targets:
             if worker in self._workers.ended:
                 change.acknowledged(worker, None, now_ns)
-        tells = self._lane.start(stage.sends, Reconfigure(change.request.change, plan.targets))
+        action = _action(stage, change)
+        if change is self.fix:
+            tells = self._lane.start_aside(change.alone(), action)
+        else:
+            tells = self._lane.start(stage.sends, action)
         return [*tells, *self._end_if_over(change, now_ns)]
 
     def _end_if_over(self, change: Transaction, now_ns: int) -> list[Instruction]:
         if change.owing or change.stages_left:
             return []
-        self.in_flight = None
+        self._release(change)
         if change.switched:
             return [Resolved(change.resolve(State.DONE, now_ns))]
-        words = f"all workers of {_names(change.request.plan.targets)} ended before the change reached them"
+        words = f"all workers of {names(change.request.plan.targets)} ended before the change reached them"
         return [Resolved(change.resolve(State.FAILED, now_ns, words))]
 
     def _abort(self, change: Transaction, now_ns: int, error: str, details: str = "") -> list[Instruction]:
         told = [worker for worker in change.targets if worker not in self._workers.ended]
         outcome = change.resolve(State.ABORTED, now_ns, error, details)
-        self.in_flight = None
+        self._release(change)
         return [*(Tell(worker, Abort(outcome.change)) for worker in told), Resolved(outcome)]
 
+    def _under_way(self) -> list[Transaction]:
+        return [change for change in (self.in_flight, self.fix) if change is not None]
 
-def _refuse_incomplete(request: ChangeRequested) -> None:
-    plan = request.plan
-    if not plan.targets or not plan.stages:
-        raise ProtocolError(f"change {request.change!r} has no targets or no stages; a scheduler plans both")
-    if set(request.payloads) != plan.targets:
-        raise ProtocolError(
-            f"change {request.change!r} ships functions for {_names(request.payloads)}; its targets are "
-            f"{_names(plan.targets)}"
-        )
-    for stage in plan.stages:
-        beyond = stage.awaits.difference(*(send.scope for send in stage.sends))
-        if beyond:
-            raise ProtocolError(f"a stage of {plan.scheduler} awaits {_names(beyond)}, which no marker of it reaches")
-        scopes = {send.scope for send in stage.sends}
-        if sum(map(len, scopes)) > len(frozenset().union(*scopes)):
-            raise ProtocolError(f"scopes of a stage of {plan.scheduler} overlap; their markers could cross")
+    def _release(self, change: Transaction) -> None:
+        if change is self.fix:
+            self.fix = None
+        else:
+            self.in_flight, self._awaited_epoch = None, None
 
 
-def _names(operators: Mapping[str, bytes] | frozenset[str] | set[str]) -> str:
-    return ", ".join(sorted(operators)) or "none"
+def _action(stage: Stage, change: Transaction) -> Action:
+    name, targets = change.request.change, change.request.plan.targets
+    match stage.does:
+        case Does.SWITCH:
+            return Reconfigure(name, targets)
+        case Does.TAG:
+            return Reconfigure(name, targets, tagged=True)
+        case Does.HOLD:
+            return Hold(name)
+        case Does.RELEASE:
+            return Release(name)
+        case _:
+            raise ProtocolError(f"a stage that does {stage.does} has no marker")

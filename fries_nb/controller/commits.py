@@ -1,8 +1,9 @@
 """Sink epochs: which files become part of the output, and when.
 
 A commit marker, aligned like any other, makes every sink worker close its file and hand in its name. When the marker
-has retired, these files together are a consistent cut and are committed as one epoch. The files of an epoch that was
-cancelled stay for the next one, which covers them; the end of the run commits the rest.
+has retired, these files together are a consistent cut and are committed as one epoch; at a checkpoint, when its record
+is kept. The files of an epoch that came to nothing stay for the next one, which covers them; the end of the run
+commits the rest.
 
 >>> epochs = Epochs(interval_ns=10)
 >>> epochs.start_clock(0)
@@ -10,31 +11,34 @@ cancelled stay for the next one, which covers them; the end of the run commits t
 (False, True, 1)
 >>> epochs.hand_in("scored", ("a",))
 >>> epochs.hand_in("scored", ("b",), behind_cut=True)
->>> epochs.close(), epochs.close_rest()
-(CommitFiles(epoch=1, files={'scored': ('a',)}), CommitFiles(epoch=2, files={'scored': ('b',)}))
+>>> epochs.close(); epochs.reopen(); epochs.close()
+{'scored': ('a',)}
+{'scored': ('a', 'b')}
 """
 
 from __future__ import annotations
-
-from fries_nb.controller.events import CommitFiles
 
 
 class Epochs:
     """Files that sink workers have handed in and that are not committed yet. Epochs are numbered 1, 2, 3, ...
 
     A file counts once however often it is handed in: a sink may name a file of a cancelled epoch again in the next.
+
+    Attributes:
+        number: of the last epoch that was begun; no number is used twice, whatever becomes of the epoch.
     """
 
-    def __init__(self, interval_ns: int | None) -> None:
-        self.number = 0
+    def __init__(self, interval_ns: int | None, number: int = 0) -> None:
+        self.number = number
         self._interval_ns = interval_ns
         self._due_ns: int | None = None
         self._waiting: list[tuple[str, str]] = []
         self._behind_cut: list[tuple[str, str]] = []
+        self._closed: list[tuple[str, str]] = []
         self._known: set[tuple[str, str]] = set()
 
     def start_clock(self, now_ns: int) -> None:
-        """The first epoch is due one interval from now; never without an interval."""
+        """The next epoch is due one interval from now; never without an interval."""
         self._due_ns = None if self._interval_ns is None else now_ns + self._interval_ns
 
     def due(self, now_ns: int) -> bool:
@@ -42,7 +46,7 @@ class Epochs:
         return self._due_ns is not None and now_ns >= self._due_ns
 
     def begin(self, now_ns: int) -> int:
-        """A commit marker starts: the number of its epoch. The number of a cancelled epoch is not used again."""
+        """An epoch begins: its number."""
         self.start_clock(now_ns)
         self.number += 1
         return self.number
@@ -57,17 +61,21 @@ class Epochs:
     def cancel(self, now_ns: int) -> None:
         """The epoch's marker was cancelled: all that was handed in waits for the next one, which is due at once."""
         self._waiting, self._behind_cut = self._waiting + self._behind_cut, []
-        self._due_ns = now_ns
+        if self._interval_ns is not None:
+            self._due_ns = now_ns
 
-    def close(self) -> CommitFiles | None:
-        """The epoch's marker has retired: what to commit, ``None`` if that is nothing."""
-        closed, self._waiting, self._behind_cut = self._waiting, self._behind_cut, []
+    def close(self) -> dict[str, tuple[str, ...]]:
+        """The epoch's marker has retired: the files of its cut, by sink."""
+        self._closed, self._waiting, self._behind_cut = self._waiting, self._behind_cut, []
         by_sink: dict[str, tuple[str, ...]] = {}
-        for sink, file in closed:
+        for sink, file in self._closed:
             by_sink[sink] = (*by_sink.get(sink, ()), file)
-        return CommitFiles(self.number, by_sink) if closed else None
+        return by_sink
 
-    def close_rest(self) -> CommitFiles | None:
-        """All workers have ended: what is left to commit, as an epoch of its own."""
-        self.number += 1
-        return self.close()
+    def reopen(self) -> None:
+        """What was closed last came to nothing: its files are the next epoch's, before those handed in since."""
+        self._waiting, self._closed = self._closed + self._waiting, []
+
+    def forget(self) -> None:
+        """The hosts are gone: what was handed in and not committed is written again, into other files."""
+        self._waiting, self._behind_cut, self._closed = [], [], []

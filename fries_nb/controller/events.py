@@ -1,7 +1,11 @@
 """What the controller hears, and what it tells its caller to do: frozen values, without behaviour.
 
+What is heard of a host or a worker may carry the ``incarnation`` that it comes from: of an older one it counts for
+nothing. Without it (0) the caller says that it comes from the present one.
+
 The caller carries the instructions of one event out in their order. That order is part of the meaning: a ``Journal``
 is on disk before anything behind it is sent, and what is told to one worker reaches it in the order told.
+A ``KeepCheckpoint`` is the last instruction of its event, so that ``CheckpointKept`` may be said while it is obeyed.
 """
 
 from __future__ import annotations
@@ -31,6 +35,7 @@ class HostHeard:
     """A host gave a sign of life. (An ``Answered`` is one, too.)"""
 
     host: int
+    incarnation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +44,7 @@ class HostLost:
 
     host: int
     reason: str
+    incarnation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +52,7 @@ class HostLeft:
     """A host said goodbye; before the run is over that is a loss."""
 
     host: int
+    incarnation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +60,7 @@ class Answered:
     """A worker said something."""
 
     answer: Answer
+    incarnation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +273,10 @@ class DismissHosts:
 
 @dataclass(frozen=True, slots=True)
 class RunEnded:
-    """The run is over; no instruction but ``RefuseHost`` and ``Resolved`` follows."""
+    """The run is over; what follows answers what was still asked: ``RefuseHost``, ``Resolved``, ``CheckpointEnded``.
+
+    ``CommitFiles`` may follow for a record that was being written at the end: on disk it has decided.
+    """
 
     state: Literal["finished", "stopped", "failed"]
     error: str = ""

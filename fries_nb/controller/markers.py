@@ -10,22 +10,26 @@ one chain of operators may be in several scopes and must take each of them.
 FCMs go to workers that have ended, too: they put the marker behind the end of their channels, where a receiver finds
 it that another sender, from outside the scope, keeps alive. Without that it would neither hear of the marker nor end.
 
+One exception passes by: *aside* of what is on its way goes a marker whose scope is one operator. No channel carries
+it, so that it crosses none. An operator that stands in front of a tuple is mended so, whatever waits behind it.
+
 >>> from fries_nb.dataflow.graph import Edge, Graph, Operator
 >>> lane = Lane(Workers(Graph("pair", (Operator("A"), Operator("B")), (Edge("A", "B"),))))
 >>> lane.start([Send("A", frozenset("AB"))], Commit(1))
 [Tell(worker=WorkerId(operator='A', index=0),
-      control=Fcm(marker=Marker(id=1, scope=frozenset({...}), action=Commit(epoch=1))))]
+      control=Fcm(marker=Marker(id=1, scope=frozenset({...}), action=Commit(epoch=1, checkpoint=False))))]
 >>> lane.acknowledge(1, WorkerId("A", 0)), lane.busy
-(True, True)
+(Commit(epoch=1, checkpoint=False), True)
 >>> lane.acknowledge(1, WorkerId("B", 0)), lane.busy
-(True, False)
->>> lane.acknowledge(1, WorkerId("B", 0))
-False
+(Commit(epoch=1, checkpoint=False), False)
+>>> lane.acknowledge(1, WorkerId("B", 0)) is None
+True
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from fries_nb.controller.events import Tell
 from fries_nb.controller.workers import Workers
@@ -34,26 +38,37 @@ from fries_nb.messages import Action, Cancel, Commit, Fcm, Marker, WorkerId
 from fries_nb.scheduling.plan import Send
 
 
+@dataclass(eq=False)
+class _Journey:
+    """One action on its way: its markers, and who has neither acknowledged them nor ended."""
+
+    action: Action
+    markers: dict[int, Marker]
+    owing: set[WorkerId]
+
+
 class Lane:
     """Who still owes an acknowledgement to what is on its way. Marker ids are 1, 2, 3, ...
 
     Attributes:
         issued: the last id given to a marker, 0 before the first.
-        action: what the markers on their way do; ``None`` when the lane is free.
-        owing: workers in scope that have neither acknowledged nor ended.
     """
 
     def __init__(self, workers: Workers) -> None:
         self.issued = 0
-        self.action: Action | None = None
-        self.owing: set[WorkerId] = set()
         self._workers = workers
-        self._markers: dict[int, Marker] = {}
+        self._journey: _Journey | None = None
+        self._aside: _Journey | None = None
 
     @property
     def busy(self) -> bool:
         """Something is on its way."""
-        return self.action is not None
+        return bool(self._journeys())
+
+    @property
+    def action(self) -> Action | None:
+        """What is on its way, if anything; what goes aside of it not counted."""
+        return self._journey.action if self._journey else None
 
     @property
     def commits(self) -> bool:
@@ -63,7 +78,7 @@ class Lane:
     @property
     def on_the_way(self) -> tuple[int, ...]:
         """The ids of the markers on their way."""
-        return tuple(self._markers)
+        return tuple(marker for journey in self._journeys() for marker in journey.markers)
 
     def reaches_someone(self, sends: Iterable[Send]) -> bool:
         """Whether a worker is left that could apply such a marker before it ends.
@@ -89,21 +104,24 @@ class Lane:
         """
         if self.busy:
             raise ProtocolError(f"{self.action} is on its way; the next marker has to wait until it has retired")
-        self.action = action
-        by_scope: dict[frozenset[str], Marker] = {}
-        for send in sends:
-            if send.scope not in by_scope:
-                self.issued += 1
-                by_scope[send.scope] = Marker(self.issued, send.scope, action)
-        self._markers = {marker.id: marker for marker in by_scope.values()}
-        self.owing = set(self._workers.live(name for scope in by_scope for name in scope))
-        self._retire_if_through()
-        return [
-            Tell(worker, Fcm(by_scope[send.scope])) for send in sends for worker in self._workers.of({send.operator})
-        ]
+        self._journey, tells = self._set_out(sends, action)
+        self._retire()
+        return tells
 
-    def acknowledge(self, marker: int, worker: WorkerId) -> bool:
-        """Count the worker's ``Done``; false if it counts for nothing.
+    def start_aside(self, operator: str, action: Action) -> list[Tell]:
+        """Send an action to the workers of one operator alone, past what is on its way.
+
+        Raises:
+            ProtocolError: another one goes aside already.
+        """
+        if self._aside is not None:
+            raise ProtocolError(f"{self._aside.action} goes aside already; one at a time")
+        self._aside, tells = self._set_out((Send(operator, frozenset((operator,))),), action)
+        self._retire()
+        return tells
+
+    def acknowledge(self, marker: int, worker: WorkerId) -> Action | None:
+        """Count the worker's ``Done``: the action for which it counts, or ``None`` if it counts for nothing.
 
         That is so for a marker no longer on its way: its worker had answered before it heard of the cancellation, or
         it had ended, which counted before it met the marker behind the end.
@@ -113,25 +131,26 @@ class Lane:
         """
         if not 1 <= marker <= self.issued:
             raise ProtocolError(f"{worker} is done with marker {marker}, which was never issued (last: {self.issued})")
-        if marker not in self._markers:
-            return False
-        if worker.operator not in self._markers[marker].scope:
+        journey = next((journey for journey in self._journeys() if marker in journey.markers), None)
+        if journey is None:
+            return None
+        if worker.operator not in journey.markers[marker].scope:
             raise ProtocolError(f"{worker} is done with marker {marker}, whose scope it is not in")
-        if worker not in self.owing:
+        if worker not in journey.owing:
             if worker in self._workers.ended:
-                return False
+                return None
             raise ProtocolError(f"{worker} is done with marker {marker} for the second time")
-        self.owing.discard(worker)
-        self._retire_if_through()
-        return True
+        journey.owing.discard(worker)
+        self._retire()
+        return journey.action
 
-    def end(self, worker: WorkerId) -> bool:
-        """The worker has ended; true if that counted as its acknowledgement of what is on its way."""
-        owed = worker in self.owing
-        if owed:
-            self.owing.discard(worker)
-            self._retire_if_through()
-        return owed
+    def end(self, worker: WorkerId) -> list[Action]:
+        """The worker has ended: the actions on their way for which that counts as its acknowledgement."""
+        owed = [journey for journey in self._journeys() if worker in journey.owing]
+        for journey in owed:
+            journey.owing.discard(worker)
+        self._retire()
+        return [journey.action for journey in owed]
 
     def cancel(self) -> list[Tell]:
         """Take the commit off the lane; every worker has to forget its marker.
@@ -139,15 +158,33 @@ class Lane:
         Raises:
             ProtocolError: there is none; what reconfigures is never cancelled, since some have switched.
         """
-        if not self.commits:
+        if self._journey is None or not self.commits:
             raise ProtocolError(f"only a commit on its way can be cancelled; on its way is {self.action}")
-        marker = self.issued
-        self._free()
+        [marker] = self._journey.markers
+        self._journey = None
         return [Tell(worker, Cancel(marker)) for worker in self._workers.of(self._workers.graph.by_name)]
 
-    def _retire_if_through(self) -> None:
-        if not self.owing:
-            self._free()
+    def clear(self) -> None:
+        """The workers are gone, and what was on its way with them. Ids are not used again."""
+        self._journey = self._aside = None
 
-    def _free(self) -> None:
-        self.action, self.owing, self._markers = None, set(), {}
+    def _journeys(self) -> list[_Journey]:
+        return [journey for journey in (self._journey, self._aside) if journey is not None]
+
+    def _set_out(self, sends: Iterable[Send], action: Action) -> tuple[_Journey, list[Tell]]:
+        by_scope: dict[frozenset[str], Marker] = {}
+        for send in sends:
+            if send.scope not in by_scope:
+                self.issued += 1
+                by_scope[send.scope] = Marker(self.issued, send.scope, action)
+        owing = set(self._workers.live(name for scope in by_scope for name in scope))
+        tells = [
+            Tell(worker, Fcm(by_scope[send.scope])) for send in sends for worker in self._workers.of({send.operator})
+        ]
+        return _Journey(action, {marker.id: marker for marker in by_scope.values()}, owing), tells
+
+    def _retire(self) -> None:
+        if self._journey is not None and not self._journey.owing:
+            self._journey = None
+        if self._aside is not None and not self._aside.owing:
+            self._aside = None

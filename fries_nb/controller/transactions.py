@@ -8,7 +8,8 @@
 
 Until it is decided a change can be aborted, and nothing has changed anywhere. Once it is decided, the first fast
 control message may already have switched a worker, so it is done or it has failed. It is decided when no target
-worker owes an answer, and it is done when those that its last stage awaits have acknowledged.
+worker owes an answer, and it is done when those that its last stage awaits have acknowledged; or, where hosts were
+lost meanwhile, when all workers have been started again with it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from enum import StrEnum
 from fries_nb.controller.events import ChangeRequested, Outcome, WorkerOutcome
 from fries_nb.errors import ProtocolError
 from fries_nb.messages import Done, Prepared, WorkerId
+from fries_nb.scheduling.plan import Does, Stage
 
 NS_PER_MS = 1_000_000
 
@@ -52,6 +54,7 @@ class Transaction:
         request: what was asked for.
         targets: all workers of the target operators.
         components: the plan's components, for the outcome.
+        stages: the plan's, unless the change is carried out in another way (see ``changes``).
         state: see the table.
         writes: for each rehearsed target the columns that its new function produced, with their Arrow type names.
         stage: number of the plan's stage under way; counts from 0 and is -1 before the decision.
@@ -68,6 +71,7 @@ class Transaction:
         self.request = request
         self.targets = tuple(targets)
         self.components = components
+        self.stages: tuple[Stage, ...] = request.plan.stages
         self.state = State.REQUESTED
         self.writes: dict[str, dict[str, str]] = {}
         self.stage = -1
@@ -85,12 +89,16 @@ class Transaction:
     @property
     def stages_left(self) -> bool:
         """The plan has a stage after the one under way."""
-        return self.stage + 1 < len(self.request.plan.stages)
+        return self.stage + 1 < len(self.stages)
 
     @property
     def switched(self) -> bool:
         """Some target worker has acknowledged and had not ended before."""
         return any(not outcome.ended for outcome in self._per_worker.values())
+
+    def unswitched(self, operator: str) -> bool:
+        """Some worker of this operator is a target and has not acknowledged that it switched."""
+        return any(worker.operator == operator and worker not in self._per_worker for worker in self.targets)
 
     def move(self, to: State) -> None:
         """Go to another state.
@@ -132,6 +140,11 @@ class Transaction:
         if self.state is State.PREPARING:
             self._discharge_preparation(worker, now_ns)
 
+    def alone(self) -> str:
+        """The operator that is the only target, or an empty string."""
+        targets = self.request.plan.targets
+        return next(iter(targets)) if len(targets) == 1 else ""
+
     def next_stage(self, awaited: Iterable[WorkerId], now_ns: int) -> None:
         """The FCMs of the next stage are being sent; it ends when these workers have acknowledged."""
         if self.state is State.PREPARING:
@@ -142,12 +155,13 @@ class Transaction:
 
     def journaled(self, now_ns: int) -> None:
         """The decision is on disk, and the first FCM leaves now: what the disk took is no part of the commit."""
-        self._sent_ns = now_ns
+        if self.state is State.COMMITTING and not self.stage:
+            self._sent_ns = now_ns
 
     def acknowledged(self, worker: WorkerId, done: Done | None, now_ns: int) -> None:
         """A worker has applied the stage's marker; ``done`` is ``None`` if it has ended instead."""
         self.owing.discard(worker)
-        if worker not in self.targets:
+        if worker not in self.targets or self.stages[self.stage].does in (Does.HOLD, Does.RELEASE):
             return
         self._last_ns = now_ns
         delay_ms = (now_ns - self._requested_ns) / NS_PER_MS
@@ -155,6 +169,15 @@ class Transaction:
             self._per_worker[worker] = WorkerOutcome(delay_ms, done.old_tuples)
         else:
             self._per_worker.setdefault(worker, WorkerOutcome(delay_ms, ended=True))
+
+    def started_again(self, ended: Iterable[WorkerId], now_ns: int) -> None:
+        """All workers run again, with this change in place; those ``ended`` had ended before it was decided."""
+        self._last_ns = now_ns
+        delay_ms = (now_ns - self._requested_ns) / NS_PER_MS
+        gone = set(ended)
+        for worker in self.targets:
+            before = self._per_worker.get(worker, WorkerOutcome(delay_ms))
+            self._per_worker[worker] = WorkerOutcome(delay_ms, before.old_tuples, ended=worker in gone)
 
     def resolve(self, state: State, now_ns: int, error: str = "", details: str = "") -> Outcome:
         """End the change, let go of the functions that it shipped, and say how it went."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import PlanError, unknown
-from fries_nb.scheduling import epoch, fries, naive
+from fries_nb.scheduling import epoch, fries, minibatch, multiversion, naive, restart
 from fries_nb.scheduling.plan import Plan, Send, Stage
 
 __all__ = ["Plan", "SCHEDULERS", "Send", "Stage", "schedule"]
@@ -15,6 +15,9 @@ SCHEDULERS: dict[str, Callable[[Graph, Iterable[str], bool], Plan]] = {
     "fries": fries.schedule,
     "epoch": epoch.schedule,
     "naive": naive.schedule,
+    "multiversion": multiversion.schedule,
+    "restart": restart.schedule,
+    "minibatch": minibatch.schedule,
 }
 
 

@@ -1,0 +1,67 @@
+"""What survives the loss of all hosts: the last checkpoint kept, and every change decided.
+
+A run goes on under a new *incarnation*: hosts are started again, and their workers start from a ``Restoration``. What
+an older incarnation says counts for nothing. A run that is lost again and again without a new checkpoint in between
+would never end, so that it is given up.
+
+>>> recovery = Recovery(incarnation=1)
+>>> recovery.decide("u1", "fries", (("FM",),), {"FM": b"code"}).incarnation
+1
+>>> recovery.lose()
+>>> recover = recovery.again("host 1 was lost")
+>>> recover.incarnation, recover.restoration.checkpoint, [each.change for each in recover.restoration.decided]
+(2, None, ['u1'])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fries_nb.checkpoints import Checkpoint, Decided, Restoration
+from fries_nb.controller.events import Recover
+
+MOST_IN_A_ROW = 10
+"""Recoveries without a new checkpoint in between, before the run is given up."""
+
+
+class Recovery:
+    """Incarnations of one run, and what the next one starts from.
+
+    Attributes:
+        incarnation: the present one.
+        checkpoint: the last one kept, of whatever incarnation.
+        decided: all changes decided, in order, those of earlier runs of the same checkpoint place included.
+    """
+
+    def __init__(self, incarnation: int, restored: Restoration | None = None) -> None:
+        self.incarnation = incarnation
+        self.checkpoint: Checkpoint | None = restored.checkpoint if restored else None
+        self.decided: list[Decided] = list(restored.decided) if restored else []
+        self._in_a_row = 0
+
+    @property
+    def hopeless(self) -> bool:
+        """The run was recovered so often without a new checkpoint that it is given up."""
+        return self._in_a_row >= MOST_IN_A_ROW
+
+    def decide(
+        self, change: str, scheduler: str, components: tuple[tuple[str, ...], ...], payloads: Mapping[str, bytes]
+    ) -> Decided:
+        """A change will be carried out, whatever fails."""
+        decided = Decided(change, scheduler, components, dict(payloads), self.incarnation)
+        self.decided.append(decided)
+        return decided
+
+    def keep(self, record: Checkpoint) -> None:
+        """A checkpoint is on disk."""
+        self.checkpoint = record
+        self._in_a_row = 0
+
+    def lose(self) -> None:
+        """The present incarnation is over."""
+        self.incarnation += 1
+
+    def again(self, reason: str) -> Recover:
+        """What starts the new incarnation."""
+        self._in_a_row += 1
+        return Recover(self.incarnation, Restoration(self.checkpoint, tuple(self.decided)), reason)

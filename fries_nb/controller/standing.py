@@ -1,0 +1,55 @@
+"""Operators whose workers stand in front of a tuple that they fail on (``on_error="pause"``).
+
+Such a worker takes no tuple and passes no marker until a change of just its operator has come past all that waits; then
+it tries the tuple again, and goes on or stands again.
+
+>>> standing = Standing()
+>>> standing.pause(Paused(WorkerId("FM", 0), "FM: KeyError: 'x'")).operator, "FM" in standing.operators
+('FM', True)
+>>> standing.resume(WorkerId("FM", 0)), standing.operators
+(Stands(operator='FM', paused=()), frozenset())
+"""
+
+from __future__ import annotations
+
+from fries_nb.controller.events import Stands
+from fries_nb.errors import ProtocolError
+from fries_nb.messages import Paused, WorkerId
+
+
+class Standing:
+    """The workers that stand, with what they said last."""
+
+    def __init__(self) -> None:
+        self._paused: dict[WorkerId, Paused] = {}
+
+    @property
+    def operators(self) -> frozenset[str]:
+        """The operators of which at least one worker stands."""
+        return frozenset(worker.operator for worker in self._paused)
+
+    def pause(self, answer: Paused) -> Stands:
+        """A worker stands, or stands again after a fix that was none."""
+        self._paused[answer.worker] = answer
+        return self._of(answer.worker.operator)
+
+    def resume(self, worker: WorkerId) -> Stands:
+        """A worker has got past its tuple.
+
+        Raises:
+            ProtocolError: it did not stand.
+        """
+        if worker not in self._paused:
+            raise ProtocolError(f"{worker} resumed, and had not said that it stands")
+        del self._paused[worker]
+        return self._of(worker.operator)
+
+    def clear(self) -> list[Stands]:
+        """The workers are gone; new ones will say for themselves whether they stand."""
+        operators = sorted(self.operators)
+        self._paused = {}
+        return [Stands(operator) for operator in operators]
+
+    def _of(self, operator: str) -> Stands:
+        paused = sorted(self._paused.items())
+        return Stands(operator, tuple(answer for worker, answer in paused if worker.operator == operator))

@@ -1,0 +1,27 @@
+"""Restart: take a checkpoint, end the job, start it again from there with the new functions (Flink's savepoints).
+
+>>> from fries_nb.dataflow.graph import Edge, Operator
+>>> graph = Graph("chain", tuple(map(Operator, ("payments", "FC", "FM"))), (Edge("payments", "FC"), Edge("FC", "FM")))
+>>> [stage] = schedule(graph, {"FM"}).stages
+>>> [(send.operator, sorted(send.scope)) for send in stage.sends], sorted(stage.awaits), str(stage.does)
+([('payments', ['FC', 'FM', 'payments'])], ['FC', 'FM', 'payments'], 'restart')
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fries_nb.dataflow.graph import Graph
+from fries_nb.planning import cover
+from fries_nb.scheduling.plan import Does, Plan, Send, Stage
+
+
+def schedule(graph: Graph, targets: Iterable[str], pruning: bool = True) -> Plan:
+    """The plan of the restart scheduler; raises ``PlanError`` as ``cover`` does.
+
+    ``pruning`` concerns the covering that is reported, not what is sent.
+    """
+    covering = cover(graph, targets, pruning)
+    scope = frozenset(graph.by_name)
+    sends = tuple(Send(source, scope) for source in graph.sources)
+    return Plan("restart", covering.targets, (Stage(sends, scope, Does.RESTART),), covering)

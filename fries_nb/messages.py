@@ -116,11 +116,16 @@ HIDDEN = (DUE, TRANSACTION)
 
 
 class Prepare(msgspec.Struct, frozen=True, tag=True):
-    """Get a new function ready off the data path. ``payload`` is a cloudpickled ``fries_nb.Update``."""
+    """Get a new function ready off the data path. ``payload`` is a cloudpickled ``fries_nb.Update``.
+
+    ``tagged``: the change will come by versions; tuples of the next version are for this function, even before the
+    marker.
+    """
 
     change: str
     payload: bytes
     rehearse: bool = True
+    tagged: bool = False
 
 
 class Abort(msgspec.Struct, frozen=True, tag=True):

@@ -299,7 +299,7 @@ class Cluster:
                 self._draws.add(("rehearse", None))
             elif isinstance(instruction, heard.Traced):
                 self._trace.extend(instruction.records)
-            elif isinstance(instruction.control, Drain):
+            elif isinstance(instruction, heard.ToReader) and isinstance(instruction.control, Drain):
                 self.supply.drain(worker.wiring.id)
 
     def _tell_controller(self, event: said.Event) -> None:

@@ -5,6 +5,8 @@ its first arrival on, a channel that has delivered it is blocked, so no tuple be
 tuple in front of it (Carbone et al.'s alignment, restricted to the scope as Fries section 5.3 asks). Channels from
 outside the scope neither wait nor block. The end of a stream counts as every marker.
 
+A marker that does not *hold* waits in the same way and blocks nothing; what is behind it is then told by other means.
+
 Alignment never looks at the action, so reconfiguration and commit share it. What a marker id can go through:
 
     state       arrival, others awaited   last arrival   end of a channel       cancel      arrival again
@@ -41,6 +43,7 @@ class Alignment:
 
     def __init__(self, channels: Iterable[ChannelId]) -> None:
         self._live = set(channels)
+        self._loose: set[int] = set()
         self._waiting: dict[int, tuple[Marker, set[ChannelId]]] = {}
         self._holding: dict[ChannelId, int] = {}
         self._passed: set[int] = set()
@@ -48,14 +51,16 @@ class Alignment:
     @property
     def blocked(self) -> set[ChannelId]:
         """Channels that must not be read now."""
-        return set(self._holding)
+        return {channel for channel, holder in self._holding.items() if holder not in self._loose}
 
     def passed(self, marker_id: int) -> bool:
         """Whether this id has been applied or cancelled here."""
         return marker_id in self._passed
 
-    def arrived(self, marker: Marker, channel: ChannelId) -> Marker | None:
+    def arrived(self, marker: Marker, channel: ChannelId, holds: bool = True) -> Marker | None:
         """A marker came on a channel. Returns it if it is complete and must be applied now.
+
+        One that does not hold waits for the other channels as well, but blocks none.
 
         Raises:
             ProtocolError: it came twice on one channel, behind a marker that still holds the channel, or on a channel
@@ -73,6 +78,8 @@ class Alignment:
             marker.id, (marker, {live for live in self._live if live.sender.operator in marker.scope})
         )
         awaited.discard(channel)
+        if not holds:
+            self._loose.add(marker.id)
         if channel in self._live:
             self._holding[channel] = marker.id
         return self._completed(marker.id)
@@ -106,6 +113,7 @@ class Alignment:
 
     def _pass(self, marker_id: int) -> None:
         self._passed.add(marker_id)
+        self._loose.discard(marker_id)
         self._waiting.pop(marker_id, None)
         for channel in [held for held, holder in self._holding.items() if holder == marker_id]:
             del self._holding[channel]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fries_nb.checkpoints import Snapshot
 from fries_nb.messages import Answer, ChannelId, Control, Drain, Frame, SetRate, WorkerId
 from fries_nb.trace import Record
 from fries_nb.worker.outbox import Send
@@ -71,4 +72,12 @@ class Traced:
     records: tuple[Record, ...]
 
 
-Instruction = Send | Grant | Tell | Rehearse | ToReader | Traced
+@dataclass(frozen=True, slots=True)
+class Save:
+    """An instruction: put this on disk for the checkpoint of that epoch, and say ``Saved``."""
+
+    epoch: int
+    snapshot: Snapshot
+
+
+Instruction = Send | Grant | Tell | Rehearse | ToReader | Traced | Save

@@ -72,6 +72,17 @@ class Inbox:
             return channel, frame
         return None
 
+    def put_back(self, channel: ChannelId, frames: Sequence[Frame]) -> None:
+        """Frames that were taken from a channel wait again, in front of what has come on it since."""
+        since = self._queues[channel]
+        self._queues[channel] = deque()
+        if channel in self._ready:
+            self._ready.remove(channel)
+        self.tuples -= sum(frame.batch.num_rows for frame in since if isinstance(frame, Data))
+        self.bytes -= sum(frame.size for frame in since if isinstance(frame, Data))
+        for frame in (*frames, *since):
+            self.put(channel, frame)
+
     def block(self, channel: ChannelId) -> None:
         """Keep this channel's further frames until it is unblocked; idempotent."""
         self._blocked.add(channel)

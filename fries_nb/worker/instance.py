@@ -69,6 +69,7 @@ class Instance:
         self.dead_letters: SinkPort | None = None
         self.audit = audit
         self._prepared_at: dict[str, int] = {}
+        self._tagged = ""
         self._ran: list[int] = []
         self._records: list[Record] = []
 
@@ -79,9 +80,28 @@ class Instance:
             raise OperatorError(f"initial_state() of {self.worker.operator} returned None; it must return a state")
         return state
 
-    def expect(self, change: str) -> None:
+    def expect(self, change: str, tagged: bool = False) -> None:
         """A change is being prepared: tuples from now on count as processed by the old function."""
         self._prepared_at[change] = self.processed
+        if tagged:
+            self._tagged = change
+
+    @property
+    def tagged(self) -> Ready | None:
+        """What is ready for the tuples of the next version; ``None`` where they are treated as all others."""
+        return self.prepared.get(self._tagged)
+
+    def twin(self, ready: Ready) -> Instance:
+        """The same operator at the same worker in another configuration, with nothing done yet."""
+        twin = Instance(self.worker, self.operator, ready.function, self.audit)
+        twin.dead_letters = self.dead_letters
+        return twin
+
+    def absorb(self, twin: Instance) -> None:
+        """What the twin has done in the configuration that now is this one's was done here."""
+        self.processed += twin.processed
+        self._close_run()
+        self._records.extend(twin.records())
 
     def forget(self, change: str) -> None:
         """The change was aborted; idempotent."""
@@ -105,13 +125,30 @@ class Instance:
         ready = self.prepared.pop(change, None)
         if ready is None:
             raise ProtocolError(f"{self.worker} was told to switch to change {change!r}, which it has not prepared")
-        self.state.transform(ready.transform)
         self.function = ready.function
+        self.put_on(change, ready.transform)
+        return True
+
+    def put_on(self, change: str, transform: Transform | None) -> None:
+        """The change counts from here on: what is in state is old to it, what comes next is new."""
+        self.state.transform(transform)
         self.applied = (*self.applied, change)
         if self.audit:
             self._close_run()
             self._records.append(Updated(change, self.worker.operator, self.worker.index))
-        return True
+
+    def begin_at(self, processed: int, applied: tuple[str, ...]) -> None:
+        """Go on from where another one stood, with nothing prepared and nothing recorded since."""
+        self.processed, self.applied = processed, applied
+        self.prepared.clear()
+        self._prepared_at.clear()
+        self._ran.clear()
+        self._records.clear()
+
+    def close(self, port: SinkPort | None) -> tuple[str, ...]:
+        """Close what the operator has written since the last time: rows to a sink's port, and dead letters."""
+        ports = (port, self.dead_letters)
+        return tuple([name for open_ in ports if open_ is not None for name in open_.close_part()])
 
     def ran(self, transactions: Sequence[int]) -> None:
         """Under audit: these source tuples' descendants were processed, in this order."""
@@ -120,6 +157,11 @@ class Instance:
     def log(self) -> Callable[[int], None]:
         """Under audit: the function that records one data operation (bound once, called for every tuple)."""
         return self._ran.append
+
+    def take_back(self) -> None:
+        """Under audit: the last data operation failed, and will be tried again."""
+        if self.audit:
+            self._ran.pop()
 
     def _close_run(self) -> None:
         if self._ran:

@@ -2,9 +2,9 @@
 
 Each channel has a buffer (batches not yet framed) and a queue (frames not yet sent). ``flush`` turns the buffer into
 one frame at the tail of the queue; a marker is put behind it at once, so a marker never overtakes a tuple of its own
-channel. From the queue, data leaves against credit, markers and ends need none; so a marker waits only behind the data
-of its own channel. The receiver's first grant sets the window; a frame larger than the window passes alone, on an
-empty channel.
+channel. A frame holds tuples of one version: where that changes, the buffers are framed. From the queue, data leaves
+against credit, markers and ends need none; so a marker waits only behind the data of its own channel. The receiver's
+first grant sets the window; a frame larger than the window passes alone, on an empty channel.
 
 >>> from fries_nb.messages import ChannelId, Data, WorkerId
 >>> import pyarrow as pa
@@ -21,7 +21,7 @@ empty channel.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,13 +60,18 @@ class Send:
     frame: Frame
 
 
+def _deals_in_turn(edge: OutEdge) -> bool:
+    return len(edge.channels) > 1 and edge.partitioning not in (Partitioning.BROADCAST, Partitioning.HASH)
+
+
 class _OutChannel:
     """Buffer, queue and credit of one channel."""
 
-    __slots__ = ("buffer", "channel", "outstanding", "queue", "rows", "window")
+    __slots__ = ("buffer", "channel", "outstanding", "queue", "rows", "version", "window")
 
     def __init__(self, channel: ChannelId) -> None:
         self.channel = channel
+        self.version = 0
         self.buffer: list[pa.RecordBatch] = []
         self.rows = 0
         self.queue: deque[Frame] = deque()
@@ -84,7 +89,7 @@ class _OutChannel:
     def frame_buffer(self) -> None:
         if self.buffer:
             whole = self.buffer[0] if len(self.buffer) == 1 else pa.concat_batches(self.buffer)
-            self.queue.append(Data(whole, size=max(1, whole.nbytes)))
+            self.queue.append(Data(whole, size=max(1, whole.nbytes), version=self.version))
             self.buffer = []
             self.rows = 0
 
@@ -108,6 +113,31 @@ class Outbox:
         self._binnings = {edge.to: Binning(edge.key) for edge in edges}
         self._tables = {edge.to: routing_table(len(edge.channels)) for edge in edges}
         self._sends: list[Send] = []
+        self.version = 0
+
+    @property
+    def turns(self) -> dict[str, int]:
+        """For each edge that deals in turn, by receiver: the receiver's index that is next."""
+        return {edge.to: self._turn[edge.to] for edge in self._edges if _deals_in_turn(edge)}
+
+    def resume(self, turns: Mapping[str, int]) -> None:
+        """Deal on from these turns.
+
+        Raises:
+            ProtocolError: they are not those of this worker's edges.
+        """
+        widths = {edge.to: len(edge.channels) for edge in self._edges if _deals_in_turn(edge)}
+        if turns.keys() != widths.keys() or any(not 0 <= turn < widths[to] for to, turn in turns.items()):
+            raise ProtocolError(f"turns {dict(turns)} do not fit out-edges to {widths or 'none'} (receivers each)")
+        self._turn.update(turns)
+
+    def turn_to(self, version: int) -> None:
+        """What is added from now on has this version; no frame mixes it with what was added before."""
+        if version != self.version:
+            self.version = version
+            for channel in self._channels.values():
+                channel.frame_buffer()
+                channel.version = version
 
     def add(self, branch: int, batch: pa.RecordBatch) -> None:
         """Deal a batch to the channels of every edge that carries this branch.

@@ -6,7 +6,8 @@ rehearsal writes tells whether the neighbours can still read it. The shells run 
 touches nothing of the worker's own.
 
 >>> from fries_nb.dataflow.graph import Operator
->>> from fries_nb.dataflow.updates import Update
+>>> from fries_nb.dataflow.tables import JoinTable
+from fries_nb.dataflow.updates import Update
 >>> import cloudpickle
 >>> order = Rehearse("u1", WorkerId("FD", 0), cloudpickle.dumps(Update(lambda row: row | {"p": 0.5})), Operator("FD"),
 ...                  lambda row: row, (), pa.RecordBatch.from_pydict({"amount": [3]}))
@@ -25,9 +26,11 @@ import pyarrow as pa
 
 from fries_nb.dataflow.graph import Emits, Kind, Operator
 from fries_nb.dataflow.operators import Shape, emits_of, shape_of
+from fries_nb.dataflow.tables import JoinTable
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import FriesError, ReconfigurationError
-from fries_nb.messages import HIDDEN, Prepared, WorkerId
+from fries_nb.messages import HIDDEN, Prepare, Prepared, WorkerId
+from fries_nb.planning.expansion import NO_CALL
 from fries_nb.worker.instance import Instance, Ready
 from fries_nb.worker.rows import Columns, Reads, Row, assemble
 from fries_nb.worker.state import StateCopy, transformed
@@ -60,6 +63,16 @@ class Rehearsed:
 
     answer: Prepared
     ready: Ready | None
+
+
+def rehearsal(order: Prepare, instance: Instance, row: pa.RecordBatch | None) -> Rehearse | Rehearsed:
+    """What the shell has to run; or at once the refusal, where the instance's states cannot be copied for a trial."""
+    try:
+        states = instance.state.sample(SAMPLE_KEYS)
+    except Exception as error:  # noqa: BLE001 (pickling runs the user's code; the error is the answer)
+        what = f"the state of {instance.worker.operator} cannot be copied for a trial"
+        return refused(order.change, instance.worker, what, error)
+    return Rehearse(order.change, instance.worker, order.payload, instance.operator, instance.function, states, row)
 
 
 def prepare(order: Rehearse) -> Rehearsed:
@@ -109,6 +122,10 @@ def _refuse_other_family(operator: Operator, present: Any, new: Any) -> None:
         if not isinstance(new, str):
             raise ReconfigurationError(f"got {type(new).__name__}; an unnest is changed to another column's name")
         return
+    if operator.kind is Kind.JOIN:
+        if not isinstance(new, JoinTable):
+            raise ReconfigurationError(f"got {type(new).__name__}; a join is changed to another table")
+        return
     if not callable(new) and not hasattr(new, "process"):
         raise ReconfigurationError(f"got {type(new).__name__}; expected a function, or an object with process()")
     was, now = shape_of(present), shape_of(new)
@@ -122,7 +139,7 @@ def _rehearse(order: Rehearse, function: Any, states: list[Any]) -> dict[str, st
     """Run the function once on a copy of a recent tuple; what it writes, as column to Arrow type name."""
     if order.row is None or order.operator.kind is Kind.SELF_JOIN:
         return {}
-    if order.operator.kind is not Kind.UNNEST and shape_of(function) is Shape.BATCH:
+    if order.operator.kind not in NO_CALL and shape_of(function) is Shape.BATCH:
         out = function(order.row)
         return types_of(out.schema) if isinstance(out, pa.RecordBatch) else {}
     instance = Instance(order.worker, order.operator, function, audit=False)

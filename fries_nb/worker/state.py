@@ -26,10 +26,19 @@ from typing import Any
 import cloudpickle
 import pyarrow as pa
 
+from fries_nb.dataflow.graph import Kind
+from fries_nb.dataflow.operators import takes_state
 from fries_nb.errors import OperatorError
 from fries_nb.worker.partition import bins_of_values
 
 Transform = Callable[[Any], Any]
+_BY_KIND = frozenset({Kind.SELF_JOIN, Kind.DEDUP})
+_BY_FUNCTION = frozenset({Kind.MAP, Kind.FILTER, Kind.FLAT_MAP, Kind.SPLIT})
+
+
+def keeps_state(kind: Kind, function: Any) -> bool:
+    """Whether an operator of this kind keeps a state per key while it runs this function."""
+    return kind in _BY_KIND or (kind in _BY_FUNCTION and takes_state(function))
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +109,11 @@ class KeyedState:
     def waiting(self) -> int:
         """Number of keys not transformed yet."""
         return sum(len(states) for states, _ in self._layers)
+
+    def load(self, states: dict[Any, Any]) -> None:
+        """Hold these states and no others, in the present configuration's form."""
+        self.live = states
+        self._layers.clear()
 
     def settle(self) -> None:
         """Transform every key that still waits; idempotent."""

@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pyarrow as pa
 
+from fries_nb.checkpoints import Snapshot
 from fries_nb.dataflow.graph import Kind
 from fries_nb.errors import FriesError, OperatorError, ProtocolError
 from fries_nb.messages import (
@@ -36,26 +37,28 @@ from fries_nb.messages import (
     Ended,
     Failed,
     Fcm,
+    Hold,
     Marker,
     Prepare,
     Prepared,
     Reconfigure,
+    Release,
     Report,
     WorkerId,
 )
 from fries_nb.worker.alignment import Alignment
-from fries_nb.worker.chaining import Attention, execution_of
-from fries_nb.worker.events import Arrived, Directed, Event, Grant, Granted, Instruction, Tell, ToReader, Traced
+from fries_nb.worker.chaining import Attention, Execution
+from fries_nb.worker.events import Arrived, Directed, Event, Grant, Granted, Instruction, Save, Tell, ToReader, Traced
 from fries_nb.worker.inbox import Inbox
 from fries_nb.worker.instance import Instance, SinkPort
 from fries_nb.worker.meter import LatencyMeter
 from fries_nb.worker.outbox import Outbox
-from fries_nb.worker.reconfiguration import SAMPLE_KEYS, Rehearse, Rehearsed, refused, types_of
+from fries_nb.worker.reconfiguration import Rehearse, Rehearsed, rehearsal, types_of
+from fries_nb.worker.slices import MOST_PER_SLICE, SLICE_NS, Slices
+from fries_nb.worker.snapshot import kept, refuse_others
+from fries_nb.worker.standing import Retrying, execution_for
+from fries_nb.worker.versions import Versions, is_tagged
 from fries_nb.worker.wiring import READER, Wiring
-
-SLICE_NS = 2_000_000
-"""What a slice aims to take, and how long a tuple may wait in an output buffer while its sender is busy."""
-MOST_PER_SLICE = 16_384
 
 
 class Worker:
@@ -67,6 +70,10 @@ class Worker:
         window: bytes that may be under way to it on each channel (its share of the host's budget).
         clock: returns nanoseconds since the Unix epoch.
         port: where a sink writes.
+        snapshot: of the worker that this one continues; its instances were restored from it.
+
+    Raises:
+        ProtocolError: the snapshot is another worker's.
 
     Attributes:
         attention: raise it to have ``run`` return at the next tuple boundary.
@@ -81,6 +88,7 @@ class Worker:
         window: int,
         clock: Callable[[], int],
         port: SinkPort | None = None,
+        snapshot: Snapshot | None = None,
     ) -> None:
         self.wiring = wiring
         self.instances = tuple(instances)
@@ -93,17 +101,26 @@ class Worker:
         self._alignment = Alignment(wiring.incoming)
         self._outbox = Outbox(wiring.edges)
         self._meter = LatencyMeter()
-        self._execution = execution_of(
-            self.instances, self.attention, wiring.branches, wiring.left, port, self._measure
-        )
+        self._execution = self._running = self._compiled(self.instances)
+        self._versions = Versions(self.instances, snapshot.version if snapshot else 0, self._inbox, self._compiled)
+        self._held = False
         self._open = set(wiring.incoming)
         self._current: tuple[ChannelId, int] | None = None
-        self._quota = 64
+        self._slices = Slices()
         self._buffered_since = 0
         self._written = pa.schema([])
         self._instructions: list[Instruction] = [
             Grant(channel, window) for channel in wiring.incoming if channel.sender.operator != READER
         ]
+        if snapshot is not None:
+            refuse_others(snapshot, self.instances)
+            self._outbox.resume(snapshot.turns)
+
+    def _compiled(self, instances: Sequence[Instance]) -> Execution:
+        wiring = self.wiring
+        return execution_for(
+            instances, self.attention, wiring.branches, wiring.left, self._port, self._measure, self._tell
+        )
 
     # ---- events
 
@@ -127,9 +144,7 @@ class Worker:
     def _direct(self, worker: WorkerId, control: Control) -> None:
         position, instance = self._instance(worker)
         if isinstance(control, Fcm):
-            if not self._alignment.passed(control.marker.id):
-                self._alignment.applied(control.marker.id)
-                self._apply(control.marker, position)
+            self._head(control.marker, position)
         elif isinstance(control, Prepare):
             self._prepare(control, position, instance)
         elif isinstance(control, Abort):
@@ -140,6 +155,16 @@ class Worker:
         else:
             self._instructions.append(ToReader(control))
 
+    def _head(self, marker: Marker, position: int) -> None:
+        if is_tagged(marker) and self.instances[0].operator.kind is not Kind.SOURCE:
+            raise ProtocolError(f"{marker} came to {self.wiring.id} as its head; only a source can tag what it reads")
+        if not self._alignment.passed(marker.id):
+            self._alignment.applied(marker.id)
+            try:
+                self._apply(marker, position)
+            except OperatorError as error:
+                self._fail(error, error.operator, error.details)
+
     def _instance(self, worker: WorkerId) -> tuple[int, Instance]:
         for position, instance in enumerate(self.instances):
             if instance.worker == worker:
@@ -147,20 +172,16 @@ class Worker:
         raise ProtocolError(f"a message for {worker} came to worker {self.wiring.id}, whose chain does not have it")
 
     def _prepare(self, order: Prepare, position: int, instance: Instance) -> None:
-        instance.expect(order.change)
+        instance.expect(order.change, order.tagged)
         if self.ended:
             self._tell(Prepared(order.change, instance.worker))
             return
-        try:
-            states = instance.state.sample(SAMPLE_KEYS)
-        except Exception as error:  # noqa: BLE001 (pickling runs the user's code; the error is the answer)
-            what = f"the state of {instance.worker.operator} cannot be copied for a trial"
-            self._keep(refused(order.change, instance.worker, what, error))
-            return
         row = self._execution.sample() if order.rehearse and not position else None
-        self._instructions.append(
-            Rehearse(order.change, instance.worker, order.payload, instance.operator, instance.function, states, row)
-        )
+        asked = rehearsal(order, instance, row)
+        if isinstance(asked, Rehearse):
+            self._instructions.append(asked)
+        else:
+            self._keep(asked)
 
     def _keep(self, rehearsed: Rehearsed) -> None:
         """What was prepared waits for its marker, unless the change was aborted meanwhile."""
@@ -176,7 +197,12 @@ class Worker:
     def hungry(self) -> bool:
         """A source's reader may hand over more: nothing waits, and what was sent has credit."""
         waits = self._inbox.tuples or self._current is not None
-        return not waits and not self._outbox.blocked and not self.failed
+        return not waits and not self._outbox.blocked and not self.failed and not self._held
+
+    @property
+    def _still(self) -> bool:
+        """No tuple is taken until the controller says so: a source is held, or the worker stands."""
+        return self._held or (isinstance(self._running, Retrying) and self._running.stands)
 
     def run(self, limit: int = MOST_PER_SLICE) -> bool:
         """Do one slice of work: at most ``limit`` tuples, or one marker. Returns whether there may be more to do.
@@ -199,45 +225,62 @@ class Worker:
         return True
 
     def _work(self, limit: int) -> bool:
-        if self._outbox.blocked:
+        if self._outbox.blocked or self._still:
             return False
         if self._current is not None:
-            self._advance(min(limit, self._quota))
+            self._advance(limit)
             return True
         taken = self._inbox.take()
         if taken is None:
             return False
         channel, frame = taken
-        if isinstance(frame, Data):
-            self._execution.load(channel.sender.operator, frame.batch)
-            self._current = (channel, frame.size)
-            self._advance(min(limit, self._quota))
+        if self._versions.sets_aside(channel, frame):
+            if isinstance(frame, Data):
+                self._grant(channel, frame.size)
+        elif isinstance(frame, Data):
+            self._begin(channel, frame)
+            self._advance(limit)
         elif isinstance(frame, Marker):
-            complete = self._alignment.arrived(frame, channel)
-            self._sync_blocks()
-            if complete is not None:
-                self._apply(complete, 0)
+            self._arrived(frame, channel)
         else:
             self._end_of(channel)
         return True
 
-    def _advance(self, quota: int) -> None:
+    def _begin(self, channel: ChannelId, frame: Data) -> None:
+        """Take a frame in hand; what a source's reader hands over has the version that the source has reached."""
+        version = self._versions.number if channel.sender.operator == READER else frame.version
+        self._running = self._versions.execution_of(version, self._execution)
+        self._outbox.turn_to(version)
+        self._running.load(channel.sender.operator, frame.batch)
+        self._current = (channel, frame.size)
+
+    def _arrived(self, marker: Marker, channel: ChannelId) -> None:
+        tagged = is_tagged(marker)
+        complete = self._alignment.arrived(marker, channel, holds=not tagged)
+        self._sync_blocks()
+        if complete is not None:
+            self._apply(complete, 0)
+        elif tagged and not self._alignment.passed(marker.id):
+            self._versions.arrived(channel)
+
+    def _grant(self, channel: ChannelId, size: int) -> None:
+        """Give back the credit of a frame, unless that was done when it was set aside."""
+        if size and channel.sender.operator != READER:
+            self._instructions.append(Grant(channel, size))
+
+    def _advance(self, limit: int) -> None:
         began = self._clock()
-        taken = self._execution.advance(quota)
-        for branch, batch in self._execution.results():
+        taken = self._running.advance(min(limit, self._slices.quota))
+        for branch, batch in self._running.results():
             self._outbox.add(branch, batch)
             self._written = batch.schema
         now = self._clock()
-        if now - began < SLICE_NS // 2 and taken == quota:
-            self._quota = min(self._quota * 2, MOST_PER_SLICE)
-        elif now - began > 2 * SLICE_NS:
-            self._quota = max(self._quota // 2, 1)
+        self._slices.learn(now - began, taken)
         self._flush_if_old(now)
-        if not self._execution.remaining and self._current is not None:
+        if not self._running.remaining and self._current is not None:
             channel, size = self._current
             self._current = None
-            if channel.sender.operator != READER:
-                self._instructions.append(Grant(channel, size))
+            self._grant(channel, size)
 
     def _flush_if_old(self, now: int) -> None:
         if not self._outbox.buffered:
@@ -256,9 +299,8 @@ class Worker:
         if not self._open and not self.ended:
             self._outbox.end()
             self.ended = True
-            files = self._port.close_part() if self._port else ()
             for instance in self.instances:
-                self._tell(Ended(instance.worker, files))
+                self._tell(Ended(instance.worker, instance.close(self._port)))
 
     def _sync_blocks(self) -> None:
         blocked = self._alignment.blocked
@@ -272,7 +314,11 @@ class Worker:
 
     def _apply(self, marker: Marker, start: int) -> None:
         """Apply a marker from this position of the chain on, as far as its scope reaches, and pass it on."""
-        switched = False
+        action, switched = marker.action, False
+        keep: Save | Tell | None = None
+        if isinstance(action, Commit) and action.checkpoint and not self.ended:
+            keep = kept(action.epoch, self.wiring.id, self.instances, self._outbox.turns, self._versions.number)
+            self._trace()
         for instance in self.instances[start:]:
             if instance.worker.operator not in marker.scope:
                 break
@@ -281,16 +327,24 @@ class Worker:
             self._tell(done)
         else:
             self._outbox.mark(marker)
+        if keep is not None:
+            self._instructions.append(keep)
+        if is_tagged(marker):
+            self._versions.complete()
+            self._running = self._execution
         if switched:
             self._execution.rebuild()
+            if self._still and isinstance(self._running, Retrying) and marker.scope == {self.wiring.id.operator}:
+                self._running.retry()
 
     def _done(self, marker: Marker, instance: Instance) -> Done:
         action, worker = marker.action, instance.worker
         if self.ended:
             return Done(marker.id, worker, ended=True)
         if isinstance(action, Commit):
-            closes = instance.operator.kind is Kind.SINK and self._port is not None
-            return Done(marker.id, worker, files=self._port.close_part() if closes and self._port else ())
+            return Done(marker.id, worker, files=instance.close(self._port))
+        if isinstance(action, Hold | Release) and instance.operator.kind is Kind.SOURCE:
+            self._held = isinstance(action, Hold)
         if not isinstance(action, Reconfigure) or worker.operator not in action.targets:
             return Done(marker.id, worker)
         old_tuples = instance.old_tuples(action.change)
@@ -326,12 +380,17 @@ class Worker:
                     instance.worker,
                     instance.processed,
                     self._inbox.bytes if first else 0,
-                    self._inbox.tuples + self._execution.remaining if first else 0,
+                    self._inbox.tuples + self._running.remaining if first else 0,
                     reads if first else (),
                     writes if last else {},
                     latency if last else (),
+                    self._versions.held() if first else 0,
                 )
             )
+        self._trace()
+
+    def _trace(self) -> None:
+        for instance in self.instances:
             records = instance.records()
             if records:
                 self._instructions.append(Traced(tuple(records)))

@@ -1,0 +1,155 @@
+"""A worker at rest, and how it comes back.
+
+At a checkpoint's marker a worker stands between two tuples, and all that came in front of the marker has left it. So
+what it needs to go on elsewhere is little: the state of its operators, how far they have come, whose turn it is on its
+out-edges. Functions are not in a snapshot; they come with the graph and with the changes that were decided.
+
+A restored operator runs the function of the last decided change that targets it. States are in the form of the last
+change that the snapshot had ``applied``; the transformations of later ones are put on top, in order, and take effect
+key by key as at any switch.
+
+Laws. A restored worker behaves as the one that was snapshotted would have, had the changes decided since reached it
+right behind the marker. To restore is idempotent, and what a snapshot was taken of does not notice it.
+
+>>> from fries_nb.dataflow.graph import Operator
+>>> one, other = (Instance(WorkerId("FD", 0), Operator("FD", key=("c",)), dict, audit=False) for _ in range(2))
+>>> one.state.touch("c7")["seen"] = 3
+>>> restore(other, saved(one), ())
+>>> other.state.touch("c7")
+{'seen': 3}
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from typing import Any
+
+import cloudpickle
+
+from fries_nb.checkpoints import Checkpoint, Decided, InstanceSnapshot, Snapshot
+from fries_nb.dataflow.updates import Update
+from fries_nb.errors import FriesError, OperatorError, ProtocolError
+from fries_nb.messages import Saved, WorkerId
+from fries_nb.worker.events import Save, Tell
+from fries_nb.worker.instance import Instance
+from fries_nb.worker.reconfiguration import open_function
+from fries_nb.worker.steps import user_traceback
+
+
+def saved(instance: Instance) -> InstanceSnapshot:
+    """The operator as it stands, its state transformed to the end and pickled bin by bin.
+
+    Raises:
+        OperatorError: a transformation that waited failed.
+        Unsaved: a state cannot be pickled.
+    """
+    name = instance.worker.operator
+    try:
+        instance.state.settle()
+    except Exception as error:
+        words = f"the state transformation of {name} failed: {_reason(error)}"
+        raise OperatorError(words, name, user_traceback(error)) from error
+    try:
+        bins = {number: cloudpickle.dumps(states) for number, states in instance.state.bins().items()}
+    except Exception as error:
+        raise Unsaved(f"the state of {name} cannot be saved: {_reason(error)}", name, user_traceback(error)) from error
+    return InstanceSnapshot(name, instance.processed, instance.applied, bins)
+
+
+class Unsaved(OperatorError):
+    """A state cannot be pickled. The worker goes on, without this checkpoint."""
+
+
+def kept(
+    epoch: int, worker: WorkerId, instances: Sequence[Instance], turns: dict[str, int], version: int
+) -> Save | Tell:
+    """What a checkpoint keeps of a whole worker; or the word that it cannot be had, which costs the checkpoint alone.
+
+    Raises:
+        OperatorError: a transformation that waited failed.
+    """
+    try:
+        parts = tuple([saved(instance) for instance in instances])
+    except Unsaved as error:
+        return Tell(Saved(epoch, worker, error=str(error)))
+    return Save(epoch, Snapshot(worker.operator, worker.index, parts, turns, version))
+
+
+def refuse_others(snapshot: Snapshot, instances: Sequence[Instance]) -> None:
+    """See that a snapshot is of a worker with this chain.
+
+    Raises:
+        ProtocolError: it is another's.
+    """
+    theirs = [WorkerId(part.operator, snapshot.index) for part in snapshot.instances]
+    if theirs != [instance.worker for instance in instances]:
+        names = ", ".join(map(str, theirs)) or "none"
+        raise ProtocolError(f"{instances[0].worker} was to continue from a snapshot of other workers: {names}")
+
+
+def ended_snapshot(operator: str, checkpoint: Checkpoint) -> InstanceSnapshot:
+    """What an operator is restored from whose worker had ended in front of the checkpoint's marker.
+
+    It needs no state. The changes that the checkpoint has behind it are behind this worker, too: whether it had ended
+    before or after it switched, its trace is closed.
+    """
+    return InstanceSnapshot(operator, 0, checkpoint.decided)
+
+
+def restore(instance: Instance, snapshot: InstanceSnapshot | None, decided: Sequence[Decided]) -> None:
+    """Bring an instance to where the snapshot left off (``None``: the beginning), changes decided since on top of it.
+
+    Its function is the initial one, opened. To be called before a ``Worker`` is made of the instance.
+
+    Raises:
+        OperatorError: the user's code failed: a state or a function cannot be unpickled, or ``open()`` raised.
+        ProtocolError: the snapshot is another operator's, or has applied a change that is not among the decided.
+    """
+    name = instance.worker.operator
+    before = snapshot or InstanceSnapshot(name, 0)
+    if before.operator != name:
+        raise ProtocolError(f"{instance.worker} was to be restored from a snapshot of {before.operator}")
+    unknown = set(before.applied) - {change.change for change in decided}
+    if unknown:
+        listed = ", ".join(sorted(unknown))
+        raise ProtocolError(f"{instance.worker} had applied {listed}, which is not among the decided changes")
+    mine = [(change.change, _update(name, change)) for change in decided if name in change.payloads]
+    instance.state.load(_states(name, before))
+    instance.begin_at(before.processed, before.applied)
+    for change, update in mine:
+        instance.function = update.function
+        if change not in before.applied:
+            instance.put_on(change, update.state)
+    if mine:
+        _open(name, instance.function)
+
+
+def _states(name: str, snapshot: InstanceSnapshot) -> dict[Any, Any]:
+    states: dict[Any, Any] = {}
+    try:
+        for pickled in snapshot.bins.values():
+            states.update(pickle.loads(pickled))
+    except Exception as error:
+        raise OperatorError(f"the state of {name} cannot be restored: {_reason(error)}", name) from error
+    return states
+
+
+def _update(name: str, change: Decided) -> Update:
+    try:
+        update: Update = pickle.loads(change.payloads[name])
+    except Exception as error:
+        words = f"new {name} of change {change.change!r} cannot be unpickled here: {_reason(error)}"
+        raise OperatorError(words, name, user_traceback(error)) from error
+    return update
+
+
+def _open(name: str, function: Any) -> None:
+    try:
+        open_function(function)
+    except Exception as error:
+        raise OperatorError(f"{name} failed in open(): {_reason(error)}", name, user_traceback(error)) from error
+
+
+def _reason(error: Exception) -> str:
+    return str(error) if isinstance(error, FriesError) else f"{type(error).__name__}: {error}"

@@ -1,0 +1,143 @@
+"""Two configurations side by side, by the tag of a tuple (the multi-version scheduler; DESIGN, section 6).
+
+A *tagged* change blocks no channel. Sources tag what they read behind its marker with the next version, and every frame
+carries its version on. Until the marker has come on all channels, a worker may get tuples of both versions in any
+order, some of the new ones even in front of the marker, since senders pass on new tuples before they pass the marker.
+
+    a chain with                        a frame of the next version
+    no target                           is processed as any other
+    targets, none with keyed state      is processed by twins of the targets, which have the new functions
+    a target that keeps keyed state     is set aside, and processed when the last old one has been
+
+The third row is due to state: an old tuple must not meet what a new one has written. What is set aside is granted
+back at once, so that no old frame waits for its credit; behind a marker everything is set aside, the end of the
+channel too, so that order within a channel stays.
+
+When the marker is complete the targets switch, as at any change; what twins have done counts as done after the switch,
+and what was set aside waits in the inbox again, in front of what has come since.
+
+>>> from fries_nb.dataflow.graph import Operator
+>>> from fries_nb.messages import WorkerId
+>>> from fries_nb.worker.instance import Ready
+>>> instance = Instance(WorkerId("FM", 0), Operator("FM"), str.lower, audit=False)
+>>> versions = Versions([instance], 0, Inbox([]), lambda chain: chain[0].function)
+>>> instance.expect("u1", tagged=True)
+>>> instance.prepared["u1"] = Ready(str.upper, None)
+>>> versions.execution_of(0, str.lower)("Ab"), versions.execution_of(1, str.lower)("Ab")
+('ab', 'AB')
+>>> instance.switch("u1"), versions.complete(), versions.number
+(True, None, 1)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from fries_nb.errors import ProtocolError
+from fries_nb.messages import ChannelId, Data, Frame, Marker, Reconfigure
+from fries_nb.worker.chaining import Execution
+from fries_nb.worker.inbox import Inbox
+from fries_nb.worker.instance import Instance
+from fries_nb.worker.state import keeps_state
+
+
+def is_tagged(marker: Marker) -> bool:
+    """Whether the marker brings a change by versions."""
+    return isinstance(marker.action, Reconfigure) and marker.action.tagged
+
+
+class Versions:
+    """What one worker does with the frames of the next version.
+
+    Args:
+        instances: its chain.
+        number: of tagged changes behind it.
+        inbox: where frames wait again that were set aside.
+        compiled: makes the execution of a chain.
+
+    Attributes:
+        number: of tagged changes behind it, which is the version of a tuple that is processed as ever.
+    """
+
+    def __init__(
+        self, instances: Sequence[Instance], number: int, inbox: Inbox, compiled: Callable[[list[Instance]], Execution]
+    ) -> None:
+        self.number = number
+        self._instances = tuple(instances)
+        self._inbox = inbox
+        self._compiled = compiled
+        self._next: Execution | None = None
+        self._twins: list[tuple[Instance, Instance]] = []
+        self._behind: set[ChannelId] = set()
+        self._aside: dict[ChannelId, list[Frame]] = {}
+        self._bytes = self._most = 0
+
+    def execution_of(self, version: int, present: Execution) -> Execution:
+        """What processes a frame of this version; ``present`` is what processes the old ones.
+
+        Raises:
+            ProtocolError: only this version and the next one are under way at a time.
+        """
+        if version == self.number:
+            return present
+        if version != self.number + 1:
+            worker = self._instances[0].worker
+            raise ProtocolError(
+                f"tuples of version {version} came to {worker}, where {self.number} and {self.number + 1} are possible"
+            )
+        return self._next or self._begin() or present
+
+    def _begin(self) -> Execution | None:
+        chain = []
+        for instance in self._instances:
+            ready = instance.tagged
+            if ready is not None:
+                self._twins.append((instance, instance.twin(ready)))
+            chain.append(instance if ready is None else self._twins[-1][1])
+        if self._twins:
+            self._next = self._compiled(chain)
+        return self._next
+
+    def sets_aside(self, channel: ChannelId, frame: Frame) -> bool:
+        """Keep the frame until the marker is complete, if it has to wait for that. The caller grants back its size."""
+        is_new = isinstance(frame, Data) and frame.version > self.number
+        if channel not in self._behind and not (is_new and self._waits()):
+            return False
+        if isinstance(frame, Data):
+            self._bytes += frame.size
+            self._most = max(self._most, self._bytes)
+            frame = replace(frame, size=0)
+        self._aside.setdefault(channel, []).append(frame)
+        return True
+
+    def arrived(self, channel: ChannelId) -> None:
+        """The marker of a tagged change has come on this channel, and is awaited on others."""
+        if self._waits():
+            self._behind.add(channel)
+
+    def _waits(self) -> bool:
+        """Whether a target of the chain keeps keyed state, by its old function or by its new one."""
+        for instance in self._instances:
+            ready, kind = instance.tagged, instance.operator.kind
+            if ready is not None and (keeps_state(kind, instance.function) or keeps_state(kind, ready.function)):
+                return True
+        return False
+
+    def complete(self) -> None:
+        """The marker has come on all channels and the targets have switched: the next version is the present one."""
+        self.number += 1
+        for instance, twin in self._twins:
+            instance.absorb(twin)
+        for channel, frames in self._aside.items():
+            self._inbox.put_back(channel, frames)
+        self._next = None
+        self._twins.clear()
+        self._behind.clear()
+        self._aside.clear()
+        self._bytes = 0
+
+    def held(self) -> int:
+        """The most bytes that were set aside at a time since the last call."""
+        most, self._most = self._most, self._bytes
+        return most

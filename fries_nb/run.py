@@ -59,6 +59,7 @@ class Run:
     Attributes:
         graph: what runs, as declared and expanded.
         error: why it failed, empty otherwise; ``details`` is the traceback from the user's frame on.
+        lines_printed: how many lines operators have printed; ``printed()`` has the last of them.
     """
 
     def __init__(self, graph: Graph, spark: Any, options: Options) -> None:
@@ -69,6 +70,7 @@ class Run:
         self._began_s = time.time()
         self._metrics = Metrics(graph.by_name)
         self._history = History()
+        self.lines_printed = 0
         self._printed: deque[Line] = deque(maxlen=PRINTED)
         self._changes: dict[str, Change] = {}
         self._in_effect: list[Change] = []  # in order; a rolled back change is no more in it
@@ -107,6 +109,7 @@ class Run:
     def heard(self, lines: tuple[Line, ...]) -> None:
         """Called by the driver."""
         self._printed.extend(lines)
+        self.lines_printed += len(lines)
 
     def resolved(self, outcome: Outcome) -> None:
         """Called by the driver."""

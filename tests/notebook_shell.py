@@ -104,6 +104,7 @@ class StandIn:
         self.scratch = ""
         self.host_processes: dict[int, int] = {}
         self.lines: tuple[Line, ...] = ()
+        self.details = ""
         self.reported = Metrics(graph.by_name)
 
     def reconfigure(self, change: dict[str, Any], scheduler: str = "fries", pruning: bool = True) -> Change:
@@ -149,6 +150,11 @@ class StandIn:
     def printed(self) -> tuple[Line, ...]:
         """As told."""
         return self.lines
+
+    @property
+    def lines_printed(self) -> int:
+        """As many."""
+        return len(self.lines)
 
     def audit(self) -> Verdict:
         """Of a trace of one record."""

@@ -90,6 +90,9 @@ left.union("U", right.map("odd", dict)).sink("out", fn.memory())""",
         ("\n# nothing yet\n", "the cell is empty; declare a dataflow in it: begin with flow.source("),
         ("x = 1", "declares no dataflow: begin with flow.source("),
         ("x = 1\nx = = 2", "line 3 of the cell: invalid syntax: x = = 2"),
+        ("return 1", "line 2 of the cell: 'return' outside function"),
+        ("x = '\0'", "null bytes"),
+        ("a, b = fn.Dataflow('a'), fn.Dataflow('b')", "one cell declares one dataflow; this one declares a, b"),
     ],
 )
 def test_a_cell_that_declares_nothing_gets_one_helpful_line(
@@ -151,6 +154,13 @@ def test_options_reach_the_run(shell: InteractiveShell, stand_ins: list[StandIn]
         ("%fries_run --hosts two", "invalid int value: 'two'"),
         ("%fries_run 'fraud", "No closing quotation"),
         ("%fries_run -o 2x", "not the name of a variable"),
+        ("%fries_run -h", "unrecognized arguments: -h; %fries_run? shows its help"),
+        ("%fries_run my flow", "unrecognized arguments: flow, a name with spaces has quotes; %fries_run? shows"),
+        ("%fries_run --hosts 0", "--hosts 0: expected a whole number, 1 or more"),
+        ("%fries_run --workers -3", "--workers -3: expected a whole number, 1 or more"),
+        ("%fries_run --commit-interval 0", "--commit-interval 0: expected a number of seconds, more than 0"),
+        ("%fries_run -o class", "not the name of a variable"),
+        ("%fries_run ключ", "no dataflow 'ключ'; expected one of fraud"),
         ("%fries_stop", "no dataflow has been started"),
         ("%fries_reconfigure FM=dict", "no dataflow has been started"),
     ],
@@ -183,6 +193,25 @@ def test_what_runs_is_replaced_only_when_that_is_said(
     told(shell, "%fries_run")
     told(shell, "%fries_run --replace")
     assert [run.state for run in stand_ins] == ["stopped", "stopped", "running"]
+
+
+def test_a_run_that_fails_at_once_is_the_cells_error(
+    shell: InteractiveShell, capsys: pytest.CaptureFixture[str], stand_ins: list[StandIn],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """A cell that says that it runs would be untrue; the status says where the traceback is, too."""
+    told(shell, FRAUD)
+
+    def fail(run: StandIn, timeout: float) -> None:
+        run.state, run.error, run.details = "failed", "FM failed in open(): OSError: no model", "Traceback ..."
+
+    monkeypatch.setattr(StandIn, "wait_flowing", fail)
+    error = refused(shell, "%fries_run -o mine", capsys)
+    assert type(error) is RunError
+    said = "FM failed in open(): OSError: no model (traceback: print(mine.details))"
+    assert str(error) == f"'fraud' has failed: {said}"
+    assert f"fraud: {said}" in told(shell, "%fries_status")
+    assert told(shell, "%fries_stop") == f"'fraud' has failed before: {said}"
 
 
 def test_expressions_keep_their_spaces_quotes_and_braces(shell: InteractiveShell, stand_ins: list[StandIn]) -> None:
@@ -218,6 +247,10 @@ def test_expressions_keep_their_spaces_quotes_and_braces(shell: InteractiveShell
         ("FM=Score(2) MC", UsageError, "FM=Score(2) MC is not a Python expression"),
         ("FM=Score(2) FM=Score(3)", UsageError, "assigned twice"),
         ("FM= --wait 1", UsageError, "no expression"),
+        ("FM=Score(2))", UsageError, "a bracket is closed that was not opened"),
+        ("FM", UsageError, "no run 'FM'; expected one of fraud; for a change of the operator: FM=new_function"),
+        ("FM==Score(2)", UsageError, "for a change of the operator: FM=new_function"),
+        ("FM=Score(2) -o lambda", UsageError, "not the name of a variable"),
         ("", UsageError, "expected OPERATOR=expression"),
         ("frod FM=Score(2)", UsageError, "no run 'frod'; expected one of fraud; did you mean 'fraud'?"),
     ],

@@ -20,8 +20,10 @@ import ast
 import io
 import itertools
 import keyword
+import linecache
 import re
 import tokenize
+import zlib
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from tokenize import TokenInfo
@@ -30,6 +32,7 @@ from typing import Any
 from IPython.core.error import UsageError
 
 from fries_nb.errors import FriesError, close_match
+from fries_nb.notebook.options import shortened
 
 _EXPECTED = "expected OPERATOR=expression, as in FM=MerchantModel(window=10)"
 _OPTION = re.compile(r"--[A-Za-z][\w-]*|-[A-Za-z](?=\s|$)")
@@ -87,19 +90,21 @@ def evaluate(expressions: dict[str, str], names: dict[str, Any]) -> dict[str, An
 
 
 def _value(operator: str, expression: str, names: dict[str, Any]) -> Any:
+    file = f"<{operator} {zlib.crc32(expression.encode()):08x}>"
     try:
-        tree = ast.parse(expression, f"<{operator}>", mode="eval")
-        return eval(compile(tree, f"<{operator}>", "eval"), names)
+        tree = ast.parse(expression, file, mode="eval")
+        linecache.cache[file] = (len(expression), None, [f"{expression}\n"], file)  # for tracebacks of a lambda
+        return eval(compile(tree, file, "eval"), names)
     except FriesError:
         raise
     except SyntaxError as error:
-        raise UsageError(f"{operator}={expression} is not a Python expression: {error.msg}") from error
+        raise UsageError(f"{operator}={shortened(expression)} is not a Python expression: {error.msg}") from error
     except NameError as error:
         hint = close_match(error.name, [name for name in names if not name.startswith("_")]) if error.name else ""
-        raise UsageError(f"{operator}={expression}: {error}{hint}") from error
+        raise UsageError(f"{operator}={shortened(expression)}: {error}{hint}") from error
     except Exception as error:
-        said = " ".join(str(error).split())
-        raise UsageError(f"{operator}={expression}: {type(error).__name__}: {said}") from error
+        said = f"{type(error).__name__}: {shortened(' '.join(str(error).split()))}"
+        raise UsageError(f"{operator}={shortened(expression)}: {said}") from error
 
 
 @dataclass(frozen=True)
@@ -115,9 +120,11 @@ def _tokens(line: str) -> list[TokenInfo]:
     try:
         tokens = list(tokenize.generate_tokens(io.StringIO(line).readline))
     except (tokenize.TokenError, SyntaxError) as error:
-        raise UsageError(f"a bracket or quote is not closed in: {line}") from error
+        more = any(line.count(closing) > line.count(opening) for opening, closing in ("()", "[]", "{}"))
+        what = "a bracket is closed that was not opened" if more else "a bracket or quote is not closed"
+        raise UsageError(f"{what} in: {shortened(line)}") from error
     if any(token.type == tokenize.ERRORTOKEN and token.string[0] in "'\"" for token in tokens):
-        raise UsageError(f"a quote is not closed in: {line}")
+        raise UsageError(f"a quote is not closed in: {shortened(line)}")
     return tokens
 
 

@@ -16,6 +16,7 @@ from IPython.core.interactiveshell import InteractiveShell
 import fries_nb
 from fries_nb.dataflow.runnable import check_runnable
 from fries_nb.errors import FriesError, close_match
+from fries_nb.notebook.options import shortened
 from fries_nb.run import Dataflow
 
 _HOW = "begin with flow.source(name, fn.rate(1_000)) and end with stream.sink(name, fn.memory())"
@@ -34,6 +35,8 @@ def declare(shell: InteractiveShell, body: str, name: str | None) -> Dataflow:
         DataflowError: the dataflow cannot run.
         Exception: what the body raised.
     """
+    if name == "":
+        raise UsageError("a dataflow has a name; expected one behind %%fries_dataflow")
     names = shell.user_ns
     code = _compiled(shell, body, _DECLARE).code
     given = Dataflow(name or "flow")
@@ -123,7 +126,9 @@ def _compiled(shell: InteractiveShell, body: str, hint: str) -> _Compiled:
         tree = ast.parse(source, file)
         code = compile(tree, file, "exec")
     except SyntaxError as error:
-        raise UsageError(f"line {error.lineno} of the cell: {error.msg}: {(error.text or '').strip()}") from error
+        where = f"line {error.lineno} of the cell: " if error.lineno else ""  # none for what is no text
+        line = f": {shortened(error.text.strip())}" if error.text else ""
+        raise UsageError(f"{where}{error.msg}{line}") from error
     if not tree.body:
         raise UsageError(f"the cell is empty; {hint}")
     symbols = symtable.symtable(source, file, "exec").get_symbols()

@@ -5,8 +5,10 @@ Loading starts nothing and says nothing; unloading leaves what runs alone, and t
 
 from __future__ import annotations
 
+from IPython.core.error import UsageError
 from IPython.core.formatters import MimeBundleFormatter
 from IPython.core.interactiveshell import InteractiveShell
+from traitlets import TraitError
 
 from fries_nb.notebook.completion import completion
 from fries_nb.notebook.display import RunDisplay
@@ -22,7 +24,11 @@ PREFIX = "fries_"
 def load(shell: InteractiveShell) -> None:
     """Add the magics and their completion."""
     known, notes = Known(shell.user_ns), Notes()
-    magics = (FriesMagics(shell, known, notes), FriesQuestions(shell, known, notes))
+    try:
+        doing = FriesMagics(shell, known, notes)
+    except TraitError as error:  # in the user's ipython_config.py
+        raise UsageError(f"fries_nb cannot be loaded: {error}") from error
+    magics = (doing, FriesQuestions(shell, known, notes, doing))
     shell.register_magics(*magics)
     _shown_as(shell).for_type(Run, RunDisplay(shell))
     if shell.Completer is not None:
@@ -41,6 +47,7 @@ def unload(shell: InteractiveShell) -> None:
     for kind in shell.magics_manager.magics.values():
         for name in [name for name in kind if name.startswith(PREFIX)]:
             del kind[name]
+    shell.configurables[:] = [one for one in shell.configurables if not isinstance(one, (FriesMagics, FriesQuestions))]
     _shown_as(shell).pop(Run, None)
     if shell.Completer is not None:
         matchers = shell.Completer.custom_matchers

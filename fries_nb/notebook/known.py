@@ -8,6 +8,7 @@ from typing import Any
 from IPython.core.error import UsageError
 
 from fries_nb.errors import RunError, unknown
+from fries_nb.notebook.options import shortened
 from fries_nb.notebook.starts import Start
 from fries_nb.run import Dataflow, Run
 
@@ -62,7 +63,7 @@ class Known:
         if name is None:
             raise UsageError(f"which dataflow? name one of {', '.join(flows)}")
         if name not in flows:
-            raise UsageError(unknown("dataflow", name, flows))
+            raise UsageError(unknown("dataflow", shortened(name), flows))
         return flows[name]
 
     def run(self, name: str | None = None) -> Run:
@@ -98,6 +99,10 @@ class Known:
         """The runs that go on; only those of the flow of that name, if one is given."""
         return [run for run in self.runs() if run.state not in OVER and flow in (None, run.graph.name)]
 
+    def variable(self, run: Run) -> str:
+        """The variable that holds a run."""
+        return next((name for name, value in list(self._names.items()) if value is run and name[:1] != "_"), "run")
+
     def _refuse_unstarted(self, name: str | None) -> None:
         for start in self.starts():
             if start.flow == name or (name is None and not self.live()):
@@ -110,7 +115,10 @@ class Known:
             return held
         runs = {run.graph.name: run for run in [*self.runs(), *self._runs.values(), *self.live()]}
         if name not in runs:
-            raise UsageError(unknown("run", name, runs))
+            begins = name.partition("=")[0].rstrip(":+")
+            is_operator = any(begins in run.graph.by_name for run in self.live())
+            hint = f"; for a change of the operator: {begins}=new_function" if is_operator else ""
+            raise UsageError(unknown("run", shortened(name), runs) + hint)
         return runs[name]
 
     def _held(self, variable: str) -> Run | None:

@@ -10,23 +10,29 @@ import functools
 import os
 import sys
 import threading
+from typing import Any
 
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, cell_magic, line_cell_magic, line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments
+from traitlets import Float, Int, TraitError, Unicode, validate
 
 from fries_nb.changes import Change
-from fries_nb.errors import ReconfigurationError, RunError
+from fries_nb.dataflow.runnable import check_runnable
+from fries_nb.errors import ReconfigurationError, RunError, unknown
 from fries_nb.notebook import summaries
 from fries_nb.notebook.assignments import evaluate, split_line
 from fries_nb.notebook.cells import assigned, declare, undone_on_error
+from fries_nb.notebook.echo import Echo
 from fries_nb.notebook.known import OVER, Known
 from fries_nb.notebook.leftovers import Notes
 from fries_nb.notebook.options import NO_PRUNING, RUN, SCHEDULER, arguments, options
 from fries_nb.notebook.starts import Start
+from fries_nb.notebook.statuses import why_failed
 from fries_nb.notebook.summaries import Summary, changeable, quoted
 from fries_nb.run import Run
+from fries_nb.scheduling import SCHEDULERS
 
 GLANCE_S = 2.0
 """A change that ends so soon is shown with its result; a longer one goes on behind the cell."""
@@ -40,14 +46,36 @@ OUTPUT = argument("-o", "--output", default="change", metavar="VARIABLE", help="
 
 @magics_class
 class FriesMagics(Magics):
-    """``%%fries_dataflow``, ``%fries_run``, ``%fries_reconfigure``, ``%fries_rollback``, ``%fries_stop``."""
+    """``%%fries_dataflow``, ``%fries_run``, ``%fries_reconfigure``, ``%fries_rollback``, ``%fries_stop``.
+
+    What they do where nothing is said is set by ``%config``, as in ``%config FriesMagics.hosts = 4``.
+    """
 
     shell: InteractiveShell
+
+    hosts = Int(2, help="Spark tasks that share the workers: --hosts of %fries_run.").tag(config=True)
+    workers = Int(2, help="Workers of an operator declared without a number: --workers.").tag(config=True)
+    scheduler = Unicode("fries", help=f"{', '.join(SCHEDULERS)}: --scheduler of changes, plans.").tag(config=True)
+    lines = Int(20, help="Lines of what operators print, shown below %fries_run; 0 for none.").tag(config=True)
+    refresh = Float(0.5, help="Seconds between two updates of these lines.").tag(config=True)
 
     def __init__(self, shell: InteractiveShell, known: Known, notes: Notes) -> None:
         super().__init__(shell)
         self._known = known
         self._notes = notes
+
+    @validate("hosts", "workers", "lines", "refresh")
+    def _valid_number(self, proposal: Any) -> Any:
+        least = {"lines": 0, "refresh": 0.1}.get(proposal["trait"].name, 1)
+        if least <= proposal["value"] < float("inf"):
+            return proposal["value"]
+        raise TraitError(f"FriesMagics.{proposal['trait'].name} = {proposal['value']}; expected {least} or more")
+
+    @validate("scheduler")
+    def _valid_scheduler(self, proposal: Any) -> Any:
+        if proposal["value"] in SCHEDULERS:
+            return proposal["value"]
+        raise TraitError(unknown("scheduler", proposal["value"], SCHEDULERS))
 
     @cell_magic
     @magic_arguments()
@@ -78,8 +106,8 @@ class FriesMagics(Magics):
     @line_magic
     @magic_arguments()
     @argument("name", nargs="?", help="of the dataflow; the one declared last if left out")
-    @argument("--hosts", type=int, default=2, help="Spark tasks that share the workers (2)")
-    @argument("--workers", type=int, default=2, help="of each operator declared without a number (2)")
+    @argument("--hosts", type=int, help="Spark tasks that share the workers (2)")
+    @argument("--workers", type=int, help="of each operator declared without a number (2)")
     @argument("--audit", action="store_true", help="record every operation, for run.audit()")
     @argument("--no-chaining", action="store_true", help="give each operator a thread of its own")
     @argument("--commit-interval", type=float, default=5.0, metavar="SECONDS", help="between commits of the sinks (5)")
@@ -96,9 +124,12 @@ class FriesMagics(Magics):
             %fries_run fraud --replace -o second
 
         Uses the active SparkSession, or starts one, which takes some seconds the first time; an interrupt cancels that.
+        What operators print is shown in the cell; ``%config FriesMagics`` has what holds where nothing is said.
         """
-        args = arguments(self.fries_run, line)
+        args = arguments(self.fries_run, line, self)
         flow = self._known.flow(args.name)
+        graph = flow.graph(args.workers)
+        check_runnable(graph)  # before a run is stopped to make way
         self._make_way(flow.name, args.replace, f"%fries_run {quoted(flow.name)} --replace")
         launch = functools.partial(
             flow.run,
@@ -110,11 +141,12 @@ class FriesMagics(Magics):
         )
         if args.noblock:
             self.shell.user_ns.pop(args.output, None)  # it shall not be taken for the new run
-        start = Start(flow.name, launch, functools.partial(self._started, args.output))
+        echo = Echo(self.shell, self.lines, self.refresh)
+        start = Start(flow.name, launch, functools.partial(self._started, args.output, echo))
         self._known.keep_start(start)
         if not args.noblock:
-            _wait_for(start)
-        return summaries.of_start(flow.graph(args.workers), args.hosts, args.workers, args.audit, args.output)
+            _refuse_failed(_wait_for(start), args.output)
+        return summaries.of_start(graph, args.hosts, args.workers, args.audit, args.output)
 
     @no_var_expand
     @line_cell_magic
@@ -146,7 +178,7 @@ class FriesMagics(Magics):
         Put parentheses around an expression that has an option's look, as in FM=(a --b).
         """
         split = split_line(line, options(self.fries_reconfigure))
-        args = arguments(self.fries_reconfigure, split.options)
+        args = arguments(self.fries_reconfigure, split.options, self)
         names, run = self.shell.user_ns, self._known.run(args.run)
         updates = {} if cell is None else assigned(self.shell, cell, changeable(run.graph))
         if split.expressions or cell is None:
@@ -171,7 +203,7 @@ class FriesMagics(Magics):
 
         A change that transformed state can be undone if it said how: ``fn.Update(..., state=..., back=...)``.
         """
-        args = arguments(self.fries_rollback, line)
+        args = arguments(self.fries_rollback, line, self)
         change = self._known.run(args.run).rollback(args.scheduler)
         self.shell.user_ns[args.output] = change
         return _seen(change, args.wait, args.output)
@@ -194,13 +226,13 @@ class FriesMagics(Magics):
         name = run.graph.name
         if run.state in OVER:
             run.wait(args.wait)
-            return Summary(f"{name!r} has {run.state} before" + (f": {run.error}" if run.error else ""))
+            why = f": {why_failed(run, self._known.variable(run))}" if run.error else ""
+            return Summary(f"{name!r} has {run.state} before{why}")
         try:
             run.stop(drain=args.drain, timeout=args.wait)
         except TimeoutError as error:
             raise RunError(f"run {name!r} is still {run.state} after {args.wait:g} s and goes on ending") from error
-        if run.state == "failed":
-            raise RunError(f"run {name!r} has failed: {run.error}")
+        _refuse_failed(run, self._known.variable(run))
         return Summary(f"{name!r} has {run.state}", f"run.output(), %fries_run {quoted(name)}")
 
     def _make_way(self, flow: str, replace: bool, instead: str) -> bool:
@@ -214,13 +246,14 @@ class FriesMagics(Magics):
             run.stop()
         return bool(live)
 
-    def _started(self, variable: str, run: Run) -> None:
+    def _started(self, variable: str, echo: Echo, run: Run) -> None:
         self.shell.user_ns[variable] = run
+        echo.follow(run, variable)
         self._known.keep_run(run)
         threading.Thread(target=self._notes.keep, args=[run], name="fries-note", daemon=True).start()
 
 
-def _wait_for(start: Start) -> None:
+def _wait_for(start: Start) -> Run:
     """Wait until a run is there and its data flow; say so if that takes more than a moment. An interrupt cancels it."""
     try:
         try:
@@ -228,10 +261,17 @@ def _wait_for(start: Start) -> None:
         except TimeoutError:
             if start.under_way and os.environ.get(PROGRESS) != "0":
                 sys.stdout.write(f"starting Spark for {start.flow!r}, which takes some seconds the first time ...\n")
-        start.run().wait_flowing(PATIENCE_S)
+        run = start.run()
+        run.wait_flowing(PATIENCE_S)
     except KeyboardInterrupt:
         start.cancel()
         raise
+    return run
+
+
+def _refuse_failed(run: Run, variable: str) -> None:
+    if run.state == "failed":
+        raise RunError(f"{run.graph.name!r} has failed: {why_failed(run, variable)}")
 
 
 def _seen(change: Change, wait_s: float, variable: str) -> Summary:

@@ -2,50 +2,89 @@
 
 from __future__ import annotations
 
+import keyword
 import re
 from argparse import Namespace
 from typing import Any
 
 from IPython.core.error import UsageError
 from IPython.core.magic_arguments import argument, parse_argstring
+from traitlets import HasTraits
 
 from fries_nb.errors import close_match
+from fries_nb.scheduling import SCHEDULERS
 
 RUN = argument("run", nargs="?", help="name of the dataflow or variable of the run; the one that runs if left out")
-SCHEDULER = argument("--scheduler", default="fries", help="fries, epoch or naive (fries)")
+SCHEDULER = argument("--scheduler", help=f"{', '.join(SCHEDULERS)} (fries)")
 NO_PRUNING = argument(
     "--no-pruning", action="store_true", help="synchronise one-to-many operators that need not be as well"
 )
 
 
-def arguments(magic: Any, line: str) -> Namespace:
-    """The arguments of a magic's line; ``output`` and ``wait`` are checked, and names lose their quotes.
+_LONGEST = 200
+_NUMBERS = {
+    "wait": (0, "a number of seconds, 0 or more"),
+    "hosts": (1, "a whole number, 1 or more"),
+    "workers": (1, "a whole number, 1 or more"),
+    "commit_interval": (0.001, "a number of seconds, more than 0"),
+}
+"""Options by what they hold: the least, and what is expected."""
+
+
+def arguments(magic: Any, line: str, configured: HasTraits | None = None) -> Namespace:
+    """The arguments of a magic's line; numbers and ``output`` are checked, and names lose their quotes.
+
+    Args:
+        configured: has the values of options that the line leaves out, where it has traits of their names.
 
     Raises:
         UsageError: it does not take them; suggests a close match, and where the help is.
     """
     name = magic.__name__
+    help_of = f"%{name}? shows its help"
     try:
         args: Namespace = parse_argstring(magic, line)
     except UsageError as error:
         got = re.match(r"unrecognized arguments: (\S+)", str(error))
-        hint = close_match(got[1], options(magic)) if got else ""
-        raise UsageError(f"{name}: {error}{hint}; %{name}? shows its help") from error
+        raise UsageError(f"{name}: {shortened(str(error))}{_meant(magic, got[1]) if got else ''}; {help_of}") from error
     except ValueError as error:
-        raise UsageError(f"{name}: {error} in: {line}") from error
-    if not getattr(args, "output", "_").isidentifier():
-        raise UsageError(f"-o {args.output} is not the name of a variable")
-    if not 0 <= getattr(args, "wait", 0) < float("inf"):
-        raise UsageError(f"--wait {args.wait:g}: expected a number of seconds, 0 or more")
+        raise UsageError(f"{name}: {error} in: {shortened(line)}") from error
+    output = getattr(args, "output", "_")
+    if not output.isidentifier() or keyword.iskeyword(output):
+        raise UsageError(f"-o {shortened(output)} is not the name of a variable")
     for given in ("name", "run", "of", "path"):
         if hasattr(args, given):
             setattr(args, given, _unquoted(getattr(args, given)))
+    for name, value in (configured.trait_values(config=True) if configured else {}).items():
+        if getattr(args, name, value) is None:
+            setattr(args, name, value)
+    for name, (least, what) in _NUMBERS.items():
+        number = getattr(args, name, least)
+        if not least <= number < float("inf"):
+            raise UsageError(f"--{name.replace('_', '-')} {number:g}: expected {what}")
     return args
 
 
 def options(magic: Any) -> list[str]:
     """All options of a magic, as they are typed."""
     return [option for action in magic.parser._actions for option in action.option_strings]
+
+
+def shortened(text: str) -> str:
+    """What was got, for a message: a user may paste anything.
+
+    >>> shortened("abc" * 100)[-10:]
+    'cabcab ...'
+    """
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
+
+
+def _meant(magic: Any, got: str) -> str:
+    if got in ("-h", "--help"):
+        return ""
+    if not got.startswith("-"):
+        return ", a name with spaces has quotes"
+    return close_match(got[:_LONGEST], options(magic))
 
 
 def _unquoted(name: str | None) -> str | None:

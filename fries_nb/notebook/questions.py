@@ -7,6 +7,7 @@ from typing import Any
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments
+from traitlets import HasTraits
 
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.updates import as_updates, check_updates
@@ -14,7 +15,7 @@ from fries_nb.notebook import plans, statuses
 from fries_nb.notebook.assignments import evaluate, split_line
 from fries_nb.notebook.known import Known
 from fries_nb.notebook.leftovers import Notes
-from fries_nb.notebook.options import NO_PRUNING, RUN, SCHEDULER, arguments, options
+from fries_nb.notebook.options import NO_PRUNING, RUN, SCHEDULER, arguments, options, shortened
 from fries_nb.notebook.summaries import Summary
 from fries_nb.scheduling import schedule
 
@@ -25,10 +26,11 @@ class FriesQuestions(Magics):
 
     shell: InteractiveShell
 
-    def __init__(self, shell: InteractiveShell, known: Known, notes: Notes) -> None:
+    def __init__(self, shell: InteractiveShell, known: Known, notes: Notes, configured: HasTraits) -> None:
         super().__init__(shell)
         self._known = known
         self._notes = notes
+        self._configured = configured
 
     @no_var_expand
     @line_magic
@@ -47,9 +49,9 @@ class FriesQuestions(Magics):
             %fries_plan "my operator" --no-pruning --of fraud
         """
         split = split_line(line, options(self.fries_plan))
-        args = arguments(self.fries_plan, split.options)
+        args = arguments(self.fries_plan, split.options, self._configured)
         graph = self._graph(args.of)
-        named = [name.strip("'\"") for name in args.operators]
+        named = [shortened(name.strip("'\"")) for name in args.operators]
         updates: dict[str, Any] = evaluate(split.expressions, self.shell.user_ns) if split.expressions else {}
         check_updates(graph, as_updates(updates) if updates else {})
         plan = schedule(args.scheduler, graph, [*named, *updates], not args.no_pruning)

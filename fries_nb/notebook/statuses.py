@@ -24,13 +24,18 @@ def of_all(known: Known, ended: Sequence[str]) -> Summary:
     rows += [_start_row(start.flow, start.error) for start in known.starts()]
     taken = {row[0] for row in rows}
     rows += [(name, "declared", *[""] * 4) for name in known.flows() if name not in taken]
-    errors = [f"{run.graph.name}: {run.error}" for run in runs if run.error]
+    errors = [f"{run.graph.name}: {why_failed(run, known.variable(run))}" for run in runs if run.error]
     errors += [f"{start.flow}: {start.error}" for start in known.starts() if start.error is not None]
     lines = [*errors, *ended]
     if not rows:
         return Summary("\n".join(["no dataflow is declared or running", *lines]), "a cell %%fries_dataflow NAME")
     text = "\n".join([*_aligned([_COLUMNS, *rows]), *lines])
     return Summary(text, _then(known), {"text/html": _as_html(rows, lines)})
+
+
+def why_failed(run: Run, variable: str) -> str:
+    """A run's error, and where the traceback is if the user's code raised it."""
+    return run.error + (f" (traceback: print({variable}.details))" if run.details else "")
 
 
 def of_verdict(flow: str, verdict: Verdict) -> Summary:

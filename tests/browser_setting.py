@@ -1,4 +1,7 @@
-"""A real JupyterLab and a real browser for tests: Chromium, driven by Playwright, and no other machine."""
+"""A real Jupyter and a real browser for tests: Chromium, driven by Playwright, and no other machine.
+
+One server shows a notebook in JupyterLab, in Notebook 7 and in Voila.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
+from urllib.request import Request, urlopen
 
 from playwright.sync_api import Locator, Page, Route, sync_playwright
 
@@ -30,12 +34,44 @@ SETTINGS = {
     "notebook-extension/tracker": {"windowingMode": "none"},
     "apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
 }
+# The toolbar says "idle" before there is a kernel, and what is run then is lost; these parts of the pages know.
+HAS_KERNEL = {
+    "lab/tree": '#jp-main-statusbar :text("| Idle")',
+    "notebooks": '.jp-NotebookKernelLogo img[src*="kernelspecs"]',
+}
+CONNECTED = """async address => {
+  const kernels = await (await fetch(address)).json();
+  return kernels.some(kernel => kernel.connections > 0 && kernel.execution_state === "idle");
+}"""
+
+
+@dataclass(frozen=True)
+class Jupyter:
+    """A server that runs, and the directory whose notebooks it shows."""
+
+    root: str
+    token: str
+    directory: Path
+
+    def address(self, way: str) -> str:
+        """Of a page, or of a part of its REST interface."""
+        return f"{self.root}/{way}?token={self.token}"
+
+    def end_kernels(self) -> None:
+        """End all kernels, and with each its Spark."""
+        for kernel in json.loads(self._ask("GET", "api/kernels")):
+            self._ask("DELETE", f"api/kernels/{kernel['id']}")
+
+    def _ask(self, method: str, way: str) -> bytes:
+        question = Request(f"{self.root}/{way}", method=method, headers={"Authorization": f"token {self.token}"})
+        with urlopen(question) as answer:
+            return bytes(answer.read())
 
 
 @contextmanager
-def jupyterlab(directory: Path) -> Iterator[str]:
-    """A JupyterLab that serves the directory ``work`` in this one, where it keeps all its files; gives its address."""
-    (directory / "work").mkdir(exist_ok=True)
+def jupyter(directory: Path) -> Iterator[Jupyter]:
+    """A server that shows the directory ``work`` in this one, where it keeps all its files."""
+    (directory / "work").mkdir()
     for name, setting in SETTINGS.items():
         place = directory / "settings" / "@jupyterlab" / f"{name}.jupyterlab-settings"
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -50,7 +86,7 @@ def jupyterlab(directory: Path) -> Iterator[str]:
         [sys.executable, "-m", "jupyterlab", *options], env=os.environ | own, stderr=subprocess.PIPE, text=True
     )
     try:
-        yield f"http://127.0.0.1:{_port(server)}/lab?token={token}"
+        yield Jupyter(f"http://127.0.0.1:{_port(server)}", token, directory / "work")
     finally:
         server.terminate()  # it takes its kernels along
         server.wait()
@@ -63,9 +99,9 @@ def _port(server: subprocess.Popen[str]) -> str:
     for line in server.stderr:
         said.append(line)
         if found := re.search(r"http://127\.0\.0\.1:(\d+)/lab", line):
-            threading.Thread(target=server.stderr.read, name="jupyterlab-log", daemon=True).start()
+            threading.Thread(target=server.stderr.read, name="jupyter-log", daemon=True).start()
             return found[1]
-    raise AssertionError(f"JupyterLab did not start: {''.join(said)}")
+    raise AssertionError(f"Jupyter did not start: {''.join(said)}")
 
 
 @dataclass
@@ -116,12 +152,12 @@ def browser(pictures: Path) -> Iterator[Browser]:
             chromium.close()
 
 
-def opened(page: Page, address: str, notebook: str) -> None:
-    """Open a notebook, and wait until its kernel is idle."""
-    page.goto(address.replace("/lab?", f"/lab/tree/{notebook}?"))
+def opened(page: Page, served: Jupyter, way: str, notebook: str) -> None:
+    """Open a notebook in JupyterLab (``lab/tree``) or Notebook 7 (``notebooks``), and wait until it has its kernel."""
+    page.goto(served.address(f"{way}/{notebook}"))
     page.locator(".jp-Notebook .jp-CodeCell").first.wait_for()
-    # The toolbar says "idle" before there is a kernel, and what is run then is lost; the status bar knows.
-    page.locator("#jp-main-statusbar").get_by_text("| Idle").wait_for()
+    page.locator(HAS_KERNEL[way]).wait_for()
+    page.wait_for_function(CONNECTED, arg=served.address("api/kernels"))
 
 
 def run_cell(page: Page, beginning: str) -> Locator:

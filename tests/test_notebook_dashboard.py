@@ -9,11 +9,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from IPython.core.displaypub import CapturingDisplayPublisher
 from IPython.core.interactiveshell import InteractiveShell
 from notebook_shell import FRAUD, StandIn, ipython, replace_runs, told
 
+from fries_nb.controller.metrics import Snapshot
 from fries_nb.notebook import dashboard, display
 from fries_nb.notebook.dashboard import RunView
+from fries_nb.notebook.form import HINT
 from fries_nb.notebook.plots import LatencyPlot
 from fries_nb.notebook.widgets import DagView
 from fries_nb.spark.envelopes import Line
@@ -82,11 +85,13 @@ def test_a_view_publishes_until_the_run_ends(view: RunView, run: StandIn, shown:
     run.hear("out", 100, 4.0, 2.0)
     until(lambda: "100 tuples/s · p50 4.0 ms" in view.status.value)
     assert len(shown["points"]) == 1
+    assert shown["metrics"][-1].operators["out"].rate > 0
     assert not view.stop.disabled
     run.state, run.error = "failed", "FM[0] failed: <bad>"
     joined("fries-view")
     assert "fraud: failed" in view.status.value
     assert "FM[0] failed: &lt;bad&gt;" in view.status.value
+    assert shown["metrics"][-1] == Snapshot()  # nothing flows any more
     assert view.stop.disabled
     assert view.form.apply.disabled
 
@@ -112,28 +117,63 @@ def test_stop_stops_the_run(view: RunView, run: StandIn) -> None:
     joined("fries-view", "fries-stop")
 
 
+def test_a_click_chooses_and_another_takes_back(view: RunView) -> None:
+    """One line for each operator that can change, in the order of choice; what was typed is there again."""
+    assert HINT in view.form._hint.value
+    assert view.form.plan.disabled
+    view.dag.selected = ["MC", "numbers", "FM"]
+    assert lines(view) == ["MC", "FM"]
+    assert not view.form.plan.disabled
+    view.form.functions["MC"].value = "dict"
+    view.dag.selected = ["numbers"]
+    assert lines(view) == []
+    assert "numbers is a source, which has no function to change" in view.form._hint.value
+    assert view.form.plan.disabled
+    assert view.form.apply.disabled
+    view.dag.selected = ["MC"]
+    assert lines(view) == ["MC"]
+    assert view.form.functions["MC"].value == "dict"
+
+
+def lines(view: RunView) -> list[str]:
+    """The operators that the form has a line for."""
+    return [line.description for line in view.form._rows.children]
+
+
 def test_plan_shows_what_the_form_says(view: RunView, run: StandIn, shown: dict[str, list[Any]]) -> None:
-    """With a function or without; more than one operator, as on a magic's line; nothing changes."""
+    """With functions or without, of one operator or more; nothing changes."""
+    view.dag.selected = ["FM"]
     view.form.plan.click()
-    assert "change of FM in dataflow" in view.form.result.value
-    view.form.function.value = "Score(2) MC=dict"
+    assert "nothing has changed yet" in view.form.result.value
+    view.dag.selected = ["FM", "MC"]
+    view.form.functions["FM"].value = "Score(2)"
     view.form.scheduler.value = "epoch"
     view.form.plan.click()
+    assert "FM, MC change together" in view.form.result.value
     assert [sorted(plan.targets) for plan in shown["plan"]] == [["FM"], ["FM", "MC"]]
     assert shown["plan"][1].scheduler == "epoch"
     assert run.changes == ()
 
 
-def test_apply_changes_and_shows_the_outcome(view: RunView, run: StandIn, shown: dict[str, list[Any]]) -> None:
-    """From a thread; the change's plan is shown, whoever asked for it."""
-    view.dag.selected = "MC"
-    assert view.form.operator.value == "MC"
-    view.dag.selected = "numbers"
-    assert view.form.operator.value == "MC"
-    view.form.function.value = "lambda row: row"
+def test_plan_refuses_a_wrong_function(view: RunView, shown: dict[str, list[Any]]) -> None:
+    """Before it is applied."""
+    view.dag.selected = ["FM"]
+    view.form.functions["FM"].value = "lambda a, b: a"
+    view.form.plan.click()
+    assert "takes 2 parameters" in view.form.result.value
+    assert shown["plan"] == []
+
+
+def test_apply_changes_all_and_shows_the_outcome(view: RunView, run: StandIn, shown: dict[str, list[Any]]) -> None:
+    """From a thread, all that were chosen in one change; its plan is shown, whoever asked for it."""
+    view.dag.selected = ["MC", "FM"]
+    view.form.functions["MC"].value = "lambda row: row"
+    view.form.functions["FM"].value = " Score(2) "
     view.form.apply.click()
     joined("fries-apply")
     assert "done by fries in" in view.form.result.value
+    assert set(run.asked) == {"FM", "MC"}
+    assert len(run.changes) == 1
     assert not view.form.apply.disabled
     until(lambda: bool(shown["plan"]))
     assert shown["plan"][0] is run.changes[0].plan
@@ -142,16 +182,16 @@ def test_apply_changes_and_shows_the_outcome(view: RunView, run: StandIn, shown:
 @pytest.mark.parametrize(
     ("function", "said"),
     [
-        ("", "has no expression behind it"),
+        ("", "FM has no new function"),
         ("Scroe(2)", "did you mean &#x27;Score&#x27;?"),
-        ("Score(", "is not closed"),
+        ("Score(", "was never closed"),
         ("lambda a, b: a", "takes 2 parameters"),
-        ("Score(2) FN=dict", "did you mean &#x27;FM&#x27;?"),
     ],
 )
 def test_what_is_wrong_is_said_below_the_form(view: RunView, run: StandIn, function: str, said: str) -> None:
     """In a line that screen readers hear; the form can be used again."""
-    view.form.function.value = function
+    view.dag.selected = ["FM"]
+    view.form.functions["FM"].value = function
     view.form.apply.click()
     joined("fries-apply")
     assert said in view.form.result.value
@@ -163,7 +203,8 @@ def test_what_is_wrong_is_said_below_the_form(view: RunView, run: StandIn, funct
 def test_a_change_that_is_aborted_is_said_below_the_form(view: RunView, run: StandIn) -> None:
     """With the worker's error."""
     run.outcome = "aborted"
-    view.form.function.value = "dict"
+    view.dag.selected = ["FM"]
+    view.form.functions["FM"].value = "dict"
     view.form.apply.click()
     joined("fries-apply")
     assert "FM by fries aborted: FM[0]: open() raised OSError: no model" in view.form.result.value
@@ -189,6 +230,40 @@ def test_a_run_is_shown_in_one_view_where_there_is_a_kernel(
     assert first[widget]["model_id"] == second[widget]["model_id"]
     run.state = "stopped"
     joined("fries-view")
+
+
+def test_a_saved_notebook_keeps_the_end_of_a_run(run: StandIn, shell: InteractiveShell) -> None:
+    """Each output of the run has its picture at first, and is updated once, before the view says that it is over."""
+    published: list[tuple[str, bool, str]] = []
+    shell.display_pub = CapturingDisplayPublisher()
+    shell.kernel = SimpleNamespace()
+    shows = display.RunDisplay(shell)
+    shows.show(run)  # type: ignore[arg-type]
+    shows.show(run)  # type: ignore[arg-type]
+    run.reconfigure({"FM": dict})
+    run.state = "stopped"
+    joined("fries-view")
+    for output in shell.display_pub.outputs:
+        picture = output["data"]["image/svg+xml"]
+        published.append((output["transient"]["display_id"], output["update"], picture))
+    first, second, *updates = published
+    assert [first[1], second[1]] == [False, False]
+    assert [(output, update) for output, update, _ in updates] == [(first[0], True), (second[0], True)]
+    assert 'data-operator="FM" data-state=""' in first[2]
+    assert 'data-operator="FM" data-state="target' in updates[0][2]
+
+
+def test_a_kernel_shows_runs_in_outputs_that_can_be_updated(tmp_path: Path) -> None:
+    """The extension sees to it where there is a kernel, and takes it away again."""
+    with ipython(tmp_path / "ipython") as shell:
+        formatter = shell.display_formatter.ipython_display_formatter
+        assert dashboard.Run not in formatter.type_printers
+        shell.kernel = SimpleNamespace()
+        shell.run_line_magic("reload_ext", "fries_nb")
+        assert dashboard.Run in formatter.type_printers
+        shell.run_line_magic("unload_ext", "fries_nb")
+        assert dashboard.Run not in formatter.type_printers
+        shell.run_line_magic("load_ext", "fries_nb")
 
 
 def bundle_of(shell: InteractiveShell, run: Any) -> Any:

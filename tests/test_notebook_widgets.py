@@ -12,7 +12,7 @@ from planning_graphs import FIGURE_8, FIGURE_10
 import fries_nb.report.layout as layouts
 from fries_nb.controller.history import Mark, Point
 from fries_nb.controller.metrics import OperatorMetrics, Snapshot
-from fries_nb.notebook.plots import LatencyPlot, window
+from fries_nb.notebook.plots import LatencyPlot, ticks_ms, window
 from fries_nb.notebook.widgets import DagView
 from fries_nb.scheduling import schedule
 
@@ -39,13 +39,15 @@ def test_a_plan_changes_states_and_nothing_else():
     assert "several_tuples" in view.titles["J"]
     edges = [(edge.source, edge.to) for edge in FIGURE_8.edges]
     assert {edges[int(number)] for number in view.marked} == {("J", "SP"), ("SP", "FMX")}
+    assert view.legend == {"target": "Changed", "head": "Gets the message", "mcs": "Marker passes"}  # none is pruned
     view.show_metrics(snapshot(1_000.0))
     assert view.labels["0"] == "1.0k/s\n2 queued"
     view.clear()
     assert view.state == {}
     assert view.marked == []
+    assert view.legend == {}
     assert "several_tuples" not in view.titles["J"]
-    assert set(changed) == {"state", "titles", "marked", "labels"}
+    assert set(changed) == {"state", "titles", "marked", "labels", "legend"}
 
 
 def test_a_plan_comes_in_one_message(monkeypatch):
@@ -54,7 +56,7 @@ def test_a_plan_comes_in_one_message(monkeypatch):
     sent: list[set[str]] = []
     monkeypatch.setattr(view, "send_state", lambda key=None: sent.append({key} if isinstance(key, str) else set(key)))
     view.show_plan(schedule("fries", FIGURE_10, ["C", "D"]))
-    assert sent == [{"state", "titles", "marked"}]
+    assert sent == [{"state", "titles", "marked", "legend"}]
 
 
 def test_no_new_layout(monkeypatch):
@@ -97,6 +99,16 @@ def test_marks_with_and_without_points(count):
     assert len(plot.window["points"]["at"]) == min(count, 400) or count > 400
     data, _ = plot._repr_mimebundle_()
     assert "FM by fries: done in 10 ms" in data["image/svg+xml"]
+
+
+@pytest.mark.parametrize("span", [(0.0, 0.0), (7.0, 7.1), (40.0, 60.0), (0.05, 1e12), (3.0, 20_000.0), (1e11, 1e12)])
+def test_the_latency_axis_has_some_ticks_and_not_too_many(span: tuple[float, float]):
+    """Whatever the range, and all that can be shown lies between the first and the last."""
+    ticks = ticks_ms(span)
+    assert 4 <= len(ticks) <= 12
+    assert ticks == sorted(set(ticks))
+    assert ticks[0] <= max(min(span[0], 1e9), 0.1)
+    assert ticks[-1] >= min(span[1], 1e9)
 
 
 def test_time_goes_on_when_old_points_are_forgotten():

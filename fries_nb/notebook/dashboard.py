@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import html
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import ipywidgets
@@ -31,10 +32,14 @@ class RunView(ipywidgets.VBox):
     Args:
         run: what is shown.
         names: the user's names, which expressions in the form may use.
+        ended: called in a thread with the run when it is over, before the view says so.
     """
 
-    def __init__(self, run: Run, names: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self, run: Run, names: dict[str, Any] | None = None, ended: Callable[[Run], None] = lambda run: None
+    ) -> None:
         self._run = run
+        self._ended = ended
         self._closed = threading.Event()
         self._changes_shown = 0
         self._plotted: tuple[float, int] | None = None
@@ -48,7 +53,7 @@ class RunView(ipywidgets.VBox):
         self.form = ChangeForm(run, {} if names is None else names, self.dag.show_plan)
         self.dag.observe(lambda change: self.form.choose(change["new"]), names="selected")
         pictures = ipywidgets.HBox([self.dag, self.latency])
-        pictures.layout.flex_flow = "row wrap"
+        pictures.layout.flex_flow = "row wrap-reverse"  # side by side; where that is too narrow, the plot comes first
         self.printed = ipywidgets.HTML()
         super().__init__([ipywidgets.HBox([self.status, self.stop]), pictures, self.form, self.printed])
         self._update()
@@ -69,13 +74,17 @@ class RunView(ipywidgets.VBox):
         over = False
         while not over and not self._closed.wait(PERIOD_S):
             over = self._run.state in OVER  # asked before, so that the last update shows the end
-            self._update()
+            try:
+                if over:
+                    self._ended(self._run)
+            finally:
+                self._update()
 
     def _update(self) -> None:
         snapshot = self._run.metrics()
         self._show_status(snapshot)
         self._show_printed()
-        self.dag.show_metrics(snapshot)
+        self.dag.show_metrics(Snapshot() if self._run.state in OVER else snapshot)
         changes = self._run.changes
         if len(changes) > self._changes_shown:
             self._changes_shown = len(changes)

@@ -1,8 +1,14 @@
-"""What a cell shows whose value is a run: the live view; besides, for who has no kernel or no widgets, a picture."""
+"""What a cell shows whose value is a run: the live view; besides, for who has no kernel or no widgets, a picture.
+
+A saved notebook keeps the picture and not the view. So, where there is a kernel, a run is shown in an output that can
+be updated, and gets the picture of its end when it has come to it. Before, the picture is that of the moment of
+display: each update draws the live view anew, which would flicker.
+"""
 
 from __future__ import annotations
 
 import base64
+import uuid
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.interactiveshell import InteractiveShell
@@ -22,6 +28,13 @@ class RunDisplay:
     def __init__(self, shell: InteractiveShell) -> None:
         self._shell = shell
         self._views: dict[Run, RunView] = {}
+        self._outputs: dict[Run, list[str]] = {}
+
+    def show(self, run: Run) -> None:
+        """In an output of its own, whose picture is renewed when the run ends; for a shell with a kernel."""
+        output = f"fries-{uuid.uuid4().hex}"
+        self._outputs.setdefault(run, []).append(output)
+        self._publish(run, output, update=False)
 
     def __call__(self, run: Run) -> dict[str, Any]:
         """Text and SVG always, PNG where Graphviz can draw it; the view where a kernel can feed one."""
@@ -38,5 +51,12 @@ class RunDisplay:
 
         view = self._views.get(run)
         if view is None or not view.is_open:
-            view = self._views[run] = RunView(run, self._shell.user_ns)
+            view = self._views[run] = RunView(run, self._shell.user_ns, self._renew)
         return view
+
+    def _renew(self, run: Run) -> None:
+        for output in self._outputs.get(run, ()):
+            self._publish(run, output, update=True)
+
+    def _publish(self, run: Run, output: str, update: bool) -> None:
+        self._shell.display_pub.publish(self(run), transient={"display_id": output}, update=update)

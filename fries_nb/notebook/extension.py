@@ -6,7 +6,7 @@ Loading starts nothing and says nothing; unloading leaves what runs alone, and t
 from __future__ import annotations
 
 from IPython.core.error import UsageError
-from IPython.core.formatters import MimeBundleFormatter
+from IPython.core.formatters import IPythonDisplayFormatter, MimeBundleFormatter
 from IPython.core.interactiveshell import InteractiveShell
 from traitlets import TraitError
 
@@ -30,7 +30,10 @@ def load(shell: InteractiveShell) -> None:
         raise UsageError(f"fries_nb cannot be loaded: {error}") from error
     magics = (doing, FriesQuestions(shell, known, notes, doing))
     shell.register_magics(*magics)
-    _shown_as(shell).for_type(Run, RunDisplay(shell))
+    display = RunDisplay(shell)
+    _shown_as(shell).for_type(Run, display)
+    if getattr(shell, "kernel", None) is not None:
+        _shown_by(shell).for_type(Run, display.show)
     if shell.Completer is not None:
         ours = {name: getattr(magic, name) for magic in magics for name in dir(magic) if name.startswith(PREFIX)}
         shell.Completer.custom_matchers.append(completion(shell.Completer, known, ours))
@@ -42,6 +45,12 @@ def _shown_as(shell: InteractiveShell) -> MimeBundleFormatter:
     return formatter
 
 
+def _shown_by(shell: InteractiveShell) -> IPythonDisplayFormatter:
+    assert shell.display_formatter is not None
+    formatter: IPythonDisplayFormatter = shell.display_formatter.ipython_display_formatter
+    return formatter
+
+
 def unload(shell: InteractiveShell) -> None:
     """Take away what ``load`` added."""
     for kind in shell.magics_manager.magics.values():
@@ -49,6 +58,7 @@ def unload(shell: InteractiveShell) -> None:
             del kind[name]
     shell.configurables[:] = [one for one in shell.configurables if not isinstance(one, (FriesMagics, FriesQuestions))]
     _shown_as(shell).pop(Run, None)
+    _shown_by(shell).pop(Run, None)
     if shell.Completer is not None:
         matchers = shell.Completer.custom_matchers
         matchers[:] = [matcher for matcher in matchers if matcher.__module__ != completion.__module__]

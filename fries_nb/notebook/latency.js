@@ -23,6 +23,10 @@ function isDark() {
   return told ? told === "false" : matchMedia("(prefers-color-scheme: dark)").matches;
 }
 
+// Lines on dark pages, as the pictures that are kept in notebooks have them.
+const NIGHT = { "#0072B2": "#56B4E9", "#D55E00": "#ff8a3d", "#009E73": "#2fc79a" };
+const DAY = Object.fromEntries(Object.entries(NIGHT).map((pair) => pair.reverse()));
+
 function colour(models, dark) {
   const [ink, soft, line] = dark ? ["#e6e9ed", "#a3acb8", "#3a424c"] : ["#1b1f24", "#57606a", "#d0d7de"];
   const colours = {
@@ -33,6 +37,9 @@ function colour(models, dark) {
     for (const [name, value] of Object.entries(colours))
       if (name in model.properties && model[name] !== null) model[name] = value;
     if (model.type === "Text") model.text_color = { value: ink };
+    const line = model.properties.line_color && model.line_color?.value;
+    const other = (dark ? NIGHT : DAY)[line];
+    if (other) model.line_color = { value: other };
   }
 }
 
@@ -56,10 +63,14 @@ async function render({ model, el }) {
   const view = Array.isArray(views) ? views[0] : [...views][0] ?? views;
   const models = [...view.model.document._all_models.values()];
   const sources = models.filter((one) => one.type === "ColumnDataSource" && one.name);
+  const axis = models.filter((one) => one.name === "latency");
   let dark;
   const paint = () => {
     if (dark !== isDark()) colour(models, (dark = isDark()));
     const shown = model.get("window");
+    const ticks = shown.ticks.at;
+    const [start, end] = [ticks[0], ticks.at(-1)];
+    for (const one of axis) one.setv("ticks" in one.properties ? { ticks } : { start, end, reset_start: start, reset_end: end });
     for (const source of sources) if (shown[source.name]) source.data = shown[source.name];
   };
   model.on("change:window", paint);

@@ -12,15 +12,16 @@ from __future__ import annotations
 
 import re
 
-from fries_nb.report.svg import dag_svg, latency_svg
+from fries_nb.notebook.static import dag_svg, latency_svg, plan_svg
 from fries_nb.run import Run
 
 _SIZE = re.compile(r'<svg\b[^>]*?\swidth="([\d.]+)" height="([\d.]+)"')
 
 
 def of_run(run: Run) -> str:
-    """The dataflow, and below it latency and throughput so far, as one SVG."""
-    return stacked(dag_svg(run.graph), latency_svg(run.history(), run.marks()))
+    """The dataflow with its last change, and below it latency and throughput so far, as one SVG."""
+    dataflow = plan_svg(run.graph, run.changes[-1].plan) if run.changes else dag_svg(run.graph)
+    return stacked(dataflow, latency_svg(run.history(), run.marks()))
 
 
 def stacked(*drawings: str) -> str:

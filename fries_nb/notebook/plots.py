@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import threading
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -40,8 +40,9 @@ WINDOW_S = 180.0
 """The plot shows this last stretch of a run."""
 _MOST_POINTS = 400
 _PER_SECOND = 16  # of points, at most; only that many of the newest are looked at
-_LANES = 3
-_TICKS_MS = [step * 10.0**decade for decade in range(-1, 6) for step in (1, 2, 5)]
+_LANES = 2
+_STEPS_MS = [round(step * 10.0**decade, 1) for decade in range(-1, 10) for step in (1, 2, 5)][:-2]
+_LEAST_STEPS, _MOST_TICKS = 3, 10
 _NARROWEST = 190.0  # pixels across for which labels are laid out
 _LEAST_MS = 0.1  # a logarithmic axis has no zero
 _DASHES = {"request": "dashed", "done": "solid", "aborted": "dotted", "failed": "dotted"}
@@ -85,7 +86,7 @@ class LatencyPlot(anywidget.AnyWidget):
         self._began: float | None = None
         super().__init__(item=_item(), loader=_loader().model_id, window=window([], [], 0.0))
         # Beside another widget it would shrink to nothing: it has no width of its own.
-        self.layout.flex = "1 1 400px"
+        self.layout.flex = "1 1 320px"
 
     def show(self, points: Sequence[Point], marks: Sequence[Mark]) -> None:
         """Show the run so far; from any thread."""
@@ -107,7 +108,7 @@ class LatencyPlot(anywidget.AnyWidget):
 
 
 def window(points: Sequence[Point], marks: Sequence[Mark], began: float) -> dict[str, dict[str, list[Any]]]:
-    """The columns that the plot shows: the last three minutes, in seconds since ``began``.
+    """The columns that the plot shows: the last three minutes, in seconds since ``began``; and its latency axis.
 
     >>> shown = window([Point(5.0, 2.0, 9.0, 100.0)], [Mark(5.5, "u1", "request", "FM by fries")], began=4.0)
     >>> shown["points"], shown["labels"]["words"]
@@ -137,7 +138,26 @@ def window(points: Sequence[Point], marks: Sequence[Mark], began: float) -> dict
             "lane": [label.lane for label in labels],
             "words": [label.words for label in labels],
         },
+        "ticks": {"at": ticks_ms([value for point in kept for value in (point.p50_ms, point.p99_ms)])},
     }
+
+
+def ticks_ms(values: Sequence[float]) -> list[float]:
+    """Ticks of a logarithmic axis for these milliseconds; it reaches from the first to the last, so it seldom moves.
+
+    >>> ticks_ms([12.0, 49.0]), ticks_ms([21.0, 23.0]), ticks_ms([0.4, 9_000.0])
+    ([5.0, 10.0, 20.0, 50.0], [10.0, 20.0, 50.0, 100.0], [0.1, 1.0, 10.0, 100.0, 1000.0, 10000.0])
+    """
+    least, top = max(min(values, default=1.0), _LEAST_MS), max(values, default=10.0)
+    last = len(_STEPS_MS) - 1
+    first = min(bisect_right(_STEPS_MS, least) - 1, last - _LEAST_STEPS)
+    high = min(bisect_left(_STEPS_MS, top), last)
+    if high - first < _LEAST_STEPS:
+        first = max(first - 1, 0)
+        high = first + _LEAST_STEPS
+    if high - first < _MOST_TICKS:
+        return _STEPS_MS[first : high + 1]
+    return _STEPS_MS[first - first % 3 : high + -high % 3 + 1 : 3]  # decades only
 
 
 def _times(points: Sequence[Point], marks: Sequence[Mark]) -> list[float]:
@@ -151,9 +171,11 @@ def _item() -> str:
 
 
 def _figures() -> LayoutDOM:
-    sources = {name: ColumnDataSource(columns, name=name) for name, columns in window([], [], 0.0).items()}
+    empty = window([], [], 0.0)
+    sources = {name: ColumnDataSource(empty[name], name=name) for name in ("points", "marks", "labels")}
     across = DataRange1d(range_padding=0.02, default_span=1.0)
-    said = _figure(across, 18 * _LANES, y_range=Range1d(start=-0.4, end=_LANES - 0.4), toolbar_location=None, tools="")
+    said = _figure(across, 17 * _LANES, y_range=Range1d(start=-0.4, end=_LANES - 0.4), toolbar_location=None, tools="")
+    said.update(min_border_top=0, min_border_bottom=0)  # or letters would be cut
     said.axis.visible = False
     said.grid.visible = False
     said.text("at", "lane", "words", source=sources["labels"], text_font_size="11px", text_baseline="middle")
@@ -165,13 +187,14 @@ def _figures() -> LayoutDOM:
 
 
 def _latency(points: ColumnDataSource, across: DataRange1d) -> figure:
-    plot = _figure(across, 220, y_axis_type="log", y_axis_label="latency, ms", toolbar_location="right",
+    ticks = ticks_ms([])
+    plot = _figure(across, 240, y_axis_type="log", y_range=Range1d(start=ticks[0], end=ticks[-1], name="latency"),
+                   y_axis_label="latency, ms", toolbar_location="right",
                    tools="xpan,xbox_zoom,xwheel_zoom,reset", active_drag=None, active_scroll=None)  # fmt: skip
     p99 = plot.line("at", "p99", source=points, color=VERMILION, line_width=2, legend_label="p99")
     p50 = plot.line("at", "p50", source=points, color=BLUE, line_width=2, legend_label="p50")
-    plot.y_range = DataRange1d(renderers=[p99, p50], range_padding=0.1)
     plot.yaxis.formatter = NumeralTickFormatter(format="0,0[.]0")
-    plot.yaxis.ticker = FixedTicker(ticks=_TICKS_MS)  # Bokeh's own leaves a range within one decade without any
+    plot.yaxis.ticker = FixedTicker(ticks=ticks, name="latency")  # Bokeh's own leaves one decade without any
     plot.xaxis.visible = False
     across.renderers = [p99, p50]
     told = [("second", "@at{0.0}"), ("p50", "@p50{0,0.0} ms"), ("p99", "@p99{0,0.0} ms"), ("rate", "@rate{0,0}/s")]
@@ -180,7 +203,7 @@ def _latency(points: ColumnDataSource, across: DataRange1d) -> figure:
     plot.toolbar.autohide = True
     plot.legend.orientation = "horizontal"
     plot.add_layout(plot.legend[0], "above")
-    plot.legend.margin = 0
+    plot.legend.update(margin=0, padding=0)
     plot.legend.background_fill_alpha = plot.legend.border_line_alpha = 0
     plot.legend.label_text_font_size = "11px"
     return plot

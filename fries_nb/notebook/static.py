@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from fries_nb.controller.metrics import Snapshot
 from fries_nb.dataflow.graph import Edge, Emits, Graph, Kind
-from fries_nb.report.dag import Ends, dag_png, dag_svg, state_words
+from fries_nb.report.dag import Ends, dag_png, dag_svg, explained, state_words
 from fries_nb.report.latency import latency_svg
 from fries_nb.report.layout import Layout, layout
 from fries_nb.report.planned import roles
@@ -37,6 +37,11 @@ class Shown:
     states: Mapping[str, str] = field(default_factory=dict)
     titles: Mapping[str, str] = field(default_factory=dict)
     marked: frozenset[Ends] = frozenset()
+
+    @property
+    def legend(self) -> dict[str, str]:
+        """The states that are to be seen, and what each means."""
+        return explained(self.states, self.marked)
 
     @staticmethod
     def of(graph: Graph, plan: Plan) -> Shown:

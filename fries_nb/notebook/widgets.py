@@ -23,8 +23,8 @@ _HERE = Path(__file__).parent
 class DagView(anywidget.AnyWidget):
     """A dataflow whose operators are buttons.
 
-    ``selected`` is the name of the operator that was clicked last, or "" before; observe it. All methods may be called
-    from any thread, and change the picture in place.
+    ``selected`` has the names of the operators that the user chose, in that order: a click, Enter or the space bar
+    chooses one, and again takes it back. All methods may be called from any thread, and change the picture in place.
 
     Args:
         graph: the dataflow.
@@ -39,7 +39,8 @@ class DagView(anywidget.AnyWidget):
     # Edges go by their number in the graph, as text: names may hold whatever would part two of them.
     labels = traitlets.Dict().tag(sync=True)
     marked: traitlets.List[str] = traitlets.List(traitlets.Unicode()).tag(sync=True)
-    selected = traitlets.Unicode().tag(sync=True)
+    legend = traitlets.Dict().tag(sync=True)
+    selected: traitlets.List[str] = traitlets.List(traitlets.Unicode()).tag(sync=True)
 
     def __init__(self, graph: Graph, width: float = 460.0) -> None:
         self._graph = graph
@@ -48,7 +49,7 @@ class DagView(anywidget.AnyWidget):
         self._flows: dict[Ends, str] = {}
         self._width = width
         self._one_at_a_time = threading.Lock()
-        picture = draw(graph, layout(graph, width, labelled=True), {}, {}, {}, (), legend=True)
+        picture = draw(graph, layout(graph, width, labelled=True), {}, {}, {}, (), {})
         super().__init__(svg=picture, titles=self._told(Shown()))
 
     def show_plan(self, plan: Plan) -> None:
@@ -71,6 +72,7 @@ class DagView(anywidget.AnyWidget):
             self._shown = shown
             self.state = dict(shown.states)
             self.titles = self._told(shown)
+            self.legend = shown.legend
             self.marked = [number for ends, number in self._edges.items() if ends in shown.marked]
 
     def _told(self, shown: Shown) -> dict[str, str]:

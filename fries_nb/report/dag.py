@@ -23,7 +23,7 @@ from fries_nb.report.placed import Box, Spot, Way
 from fries_nb.report.theme import FONT, INK, ORANGE, SKY, escaped, number, themed
 
 Ends = tuple[str, str]
-STATES = {"target": "Target: is changed", "head": "Head: gets the message", "mcs": "Marker passes", "pruned": "Pruned"}
+STATES = {"target": "Changed", "head": "Gets the message", "mcs": "Marker passes", "pruned": "Pruned"}
 _SAID = {
     "target": "target of the change",
     "head": "head: gets the message",
@@ -116,7 +116,8 @@ def dag_svg(
     taking_part = {name for name, words in states.items() if {"target", "head", "mcs"} & set(words.split())}
     if marked is None:
         marked = {(edge.source, edge.to) for edge in graph.edges if {edge.source, edge.to} <= taking_part}
-    return draw(graph, layout(graph, width, bool(labels)), states, labels, titles, marked, legend=any(states.values()))
+    legend = explained(states, marked)
+    return draw(graph, layout(graph, width, bool(labels)), states, labels, titles, marked, legend)
 
 
 def dag_png(graph: Graph, states: Mapping[str, str] = {}, labels: Mapping[Ends, str] = {}) -> bytes:
@@ -149,6 +150,21 @@ def state_words(words: str) -> str:
     return ", ".join(_SAID[word] for word in known if word != "mcs" or known == ["mcs"])
 
 
+def explained(states: Mapping[str, str], marked: Collection[Ends]) -> dict[str, str]:
+    """What a legend has to explain in a picture: of ``STATES`` those that are seen in it.
+
+    >>> explained({"A": "target head mcs", "B": "target mcs"}, [("A", "B")])
+    {'target': 'Changed', 'head': 'Gets the message', 'mcs': 'Marker passes'}
+    >>> explained({"A": "target mcs", "B": ""}, [])
+    {'target': 'Changed'}
+    """
+    seen = [set(words.split()) for words in states.values()]
+    found = {state for words in seen for state in words if state != "mcs"}
+    if marked or any("mcs" in words and not words & {"target", "head"} for words in seen):
+        found.add("mcs")
+    return {state: words for state, words in STATES.items() if state in found}
+
+
 def draw(
     graph: Graph,
     placed: Layout,
@@ -156,12 +172,12 @@ def draw(
     labels: Mapping[Ends, str],
     titles: Mapping[str, str],
     marked: Collection[Ends],
-    legend: bool,
+    legend: Mapping[str, str],
 ) -> str:
-    """The picture of a graph that was laid out; all names are known."""
+    """The picture of a graph that was laid out, with a legend of these states; all names are known."""
     width = placed.width + 2 * _MARGIN
     height = placed.height + 2 * _MARGIN
-    key, key_width, key_height = _legend(width, height) if legend else ("", 0.0, 0.0)
+    key, key_width, key_height = _legend(legend, width, height) if legend else ("", 0.0, 0.0)
     total = max(width, key_width)
     shift = (total - placed.width) / 2
     edges = "".join(
@@ -229,12 +245,12 @@ def _arrow(base: Spot, tip: Spot) -> str:
     return " ".join(f"{number(x)},{number(y)}" for x, y in corners)
 
 
-def _legend(width: float, top: float) -> tuple[str, float, float]:
+def _legend(legend: Mapping[str, str], width: float, top: float) -> tuple[str, float, float]:
     """Samples of the states below the picture, in as many rows as they need; with the room that they take."""
     limit = max(width, _LEGEND_WIDTH)
     placed: list[tuple[float, int, str, str]] = []
     x, row, widest = _MARGIN, 0, width
-    for state, words in STATES.items():
+    for state, words in legend.items():
         room = _SAMPLE + 8 + 6.2 * len(words) + 18
         if x + room > limit and x > _MARGIN:
             x, row = _MARGIN, row + 1

@@ -1,0 +1,127 @@
+"""A displayed run in JupyterLab: points move, and clicks change operators while it runs."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from browser_setting import PATIENCE_MS, Jupyter, browser, jupyter, opened, run_cell
+from notebook_files import NOTEBOOKS
+from playwright.sync_api import Locator, Page, expect
+
+WIDE, NARROW = 1280, 800
+
+# What the plot shows at this moment, out of Bokeh's own documents.
+SHOWN = """name => {
+  const documents = globalThis.Bokeh?.documents ?? [];
+  const sources = documents.flatMap(one => [...one._all_models.values()]).filter(one => one.name === name);
+  return sources.length ? sources[0].data : null;
+}"""
+# Bokeh's figures stand in shadow trees, where a selector of the page does not reach.
+WIDE_ENOUGH = """least => {
+  const within = root => [...root.querySelectorAll("*")].flatMap(
+    one => one.shadowRoot ? [one, ...within(one.shadowRoot)] : [one]);
+  const figures = within(document).filter(one => one.classList.contains("bk-Figure"));
+  return figures.length > 0 && figures.every(one => one.offsetWidth >= least);
+}"""
+LEAST_WIDTH = 250
+QUICKSTART = {"FM": "fn.Update(MerchantModel(window=10), state=pad_to_ten)", "MC": "Combine([0.4, 0.4, 0.2])"}
+expect.set_options(timeout=PATIENCE_MS)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jupyter]:
+    """One for all, with the repository's notebooks."""
+    with jupyter(tmp_path_factory.mktemp("jupyter")) as served:
+        for notebook in NOTEBOOKS.glob("*.ipynb"):
+            shutil.copy(notebook, served.directory)
+        yield served
+
+
+@pytest.fixture
+def served(server: Jupyter) -> Iterator[Jupyter]:
+    """The same; no kernel is left to the next test."""
+    yield server
+    server.end_kernels()
+
+
+def test_the_quickstart_in_jupyterlab(served: Jupyter, tmp_path: Path) -> None:
+    """Run, look, plan, apply, stop: what the README promises a newcomer, without any other machine."""
+    with browser(tmp_path) as here:
+        page = here.page
+        opened(page, served, "lab/tree", "00_quickstart.ipynb")
+        for beginning in ("%load_ext", "%%fries_dataflow"):
+            run_cell(page, beginning)
+        view = run_cell(page, "%fries_run").locator(".jp-OutputArea")
+        until_points_move(page)
+        in_both_widths(page, view, tmp_path, "running")
+        replace_by_clicks(view, QUICKSTART)
+        until_the_change_is_seen(page)
+        in_both_widths(page, view, tmp_path, "changed")
+        until_stopped(view)
+        assert "FM, MC by fries: done in" in saved(page, served, "00_quickstart.ipynb")  # in the picture that stays
+        assert here.abroad == []
+        assert here.errors == []
+
+
+def saved(page: Page, served: Jupyter, notebook: str) -> str:
+    """The text of the notebook's file after it was saved by its button."""
+    with page.expect_response(lambda answer: notebook in answer.url and answer.request.method == "PUT"):
+        page.locator('[data-command="docmanager:save"]').first.click()
+    return (served.directory / notebook).read_text()
+
+
+def last_point(page: Page) -> float:
+    """Time of the newest point in the plot, seconds since the run began."""
+    page.wait_for_function(f"({SHOWN})('points')?.at.length > 2")
+    return float(page.evaluate(f"({SHOWN})('points').at.at(-1)"))
+
+
+def until_points_move(page: Page) -> None:
+    """Wait until the plot shows points from a second later than now."""
+    page.wait_for_function(f"({SHOWN})('points').at.at(-1) > {last_point(page) + 1}")
+
+
+def replace_by_clicks(view: Locator, functions: dict[str, str]) -> None:
+    """Choose the operators in the picture, plan, give each a new function, apply."""
+    for operator in functions:
+        view.locator(f'.fries-dag g.node[data-operator="{operator}"]').click()
+    view.get_by_role("button", name="Plan").click()
+    for operator in functions:
+        chosen = view.locator(f'.fries-dag g.node[data-operator="{operator}"]')
+        expect(chosen).to_have_attribute("data-state", re.compile("target"))
+        expect(chosen).to_have_attribute("aria-pressed", "true")
+    for operator, function in functions.items():
+        view.get_by_label(operator, exact=True).and_(view.get_by_role("textbox")).fill(function)
+    view.get_by_role("button", name="Apply").click()
+    expect(view.get_by_role("status").filter(has_text="done by fries in")).to_be_visible()
+
+
+def until_the_change_is_seen(page: Page) -> None:
+    """Wait until the plot has the line of the request, the line of its end, and points after them."""
+    page.wait_for_function(f"({SHOWN})('labels').words.some(words => words.includes('FM, MC by fries'))")
+    page.wait_for_function(f"({SHOWN})('marks').at.length === 2")
+    until_points_move(page)
+
+
+def in_both_widths(page: Page, view: Locator, pictures: Path, name: str) -> None:
+    """See that the plot has room in each width, and is not pushed down by the picture; and keep screenshots."""
+    for width in (NARROW, WIDE):
+        page.set_viewport_size({"width": width, "height": 900})
+        page.wait_for_function(WIDE_ENOUGH, arg=LEAST_WIDTH)
+        view.get_by_role("button", name="Stop").evaluate("one => one.scrollIntoView()")
+        page.screenshot(path=pictures / f"{name}-{width}.png")
+        plot = view.locator(".fries-latency").bounding_box()
+        dag = view.locator(".fries-dag").bounding_box()
+        assert plot
+        assert dag
+        assert plot["y"] < dag["y"] + dag["height"] / 2
+
+
+def until_stopped(view: Locator) -> None:
+    """End the run by a click."""
+    view.get_by_role("button", name="Stop").click()
+    expect(view.get_by_role("status").first).to_contain_text("stopped")

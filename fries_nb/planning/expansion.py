@@ -29,7 +29,10 @@ class _Family(StrEnum):
     BATCHES = "batches"
 
 
-_CHAINED = frozenset({Kind.MAP, Kind.FILTER, Kind.FLAT_MAP, Kind.SPLIT, Kind.UNNEST})
+_CHAINED = frozenset({Kind.MAP, Kind.FILTER, Kind.FLAT_MAP, Kind.SPLIT, Kind.UNNEST, Kind.JOIN, Kind.DEDUP})
+
+NO_CALL = frozenset({Kind.UNNEST, Kind.JOIN, Kind.DEDUP})
+"""Kinds whose function, if they have one, is not called with a row or a batch."""
 
 
 def workers_of(graph: Graph, name: str) -> tuple[WorkerId, ...]:
@@ -70,7 +73,8 @@ def chains(graph: Graph, chaining: bool = True) -> tuple[tuple[str, ...], ...]:
 
     A chain follows forward edges between equally parallel operators that are executed alike, where the edge is the
     only one out of its tail and into its head. It may end in a split. Sources, sinks, self-joins, unions and
-    Replicates are alone. With ``chaining=False`` every operator is.
+    Replicates are alone, and so is an operator that pauses on a tuple, since it lets
+    nothing pass meanwhile. With ``chaining=False`` every operator is.
     """
     grouped: list[tuple[str, ...]] = []
     seen: set[str] = set()
@@ -103,8 +107,8 @@ def _chained_after(graph: Graph, name: str) -> str | None:
 
 def _family(operator: Operator) -> _Family | None:
     """How it is executed in a chain; ``None`` where it is alone. A graph read from JSON counts as rows."""
-    if operator.kind not in _CHAINED:
+    if operator.kind not in _CHAINED or operator.on_error == "pause":
         return None
-    if operator.kind is Kind.UNNEST or operator.function is None:
+    if operator.kind in NO_CALL or operator.function is None:
         return _Family.ROWS
     return _Family.BATCHES if shape_of(operator.function) is Shape.BATCH else _Family.ROWS

@@ -9,21 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import Any, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 
 from fries_nb.dataflow.graph import Kind
 from fries_nb.dataflow.operators import Shape, shape_of
-from fries_nb.errors import DeclarationError
+from fries_nb.errors import DeclarationError, OperatorError
 from fries_nb.messages import HIDDEN, TRANSACTION
+from fries_nb.planning.expansion import NO_CALL
+from fries_nb.worker.batches import Call, call_of_batch, one_by_one
 from fries_nb.worker.instance import Instance, SinkPort
-from fries_nb.worker.rows import Columns, Reads, Row, assemble
-from fries_nb.worker.steps import Step, compile_chain, failure
+from fries_nb.worker.rows import NOT_ARROW, Columns, Reads, Row, assemble
+from fries_nb.worker.steps import Step, compile_chain, joined_columns
 
 Results = list[tuple[int, pa.RecordBatch]]
-NOT_ARROW = (pa.ArrowException, TypeError, ValueError, OverflowError)
-"""What Arrow raises for values that it cannot take."""
 
 
 class Attention:
@@ -42,7 +42,11 @@ class Execution(Protocol):
         """Begin a frame that came from operator ``sender``; the one before is finished."""
 
     def advance(self, quota: int) -> int:
-        """Process at most ``quota`` tuples; returns how many were taken from the frame."""
+        """Process at most ``quota`` tuples; returns how many were taken from the frame.
+
+        Raises:
+            OperatorError: a function failed on a tuple.
+        """
 
     def results(self) -> Results:
         """Batches produced since the last call, as (branch, batch)."""
@@ -77,11 +81,13 @@ class RowExecution:
         self._position = 0
         self._reads = Reads()
         self._first: Step
+        self._joined: list[tuple[pa.Field, str]] = []
         self.rebuild()
 
     def rebuild(self) -> None:
         self._first = compile_chain(self._instances, self._outputs, self._side)
         self._reads.forget()
+        self._joined = joined_columns(self._instances)
 
     @property
     def reads(self) -> Sequence[str]:
@@ -93,8 +99,17 @@ class RowExecution:
     def load(self, sender: str, batch: pa.RecordBatch) -> None:
         self._sender = sender
         self._columns = Columns(batch, self._reads)
+        if self._joined:
+            self._learn_types(self._columns.names)
         self._rows = self._columns.rows()
         self._position = 0
+
+    def _learn_types(self, names: Sequence[str]) -> None:
+        """Columns that a join adds have the table's types, not those that the values of some rows suggest."""
+        for field, suffix in self._joined:
+            for types in self._types:
+                types.setdefault(field.name + suffix if field.name in names else field.name, field.type)
+        self._joined = []
 
     @property
     def remaining(self) -> int:
@@ -136,14 +151,15 @@ class BatchExecution:
 
     def __init__(self, instances: Sequence[Instance]) -> None:
         self._instances = instances
-        self._calls: list[Callable[[pa.RecordBatch], pa.RecordBatch]] = []
+        self._pauses = instances[0].operator.on_error == "pause"
+        self._calls: list[Call] = []
         self._batch: pa.RecordBatch | None = None
         self._position = 0
         self._results: Results = []
         self.rebuild()
 
     def rebuild(self) -> None:
-        self._calls = [_batch_call(instance) for instance in self._instances]
+        self._calls = [call_of_batch(instance) for instance in self._instances]
 
     reads: Sequence[str] = ()
 
@@ -162,16 +178,27 @@ class BatchExecution:
         if self._batch is None:
             return 0
         batch = self._batch.slice(self._position, quota)
+        try:
+            return self._pass(batch)
+        except OperatorError:
+            if not self._pauses or batch.num_rows <= 1:
+                raise
+        return sum(self._pass(row) for row in one_by_one(batch))  # up to the one that fails
+
+    def _pass(self, batch: pa.RecordBatch) -> int:
+        """Through the whole chain; a slice that fails has not been taken."""
         taken: int = batch.num_rows
-        self._position += taken
         for instance, call in zip(self._instances, self._calls, strict=True):
+            out = call(batch)
             instance.processed += batch.num_rows
             if instance.audit:
                 instance.ran(batch.column(TRANSACTION).to_pylist())
-            batch = call(batch)
+            batch = out
             if not batch.num_rows:
-                return taken
-        self._results.append((0, batch))
+                break
+        else:
+            self._results.append((0, batch))
+        self._position += taken
         return taken
 
     def results(self) -> Results:
@@ -249,12 +276,11 @@ def execution_of(
         return SinkExecution(instances[0], port, measure)
     if kind in (Kind.SOURCE, Kind.UNION, Kind.REPLICATE):
         return PassExecution(instances[0])
-    if kind not in (Kind.SELF_JOIN, Kind.UNNEST) and shape_of(instances[0].function) is Shape.BATCH:
+    if kind in (Kind.AGGREGATE, Kind.SORT):
+        raise DeclarationError(f"{instances[0].worker.operator} ({kind}) blocks; Spark SQL runs it between two regions")
+    if kind not in (Kind.SELF_JOIN, *NO_CALL) and shape_of(instances[0].function) is Shape.BATCH:
         return BatchExecution(instances)
     return RowExecution(instances, attention, branches, left)
-
-
-_Fit = Callable[[Any, pa.RecordBatch, Sequence[str]], pa.RecordBatch]
 
 
 def _one_row(batch: pa.RecordBatch, position: int) -> pa.RecordBatch | None:
@@ -262,61 +288,3 @@ def _one_row(batch: pa.RecordBatch, position: int) -> pa.RecordBatch | None:
         return None
     hidden = [name for name in HIDDEN if name in batch.schema.names]
     return batch.slice(min(position, batch.num_rows - 1), 1).drop_columns(hidden)
-
-
-def _batch_call(instance: Instance) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
-    """A vectorised function on the user's columns, with the hidden ones carried past it."""
-    function, name = instance.function, instance.worker.operator
-    fit: _Fit = _FITS.get(instance.operator.kind, _mapped)
-
-    def call(batch: pa.RecordBatch) -> pa.RecordBatch:
-        hidden = [column for column in HIDDEN if column in batch.schema.names]
-        try:
-            out = function(batch.drop_columns(hidden))
-        except Exception as error:
-            raise failure(instance, error) from error
-        try:
-            return fit(out, batch, hidden)
-        except NOT_ARROW as error:
-            got = f"{out.num_rows} rows" if isinstance(out, pa.RecordBatch) else type(out).__name__
-            raise DeclarationError(
-                f"{name} returned {got} for a batch of {batch.num_rows} rows ({error}); a batched map returns a "
-                "RecordBatch of as many rows, a filter a mask, a flat_map (RecordBatch, indices of parent rows)",
-                name,
-            ) from error
-
-    return call
-
-
-def _mapped(out: Any, batch: pa.RecordBatch, hidden: Sequence[str]) -> pa.RecordBatch:
-    if not isinstance(out, pa.RecordBatch) or out.num_rows != batch.num_rows:
-        raise ValueError("one row out for a row in")
-    return _with_hidden(out, batch, hidden)
-
-
-def _filtered(mask: Any, batch: pa.RecordBatch, hidden: Sequence[str]) -> pa.RecordBatch:
-    if isinstance(mask, pa.RecordBatch):
-        raise TypeError("a mask is an array of booleans")
-    mask = mask if isinstance(mask, pa.Array) else pa.array(mask)
-    if not pa.types.is_boolean(mask.type) or len(mask) != batch.num_rows:
-        raise ValueError("a mask has one boolean a row")
-    return batch.filter(mask)
-
-
-def _multiplied(out: Any, batch: pa.RecordBatch, hidden: Sequence[str]) -> pa.RecordBatch:
-    if not isinstance(out, tuple) or len(out) != 2 or not isinstance(out[0], pa.RecordBatch):
-        raise TypeError("a tuple of two")
-    children, parents = out
-    parents = parents if isinstance(parents, pa.Array) else pa.array(parents, type=pa.int64())
-    if len(parents) != children.num_rows:
-        raise ValueError(f"{children.num_rows} rows with {len(parents)} parents")
-    return _with_hidden(children, batch.take(parents), hidden)
-
-
-_FITS: dict[Kind, _Fit] = {Kind.FILTER: _filtered, Kind.FLAT_MAP: _multiplied}
-"""How a vectorised function's result becomes a batch with hidden columns; all others are maps."""
-
-
-def _with_hidden(batch: pa.RecordBatch, origin: pa.RecordBatch, hidden: Sequence[str]) -> pa.RecordBatch:
-    arrays = [*batch.columns, *(origin.column(name) for name in hidden)]
-    return pa.RecordBatch.from_arrays(arrays, names=[*batch.schema.names, *hidden])

@@ -6,8 +6,7 @@ rehearsal writes tells whether the neighbours can still read it. The shells run 
 touches nothing of the worker's own.
 
 >>> from fries_nb.dataflow.graph import Operator
->>> from fries_nb.dataflow.tables import JoinTable
-from fries_nb.dataflow.updates import Update
+>>> from fries_nb.dataflow.updates import Update
 >>> import cloudpickle
 >>> order = Rehearse("u1", WorkerId("FD", 0), cloudpickle.dumps(Update(lambda row: row | {"p": 0.5})), Operator("FD"),
 ...                  lambda row: row, (), pa.RecordBatch.from_pydict({"amount": [3]}))

@@ -22,7 +22,7 @@ a batch have is null in the others.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from operator import attrgetter, itemgetter
 from typing import Any
@@ -34,6 +34,9 @@ from fries_nb.messages import HIDDEN, TRANSACTION
 
 FEW = 16
 """Up to so many values Arrow's own conversion is faster than the way over numpy."""
+
+NOT_ARROW = (pa.ArrowException, TypeError, ValueError, OverflowError)
+"""What Arrow raises for values that it cannot take."""
 
 _UNREAD: Any = object()
 _NOTHING: dict[str, Any] = {_UNREAD: None}
@@ -245,6 +248,15 @@ class WholeRow(Row):
 
     def __or__(self, other: Any) -> Row:  # type: ignore[override]
         return derived(dict.__or__(self, other), self) if isinstance(other, dict) else NotImplemented
+
+
+def key_reader(key: Sequence[str]) -> Callable[[Row], Any]:
+    """The function that reads a row's key: a value, a tuple of values, or ``None`` without any column."""
+    return itemgetter(*key) if key else _no_key
+
+
+def _no_key(row: Row) -> None:
+    return None
 
 
 def derived(values: dict[str, Any], parent: Row) -> WholeRow:

@@ -11,13 +11,18 @@ import os
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
+
+import pyarrow as pa
 
 from fries_nb.dataflow.graph import Kind
 from fries_nb.dataflow.operators import Shape, is_generator, shape_of, takes_state
+from fries_nb.dataflow.tables import JoinTable
 from fries_nb.errors import DeclarationError, OperatorError
+from fries_nb.worker.guarding import guarded, is_guarded
 from fries_nb.worker.instance import Instance
-from fries_nb.worker.rows import Row, derived
+from fries_nb.worker.rows import Row, derived, key_reader
 
 Step = Callable[[Row], None]
 Emit = Callable[[Row], None]
@@ -59,9 +64,10 @@ def call_of(instance: Instance) -> Callable[[Row], Any]:
             state = live.get(value)
             return process(row, touch(value) if state is None else state)
     else:
+        read = key_reader(key)
 
         def with_state(row: Row) -> Any:
-            values = tuple([row[name] for name in key]) if key else None
+            values = read(row)
             state = live.get(values)
             return process(row, touch(values) if state is None else state)
 
@@ -184,11 +190,11 @@ def self_join_step(instance: Instance, emit: Emit, side: Sides) -> Step:
     is paired first, so that n rows on either side make n pairs. Of a key only rows of one side ever wait.
     """
     key, suffix = instance.operator.key, instance.function
-    live = instance.state.live
+    live, read = instance.state.live, key_reader(key)
 
     def step(row: Row) -> None:
         try:
-            values = row[key[0]] if len(key) == 1 else tuple([row[name] for name in key])
+            values = read(row)
             waiting = live.get(values)
         except (KeyError, TypeError) as error:
             raise failure(instance, error) from error
@@ -206,13 +212,70 @@ def self_join_step(instance: Instance, emit: Emit, side: Sides) -> Step:
     return step
 
 
+def join_step(instance: Instance, emit: Emit) -> Step:
+    """The row with the columns of the table's rows of its key."""
+    table: JoinTable = instance.function
+    read, find, suffix = key_reader(table.key), table.find, table.suffix
+    nothing = [dict.fromkeys(table.schema.names)] if table.how == "left" else []
+
+    def step(row: Row) -> None:
+        try:
+            found = find(read(row)) or nothing
+        except Exception as error:
+            raise failure(instance, error) from error
+        for columns in found:
+            emit(row | _renamed(columns, row, suffix, instance.worker.operator))
+
+    return step
+
+
+def joined_columns(instances: Sequence[Instance]) -> list[tuple[pa.Field, str]]:
+    """The columns that the chain's joins add, each with the suffix that it gets if the stream has it as well."""
+    tables = [instance.function for instance in instances if instance.operator.kind is Kind.JOIN]
+    return [(field, table.suffix) for table in tables for field in table.schema]
+
+
+def _renamed(columns: dict[str, Any], row: Row, suffix: str, operator: str) -> dict[str, Any]:
+    """A table's columns under names that the row does not have."""
+    if not any(name in row for name in columns):
+        return columns
+    new = {name + suffix if name in row else name: value for name, value in columns.items()}
+    if taken := [name for name in new if name in row]:
+        raise DeclarationError(
+            f"{operator} would overwrite the column {taken[0]!r}; give the join another suffix than {suffix!r}",
+            operator,
+        )
+    return new
+
+
+def dedup_step(instance: Instance, emit: Emit) -> Step:
+    """The row, if it is the first of its key."""
+    live, read = instance.state.live, key_reader(instance.operator.key)
+
+    def step(row: Row) -> None:
+        try:
+            key = read(row)
+            seen = key in live
+        except (KeyError, TypeError) as error:
+            raise failure(instance, error) from error
+        if not seen:
+            live[key] = True
+            emit(row)
+
+    return step
+
+
 def compile_chain(instances: Sequence[Instance], outputs: Sequence[list[Row]], side: Sides) -> Step:
     """The chain's first step, with the others behind it; what comes out lands in ``outputs``, one list a branch."""
     emits: list[Emit] = [output.append for output in outputs]
     step: Step = emits[0]
     for position in range(len(instances) - 1, -1, -1):
         instance = instances[position]
-        step = _step_of(instance, step, emits, side)
+        outs = emits if instance.operator.kind is Kind.SPLIT else [step]
+        if is_guarded(instance.operator):
+            step = guarded(instance, partial(_step_of, instance, side), outs)
+        else:
+            step = _step_of(instance, side, outs)
         if position:
             step = _counted(instance, step)
         if instance.audit:
@@ -220,19 +283,24 @@ def compile_chain(instances: Sequence[Instance], outputs: Sequence[list[Row]], s
     return step
 
 
-def _step_of(instance: Instance, emit: Emit, emits: Sequence[Emit], side: Sides) -> Step:
-    kind = instance.operator.kind
-    if kind is Kind.FILTER:
-        return filter_step(instance, emit)
+def _step_of(instance: Instance, side: Sides, emits: Sequence[Emit]) -> Step:
+    kind, emit = instance.operator.kind, emits[0]
     if kind is Kind.SPLIT:
         return split_step(instance, emits)
-    if kind is Kind.UNNEST:
-        return unnest_step(instance, emit)
     if kind is Kind.SELF_JOIN:
         return self_join_step(instance, emit, side)
-    if kind is Kind.FLAT_MAP or is_generator(instance.function):
-        return flat_map_step(instance, emit)
-    return map_step(instance, emit)
+    if kind in _STEPS:
+        return _STEPS[kind](instance, emit)
+    return (flat_map_step if is_generator(instance.function) else map_step)(instance, emit)
+
+
+_STEPS: dict[Kind, Callable[[Instance, Emit], Step]] = {
+    Kind.FILTER: filter_step,
+    Kind.UNNEST: unnest_step,
+    Kind.FLAT_MAP: flat_map_step,
+    Kind.JOIN: join_step,
+    Kind.DEDUP: dedup_step,
+}
 
 
 def _counted(instance: Instance, step: Step) -> Step:

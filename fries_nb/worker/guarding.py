@@ -1,0 +1,128 @@
+"""A tuple whose function fails leaves nothing behind: no rows, no state, no change to the tuple itself.
+
+An operator that pauses, or sets such tuples aside as dead letters, must not count half of a tuple, and must be able to
+try it again. So its outputs wait until the function has returned, it works on a copy of the row, and its key's state is
+copied beforehand and put back if it raises. Operators that fail the run at once do none of this, and pay for none.
+"""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from fries_nb.dataflow.graph import Operator
+from fries_nb.errors import OperatorError
+from fries_nb.worker.instance import Instance
+from fries_nb.worker.rows import Row, key_reader
+from fries_nb.worker.shown import row_as_json
+from fries_nb.worker.state import keeps_state
+
+Step = Callable[[Row], None]
+Undo = Callable[[], None]
+LETTER = pa.schema(
+    {
+        "operator": pa.string(), "worker": pa.int64(), "error": pa.string(), "traceback": pa.string(),
+        "tuple": pa.string(),
+    }
+)  # fmt: skip
+"""The columns of a dead letter; ``tuple`` is JSON."""
+
+
+def is_guarded(operator: Operator) -> bool:
+    """Whether it does not simply fail the run."""
+    return bool(operator.on_error != "fail")
+
+
+def guarded(instance: Instance, make: Callable[[Sequence[Step]], Step], emits: Sequence[Step]) -> Step:
+    """The step that ``make`` makes, which takes effect as a whole or not at all.
+
+    Raises (the step):
+        OperatorError: the function failed, and there is no place for dead letters.
+    """
+    held: list[tuple[Step, Row]] = []
+    inner = make([_holder(held, emit) for emit in emits])
+    remembered = _remembering(instance)
+
+    def step(row: Row) -> None:
+        undo = remembered(row)
+        try:
+            inner(row.copy())
+        except OperatorError as error:
+            held.clear()
+            undo()
+            row.columns.clear()  # lists and dicts in it may have been changed in place
+            set_aside(instance, dict(row), error)
+            return
+        made = held.copy()
+        held.clear()
+        for emit, out in made:
+            emit(out)
+
+    return step
+
+
+def set_aside(instance: Instance, row: dict[str, Any], error: OperatorError) -> None:
+    """Write a dead letter.
+
+    Raises:
+        OperatorError: this very error, if there is no place for dead letters.
+    """
+    if instance.dead_letters is None:
+        raise error
+    letter = {
+        "operator": [instance.worker.operator],
+        "worker": [instance.worker.index],
+        "error": [str(error)],
+        "traceback": [error.details],
+        "tuple": [row_as_json(row)],
+    }
+    instance.dead_letters.write(pa.RecordBatch.from_pydict(letter, schema=LETTER))
+
+
+def _holder(held: list[tuple[Step, Row]], emit: Step) -> Step:
+    return lambda row: held.append((emit, row))
+
+
+def _nothing() -> None:
+    """There was no state."""
+
+
+def _remembering(instance: Instance) -> Callable[[Row], Undo]:
+    """The function that copies the state of a row's key, and returns how to put it back."""
+    operator = instance.operator
+    if not keeps_state(operator.kind, instance.function):
+        return lambda row: _nothing
+    read, state = key_reader(operator.key), instance.state
+
+    def remembered(row: Row) -> Undo:
+        try:
+            key, known = read(row), len(state)
+            present = state.touch(key)
+        except Exception:  # noqa: BLE001 - the function's own look at its state fails alike, and that is told
+            return _nothing
+        if len(state) > known:
+            return lambda: state.live.pop(key, None) and None
+        kept = _copied(operator.name, present)
+        return lambda: state.live.update({key: kept()})
+
+    return remembered
+
+
+def _copied(operator: str, state: Any) -> Callable[[], Any]:
+    """A function that gives a copy of the state, as it is now, once."""
+    try:
+        pickled = pickle.dumps(state)
+        return lambda: pickle.loads(pickled)
+    except (pickle.PicklingError, AttributeError, TypeError):  # a class or function of a notebook's own
+        pass
+    try:
+        twin = copy.deepcopy(state)
+        return lambda: twin
+    except Exception as error:
+        raise OperatorError(
+            f"the state of {operator} cannot be copied, which on_error needs: {type(error).__name__}: {error}", operator
+        ) from error

@@ -126,19 +126,19 @@ class Change:
         self._over.set()
 
 
-def undone(change: Change, before: Mapping[str, Any]) -> dict[str, Update]:
-    """The change back: each target's function from ``before``, its state by the update's ``back``.
+def undone(change: str, updates: Mapping[str, Update], before: Mapping[str, Any]) -> dict[str, Update]:
+    """The updates back: each target's function from ``before``, its state by the update's ``back``.
 
     Raises:
         PlanError: a target's state was transformed, and nobody has said how to transform it back.
     """
-    for name, update in change.updates.items():
+    for name, update in updates.items():
         if update.state is not None and update.back is None:
             raise PlanError(
-                f"the state of {name} was transformed by change {change.id}, which says no way back; "
+                f"the state of {name} was transformed by change {change}, which says no way back; "
                 "expected Update(..., state=..., back=...) there"
             )
     return {
         name: Update(before[name], state=update.back, back=update.state if update.back else None)
-        for name, update in change.updates.items()
+        for name, update in updates.items()
     }

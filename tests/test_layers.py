@@ -17,6 +17,7 @@ LAYERS = (
     ("notebook", "experiments", "__main__"),
     ("commands",),
     ("run",),
+    ("running",),
     ("report",),
     ("changes",),
     ("spark", "testing"),
@@ -29,7 +30,7 @@ LAYERS = (
 )
 # The pure value rooms of one layer that may know each other.
 SIDE_BY_SIDE = {"messages": {"trace"}, "trace": {"messages"}}
-JUDGED_BY = {"notebook", "experiments", "__main__", "commands", "run", "report", "testing", "fries_nb"}
+JUDGED_BY = {"notebook", "experiments", "__main__", "commands", "run", "running", "report", "testing", "fries_nb"}
 # The package itself holds the public names; these may use it as a user would. `audit` and `workloads` stand aside.
 USERS = {"notebook", "experiments", "__main__", "commands", "workloads"}
 

@@ -24,7 +24,7 @@ INTERVAL_S = 0.25
 KEPT = 20_000
 """Points kept: more than an hour; older ones are forgotten."""
 
-MarkKind = Literal["request", "done", "aborted", "failed"]
+MarkKind = Literal["request", "done", "aborted", "failed", "checkpoint", "recovery"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,10 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Something that happened to a change: it was requested, or came to its end."""
+    """Something that happened: a change was requested or came to its end, a checkpoint was kept, hosts were lost.
+
+    ``change`` is the change's id, or one for the checkpoint or the recovery.
+    """
 
     at_s: float
     change: str
@@ -86,4 +89,3 @@ class History:
     def marks(self) -> tuple[Mark, ...]:
         """The marks so far."""
         return tuple(self._marks)
-

@@ -1,0 +1,90 @@
+"""What the user asks of a run's operators: plans, changes, rollbacks. Checked and planned here, then entered."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from fries_nb.changes import Change
+from fries_nb.dataflow.graph import Graph
+from fries_nb.dataflow.regions import Region
+from fries_nb.dataflow.updates import Update, as_updates, check_updates
+from fries_nb.running.course import Course
+from fries_nb.running.ledger import Ledger, Request
+from fries_nb.running.planned import planned, together
+from fries_nb.running.seen import Seen
+from fries_nb.scheduling import Plan
+
+_NEEDS = "a change needs a running dataflow"
+
+
+class Changing:
+    """Makes changes of one run; ``fries_nb.run.Run`` says what each method means and raises."""
+
+    def __init__(self, graph: Graph, regions: tuple[Region, ...], course: Course, ledger: Ledger, seen: Seen) -> None:
+        self._graph = graph
+        self._regions = regions
+        self._course = course
+        self._ledger = ledger
+        self._seen = seen
+
+    def plan(self, change: Mapping[str, Any] | Iterable[str], scheduler: str, pruning: bool) -> Plan:
+        """What the change would do."""
+        if isinstance(change, Mapping):
+            check_updates(self._graph, as_updates(change))
+        targets = (change,) if isinstance(change, str) else tuple(change)
+        with self._course.lock:
+            return together(self._planned(targets, scheduler, pruning))
+
+    def request(self, updates: dict[str, Update], scheduler: str, pruning: bool, merge: bool) -> Change:
+        """Carry the change out when it is its turn; with ``merge``, as one with those that wait."""
+        began, requested_s = time.perf_counter(), time.time()
+        payloads = self._payloads(updates)
+        with self._course.lock:
+            self._course.refuse_if_over(_NEEDS)
+            plans = self._planned(updates, scheduler, pruning)
+            joins = self._ledger.joinable() if merge else []
+            whole = self._planned([name for one in joins for name in one.updates] + [*updates], scheduler, pruning)
+            change = self._new(plans, updates, began, requested_s)
+            request = Request(change.id, updates, payloads, whole, [change])
+            self._course.carry_out(self._ledger.enter(request.joined_to(joins), joins, self._mends(updates)))
+        return change
+
+    def rollback(self, scheduler: str) -> Change:
+        """Undo the last change by a change back, or withdraw it if it has not begun."""
+        began, requested_s = time.perf_counter(), time.time()
+        self._course.refuse_if_over(_NEEDS)
+        with self._course.lock:
+            last = self._ledger.last()
+            updates = self._ledger.back(last)
+        payloads = self._payloads(updates)
+        with self._course.lock:
+            self._course.refuse_if_over(_NEEDS)
+            plans = self._planned(updates, scheduler, True)
+            change = self._new(plans, updates, began, requested_s)
+            if not self._ledger.withdraw(last, change):
+                request = Request(change.id, updates, payloads, plans, [change], undoes=last)
+                self._course.carry_out(self._ledger.enter(request, ahead=self._mends(updates)))
+        return change
+
+    def _payloads(self, updates: Mapping[str, Update]) -> dict[str, bytes]:
+        """What is shipped; checked before, since it takes long."""
+        self._course.refuse_if_over(_NEEDS)
+        check_updates(self._graph, updates)
+        return {name: self._course.payload(name, update) for name, update in updates.items()}
+
+    def _planned(self, targets: Iterable[str], scheduler: str, pruning: bool) -> dict[int, Plan]:
+        return planned(self._regions, self._ledger.shares(dict.fromkeys(targets)), scheduler, pruning)
+
+    def _new(
+        self, plans: Mapping[int, Plan], updates: Mapping[str, Update], began: float, requested_s: float
+    ) -> Change:
+        plan_ms = (time.perf_counter() - began) * 1000
+        change = Change(self._ledger.new_id(), together(plans), updates, plan_ms, requested_s)
+        self._seen.requested(change)
+        return change
+
+    def _mends(self, updates: Mapping[str, Update]) -> bool:
+        """Whether this changes just an operator that stands in front of a tuple; nothing else could go before it."""
+        return len(updates) == 1 and set(updates) <= set(self._seen.standing)

@@ -1,0 +1,323 @@
+"""The course of a run: its regions one after another, each launched when Spark can compute what it reads.
+
+The first region is launched by who starts the run, so that what cannot start says so there. Each further one is
+launched by a thread of its own, when all before it is closed; Spark computes the blocking operators in that thread.
+"""
+
+from __future__ import annotations
+
+import threading
+import traceback
+import uuid
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import networkx as nx
+
+from fries_nb.controller import events as said
+from fries_nb.controller.states import RunState
+from fries_nb.dataflow.graph import Graph
+from fries_nb.dataflow.regions import Kept, Region
+from fries_nb.dataflow.updates import Update
+from fries_nb.errors import FriesError, RunError, in_one_line
+from fries_nb.messages import Report
+from fries_nb.running.asked import Asked
+from fries_nb.running.ledger import Ledger, Order, Request
+from fries_nb.running.listening import Listening
+from fries_nb.running.places import Places
+from fries_nb.running.seen import Seen
+from fries_nb.running.traces import in_region
+from fries_nb.spark import blocking
+from fries_nb.spark.launch import Launched, launch
+from fries_nb.spark.output import output
+from fries_nb.spark.packing import unpack
+from fries_nb.spark.region import Options
+from fries_nb.spark.session import start_or_find
+from fries_nb.spark.staging import remove_scratch
+from fries_nb.spark.storage import join
+from fries_nb.trace import Record
+
+OVER = frozenset(str(state) for state in RunState if state.over)
+
+
+class Course:
+    """A run under way.
+
+    Args:
+        graph: the whole dataflow.
+        regions: it was cut into.
+        places: where they keep checkpoints.
+        seen: told what happens.
+        ledger: told how changes end, and asked which are next; called under ``lock`` only.
+        closed: called once, when nothing of the run is left.
+
+    Attributes:
+        seen: what is known of the run.
+        launched: the regions so far.
+        error: why the run failed, empty otherwise; ``details`` is the traceback from the user's frame on.
+        flowing: set when the first workers are at work, or the run is over.
+        ended: set when nothing of the run is left.
+        lock: around the ledger.
+    """
+
+    def __init__(
+        self, graph: Graph, regions: tuple[Region, ...], places: Places, options: Options, seen: Seen, ledger: Ledger,
+        closed: Callable[[], None],
+    ) -> None:  # fmt: skip
+        self.launched: list[Launched] = []
+        self.error = ""
+        self.details = ""
+        self.flowing = threading.Event()
+        self.ended = threading.Event()
+        self.lock = threading.RLock()
+        self._graph = graph
+        self._regions = regions
+        self._places = places
+        self._options = options
+        self.seen = seen
+        self._ledger = ledger
+        self._closed = closed
+        self._state = ""
+        self._stopped = False
+        self._open = False  # whether the last region that was launched goes on
+        self._group = f"fries-sql-{uuid.uuid4().hex[:8]}"
+        self._between: threading.Thread | None = None
+        self._rates: dict[str, float] = {}
+        self._asked: dict[str, Asked] = {}
+
+    @property
+    def state(self) -> str:
+        """The run's; between two regions it is ``joining``."""
+        if self._state:
+            return self._state
+        state = str(self.launched[-1].driver.controller.state) if self._open else "joining"
+        return "joining" if state == "finished" and len(self.launched) < len(self._regions) else state
+
+    def start(self, spark: Any) -> None:
+        """Launch the first region; raises what ``launch`` raises, and ``DataflowError`` for SQL that is none."""
+        queries = [operator for operator in self._graph.operators if operator.blocking]
+        if not queries:
+            self._launch(0, spark)
+            return
+        session = start_or_find(self._options.hosts, spark)
+        try:
+            for operator in queries:
+                blocking.check_query(session.spark, operator)
+            self._launch(0, session.spark)
+        finally:
+            session.release()  # the region has a lease of its own
+
+    def post(self, event: said.Event) -> None:
+        """Let the controller of the region that runs take this event."""
+        self.launched[-1].driver.post(event)
+
+    def refuse_if_over(self, why: str) -> None:
+        """Nothing can be asked of a run that is over.
+
+        Raises:
+            RunError: it is.
+        """
+        if self.state in OVER:
+            reason = f": {self.error}" if self.error else ""
+            raise RunError(f"run {self._graph.name!r} has {self.state}{reason}; {why}")
+
+    def payload(self, operator: str, update: Update) -> bytes:
+        """What a change ships to an operator's workers.
+
+        Raises:
+            DataflowError: it cannot be pickled.
+        """
+        return self.launched[0].payload(operator, update)
+
+    def set_rate(self, source: str, rate: float) -> None:
+        """Let a source emit so many tuples a second; one whose region has not begun will when it does."""
+        region = next(number for number, region in enumerate(self._regions) if source in region.own)
+        with self.lock:
+            self._rates[source] = rate
+            if region < len(self.launched):
+                self.launched[region].driver.post(said.RateRequested(source, rate))
+
+    def carry_out(self, orders: Iterable[Order]) -> None:
+        """Tell controllers to begin these requests."""
+        for region, request in orders:
+            plan = request.plans[region]
+            graph = self._regions[region].graph
+            payloads = {name: request.payloads[name] for name in plan.targets}
+            rehearsable = frozenset(
+                name for name in plan.targets if not plan.targets & nx.ancestors(graph.digraph, name)
+            )  # what a target gets below another one changes, so a recent tuple is no fair trial
+            change = said.ChangeRequested(request.id, plan, payloads, rehearsable)
+            self.launched[region].driver.post(change)
+
+    def stop(self, drain: bool) -> None:
+        """Ask for the end; returns at once. What is drained goes on into the regions behind."""
+        with self.lock:
+            self._stopped = self._stopped or not drain
+            if self._open:
+                self.post(said.DrainRequested() if drain else said.StopRequested())
+            elif self._stopped and self.launched:
+                blocking.cancel(self.launched[0].session.spark, self._group)
+
+    def checkpoint(self, timeout: float) -> str:
+        """Have a checkpoint taken, and wait until it is complete; returns its place."""
+        with self.lock:
+            self.refuse_if_over("a checkpoint needs a running dataflow")
+            asked = Asked()
+            request = f"k{len(self._asked) + 1}"
+            self._asked[request] = asked
+            launched = self.launched[-1]
+            launched.driver.post(said.CheckpointRequested(request))
+            if not self._open:
+                asked.answer("no region runs at this moment; the next one begins soon")
+        if not asked.over.wait(timeout):
+            raise TimeoutError(f"the checkpoint of {self._graph.name!r} is still under way after {timeout:g} s")
+        if asked.reason:
+            raise RunError(f"no checkpoint of {self._graph.name!r} was taken: {asked.reason}")
+        return launched.place.path
+
+    def checkpointed(self, number: int, event: said.CheckpointEnded) -> None:
+        """A checkpoint of the region is complete, or has come to nothing."""
+        self.seen.kept(number, event)
+        for request in event.requests:
+            self._asked[request].answer(event.reason)
+
+    def output(self, sink: str) -> Any:
+        """What was committed so far at one of the dataflow's sinks, as a Spark DataFrame."""
+        first = self.launched[0]
+        with self.lock:
+            behind = [one for one in self.launched if sink in one.sinks]
+        if not behind:  # its region has not begun, so this is empty
+            return output(first.session.spark, join(first.scratch, "sinks", sink), first.run)
+        return output(first.session.spark, behind[0].sinks[sink], behind[0].run)
+
+    def records(self) -> list[Record]:
+        """The trace so far; source tuples of further regions are named by the region's number and their own."""
+        records: list[Record] = []
+        for number, launched in enumerate(list(self.launched)):
+            unpacked = map(unpack, list(launched.driver.records))
+            records += unpacked if number == 0 else (one for record in unpacked for one in in_region(number, record))
+        return records
+
+    def join(self) -> None:
+        """Wait for threads that are about to end, once ``ended`` is set."""
+        for launched in self.launched:
+            launched.driver.join()
+        if self._between is not None:
+            self._between.join()
+
+    # ---- one region
+
+    def _launch(self, number: int, spark: Any) -> None:
+        region = self._regions[number]
+        sources = {
+            name: blocking.source_of(spark, rows, lambda kept: self._read(spark, kept))
+            for name, rows in region.inputs.items()
+        }
+        with self.lock:
+            applied = self._ledger.starting(number)
+        graph, place = _with(region.graph, sources), self._places.of(number)
+        if place:
+            restoration = self._places.decide(number, graph, applied)
+        else:
+            graph, restoration = _changed(graph, number, applied), None
+        listening = Listening(self, number)
+        launched = launch(graph, spark, self._options, listening, place, restoration)
+        with self.lock:
+            self.launched.append(launched)
+            weakref.finalize(self, remove_scratch, launched.scratch)
+            self._open = True
+            for source in self._rates.keys() & set(region.own):
+                self.post(said.RateRequested(source, self._rates[source]))
+            self.carry_out(self._ledger.started(number, applied))
+            if self._stopped:
+                self.post(said.StopRequested())
+        listening.launched.set()
+
+    def _read(self, spark: Any, kept: Kept) -> Any:
+        launched = self.launched[kept.region]
+        return output(spark, launched.sinks[kept.sink], launched.run)
+
+    def answered(self, number: int, event: said.Answered) -> None:
+        """A worker of the region has said something."""
+        self.flowing.set()
+        if isinstance(event.answer, Report):
+            self.seen.report(self._regions[number], event.answer)
+
+    def resolved(self, number: int, outcome: said.Outcome) -> None:
+        """The region's controller has come to the end of a change."""
+        with self.lock:
+            self.carry_out(self._ledger.resolved(number, outcome))
+
+    def over(self, number: int, state: str, error: str, details: str) -> None:
+        """The region is decided; the run is, too, unless it goes on with the next one."""
+        if state != "finished" or number + 1 == len(self._regions):
+            self._decide(state, error, details)
+
+    def closed(self, number: int) -> None:
+        """Nothing of the region is left."""
+        with self.lock:
+            self._open = False
+            for asked in self._asked.values():
+                asked.answer("the dataflow, or this region of it, has ended")
+            if not self._state and self._stopped:
+                self._decide("stopped")
+            if not self._state:
+                self._ledger.over(number, f"region {number + 1} of {len(self._regions)} had finished")
+                self._between = threading.Thread(
+                    target=self._go_on, args=[number + 1], name="fries-regions", daemon=True
+                )
+                self._between.start()
+        if self._state:
+            self._end()
+
+    # ---- between regions, and the end
+
+    def _go_on(self, number: int) -> None:
+        spark = self.launched[0].session.spark
+        error, details = "", ""
+        try:
+            with blocking.job_group(spark, self._group):
+                self._launch(number, spark)
+        except FriesError as refused:
+            error = str(refused)
+        except Exception as defect:  # noqa: BLE001 - a defect of ours must end the run in words, not leave it hanging
+            error = f"region {number + 1} could not start: {type(defect).__name__}: {defect}"
+            details = "".join(traceback.format_exception(defect))
+        if error:
+            with self.lock:
+                self._decide("stopped") if self._stopped else self._decide("failed", *in_one_line(error, details))
+            self._end()
+
+    def _decide(self, state: str, error: str = "", details: str = "") -> None:
+        self.error, self.details, self._state = error, details, state
+        self.flowing.set()
+
+    def _end(self) -> None:
+        with self.lock:
+            for number in range(len(self._regions)):
+                self._ledger.over(number, f"the run has {_VERBS[self._state]}")
+        self.ended.set()
+        self._closed()
+
+
+_VERBS = {"finished": "finished", "stopped": "been stopped", "failed": "failed"}
+
+
+def _changed(graph: Graph, region: int, requests: Iterable[Request]) -> Graph:
+    """The graph as it is after these requests, which nothing has run before."""
+    functions: dict[str, Any] = {}
+    for request in requests:
+        functions.update({name: request.updates[name].function for name in request.plans[region].targets})
+    return _with(graph, functions)
+
+
+def _with(graph: Graph, functions: Mapping[str, Any]) -> Graph:
+    """The graph, with other functions for some operators."""
+    if not functions:
+        return graph
+    operators = tuple(
+        replace(one, function=functions[one.name]) if one.name in functions else one for one in graph.operators
+    )
+    return Graph(graph.name, operators, graph.edges)

@@ -1,0 +1,325 @@
+"""The handle of a run: what ``Dataflow.run`` returns, and what a notebook holds.
+
+A run works in the background: every method here returns at once, but those that say that they wait.
+"""
+
+from __future__ import annotations
+
+import atexit
+import time
+import weakref
+from collections.abc import Iterable, Mapping
+from os import PathLike
+from typing import Any
+
+from fries_nb import audit as auditing
+from fries_nb import report as reporting
+from fries_nb.changes import Change
+from fries_nb.controller.history import Mark, Point
+from fries_nb.controller.metrics import Snapshot
+from fries_nb.dataflow.graph import Graph, Kind
+from fries_nb.dataflow.regions import regions
+from fries_nb.dataflow.updates import as_updates
+from fries_nb.errors import DataflowError, PlanError, RunError, unknown
+from fries_nb.messages import Paused
+from fries_nb.report import Story, run_page, write_page
+from fries_nb.running.changing import Changing
+from fries_nb.running.course import Course
+from fries_nb.running.ledger import Ledger
+from fries_nb.running.places import Places
+from fries_nb.running.seen import KeptCheckpoint, Recovery, Seen
+from fries_nb.scheduling import Plan
+from fries_nb.spark.envelopes import Line
+from fries_nb.spark.region import Options
+from fries_nb.trace import Record
+
+
+class Run:
+    """A dataflow that runs; made by ``Dataflow.run``.
+
+    Attributes:
+        graph: what runs, as declared and expanded.
+    """
+
+    def __init__(self, graph: Graph, spark: Any, options: Options, checkpoint: str = "", resumed: bool = False) -> None:
+        self.graph = graph
+        self._options = options
+        self._began_s = time.time()
+        cut = regions(graph)
+        self._seen = Seen(graph)
+        places = Places(checkpoint, graph, len(cut), resumed)
+        self._ledger = Ledger(graph, cut, self._seen.ended, places.changes())
+        self._course = Course(graph, cut, places, options, self._seen, self._ledger, self._closed)
+        self._changing = Changing(graph, cut, self._course, self._ledger, self._seen)
+        _live.add(self)
+        try:
+            self._course.start(spark)
+        except BaseException:
+            _live.discard(self)
+            raise
+
+    def __repr__(self) -> str:
+        return f"Run({self.graph.name!r}, {self.state})"
+
+    def _closed(self) -> None:
+        _live.discard(self)
+
+    @property
+    def state(self) -> str:
+        """``joining``, ``running``, ``draining``, ``recovering``; then ``finished``, ``stopped`` or ``failed``."""
+        return self._course.state
+
+    @property
+    def error(self) -> str:
+        """Why it failed, empty otherwise."""
+        return self._course.error
+
+    @property
+    def details(self) -> str:
+        """The traceback of its failure from the user's frame on, if there is one."""
+        return self._course.details
+
+    @property
+    def scratch(self) -> str:
+        """The directory, or URI of one, that holds what the run writes for itself; deleted with this object."""
+        return self._course.launched[0].scratch
+
+    @property
+    def checkpoints(self) -> tuple[KeptCheckpoint, ...]:
+        """The checkpoints that are complete, in order; the last two of a region are still there."""
+        return self._seen.checkpoints
+
+    @property
+    def recoveries(self) -> tuple[Recovery, ...]:
+        """When hosts were started again, and why."""
+        return self._seen.recoveries
+
+    @property
+    def standing(self) -> Mapping[str, tuple[Paused, ...]]:
+        """Operators that stand in front of a tuple on which they failed (``on_error="pause"``), with their workers.
+
+        Each ``Paused`` has ``worker``, ``error``, ``details`` (the traceback) and ``row``, the tuple as JSON. A change
+        of the operator makes it try the tuple again.
+        """
+        return self._seen.standing
+
+    def checkpoint(self, timeout: float = 60.0) -> str:
+        """Take a checkpoint now and wait until it is complete; returns its place.
+
+        Without ``checkpoint=`` that is in the run's scratch space, and goes with it.
+
+        Raises:
+            RunError: the run is over, or the checkpoint has come to nothing; says why.
+            TimeoutError: it is not complete after so many seconds; it goes on.
+        """
+        return self._course.checkpoint(timeout)
+
+    # ---- changes
+
+    def plan(self, change: Mapping[str, Any] | Iterable[str], scheduler: str = "fries", pruning: bool = True) -> Plan:
+        """What a change would do, without doing it.
+
+        Raises:
+            PlanError, DataflowError: see ``reconfigure``.
+        """
+        return self._changing.plan(change, scheduler, pruning)
+
+    def reconfigure(
+        self, change: Mapping[str, Any], scheduler: str = "fries", pruning: bool = True, *, merge: bool = False
+    ) -> Change:
+        """Change operators while the dataflow runs; returns at once.
+
+        One change is carried out at a time, and others wait in order. A change of operators behind an aggregate or a
+        sort that have not begun to run applies when they do, before their first tuple.
+
+        Args:
+            change: operator name to its new function, or to an ``Update`` that also transforms its state.
+            scheduler: ``fries``, ``epoch`` or ``naive``.
+            pruning: whether one-to-many operators that need no synchronisation are left out.
+            merge: make it one change with those that wait and have not begun (up to the last rollback), by the
+                scheduler given here. Where two change the same operator, the later update counts. All end alike.
+
+        Raises:
+            PlanError: unknown operator or scheduler, an empty change, a change of a source, a sink or an operator that
+                has finished.
+            DataflowError: a function that cannot run there or cannot be pickled.
+            RunError: the run is over.
+        """
+        return self._changing.request(as_updates(change), scheduler, pruning, merge)
+
+    def rollback(self, scheduler: str = "fries") -> Change:
+        """Undo the last change that is in effect or on its way, by a change back; returns at once.
+
+        One that waits and has not begun is withdrawn: it ends ``aborted``. What was merged is undone together.
+
+        Raises:
+            PlanError: no change is in effect; or its state transformation has no way back (``Update(..., back=...)``);
+                or its operators have finished.
+            RunError: the run is over.
+        """
+        return self._changing.rollback(scheduler)
+
+    def set_rate(self, source: str, rate: float) -> None:
+        """Let a source emit ``rate`` tuples a second from now on, all its workers together; 0 pauses it.
+
+        Raises:
+            DataflowError: no such source; PlanError: a negative rate; RunError: the run is over.
+        """
+        sources = [name for name, operator in self.graph.by_name.items() if operator.kind is Kind.SOURCE]
+        if source not in sources:
+            raise DataflowError(unknown("source", source, sources))
+        if not isinstance(rate, (int, float)) or isinstance(rate, bool) or not 0 <= rate < float("inf"):
+            raise PlanError(f"a rate is a number of tuples a second, 0 or more; got {rate!r}")
+        self._course.refuse_if_over("a rate is set while the dataflow runs")
+        self._course.set_rate(source, float(rate))
+
+    def metrics(self) -> Snapshot:
+        """Latency, rates and queues as last reported (about four times a second)."""
+        return self._seen.snapshot()
+
+    def history(self) -> tuple[Point, ...]:
+        """Latency and throughput at the sinks over time, about four points a second."""
+        return self._seen.history.points()
+
+    def marks(self) -> tuple[Mark, ...]:
+        """When changes were requested and when they came to their end."""
+        return self._seen.history.marks()
+
+    @property
+    def lines_printed(self) -> int:
+        """How many lines operators have printed; ``printed()`` has the last of them."""
+        return self._seen.lines_printed
+
+    def printed(self) -> tuple[Line, ...]:
+        """What operators printed or logged on their hosts: the last 1,000 lines, each with its worker."""
+        return tuple(self._seen.printed)
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """All changes of the run, in order of request."""
+        return tuple(self._ledger.changes.values())
+
+    def reads(self, operator: str) -> tuple[str, ...]:
+        """Columns that the operator has looked at so far, as last reported.
+
+        Raises:
+            DataflowError: no such operator.
+        """
+        self.graph.operator(operator)
+        return self._seen.metrics.reads(operator)
+
+    @property
+    def host_processes(self) -> dict[int, int]:
+        """Host number to the id of its process on its machine, for the hosts that have joined."""
+        return {host: hello.pid for host, hello in self._course.launched[-1].driver.hosts.items()}
+
+    def records(self) -> list[Record]:
+        """The trace so far, each worker's records in its order.
+
+        Raises:
+            RunError: the run was not started with ``audit=True``.
+        """
+        if not self._options.audit:
+            raise RunError("this run keeps no trace; start it with audit=True")
+        return self._course.records()
+
+    def audit(self) -> auditing.Verdict:
+        """Whether what happened so far is conflict-serializable, and who mixed versions if not.
+
+        Raises:
+            RunError: the run was not started with ``audit=True``.
+        """
+        records = self.records()
+        with self._course.lock:
+            executed = self._ledger.executed()
+        return auditing.judge(records, executed)
+
+    def report(self, path: str | PathLike[str]) -> str:
+        """Write what happened so far as one HTML page that needs no network; returns the path.
+
+        Raises:
+            RunError: it cannot be written there.
+        """
+        story = Story(
+            graph=self.graph,
+            place=reporting.Place(self._began_s, self._options.hosts, self._options.budget),
+            state=self.state,
+            error=self.error,
+            details=self.details,
+            points=self.history(),
+            marks=self.marks(),
+            changes=self.changes,
+            snapshot=self.metrics(),
+            verdict=self.audit() if self._options.audit else None,
+        )
+        return write_page(path, run_page(story))
+
+    def stop(self, drain: bool = False, timeout: float | None = 60.0) -> None:
+        """End the run and wait until no host, thread or socket of it is left; does nothing if it has ended.
+
+        Args:
+            drain: first process what the sources have read, and commit it.
+            timeout: seconds to wait.
+
+        Raises:
+            TimeoutError: it has not ended by then; it goes on ending.
+        """
+        if not self._course.ended.is_set():
+            self._course.stop(drain)
+            self.wait(timeout)
+
+    def wait_flowing(self, timeout: float | None = None) -> bool:
+        """Wait until its workers are at work (or it has failed before); false if they are not after so many seconds."""
+        return self._course.flowing.wait(timeout)
+
+    def wait(self, timeout: float | None = None) -> str:
+        """Wait until the run has ended; returns its state.
+
+        Raises:
+            TimeoutError: it has not ended after so many seconds.
+        """
+        if not self._course.ended.wait(timeout):
+            raise TimeoutError(f"run {self.graph.name!r} is still {self.state}")
+        self._course.join()
+        return self.state
+
+    def output(self, sink: str | None = None) -> Any:
+        """What was committed so far at a sink, as a Spark DataFrame; the sink may be left out if there is but one.
+
+        Raises:
+            DataflowError: no such sink, or several and none named.
+        """
+        sinks = [name for name, operator in self.graph.by_name.items() if operator.kind is Kind.SINK]
+        if sink is None and len(sinks) == 1:
+            sink = sinks[0]
+        if sink is None:
+            raise DataflowError(f"this run has the sinks {', '.join(sinks)}; expected the name of one of them")
+        if sink not in sinks:
+            raise DataflowError(unknown("sink", sink, sinks))
+        return self._course.output(sink)
+
+    def dead_letters(self, operator: str) -> Any:
+        """The tuples on which the operator failed, as far as committed: a Spark DataFrame.
+
+        Its columns are ``operator``, ``worker``, ``error``, ``traceback`` and ``tuple`` (JSON).
+
+        Raises:
+            DataflowError: no such operator, or one that keeps no dead letters.
+        """
+        policy = self.graph.operator(operator).on_error
+        if isinstance(policy, str):
+            raise DataflowError(
+                f"operator {operator!r} keeps no dead letters (on_error={policy!r}); declare it with "
+                "on_error=memory() or parquet(path)"
+            )
+        return self._course.output(operator)
+
+
+_live: weakref.WeakSet[Run] = weakref.WeakSet()
+
+
+@atexit.register
+def _stop_all() -> None:
+    """An interpreter that ends takes its runs along, so that no host outlives it."""
+    for run in list(_live):
+        run.stop()

@@ -1,0 +1,352 @@
+"""The changes of a run: what each region carries out now, what waits, what is in effect, what a rollback undoes.
+
+Each region has a queue of its own, and one request in flight at its controller. A request for a region that has not
+begun waits until then, and applies before its first tuple; one over several regions is done when all are. Pure but for
+a clock: it answers with orders, and others carry them out.
+
+    enter      -> orders: tell the controller of this region to carry out this request
+    starting   -> the requests whose functions the region begins with; started -> orders
+    resolved   -> orders: the next one of this region
+    over       -> nothing of this region can change any more
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any, NamedTuple
+
+from fries_nb.changes import Change, undone
+from fries_nb.controller.events import Outcome, WorkerOutcome
+from fries_nb.dataflow.graph import Graph
+from fries_nb.dataflow.regions import Region
+from fries_nb.dataflow.updates import Update
+from fries_nb.errors import PlanError
+from fries_nb.messages import WorkerId
+from fries_nb.scheduling import Plan
+
+
+@dataclass(eq=False)
+class Request:
+    """One change, or several that were merged, as they are carried out.
+
+    Attributes:
+        id: under which controllers and traces know it.
+        plans: by the number of the region.
+        changes: all that it resolves, in order of request; the last one gave it its id.
+        undoes: what it rolls back, if it is a rollback.
+        begun_s: when each region began it; ``outcomes`` how it ended there.
+        at_start: the regions that began with it, so that no controller has carried it out.
+    """
+
+    id: str
+    updates: dict[str, Update]
+    payloads: dict[str, bytes]
+    plans: dict[int, Plan]
+    changes: list[Change]
+    undoes: Request | None = None
+    begun_s: dict[int, float] = field(default_factory=dict)
+    outcomes: dict[int, Outcome] = field(default_factory=dict)
+    at_start: set[int] = field(default_factory=set)
+
+    @property
+    def ended(self) -> bool:
+        """Whether all regions are through with it."""
+        return self.outcomes.keys() == self.plans.keys()
+
+    def joined_to(self, earlier: Iterable[Request]) -> Request:
+        """This one together with earlier ones, as they will be carried out: under this id, by these plans."""
+        whole = [*earlier, self]
+        return replace(
+            self,
+            updates={name: update for one in whole for name, update in one.updates.items()},
+            payloads={name: payload for one in whole for name, payload in one.payloads.items()},
+            changes=[change for one in whole for change in one.changes],
+        )
+
+    def may_hold(self, region: int) -> bool:
+        """Whether it has changed something there, or still can."""
+        return region not in self.outcomes or self.outcomes[region].outcome == "done"
+
+
+class Order(NamedTuple):
+    """Let the controller of this region carry out this request."""
+
+    region: int
+    request: Request
+
+
+class Phase(Enum):
+    """Where a region stands."""
+
+    AHEAD = 0
+    STARTING = 1
+    RUNNING = 2
+    OVER = 3
+
+
+class Ledger:
+    """All changes of a run.
+
+    Args:
+        graph: the whole dataflow.
+        regions: its regions, none of which has begun.
+        ended: called once for each change, just before it is resolved.
+        known: number of changes that were made before, where a run is resumed.
+        clock: seconds, never going back.
+
+    Attributes:
+        changes: by id, in order of request.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        regions: tuple[Region, ...],
+        ended: Callable[[Change, Outcome], None],
+        known: int = 0,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.changes: dict[str, Change] = {}
+        self._graph = graph
+        self._region_of = {name: number for number, region in enumerate(regions) for name in region.own}
+        self._ended = ended
+        self._known = known
+        self._clock = clock
+        self._phases = [Phase.AHEAD for _ in regions]
+        self._requests: list[Request] = []
+        self._waiting: list[list[Request]] = [[] for _ in regions]
+        self._in_flight: list[dict[str, Request]] = [{} for _ in regions]
+        self._entered_s: dict[str, float] = {}
+
+    # ---- what the user asks
+
+    def new_id(self) -> str:
+        """The id of the next change."""
+        return f"u{self._known + len(self.changes) + 1}"
+
+    def shares(self, targets: Iterable[str]) -> dict[int, list[str]]:
+        """The targets by the number of their region, in order; a name that is in none goes to the first.
+
+        Raises:
+            PlanError: a target's region has finished.
+        """
+        shares: dict[int, list[str]] = {}
+        for name in targets:
+            shares.setdefault(self._region_of.get(name, 0), []).append(name)
+        for region, names in shares.items():
+            if self._phases[region] is Phase.OVER:
+                raise PlanError(
+                    f"{', '.join(sorted(names))} ran in region {region + 1} of {len(self._phases)}, which has "
+                    "finished; expected operators of a region that runs or is still to come"
+                )
+        return dict(sorted(shares.items()))
+
+    def joinable(self) -> list[Request]:
+        """The newest requests of which no region has begun anything, back to the last rollback, in order."""
+        joinable: list[Request] = []
+        for request in reversed(self._requests):
+            if request.ended:
+                continue
+            if request.begun_s or request.outcomes or request.undoes is not None:
+                break
+            joinable.append(request)
+        return joinable[::-1]
+
+    def enter(self, request: Request, joins: Iterable[Request] = (), ahead: bool = False) -> list[Order]:
+        """Take in a request that was planned, and with it what it ``joins``; ``ahead`` of all that waits, or behind."""
+        newest = request.changes[-1]
+        self.changes[newest.id] = newest
+        self._entered_s[newest.id] = self._clock()
+        for joined in joins:
+            self._forget(joined)
+        self._requests.append(request)
+        orders: list[Order] = []
+        for region in request.plans:
+            if ahead and self._phases[region] is Phase.RUNNING:
+                orders.append(self._begin(region, request))
+            else:
+                self._waiting[region].append(request)
+                orders += self._next(region)
+        return orders
+
+    def last(self) -> Request:
+        """The newest request that has changed something or still can, and is not rolled back: what a rollback undoes.
+
+        Raises:
+            PlanError: there is none.
+        """
+        gone = self._undone()
+        for request in reversed(self._requests):
+            if request.undoes is None and request not in gone and any(map(request.may_hold, request.plans)):
+                return request
+        raise PlanError("no change is in effect that could be rolled back")
+
+    def back(self, last: Request) -> dict[str, Update]:
+        """The updates that undo a request, from what its operators ran, or will run, before it.
+
+        Raises:
+            PlanError: a target's state was transformed, and nobody has said how to transform it back.
+        """
+        before: dict[str, Any] = {name: self._graph.operator(name).function for name in last.updates}
+        gone = self._undone()
+        for earlier in self._requests[: self._requests.index(last)]:
+            if earlier.undoes is None and earlier not in gone:
+                before.update({
+                    name: update.function
+                    for name, update in earlier.updates.items()
+                    if name in before and earlier.may_hold(self._region_of[name])
+                })  # fmt: skip
+        return undone(last.id, last.updates, before)
+
+    def withdraw(self, last: Request, rollback: Change) -> bool:
+        """Roll back a request of which nothing has begun: it never will be; false, and nothing done, otherwise."""
+        if last.begun_s or last.outcomes:
+            return False
+        self.changes[rollback.id] = rollback
+        self._forget(last)
+        for change in last.changes:
+            self._resolve(change, Outcome(
+                change.id, change.plan.scheduler, "aborted", "it was rolled back before it was begun; nothing changed"
+            ))  # fmt: skip
+        self._resolve(rollback, Outcome(rollback.id, rollback.plan.scheduler, "done"))
+        return True
+
+    # ---- what becomes of regions
+
+    def starting(self, region: int) -> list[Request]:
+        """The region is about to start: the requests that apply before its first tuple, in order."""
+        self._phases[region] = Phase.STARTING
+        return list(self._waiting[region])
+
+    def started(self, region: int, applied: Iterable[Request]) -> list[Order]:
+        """The region has started with these requests applied."""
+        self._phases[region] = Phase.RUNNING
+        for request in applied:
+            self._waiting[region].remove(request)
+            request.begun_s[region] = self._clock()
+            request.at_start.add(region)
+            self._end(region, request, self._at_start(region, request))
+        return self._next(region)
+
+    def resolved(self, region: int, outcome: Outcome) -> list[Order]:
+        """The region's controller has come to the end of a request."""
+        request = self._in_flight[region].pop(outcome.change, None)
+        if request is None:  # a run that was resumed ends changes that were asked for before
+            return []
+        self._end(region, request, outcome)
+        return self._next(region)
+
+    def over(self, region: int, why: str) -> None:
+        """Nothing of the region can change any more, since ``why``."""
+        self._phases[region] = Phase.OVER
+        left = [*self._in_flight[region].values(), *self._waiting[region]]
+        self._in_flight[region].clear()
+        self._waiting[region].clear()
+        for request in left:
+            words = f"{why} before the change was begun; nothing changed"
+            self._end(region, request, Outcome(request.id, request.plans[region].scheduler, "aborted", words))
+
+    def executed(self) -> list[tuple[str, str]]:
+        """Id and target of all that controllers have decided: what a trace must have records of."""
+        return [
+            (request.id, target)
+            for request in self._requests
+            for region, outcome in request.outcomes.items()
+            if outcome.outcome != "aborted" and region not in request.at_start
+            for target in request.plans[region].targets
+        ]
+
+    # ---- inside
+
+    def _undone(self) -> set[Request]:
+        """What is rolled back, or on the way to be."""
+        return {
+            request.undoes
+            for request in self._requests
+            if request.undoes is not None and all(map(request.may_hold, request.plans))
+        }
+
+    def _forget(self, request: Request) -> None:
+        self._requests.remove(request)
+        for waiting in self._waiting:
+            if request in waiting:
+                waiting.remove(request)
+
+    def _begin(self, region: int, request: Request) -> Order:
+        request.begun_s[region] = self._clock()
+        self._in_flight[region][request.id] = request
+        return Order(region, request)
+
+    def _next(self, region: int) -> list[Order]:
+        """The first of those that wait, if it can begin; a rollback of what came to nothing comes to nothing."""
+        waiting = self._waiting[region]
+        while self._phases[region] is Phase.RUNNING and waiting and not self._in_flight[region]:
+            request = waiting.pop(0)
+            victim = request.undoes
+            if victim is None or victim.may_hold(region):
+                return [self._begin(region, request)]
+            words = f"change {victim.id} was {victim.outcomes[region].outcome}; there is nothing to roll back"
+            self._end(region, request, Outcome(request.id, request.plans[region].scheduler, "aborted", words))
+        return []
+
+    def _at_start(self, region: int, request: Request) -> Outcome:
+        plan = request.plans[region]
+        workers = {
+            WorkerId(name, index): WorkerOutcome(0.0)
+            for name in sorted(plan.targets)
+            for index in range(self._graph.operator(name).workers)
+        }
+        return Outcome(request.id, plan.scheduler, "done", per_worker=workers)
+
+    def _end(self, region: int, request: Request, outcome: Outcome) -> None:
+        request.outcomes[region] = outcome
+        if request.ended:
+            for change in request.changes:
+                self._resolve(change, self._whole(request, self._entered_s[change.id], change.id))
+
+    def _whole(self, request: Request, entered_s: float, change: str) -> Outcome:
+        """The outcome of all regions together; times count from when the change was entered."""
+        parts = [
+            _later(outcome, 1000 * max(0.0, request.begun_s.get(region, entered_s) - entered_s))
+            for region, outcome in sorted(request.outcomes.items())
+        ]
+        return combined(change, parts)
+
+    def _resolve(self, change: Change, outcome: Outcome) -> None:
+        self._ended(change, outcome)
+        change.resolve(outcome)
+
+
+def combined(change: str, parts: list[Outcome]) -> Outcome:
+    """How a change ended of which each region had a part: done if all are, aborted if nothing changed anywhere."""
+    kinds = {part.outcome for part in parts}
+    whole = next(part for part in parts if part.outcome == min(kinds, key=("failed", "aborted", "done").index))
+    error = whole.error
+    if len(kinds) > 1 and whole.outcome == "aborted":
+        done = ", ".join(sorted({str(worker.operator) for part in parts for worker in part.per_worker}))
+        error = f"{whole.error} (but {done} changed, in another region)"
+    per_worker: Mapping[WorkerId, WorkerOutcome] = {
+        worker: outcome for part in parts for worker, outcome in part.per_worker.items()
+    }
+    return replace(
+        whole,
+        change=change,
+        outcome=whole.outcome if len(kinds) == 1 else "failed",
+        error=error,
+        prepare_ms=sum(part.prepare_ms for part in parts),
+        commit_ms=sum(part.commit_ms for part in parts),
+        delay_ms=max(part.delay_ms for part in parts),
+        components=tuple(component for part in parts for component in part.components),
+        per_worker=dict(per_worker),
+    )
+
+
+def _later(outcome: Outcome, waited_ms: float) -> Outcome:
+    """The outcome as seen by who has waited for so long before it was begun."""
+    if outcome.outcome != "done":
+        return outcome
+    workers = {worker: replace(one, delay_ms=one.delay_ms + waited_ms) for worker, one in outcome.per_worker.items()}
+    return replace(outcome, delay_ms=outcome.delay_ms + waited_ms, per_worker=workers)

@@ -1,0 +1,43 @@
+"""Plans of changes that reach into several regions: each region has its own, and for show they are one.
+
+A marker never leaves its region, so the plans have nothing to do with each other but the request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from fries_nb.dataflow.regions import Region
+from fries_nb.planning import Covering
+from fries_nb.scheduling import Plan, schedule
+
+
+def planned(
+    regions: tuple[Region, ...], shares: Mapping[int, Iterable[str]], scheduler: str, pruning: bool
+) -> dict[int, Plan]:
+    """The plan of each region for its share of the targets; an empty change is the first region's to refuse.
+
+    Raises:
+        PlanError: no such scheduler, an unknown operator, no operator, or a source among the targets.
+    """
+    return {
+        number: schedule(scheduler, regions[number].graph, targets, pruning)
+        for number, targets in (shares or {0: ()}).items()
+    }
+
+
+def together(plans: Mapping[int, Plan]) -> Plan:
+    """One plan that says all that these say, for regions that run one after another."""
+    first, *others = (plan for _, plan in sorted(plans.items()))
+    if not others:
+        return first
+    whole = [first, *others]
+    targets = frozenset().union(*(plan.targets for plan in whole))
+    covering = Covering(
+        targets,
+        tuple(component for plan in whole for component in plan.covering.components),
+        tuple(decision for plan in whole for decision in plan.covering.pruning),
+        all(plan.covering.naive_safe for plan in whole),
+        max(plan.covering.longest_path for plan in whole),
+    )
+    return Plan(first.scheduler, targets, tuple(stage for plan in whole for stage in plan.stages), covering)

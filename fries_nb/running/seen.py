@@ -1,0 +1,129 @@
+"""What is heard of a run while it goes on: measurements, marks, printed lines; all its regions together.
+
+A region's ends count as sinks, also those at which the dataflow was cut; what a region reads of an earlier one's rows
+was counted there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from fries_nb.changes import Change
+from fries_nb.controller.events import CheckpointEnded, Outcome, Recover, Stands
+from fries_nb.controller.history import History
+from fries_nb.controller.metrics import Metrics, Snapshot
+from fries_nb.dataflow.graph import Graph
+from fries_nb.dataflow.regions import Region
+from fries_nb.messages import Paused, Report
+from fries_nb.spark.envelopes import Line
+
+
+@dataclass(frozen=True)
+class KeptCheckpoint:
+    """A checkpoint that is complete.
+
+    Attributes:
+        epoch: its number; ``region`` the number of the region that it is of, from 1.
+        at_s: when that was known, seconds since the Unix epoch.
+    """
+
+    epoch: int
+    at_s: float
+    region: int = 1
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """The hosts were started again, from a checkpoint.
+
+    Attributes:
+        reason: why: a host was lost, or a change asked for it.
+        at_s: when it began, seconds since the Unix epoch.
+        epoch: of the checkpoint that the run went on from; 0 for its beginning.
+        seconds: until all hosts had joined again; ``None`` as long as they have not.
+    """
+
+    reason: str
+    at_s: float
+    epoch: int
+    seconds: float | None = None
+
+
+PRINTED = 1_000
+"""Lines kept of what operators print."""
+
+
+class Seen:
+    """All that is known of a run from its drivers' words.
+
+    Attributes:
+        metrics, history: made of the workers' reports.
+        printed: the last lines that operators printed, of ``lines_printed`` in all.
+        standing: operators that stand in front of a tuple, with the workers that do.
+        checkpoints, recoveries: so far, in order.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self.metrics = Metrics(graph.by_name)
+        self.history = History()
+        self.printed: deque[Line] = deque(maxlen=PRINTED)
+        self.lines_printed = 0
+        self.standing: Mapping[str, tuple[Paused, ...]] = {}
+        self.checkpoints: tuple[KeptCheckpoint, ...] = ()
+        self.recoveries: tuple[Recovery, ...] = ()
+
+    def report(self, region: Region, report: Report) -> None:
+        """Take in a worker's report."""
+        if report.worker.operator not in region.inputs:
+            self.metrics.add(report, time.monotonic())
+            self.history.add(report, time.time())
+
+    def hear(self, lines: Iterable[Line]) -> None:
+        """Take in what operators have printed."""
+        for line in lines:
+            self.printed.append(line)
+            self.lines_printed += 1
+
+    def stands(self, event: Stands) -> None:
+        """Workers of an operator stand in front of a tuple, or go on."""
+        others = {name: paused for name, paused in self.standing.items() if name != event.operator}
+        self.standing = others | ({event.operator: event.paused} if event.paused else {})
+
+    def kept(self, region: int, event: CheckpointEnded) -> None:
+        """A checkpoint has ended; one that came to nothing leaves no trace here."""
+        if not event.reason:
+            now_s = time.time()
+            self.checkpoints += (KeptCheckpoint(event.epoch, now_s, region + 1),)
+            self.history.mark(f"c{event.epoch}", "checkpoint", f"checkpoint {event.epoch}", now_s)
+
+    def recovering(self, event: Recover) -> None:
+        """The hosts are being started again."""
+        now_s, checkpoint = time.time(), event.restoration.checkpoint
+        self.recoveries += (Recovery(event.reason, now_s, checkpoint.epoch if checkpoint else 0),)
+        self.history.mark(f"r{len(self.recoveries)}", "recovery", f"recovery: {event.reason}", now_s)
+        self.standing = {}
+
+    def recovered(self) -> None:
+        """All hosts have joined again."""
+        now_s = time.time()
+        self.recoveries = tuple(
+            replace(one, seconds=now_s - one.at_s) if one.seconds is None else one for one in self.recoveries
+        )
+
+    def requested(self, change: Change) -> None:
+        """A change was requested."""
+        self.history.mark(change.id, "request", change.label, change.requested_s)
+
+    def ended(self, change: Change, outcome: Outcome) -> None:
+        """A change has come to its end."""
+        self.history.mark(change.id, outcome.outcome, change.label, change.ended_s(outcome, time.time()))
+
+    def snapshot(self) -> Snapshot:
+        """The measurements now, of the operators that the user declared."""
+        snapshot = self.metrics.snapshot()
+        known = {name: one for name, one in snapshot.operators.items() if name in self._graph}
+        return replace(snapshot, operators=known)

@@ -1,0 +1,83 @@
+"""Between two regions: Spark SQL computes the blocking operators over the rows that the earlier regions have kept."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Callable, Iterator
+from functools import reduce
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from fries_nb.dataflow.endpoints import Rate, Replay, Source
+from fries_nb.dataflow.graph import Operator
+from fries_nb.dataflow.regions import Kept, Rows
+from fries_nb.errors import DataflowError
+from fries_nb.spark import interrupt
+
+
+def source_of(spark: SparkSession, rows: Rows, read: Callable[[Kept], DataFrame]) -> Source:
+    """What a region's source replays, as a description; Spark computes it when the region is launched.
+
+    Where no row was kept, nobody knows its columns: then there is nothing to compute, and nothing to replay.
+
+    Raises:
+        DataflowError: Spark cannot make sense of a blocking operator over the columns that there are.
+    """
+    frame = _frame(spark, rows, read)
+    return Rate(None, 0) if frame is None else Replay(frame)
+
+
+def check_query(spark: SparkSession, operator: Operator) -> None:
+    """See that Spark can parse what a blocking operator computes; the columns are not known yet.
+
+    Raises:
+        DataflowError: it is no SQL.
+    """
+    try:
+        spark._jsparkSession.sessionState().sqlParser().parsePlan(operator.function.sql("rows"))
+    except PySparkException as error:
+        raise _refused(operator, error) from error
+
+
+@contextlib.contextmanager
+def job_group(spark: SparkSession, group: str) -> Iterator[None]:
+    """What this thread computes belongs to the group: an interrupt of a cell spares it, and ``cancel`` ends it."""
+    context = spark.sparkContext
+    interrupt.spare(group)
+    context.setJobGroup(group, "fries_nb between two regions", interruptOnCancel=False)
+    try:
+        yield
+    finally:
+        interrupt.forget(group)
+        context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]  # Java's null takes it away
+
+
+def cancel(spark: SparkSession, group: str) -> None:
+    """End what is computed in this group, now and later."""
+    spark.sparkContext._jsc.sc().cancelJobGroupAndFutureJobs(group, "the fries_nb run was stopped")
+
+
+def _frame(spark: SparkSession, rows: Rows, read: Callable[[Kept], DataFrame]) -> DataFrame | None:
+    if isinstance(rows, Kept):
+        kept = read(rows)
+        return kept if kept.columns else None
+    frames = [frame for one in rows.inputs if (frame := _frame(spark, one, read)) is not None]
+    if not frames:
+        return None
+    whole = reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), frames)
+    view = f"fries_{uuid.uuid4().hex}"
+    whole.createOrReplaceTempView(view)
+    try:
+        return spark.sql(rows.operator.function.sql(view))
+    except PySparkException as error:
+        raise _refused(rows.operator, error, whole.columns) from error
+    finally:
+        spark.catalog.dropTempView(view)
+
+
+def _refused(operator: Operator, error: PySparkException, columns: list[str] | None = None) -> DataflowError:
+    reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    over = f" over the columns {', '.join(columns)}" if columns else ""
+    return DataflowError(f"Spark cannot compute {operator.name!r}{over}: {reason}")

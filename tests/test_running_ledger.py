@@ -1,0 +1,268 @@
+"""The queue of a run's changes: one in flight in each region, merges, rollbacks, regions that are not there yet."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from fries_nb.changes import Change
+from fries_nb.controller.events import Outcome
+from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
+from fries_nb.dataflow.regions import regions
+from fries_nb.dataflow.updates import Update
+from fries_nb.errors import PlanError
+from fries_nb.running.ledger import Ledger, Order, Request
+from fries_nb.running.planned import planned, together
+
+NAMES = ("S", "A", "B", "G", "C", "Out")
+
+
+def first(row: Any) -> Any:
+    """What every operator runs in the beginning."""
+    return row
+
+
+def function(name: str) -> Any:
+    """Another function; its name tells it apart."""
+
+    def other(row: Any) -> Any:
+        return row
+
+    other.__name__ = name
+    return other
+
+
+class Desk:
+    """A ledger for ``S > A > B > G > C > Out``, where G is blocking: two regions, of which the first runs."""
+
+    def __init__(self) -> None:
+        kinds = {"S": Kind.SOURCE, "Out": Kind.SINK, "G": Kind.AGGREGATE}
+        operators = tuple(
+            Operator(name, kind=kinds.get(name, Kind.MAP), blocking=name == "G", function=first) for name in NAMES
+        )
+        edges = tuple(Edge(*ends) for ends in itertools.pairwise(NAMES))
+        graph = Graph("desk", operators, edges)
+        self.regions = regions(graph)
+        self.now_s = 0.0
+        self.ended: list[tuple[str, str]] = []
+        self.ledger = Ledger(graph, self.regions, self._note, clock=lambda: self.now_s)
+        assert self.ledger.started(0, self.ledger.starting(0)) == []
+
+    def _note(self, change: Change, outcome: Outcome) -> None:
+        assert not change.done
+        self.ended.append((change.id, outcome.outcome))
+
+    def ask(self, merge: bool = False, ahead: bool = False, **functions: Any) -> tuple[Change, list[str]]:
+        """Request a change; the orders come as ``region:id``."""
+        updates = {name: given if isinstance(given, Update) else Update(given) for name, given in functions.items()}
+        return self._enter(updates, merge=merge, ahead=ahead)
+
+    def roll_back(self) -> tuple[Change, list[str]]:
+        """Roll the last change back."""
+        last = self.ledger.last()
+        updates = self.ledger.back(last)
+        return self._enter(updates, last)
+
+    def end(self, region: int, change: str, outcome: str = "done", delay_ms: float = 1.0) -> list[str]:
+        """The controller of a region says how a change ended."""
+        return shown(self.ledger.resolved(region, Outcome(change, "fries", outcome, delay_ms=delay_ms)))  # type: ignore[arg-type]
+
+    def start_second(self) -> list[Request]:
+        """The first region ends and the second begins; returns what it begins with."""
+        self.ledger.over(0, "region 1 of 2 had finished")
+        applied = self.ledger.starting(1)
+        self.ledger.started(1, applied)
+        return applied
+
+    def _enter(
+        self, updates: dict[str, Update], undoes: Request | None = None, merge: bool = False, ahead: bool = False
+    ) -> tuple[Change, list[str]]:
+        plans = planned(self.regions, self.ledger.shares(updates), "fries", True)
+        change = Change(self.ledger.new_id(), together(plans), updates, 0.0)
+        if undoes is not None and self.ledger.withdraw(undoes, change):
+            return change, []
+        joins = self.ledger.joinable() if merge else []
+        names = [name for one in [*joins] for name in one.updates] + [*updates]
+        whole = planned(self.regions, self.ledger.shares(dict.fromkeys(names)), "fries", True)
+        request = Request(change.id, updates, dict.fromkeys(updates, b""), whole, [change], undoes)
+        return change, shown(self.ledger.enter(request.joined_to(joins), joins, ahead))
+
+
+def shown(orders: list[Order]) -> list[str]:
+    """Orders in short."""
+    return [f"{region}:{request.id}" for region, request in orders]
+
+
+def test_one_is_in_flight_and_the_others_wait_in_order() -> None:
+    """The next is begun when the one before has ended, whichever way; waiting counts into the delay."""
+    desk = Desk()
+    changes = [desk.ask(A=function(name)) for name in "xyz"]
+    assert [orders for _, orders in changes] == [["0:u1"], [], []]
+    assert desk.end(0, "u1", "aborted") == ["0:u2"]
+    desk.now_s = 2.0
+    assert desk.end(0, "u2") == ["0:u3"]
+    assert desk.end(0, "u3", delay_ms=5.0) == []
+    assert [change.result(0).outcome for change, _ in changes] == ["aborted", "done", "done"]
+    assert changes[2][0].result(0).delay_ms == pytest.approx(2005.0)
+    assert desk.ended == [("u1", "aborted"), ("u2", "done"), ("u3", "done")]
+
+
+def test_merged_changes_are_one_and_end_alike() -> None:
+    """Those that wait are carried out once, under the newest id; the later function of an operator counts."""
+    desk = Desk()
+    desk.ask(A=function("begun"))
+    older, _ = desk.ask(A=function("old"), B=function("b"))
+    newer, orders = desk.ask(A=function("new"), merge=True)
+    assert orders == []
+    [order] = desk.ledger.resolved(0, Outcome("u1", "fries", "done"))
+    assert order.request.id == "u3"
+    assert {name: update.function.__name__ for name, update in order.request.updates.items()} == {"A": "new", "B": "b"}
+    assert order.request.plans[0].targets == {"A", "B"}
+    desk.end(0, "u3")
+    assert older.result(0).outcome == newer.result(0).outcome == "done"
+    assert older.result(0).change == "u2"
+    assert sorted(desk.ledger.executed()) == [("u1", "A"), ("u3", "A"), ("u3", "B")]
+
+
+def test_nothing_is_merged_that_has_begun() -> None:
+    """With nothing waiting, a merge is a change like any other."""
+    desk = Desk()
+    desk.ask(A=function("begun"))
+    _, orders = desk.ask(B=function("b"), merge=True)
+    assert orders == []
+    assert desk.end(0, "u1") == ["0:u2"]
+
+
+def test_a_rollback_of_what_waits_withdraws_it() -> None:
+    """What was not begun never is; the rollback is done at once, and the next one undoes the change before."""
+    desk = Desk()
+    desk.ask(A=function("x"))
+    waiting, _ = desk.ask(A=function("y"))
+    back, orders = desk.roll_back()
+    assert orders == []
+    assert back.result(0).outcome == "done"
+    assert waiting.result(0).outcome == "aborted"
+    assert "rolled back before it was begun" in waiting.result(0).error
+    assert desk.end(0, "u1") == []
+    _, orders = desk.roll_back()
+    assert orders == ["0:u4"]
+
+
+def test_a_rollback_waits_for_what_is_in_flight_and_needs_it_done() -> None:
+    """It goes back to what ran before; where the change came to nothing, so does the rollback."""
+    desk = Desk()
+    desk.ask(A=function("x"))
+    desk.end(0, "u1")
+    desk.ask(A=function("y"))
+    back, orders = desk.roll_back()
+    assert orders == []
+    assert back.updates["A"].function.__name__ == "x"
+    assert desk.end(0, "u2", "aborted") == []
+    assert back.result(0).outcome == "aborted"
+    assert "nothing to roll back" in back.result(0).error
+    again, orders = desk.roll_back()
+    assert orders == ["0:u4"]
+    assert again.updates["A"].function is first
+
+
+def test_merged_changes_are_rolled_back_together() -> None:
+    """They were one change; what was in effect before them is so again."""
+    desk = Desk()
+    desk.ask(A=function("x"))
+    desk.ask(A=function("y"))
+    desk.ask(B=function("z"), merge=True)
+    desk.end(0, "u1")
+    desk.end(0, "u3")
+    back, orders = desk.roll_back()
+    assert orders == ["0:u4"]
+    assert back.updates["A"].function.__name__ == "x"
+    assert back.updates["B"].function is first
+    desk.end(0, "u4")
+    assert desk.ledger.last().id == "u1"
+    desk.roll_back()
+    desk.end(0, "u5")
+    with pytest.raises(PlanError, match="no change is in effect"):
+        desk.ledger.last()
+
+
+def test_a_merge_does_not_reach_behind_a_rollback() -> None:
+    """A rollback that waits stays what it is."""
+    desk = Desk()
+    desk.ask(A=function("x"))
+    desk.roll_back()
+    desk.ask(B=function("b"))
+    desk.ask(A=function("y"), merge=True)
+    assert desk.end(0, "u1") == ["0:u2"]
+    [order] = desk.ledger.resolved(0, Outcome("u2", "fries", "done"))
+    assert order.request.id == "u4"
+    assert set(order.request.updates) == {"A", "B"}
+
+
+def test_a_change_of_a_later_region_is_what_it_begins_with() -> None:
+    """It does not stand in the way of the first region's; it is done when its region starts."""
+    desk = Desk()
+    change, orders = desk.ask(C=function("c"))
+    assert orders == []
+    assert desk.ask(A=function("a"))[1] == ["0:u2"]
+    desk.end(0, "u2")
+    desk.now_s = 3.0
+    [applied] = desk.start_second()
+    assert applied.updates["C"].function.__name__ == "c"
+    assert change.result(0).outcome == "done"
+    assert change.result(0).delay_ms == pytest.approx(3000.0)
+    assert [str(worker) for worker in change.result(0).per_worker] == ["C[0]"]
+    assert desk.ledger.executed() == [("u2", "A")]
+    assert desk.ask(C=function("d"))[1] == ["1:u3"]
+
+
+def test_a_change_over_two_regions_is_done_when_both_are() -> None:
+    """Each region has its own plan; a failed part makes the whole a failure that says what did change."""
+    desk = Desk()
+    change, orders = desk.ask(A=function("a"), C=function("c"))
+    assert orders == ["0:u1"]
+    desk.end(0, "u1")
+    assert not change.done
+    desk.start_second()
+    assert change.result(0).outcome == "done"
+    desk.ask(C=function("d"))
+    back, _ = desk.roll_back()
+    assert back.updates["C"].function.__name__ == "c"
+
+
+def test_half_a_change_is_a_failure() -> None:
+    """The first region did not take it, the second began with it."""
+    desk = Desk()
+    change, _ = desk.ask(A=function("a"), C=function("c"))
+    desk.ledger.resolved(0, Outcome("u1", "fries", "aborted", "A has no such column"))
+    desk.start_second()
+    assert change.result(0).outcome == "failed"
+    assert change.result(0).error == "A has no such column (but C changed, in another region)"
+
+
+def test_operators_of_a_finished_region_are_refused() -> None:
+    """In words; and a rollback of their change is refused likewise."""
+    desk = Desk()
+    desk.ask(A=function("a"))
+    desk.end(0, "u1")
+    waiting, _ = desk.ask(A=function("b"))
+    desk.start_second()
+    assert waiting.result(0).outcome == "aborted"
+    assert "region 1 of 2 had finished before" in waiting.result(0).error
+    with pytest.raises(PlanError, match=r"^A ran in region 1 of 2, which has finished; expected operators of"):
+        desk.ask(A=function("c"))
+    with pytest.raises(PlanError, match="which has finished"):
+        desk.roll_back()
+
+
+def test_a_fix_goes_ahead_of_what_waits() -> None:
+    """An operator that stands can be mended only at once."""
+    desk = Desk()
+    desk.ask(A=function("x"))
+    desk.ask(A=function("y"))
+    fix, orders = desk.ask(B=function("fixed"), ahead=True)
+    assert orders == ["0:u3"]
+    assert desk.end(0, "u3") == []
+    assert fix.result(0).outcome == "done"
+    assert desk.end(0, "u1", "aborted") == ["0:u2"]

@@ -41,6 +41,7 @@ def kept(place: Place, epoch: int) -> Checkpoint:
     name, _ = write_snapshot(place.path, epoch, place.incarnation, snapshot())
     record = Checkpoint(place.flow.run, epoch, place.incarnation, {"FM[0]": name}, ("numbers[0]",), {"out": ("p",)})
     place.keep(record)
+    place.tidy()
     return record
 
 

@@ -113,6 +113,11 @@ class Place:
                     raise CheckpointError(f"the checkpoint at {path} is damaged: {STATES}/{name} has gone")
         return flow, Restoration(record, _decided(path))
 
+    def withdraw(self) -> None:
+        """Leave the place as ``claim`` found it: empty."""
+        with _in_words(f"{self.path} cannot be emptied"):
+            self._filesystem.delete_dir_contents(self._root)
+
     def begin(self, incarnation: int) -> None:
         """A new attempt starts; earlier ones may write no more.
 
@@ -133,13 +138,20 @@ class Place:
         self._decisions += 1
 
     def keep(self, record: Checkpoint) -> None:
-        """The checkpoint is complete once this returns; older ones than the last two are deleted.
+        """The checkpoint is complete once this returns.
 
         Raises:
             CheckpointError: the place cannot be written, or a newer attempt holds it.
         """
         self._see_own()
         self._write(f"complete/{_record(record.epoch)}", msgspec.json.encode(record))
+
+    def tidy(self) -> None:
+        """Delete older checkpoints than the last two, and snapshots that no checkpoint came of.
+
+        Raises:
+            CheckpointError: they cannot be deleted.
+        """
         with _in_words(f"old checkpoints at {self.path} cannot be deleted"):
             self._forget_old()
 
@@ -161,6 +173,13 @@ class Place:
             if self._filesystem.get_file_info(f"{self._root}/{_source(name)}").type != fs.FileType.File:
                 return None
         return _read(self.path, _source(name), kind)
+
+    @property
+    def is_own(self) -> bool:
+        """No newer attempt has taken the place over, as far as one can tell."""
+        with contextlib.suppress(CheckpointError):
+            return _incarnation(self.path) == self.incarnation
+        return False
 
     def _see_own(self) -> None:
         newest = _incarnation(self.path)

@@ -1,28 +1,29 @@
 """The controller's shell: one background thread on the driver that polls the control server and obeys the controller.
 
-Other threads only ``post`` events. Instructions are carried out in their order, so a journal entry is on disk before
-the first FCM behind it leaves.
+Other threads only ``post`` events. Instructions are carried out in their order, so a decision is on disk before the
+first FCM behind it leaves.
+
+When a host is lost the controller says ``Recover``: all hosts are sent home, the trace is cut back to the checkpoint,
+and Spark is given another job, whose hosts belong to the next incarnation. What the old ones still say is told apart
+by theirs.
 """
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Protocol
-
-import msgspec
 
 from fries_nb.controller import events as said
 from fries_nb.controller.controller import Controller
-from fries_nb.errors import FriesError, in_one_line
+from fries_nb.errors import CheckpointError, FriesError, SessionError, in_one_line
+from fries_nb.messages import Answer, Commit, Control, Done, Fcm, WorkerId
 from fries_nb.planning.expansion import host_of
 from fries_nb.spark import manifest
+from fries_nb.spark.checkpoints import Place
 from fries_nb.spark.control import ControlServer, Gone, Heard
 from fries_nb.spark.envelopes import (
     Goodbye,
@@ -39,11 +40,15 @@ from fries_nb.spark.envelopes import (
 )
 from fries_nb.spark.packing import Packed
 from fries_nb.spark.region import Region
+from fries_nb.spark.tracing import Trace
 
 POLL_MS = 50
 PULSE_S = 0.25
 FAREWELL_S = 6.0
 """How long dismissed hosts get to say goodbye before their tasks are cancelled."""
+RELEASE_S = 4.0
+RESTART_S = 60.0
+"""How long Spark may take to start hosts again; then that attempt counts as failed, and another one is made."""
 
 
 class Listener(Protocol):
@@ -56,13 +61,35 @@ class Listener(Protocol):
         """The run is decided; its hosts are on their way home."""
 
     def closed(self) -> None:
-        """Hosts, sockets and the journal are closed."""
+        """Hosts and sockets are closed."""
+
+    def checkpointed(self, event: said.CheckpointEnded) -> None:
+        """A checkpoint is complete, or has come to nothing."""
+
+    def recovering(self, event: said.Recover) -> None:
+        """The hosts are being started again."""
+
+    def recovered(self) -> None:
+        """All hosts have joined again."""
+
+    def stands(self, event: said.Stands) -> None:
+        """Workers of an operator stand in front of a tuple, or go on."""
 
     def answered(self, event: said.Answered) -> None:
         """A worker has said something."""
 
     def heard(self, lines: tuple[Line, ...]) -> None:
         """Users' functions have printed something."""
+
+
+class Stage(Protocol):
+    """The hosts as Spark runs them; see ``stage``."""
+
+    def restart(self, region: Region) -> None:
+        """Cancel what is left of the present hosts and submit others."""
+
+    def release(self, grace_s: float) -> None:
+        """See that nothing of them is left."""
 
 
 class Driver(threading.Thread):
@@ -72,12 +99,11 @@ class Driver(threading.Thread):
         controller: whose only caller this thread is.
         server: the control server, which this thread polls and closes.
         region: how many hosts there are, and where the sinks commit to.
-        journal: file for the decisions.
+        place: where decisions and checkpoints are kept.
         listener: hears what happens.
-        release: ends the Spark job if it has not ended by itself; called last but one, from this thread.
+        stage: starts hosts again, and in the end sees that none is left.
 
     Attributes:
-        records: the trace so far, packed.
         hosts: the hello of each host that was let in.
     """
 
@@ -86,19 +112,21 @@ class Driver(threading.Thread):
         controller: Controller,
         server: ControlServer,
         region: Region,
-        journal: Path,
+        place: Place,
         listener: Listener,
-        release: Callable[[], None],
+        stage: Stage,
     ) -> None:
         super().__init__(name="fries-driver", daemon=True)
         self.controller = controller
-        self.records: list[Packed] = []
         self.hosts: dict[int, Hello] = {}
         self._server = server
         self._region = region
-        self._journal = journal.open("a", encoding="utf-8")
+        self._place = place
         self._listener = listener
-        self._release = release
+        self._stage = stage
+        self._trace = Trace()
+        self._epochs: dict[int, int] = {}  # marker of a checkpoint to its epoch
+        self._awaits_since: float | None = None  # hosts that are started again
         self._events: deque[said.Event] = deque()
         self._peers: dict[int, bytes] = {}
         self._gone: set[int] = set()
@@ -116,11 +144,18 @@ class Driver(threading.Thread):
                 self._events.append(event)
                 self._server.wake()
 
+    @property
+    def records(self) -> list[Packed]:
+        """The trace so far, packed; what a recovery has undone is not in it."""
+        return self._trace.records()
+
     def run(self) -> None:
         try:
             while self._over is None:
                 self._turn()
             self._part()
+        except (CheckpointError, SessionError) as error:
+            self._end(said.RunEnded("failed", str(error)))
         except Exception as error:  # noqa: BLE001 - a defect of ours must end the run in words, not leave it hanging
             details = "".join(traceback.format_exception(error))
             self._end(said.RunEnded("failed", f"the controller failed: {type(error).__name__}: {error}", details))
@@ -129,10 +164,8 @@ class Driver(threading.Thread):
             with self._closing:
                 self._closed = True
             self._server.close(linger_ms=500)
-            self._journal.close()
-            self._release()
-            for path in self._region.sinks.values():
-                manifest.sweep(path, self._region.run)
+            self._stage.release(RELEASE_S)
+            self._sweep()
             self._listener.closed()
 
     def _end(self, over: said.RunEnded) -> None:
@@ -148,6 +181,11 @@ class Driver(threading.Thread):
         while self._events:
             self._handle(self._events.popleft())
         now = time.monotonic()
+        if self._awaits_since is not None and now - self._awaits_since > RESTART_S:
+            self._awaits_since = now
+            host = min(set(range(self._region.options.hosts)).difference(self._peers), default=0)
+            late = f"Spark has not started it again within {RESTART_S:g} s; likely too few slots are free"
+            self._handle(said.HostLost(host, late, self._server.incarnation))
         if now - self._pulsed >= PULSE_S:
             self._pulsed = now
             for peer in self._peers.values():
@@ -176,16 +214,17 @@ class Driver(threading.Thread):
         message, host = heard.message, heard.host
         if isinstance(message, Hello):
             self._hello = heard.peer
-            self._peers.setdefault(host, heard.peer)
-            self.hosts.setdefault(host, message)
-            self._handle(said.HostJoined(host, message.data_address, self._server.incarnation))
+            if message.incarnation == self._server.incarnation:
+                self._peers.setdefault(host, heard.peer)
+                self.hosts.setdefault(host, message)
+            self._handle(said.HostJoined(host, message.data_address, message.incarnation))
         elif heard.peer != self._peers.get(host):
-            return  # turned away before; it says goodbye
+            return  # turned away before, or of an older incarnation; it says goodbye
         elif isinstance(message, Said):
             for answer in message.answers:
-                self._handle(said.Answered(answer))
+                self._answered(answer, heard.incarnation)
         elif isinstance(message, Records):
-            self.records.extend(message.records)
+            self._trace.add(message.worker, message.records)
         elif isinstance(message, Printed):
             self._listener.heard(message.lines)
         elif isinstance(message, Goodbye):
@@ -197,31 +236,58 @@ class Driver(threading.Thread):
         elif self.controller.state != "joining":
             self._handle(said.HostHeard(host))
 
+    def _answered(self, answer: Answer, incarnation: int) -> None:
+        if incarnation != self._server.incarnation:
+            return  # an answer before it has brought the run to start again
+        if isinstance(answer, Done) and answer.marker in self._epochs:
+            self._trace.note(answer.worker, self._epochs[answer.marker])
+        self._handle(said.Answered(answer))
+
     # ---- obeying
 
     def _obey(self, instruction: said.Instruction) -> None:
-        if isinstance(instruction, said.Tell):
-            peer = self._peers[host_of(instruction.worker, self._region.options.hosts)]
-            self._server.send(peer, ToWorker(instruction.worker, instruction.control))
-        elif isinstance(instruction, said.Admit):
-            for peer in self._peers.values():
-                self._server.send(peer, Welcome(instruction.peers))
-        elif isinstance(instruction, said.RefuseHost):
-            self._server.send(self._hello, Refused(instruction.reason))
-        elif isinstance(instruction, said.Journal):
-            self._journal.write(msgspec.json.encode(instruction.decided).decode() + "\n")
-            self._journal.flush()
-            os.fsync(self._journal.fileno())
-            self._handle(said.Journaled())
-        elif isinstance(instruction, said.CommitFiles):
-            self._commit(instruction)
-        elif isinstance(instruction, said.Resolved):
-            error, details = in_one_line(instruction.outcome.error, instruction.outcome.details)
-            self._listener.resolved(replace(instruction.outcome, error=error, details=details))
-        elif isinstance(instruction, said.DismissHosts):
-            self._dismiss(instruction.reason)
-        elif isinstance(instruction, said.RunEnded):
-            self._end(instruction)
+        match instruction:
+            case said.Tell():
+                self._tell(instruction.worker, instruction.control)
+            case said.Admit():
+                self._admit(instruction)
+            case said.RefuseHost():
+                self._server.send(self._hello, Refused(instruction.reason))
+            case said.Journal():
+                self._place.decide(instruction.decided)
+                self._handle(said.Journaled())
+            case said.CommitFiles():
+                self._commit(instruction)
+            case said.KeepCheckpoint():
+                self._keep(instruction)
+            case said.CheckpointEnded():
+                self._listener.checkpointed(instruction)
+            case said.Recover():
+                self._recover(instruction)
+            case said.Stands():
+                self._listener.stands(instruction)
+            case said.Resolved():
+                error, details = in_one_line(instruction.outcome.error, instruction.outcome.details)
+                self._listener.resolved(replace(instruction.outcome, error=error, details=details))
+            case said.DismissHosts():
+                self._dismiss(instruction.reason)
+            case said.RunEnded():
+                self._end(instruction)
+
+    def _tell(self, worker: WorkerId, control: Control) -> None:
+        if isinstance(control, Fcm):
+            marker = control.marker
+            if isinstance(marker.action, Commit) and marker.action.checkpoint:
+                self._epochs[marker.id] = marker.action.epoch
+        peer = self._peers[host_of(worker, self._region.options.hosts)]
+        self._server.send(peer, ToWorker(worker, control))
+
+    def _admit(self, instruction: said.Admit) -> None:
+        for peer in self._peers.values():
+            self._server.send(peer, Welcome(instruction.peers))
+        if self._awaits_since is not None:
+            self._awaits_since = None
+            self._listener.recovered()
 
     def _commit(self, instruction: said.CommitFiles) -> None:
         """Make the files output; a failure is the end of the run, whatever else it was about to become."""
@@ -231,6 +297,48 @@ class Driver(threading.Thread):
             except FriesError as error:
                 self._uncommitted = f"sink {sink} could not commit epoch {instruction.epoch}: {error}"
                 self._handle(said.StopRequested())
+
+    def _keep(self, instruction: said.KeepCheckpoint) -> None:
+        record, reason = instruction.record, ""
+        try:
+            self._place.keep(record)
+        except CheckpointError as error:
+            reason = str(error)
+        else:
+            self._trace.forget(record.epoch)
+        self._handle(said.CheckpointKept(record.epoch, reason))
+        if not reason:
+            self._tidy()
+
+    def _tidy(self) -> None:
+        """Old checkpoints go; if they cannot, that harms nobody but the disk."""
+        try:
+            self._place.tidy()
+        except CheckpointError as error:
+            self._listener.heard((Line("", str(error)),))
+
+    def _recover(self, order: said.Recover) -> None:
+        self._listener.recovering(order)
+        self._place.begin(order.incarnation)
+        self._server.incarnation = order.incarnation
+        self._dismiss("the run starts again")
+        self._peers.clear()
+        self._gone.clear()
+        self.hosts.clear()
+        self._epochs.clear()
+        self._trace.cut(order.restoration.checkpoint)
+        self._region = replace(self._region, incarnation=order.incarnation, restoration=order.restoration)
+        self._stage.restart(self._region)
+        self._awaits_since = time.monotonic()
+
+    # ---- ending
+
+    def _sweep(self) -> None:
+        """Delete what was written and will not become output, unless another attempt may still commit it."""
+        if self._uncommitted or not self._place.is_own:
+            return
+        for path in self._region.sinks.values():
+            manifest.sweep(path, self._region.run)
 
     def _dismiss(self, reason: str) -> None:
         for host, peer in self._peers.items():

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import gc
 import os
-import pickle
 import queue
 import socket
 import sys
@@ -21,10 +20,10 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fries_nb.dataflow.graph import Kind
-from fries_nb.errors import FriesError, OperatorError
-from fries_nb.messages import ChannelId, Failed, Fcm, Prepare, WorkerId
+from fries_nb.errors import FriesError
+from fries_nb.messages import Answer, ChannelId, Failed, Fcm, Prepare, WorkerId
 from fries_nb.planning.expansion import channels_of, host_of
+from fries_nb.spark.crew import muster
 from fries_nb.spark.envelopes import (
     Goodbye,
     Heartbeat,
@@ -41,19 +40,14 @@ from fries_nb.spark.envelopes import (
 from fries_nb.spark.links import HostLinks
 from fries_nb.spark.packing import pack
 from fries_nb.spark.printing import Printer, printing
-from fries_nb.spark.reading import open_reader
 from fries_nb.spark.region import Region
-from fries_nb.spark.sinks import FileSink
+from fries_nb.spark.snapshots import Saver
 from fries_nb.spark.threads import Leave as LeaveThread
 from fries_nb.spark.threads import WorkerThread
 from fries_nb.spark.wire import Arrival, Credit
-from fries_nb.worker.events import Arrived, Directed, Grant, Granted, Instruction, Tell, Tick, Traced
-from fries_nb.worker.instance import Instance
+from fries_nb.worker.events import Arrived, Directed, Grant, Granted, Instruction, Save, Tell, Tick, Traced
 from fries_nb.worker.outbox import Send
-from fries_nb.worker.reconfiguration import Rehearse, open_function, prepare
-from fries_nb.worker.steps import failure
-from fries_nb.worker.wiring import Wiring, wirings_of_host
-from fries_nb.worker.worker import Worker
+from fries_nb.worker.reconfiguration import Rehearse, prepare
 
 SWITCH_INTERVAL_S = 0.0005
 """Python's own 5 ms would let a busy operator keep an FCM waiting for the interpreter lock (DESIGN, section 7)."""
@@ -61,7 +55,6 @@ GARBAGE = 50_000
 """Objects made before Python looks for cycles: rows make many and no cycles (Python's own 700 costs 0.1 us a tuple)."""
 TICK_S = 0.25
 GRACE_S = 5.0
-SMALLEST_WINDOW = 64 * 1024
 
 
 class HostReport(msgspec.Struct, frozen=True):
@@ -110,11 +103,11 @@ class Host:
     def __init__(self, region: Region, host: int, advertised: str, printer: Printer) -> None:
         self._region = region
         self._host = host
-        self._graph = region.graph
         self._channels = tuple(channel for edge in region.graph.edges for channel in channels_of(region.graph, edge))
         self._threads: dict[WorkerId, WorkerThread] = {}
         self._rehearsals: queue.SimpleQueue[Rehearse | None] = queue.SimpleQueue()
         self._preparer = threading.Thread(target=self._prepare, name="fries-prepare", daemon=True)
+        self._saver = Saver(region.checkpoint, region.incarnation, self._tell)
         self._reason = ""
         self._error = ""
         self._started = False
@@ -125,9 +118,12 @@ class Host:
         """Say hello, serve until the end, say goodbye."""
         stuck: tuple[str, ...] = ()
         try:
-            failures = self._build()
-            self._links.say(Hello(self._links.data_address, os.getpid(), socket.gethostname()))
-            self._serve(failures)
+            _warm_up()
+            crew = muster(self._region, self._host, self._carry_out)
+            self._threads = crew.threads
+            pid, machine = os.getpid(), socket.gethostname()
+            self._links.say(Hello(self._links.data_address, pid, machine, self._region.incarnation))
+            self._serve(crew.failures)
         except FriesError as error:
             self._reason, self._error = "failed", str(error)
         finally:
@@ -142,58 +138,6 @@ class Host:
             for instance in thread.worker.instances
         }
         return HostReport(self._host, os.getpid(), self._reason, self._error, stuck, processed)
-
-    # ---- building
-
-    def _build(self) -> list[Failed]:
-        """Make the workers and open their functions; what fails is told to the controller once it is reached."""
-        _warm_up()
-        try:
-            self._graph = self._region.with_functions()
-        except OperatorError as error:
-            return [Failed(WorkerId(error.operator, 0), str(error))]
-        options = self._region.options
-        wirings = list(wirings_of_host(self._graph, self._host, options.hosts, options.chaining))
-        windows = max(1, sum(len(wiring.incoming) for wiring in wirings))
-        window = max(SMALLEST_WINDOW, options.budget // windows)
-        failures = []
-        for wiring in wirings:
-            try:
-                thread = self._thread_of(wiring, window)
-            except FriesError as error:
-                operator = error.operator if isinstance(error, OperatorError) else wiring.id.operator
-                details = error.details if isinstance(error, OperatorError) else ""
-                failures.append(Failed(WorkerId(operator, wiring.index), str(error), details))
-                continue
-            for instance in thread.worker.instances:
-                self._threads[instance.worker] = thread
-        return failures
-
-    def _thread_of(self, wiring: Wiring, window: int) -> WorkerThread:
-        region = self._region
-        instances = [self._instance(WorkerId(operator.name, wiring.index)) for operator in wiring.chain]
-        first = wiring.chain[0]
-        port = reader = None
-        if first.kind is Kind.SINK:
-            port = FileSink(region.sinks[first.name], wiring.id, region.incarnation, region.run)
-        if first.kind is Kind.SOURCE:
-            number = region.graph.sources.index(first.name)
-            reader = open_reader(region.sources[first.name], wiring.id, first.workers, number, region.options.audit)
-        return WorkerThread(Worker(wiring, instances, window, time.time_ns, port), self._carry_out, reader)
-
-    def _instance(self, worker: WorkerId) -> Instance:
-        operator = self._graph.operator(worker.operator)
-        payload = self._region.functions.get(operator.name)
-        instance = Instance(worker, operator, None, self._region.options.audit)
-        if payload is not None:
-            try:
-                instance.function = pickle.loads(payload)
-                open_function(instance.function)
-            except Exception as error:
-                told = failure(instance, error)
-                message = f"{operator.name} failed in open(): {type(error).__name__}: {error}"
-                raise OperatorError(message, operator.name, told.details) from error
-        return instance
 
     # ---- serving
 
@@ -235,6 +179,7 @@ class Host:
         self._started = True
         gc.freeze()
         self._preparer.start()
+        self._saver.start()
         for thread in set(self._threads.values()):
             thread.start()
 
@@ -265,13 +210,18 @@ class Host:
         elif isinstance(instruction, Grant):
             self._grant(instruction.channel, instruction.size)
         elif isinstance(instruction, Tell):
-            self._links.say(Said((instruction.answer,)))
+            self._tell(instruction.answer)
         elif isinstance(instruction, Rehearse):
             self._rehearsals.put(instruction)
+        elif isinstance(instruction, Save):
+            self._saver.save(instruction.epoch, instruction.snapshot)
         elif isinstance(instruction, Traced):
             record = instruction.records[0]
             records = tuple(map(pack, instruction.records))
             self._links.say(Records(WorkerId(record.operator, record.worker), records))
+
+    def _tell(self, answer: Answer) -> None:
+        self._links.say(Said((answer,)))
 
     def _send(self, send: Send) -> None:
         remote: dict[int, list[ChannelId]] = {}
@@ -302,12 +252,12 @@ class Host:
         if not self._started:
             return ()
         self._rehearsals.put(None)
+        self._saver.leave()
         workers = set(self._threads.values())
         for worker in workers:
             worker.post(LeaveThread(), urgent=True)
         deadline = time.monotonic() + GRACE_S
-        threads: list[threading.Thread] = [*workers, self._preparer]
+        threads: list[threading.Thread] = [*workers, self._preparer, self._saver]
         for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
         return tuple(sorted(thread.name for thread in threads if thread.is_alive()))
-

@@ -4,32 +4,30 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 import uuid
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
+from fries_nb.checkpoints import Checkpoint, Restoration
 from fries_nb.controller.controller import Controller
 from fries_nb.controller.events import HostLost
-from fries_nb.dataflow.endpoints import ParquetFiles
+from fries_nb.dataflow.endpoints import ParquetFiles, Replay
 from fries_nb.dataflow.graph import Graph, Kind
+from fries_nb.dataflow.updates import Update
 from fries_nb.errors import DataflowError
 from fries_nb.spark import interrupt, manifest
+from fries_nb.spark.checkpoints import Place
 from fries_nb.spark.control import ControlServer
 from fries_nb.spark.driver import Driver, Listener
 from fries_nb.spark.keys import make_keys
-from fries_nb.spark.reading import plan_source
+from fries_nb.spark.reading import ReplayPlan, SourcePlan, plan_source
 from fries_nb.spark.region import Options, Region
 from fries_nb.spark.session import Session, start_or_find
 from fries_nb.spark.shipping import dumped
 from fries_nb.spark.stage import HostStage
 from fries_nb.spark.staging import make_scratch, remove_scratch
 from fries_nb.spark.storage import is_local, join
-
-RELEASE_S = 4.0
-INCARNATION = 1
-"""Of a run's first, and so far only, attempt."""
 
 
 @dataclass(frozen=True)
@@ -39,71 +37,141 @@ class Launched:
     Attributes:
         session: the lease on Spark.
         driver: the controller's thread.
-        stage: the hosts.
         sinks: sink operator to the directory that holds its output.
         scratch: a directory, or URI of one, of this run alone; whoever holds this removes it.
-        journal: a directory on the driver's disk that holds the decisions; removed likewise.
+        place: where decisions and checkpoints are kept, within ``scratch`` if the run was given none.
         run: the run's id.
     """
 
     session: Session
     driver: Driver
-    stage: HostStage
     sinks: dict[str, str]
     scratch: str
-    journal: str
+    place: Place
     run: str
 
+    def payload(self, operator: str, update: Update) -> bytes:
+        """An update as it is shipped to the operator's workers.
 
-def launch(graph: Graph, spark: Any, options: Options, listener: Listener) -> Launched:
+        Raises:
+            DataflowError: it cannot be pickled; names the operator.
+        """
+        return pickled(operator, update)
+
+
+def launch(
+    graph: Graph,
+    spark: Any,
+    options: Options,
+    listener: Listener,
+    checkpoint: str = "",
+    resumed: Restoration | None = None,
+    run: str = "",
+) -> Launched:
     """Start the region and return at once; the hosts join within a second or two.
+
+    Args:
+        graph: what runs.
+        spark: the session, or ``None`` for the active or an embedded one.
+        options: how to run it.
+        listener: hears what happens.
+        checkpoint: the place for checkpoints; with it a lost host is recovered from.
+        resumed: what ``Place.load(checkpoint)`` found, to go on from there.
+        run: the run's id; by default a new one. A resumed run keeps that of its place.
 
     Raises:
         SessionError: no Java, or a session that cannot serve.
+        CheckpointError: a place that is taken, damaged, of another flow, or cannot be written.
         SourceError, SinkError: an end of the flow that cannot be read or written.
         DataflowError: a function that cannot be pickled.
         LinkError: the port is taken.
     """
     functions = pickled_functions(graph)
-    run = uuid.uuid4().hex[:8]
+    run = run or uuid.uuid4().hex[:8]
     with contextlib.ExitStack() as undo:
         session = start_or_find(options.hosts, spark)
         undo.callback(session.release)
         interrupt.take_over(session.spark.sparkContext)
         scratch = make_scratch(session.spark, run)
         undo.callback(remove_scratch, scratch)
-        sources = {
-            name: plan_source(operator.function, session.spark, scratch, name, operator.workers)
-            for name, operator in graph.by_name.items()
-            if operator.kind is Kind.SOURCE
-        }
-        sinks = _sink_directories(graph, scratch)
+        path = _absolute(checkpoint) if checkpoint else join(scratch, "checkpoint")
+        if resumed is None:
+            place = Place.claim(path, graph, run)
+            undo.callback(place.withdraw)  # so that the next try does not find it taken
+        else:
+            place = Place.resume(path, graph)
+        sources = _sources(graph, session, place)
+        sinks = _sink_directories(graph, path if checkpoint else scratch)
+        if resumed is not None and resumed.checkpoint is not None:
+            _complete(resumed.checkpoint, sinks)
         keys = make_keys()
         interface = "127.0.0.1" if (session.spark.sparkContext.master or "").startswith("local[") else "0.0.0.0"
         advertised = "" if interface == "127.0.0.1" else session.address  # Spark may have another address
         server = ControlServer(keys, interface, options.port, advertised)
-        server.incarnation = INCARNATION
+        server.incarnation = place.incarnation
         region = Region(
-            run, INCARNATION, _bare(graph), functions, sources, sinks, server.address, keys.hosts, interface, options
-        )
-        launched = _start(graph, region, session, server, listener, scratch)
+            place.flow.run, place.incarnation, _bare(graph), functions, sources, sinks, server.address, keys.hosts,
+            interface, options, path, resumed or Restoration(None),
+        )  # fmt: skip
+        driver = _start(graph, region, session, server, listener, place, bool(checkpoint))
         undo.pop_all()
-        return launched
+        return Launched(session, driver, dict(sinks), scratch, place, place.flow.run)
 
 
 def _start(
-    graph: Graph, region: Region, session: Session, server: ControlServer, listener: Listener, scratch: str
-) -> Launched:
+    graph: Graph,
+    region: Region,
+    session: Session,
+    server: ControlServer,
+    listener: Listener,
+    place: Place,
+    checkpoints: bool,
+) -> Driver:
     options = region.options
-    interval = None if options.commit_interval_s is None else int(options.commit_interval_s * 1e9)
-    controller = Controller(graph, options.hosts, INCARNATION, interval, int(options.silence_s * 1e9))
-    journal = Path(tempfile.mkdtemp(prefix=f"fries-journal-{region.run}-"))
+    controller = Controller(
+        graph,
+        options.hosts,
+        region.incarnation,
+        None if options.commit_interval_s is None else int(options.commit_interval_s * 1e9),
+        int(options.silence_s * 1e9),
+        checkpoints=checkpoints,
+        restored=region.restoration,
+        run=region.run,
+        chaining=options.chaining,
+    )
     driver: Driver
-    stage = HostStage(session.spark, region, lambda reason: driver.post(HostLost(0, f"Spark gave up: {reason}")))
-    driver = Driver(controller, server, region, journal / "decisions.jsonl", listener, lambda: stage.release(RELEASE_S))
+
+    def died(incarnation: int, reason: str) -> None:
+        driver.post(HostLost(0, f"Spark gave up: {reason}", incarnation))
+
+    stage = HostStage(session.spark, region, died)
+    driver = Driver(controller, server, region, place, listener, stage)
     driver.start()
     stage.start()
-    return Launched(session, driver, stage, dict(region.sinks), scratch, str(journal), region.run)
+    return driver
+
+
+def _sources(graph: Graph, session: Session, place: Place) -> dict[str, SourcePlan]:
+    """What the sources' readers need; rows are dealt to workers once a run, however often it is resumed."""
+    plans: dict[str, SourcePlan] = {}
+    for name, operator in graph.by_name.items():
+        if operator.kind is not Kind.SOURCE:
+            continue
+        kept = place.source(name, ReplayPlan) if isinstance(operator.function, Replay) else None
+        if kept is not None:
+            plans[name] = replace(kept, rate=operator.function.rate)
+            continue
+        plan = plan_source(operator.function, session.spark, join(place.path, "staged"), name, operator.workers)
+        if isinstance(plan, ReplayPlan):
+            place.keep_source(name, plan)
+        plans[name] = plan
+    return plans
+
+
+def _complete(checkpoint: Checkpoint, sinks: dict[str, str]) -> None:
+    """What the record names is output, also where the driver ended before it had said so to the sinks."""
+    for sink, files in checkpoint.sinks.items():
+        manifest.commit(sinks[sink], checkpoint.epoch, files)
 
 
 def pickled_functions(graph: Graph) -> dict[str, bytes]:
@@ -138,17 +206,21 @@ def _bare(graph: Graph) -> Graph:
     return Graph(graph.name, tuple(replace(operator, function=None) for operator in graph.operators), graph.edges)
 
 
-def _sink_directories(graph: Graph, scratch: str) -> dict[str, str]:
+def _sink_directories(graph: Graph, root: str) -> dict[str, str]:
+    """Where sinks write, and operators their dead letters."""
     directories: dict[str, str] = {}
     for name, operator in graph.by_name.items():
-        if operator.kind is not Kind.SINK:
+        given = operator.function if operator.kind is Kind.SINK else operator.on_error
+        if isinstance(given, str):
             continue
-        given = operator.function
-        path = given.path if isinstance(given, ParquetFiles) else join(scratch, "sinks", name)
-        if is_local(path) and "://" not in path:
-            path = os.path.abspath(path)  # hosts have other working directories
+        path = _absolute(given.path) if isinstance(given, ParquetFiles) else join(root, "sinks", quote(name, safe=""))
         if path in directories.values():
             raise DataflowError(f"two sinks write to {path}; each needs a directory of its own")
         manifest.claim(path, graph.name)
         directories[name] = path
     return directories
+
+
+def _absolute(path: str) -> str:
+    """Hosts have other working directories."""
+    return os.path.abspath(path) if is_local(path) and "://" not in path else path

@@ -6,6 +6,7 @@ import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from fries_nb.checkpoints import Restoration
 from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import DataflowError, OperatorError
 from fries_nb.spark.keys import HostKeys
@@ -60,10 +61,12 @@ class Region:
         graph: the graph, without functions; see ``with_functions``.
         functions: for each operator that has one, the pickled function.
         sources: for each source what its readers need (see ``reading``).
-        sinks: for each sink the directory that it writes to.
+        sinks: for each sink, and each operator that keeps dead letters, the directory that it writes to.
         controller: address of the control server.
         keys: the hosts' keys.
         interface: what hosts listen at for each other.
+        checkpoint: the place where snapshots are kept.
+        restoration: what the workers start from.
     """
 
     run: str
@@ -76,6 +79,8 @@ class Region:
     keys: HostKeys
     interface: str
     options: Options
+    checkpoint: str
+    restoration: Restoration = field(default=Restoration(None), repr=False)
 
     def with_functions(self) -> Graph:
         """The graph with a copy of each function (chains depend on what the functions are).

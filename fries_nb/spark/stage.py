@@ -1,7 +1,9 @@
-"""The Spark side of a region: a barrier stage whose tasks are the hosts.
+"""The Spark side of a region: a barrier job whose tasks are the hosts.
 
-``spark.range`` is the only input (a union in front of a barrier stage is refused). The hosts' reports go through a
-shuffle, ``repartition(1)``: a barrier *result* stage would never be retried, a shuffle-map stage is.
+``spark.range`` is the only input (a union in front of a barrier stage is refused). A job is one attempt. When a host is
+lost Spark fails the job, since barrier tasks live and die together, and it is never asked to try again: we submit
+another job, for the next incarnation. So a session that allows few attempts of a stage survives many failures, and the
+reports need no shuffle behind the hosts to have Spark retry them.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from pyspark import BarrierTaskContext, InheritableThread, SparkContext, TaskCon
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from fries_nb.errors import SessionError
 from fries_nb.spark import interrupt
 from fries_nb.spark.host import HostReport, serve
 from fries_nb.spark.region import Region
@@ -30,31 +33,60 @@ EXIT_S = 0.5
 
 
 class HostStage:
-    """Submits the hosts of a region from a thread of its own, and collects their reports.
+    """Submits the hosts of a region, each incarnation as a job of its own, from a thread of its own.
 
     Args:
         spark: the session; its slots have been checked.
         region: what the hosts run.
-        died: called from that thread, with one sentence, if the job ends before it was cancelled (which
-            says nothing new where the run is over).
-
-    Attributes:
-        reports: the hosts' last words, once the job is over.
+        died: called from such a thread, with the incarnation and one sentence, if its job ends before it was
+            cancelled (which says nothing new where the run is over).
     """
 
-    def __init__(self, spark: SparkSession, region: Region, died: Callable[[str], None]) -> None:
-        self.reports: list[HostReport] = []
+    def __init__(self, spark: SparkSession, region: Region, died: Callable[[int, str], None]) -> None:
+        self._spark = spark
+        self._died = died
+        self._jobs = [_Job(spark, region, died)]
+
+    def start(self) -> None:
+        """Submit the hosts; returns at once."""
+        self._jobs[-1].thread.start()
+
+    def restart(self, region: Region) -> None:
+        """Cancel what is left of the present hosts and submit others for this region; returns at once.
+
+        They start when Spark has as many slots free.
+
+        Raises:
+            SessionError: the session has been stopped, or its Java process has ended.
+        """
+        try:
+            self._jobs[-1].cancel("the fries_nb run starts again")
+        except (Py4JError, ConnectionError, AttributeError) as error:  # a stopped session has no Java side
+            raise SessionError("Spark has been stopped under the run, so its hosts cannot be started again") from error
+        self._jobs = [job for job in self._jobs if job.thread.is_alive()]
+        self._jobs.append(_Job(self._spark, region, self._died))
+        self.start()
+
+    def release(self, grace_s: float) -> None:
+        """See that no task of the stage is left: wait for them to end by themselves, then cancel the job."""
+        self._jobs[-1].thread.join(grace_s)
+        for job in self._jobs:
+            if job.thread.is_alive():
+                job.cancel("the fries_nb run has ended")
+                job.thread.join(grace_s)
+
+
+class _Job:
+    """The hosts of one incarnation."""
+
+    def __init__(self, spark: SparkSession, region: Region, died: Callable[[int, str], None]) -> None:
         self._spark = spark
         self._region = region
         self._died = died
-        self._group = f"fries-{region.run}"
+        self._group = f"fries-{region.run}-{region.incarnation}"
         self._cancelled = False
         # An InheritableThread, so that the job group is this thread's alone.
-        self._thread = InheritableThread(target=self._run, daemon=True, name=self._group)
-
-    def start(self) -> None:
-        """Submit the stage; returns at once."""
-        self._thread.start()
+        self.thread = InheritableThread(target=self._run, daemon=True, name=self._group)
 
     def _run(self) -> None:
         context = self._spark.sparkContext
@@ -66,22 +98,23 @@ class HostStage:
             slots = self._spark.range(0, hosts, 1, hosts)
             with _own_python(context):
                 reporting = slots.mapInArrow(_task(region), _SCHEMA, barrier=True)
-            reports = reporting.repartition(1).collect()
-            self.reports = [msgspec.msgpack.decode(bytes(row.report), type=HostReport) for row in reports]
-            self._died("all hosts have ended: " + "; ".join(sorted({report.reason for report in self.reports})))
+            rows = reporting.collect()
+            reports = [msgspec.msgpack.decode(bytes(row.report), type=HostReport) for row in rows]
+            reasons = sorted({report.error or report.reason for report in reports})
+            self._tell(f"all hosts have ended: {'; '.join(reasons)}")
         except (Py4JError, PySparkException) as error:
-            if not self._cancelled:
-                self._died(_cause_of(error))
+            self._tell(_cause_of(error))
         finally:
             interrupt.forget(self._group)
 
-    def release(self, grace_s: float) -> None:
-        """See that no task of the stage is left: wait for them to end by themselves, then cancel the job."""
-        self._thread.join(grace_s)
-        if self._thread.is_alive():
-            self._cancelled = True
-            self._spark.sparkContext._jsc.sc().cancelJobGroupAndFutureJobs(self._group, "the fries_nb run has ended")
-            self._thread.join(grace_s)
+    def _tell(self, reason: str) -> None:
+        if not self._cancelled:
+            self._died(self._region.incarnation, reason)
+
+    def cancel(self, reason: str) -> None:
+        """End its tasks, wherever they are."""
+        self._cancelled = True
+        self._spark.sparkContext._jsc.sc().cancelJobGroupAndFutureJobs(self._group, reason)
 
 
 @contextlib.contextmanager

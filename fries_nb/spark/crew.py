@@ -1,0 +1,137 @@
+"""The workers of one host, made: wired, their functions opened, their state restored, their ports and readers open."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from fries_nb.checkpoints import Snapshot
+from fries_nb.dataflow.graph import Graph, Kind
+from fries_nb.errors import CheckpointError, FriesError, OperatorError
+from fries_nb.messages import Failed, WorkerId
+from fries_nb.spark.reading import open_reader
+from fries_nb.spark.region import Region
+from fries_nb.spark.sinks import FileSink
+from fries_nb.spark.snapshots import part_of, read_snapshots
+from fries_nb.spark.sources import NoReader, Reader
+from fries_nb.spark.threads import WorkerThread
+from fries_nb.worker.events import Instruction
+from fries_nb.worker.instance import Instance
+from fries_nb.worker.reconfiguration import open_function
+from fries_nb.worker.snapshot import ended_snapshot, restore
+from fries_nb.worker.steps import failure
+from fries_nb.worker.wiring import Wiring, wirings_of_host
+from fries_nb.worker.worker import Worker
+
+SMALLEST_WINDOW = 64 * 1024
+
+
+@dataclass
+class Crew:
+    """Threads by each operator's worker that they run, and what failed on the way (to be told to the controller)."""
+
+    threads: dict[WorkerId, WorkerThread] = field(default_factory=dict)
+    failures: list[Failed] = field(default_factory=list)
+
+
+def muster(region: Region, host: int, carry_out: Callable[[Instruction], None]) -> Crew:
+    """All workers of a host. None of the threads is started."""
+    crew = Crew()
+    try:
+        graph = region.with_functions()
+    except OperatorError as error:
+        return Crew(failures=[Failed(WorkerId(error.operator, 0), str(error))])
+    options = region.options
+    wirings = list(wirings_of_host(graph, host, options.hosts, options.chaining))
+    windows = max(1, sum(len(wiring.incoming) for wiring in wirings))
+    window = max(SMALLEST_WINDOW, options.budget // windows)
+    try:
+        indices = {wiring.index for wiring in wirings}
+        snapshots = read_snapshots(region.checkpoint, region.restoration.checkpoint, indices)
+    except CheckpointError as error:
+        return Crew(failures=[Failed(wirings[0].id, str(error))])
+    yard = _Yard(region, graph, window, snapshots, carry_out)
+    for wiring in wirings:
+        try:
+            thread = yard.thread(wiring)
+        except FriesError as error:
+            operator = error.operator if isinstance(error, OperatorError) else ""
+            details = error.details if isinstance(error, OperatorError) else ""
+            worker = WorkerId(operator or wiring.id.operator, wiring.index)
+            crew.failures.append(Failed(worker, str(error), details))
+            continue
+        crew.threads.update({instance.worker: thread for instance in thread.worker.instances})
+    return crew
+
+
+class _Yard:
+    """What is the same for all workers of a host."""
+
+    def __init__(
+        self,
+        region: Region,
+        graph: Graph,
+        window: int,
+        snapshots: dict[WorkerId, Snapshot],
+        carry_out: Callable[[Instruction], None],
+    ) -> None:
+        self._region = region
+        self._graph = graph
+        self._window = window
+        self._carry_out = carry_out
+        self._checkpoint = region.restoration.checkpoint
+        self._snapshots = snapshots
+
+    def thread(self, wiring: Wiring) -> WorkerThread:
+        instances = [self._instance(WorkerId(operator.name, wiring.index)) for operator in wiring.chain]
+        first = wiring.chain[0]
+        port = self._port(wiring.id) if first.kind is Kind.SINK else None
+        reader = self._reader(instances[0], first.workers) if first.kind is Kind.SOURCE else None
+        snapshot = self._snapshots.get(instances[-1].worker)
+        worker = Worker(wiring, instances, self._window, time.time_ns, port, snapshot)
+        return WorkerThread(worker, self._carry_out, reader)
+
+    def _port(self, worker: WorkerId) -> FileSink:
+        region = self._region
+        return FileSink(region.sinks[worker.operator], worker, region.incarnation, region.run)
+
+    def _reader(self, instance: Instance, workers: int) -> Reader:
+        region, worker = self._region, instance.worker
+        if self._had_ended(worker):
+            return NoReader()
+        number = region.graph.sources.index(worker.operator)
+        plan = region.sources[worker.operator]
+        return open_reader(plan, worker, workers, number, region.options.audit, instance.processed)
+
+    def _had_ended(self, worker: WorkerId) -> bool:
+        return self._checkpoint is not None and str(worker) in self._checkpoint.ended
+
+    def _instance(self, worker: WorkerId) -> Instance:
+        operator = self._graph.operator(worker.operator)
+        payload = self._region.functions.get(operator.name)
+        instance = Instance(worker, operator, None, self._region.options.audit)
+        if payload is not None:
+            try:
+                instance.function = pickle.loads(payload)
+                open_function(instance.function)
+            except Exception as error:
+                told = failure(instance, error)
+                message = f"{operator.name} failed in open(): {type(error).__name__}: {error}"
+                raise OperatorError(message, operator.name, told.details) from error
+        if operator.kind is not Kind.SINK and operator.name in self._region.sinks:
+            instance.dead_letters = self._port(worker)
+        self._restore(instance)
+        return instance
+
+    def _restore(self, instance: Instance) -> None:
+        worker, decided = instance.worker, self._region.restoration.decided
+        if self._checkpoint is None:
+            return restore(instance, None, decided)
+        if self._had_ended(worker):
+            return restore(instance, ended_snapshot(worker.operator, self._checkpoint), decided)
+        part = part_of(self._snapshots.get(worker), worker.operator)
+        if part is None:
+            raise CheckpointError(f"the checkpoint at {self._region.checkpoint} is damaged: it lacks {worker}")
+        return restore(instance, part, decided)

@@ -6,6 +6,9 @@ A target directory holds committed parts as plain ``part-*.parquet``, so Spark a
 names. The manifest decides: once it is there, the epoch is committed, and whoever comes next completes the moves.
 
 Runs of one flow add to a target, each under its own run name. A target that holds anything else is refused.
+
+A target may be a Delta table as well: then the files that were moved are added to its log (see ``delta``), and what the
+log does not have yet of the committed epochs is added by whoever comes next.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import msgspec
 from pyarrow import fs
 
 from fries_nb.errors import SinkError
+from fries_nb.spark import delta
 from fries_nb.spark.durable import read_file, see_durable, write_file
 from fries_nb.spark.parts import PartName, pending, word
 from fries_nb.spark.storage import join, locate
@@ -33,14 +37,22 @@ class Manifest(msgspec.Struct, frozen=True):
 
 class _Owner(msgspec.Struct, frozen=True):
     flow: str
+    delta: bool = False
 
 
-def claim(path: str, flow: str) -> None:
+def claim(path: str, flow: str, *, table: bool = False) -> None:
     """Make the directory a target of this flow, and complete what an earlier run of it left half done.
+
+    Args:
+        path: the directory.
+        flow: whose target it is.
+        table: it is a Delta table, or is to become one.
 
     Raises:
         SinkError: it holds data that this flow did not write, or cannot be written.
     """
+    if table:
+        delta.check_usable(path)
     filesystem, root = _locate(path)
     note = f"{root}/_fries/flow.json"
     try:
@@ -48,13 +60,17 @@ def claim(path: str, flow: str) -> None:
             owner = msgspec.json.decode(read_file(filesystem, note), type=_Owner)
             if owner.flow != flow:
                 raise SinkError(f"{path} holds output of the flow {owner.flow!r}, not of {flow!r}; use another path")
+            if owner.delta is not table:
+                kinds = ("Parquet files", "a Delta table")
+                raise SinkError(f"{path} holds {kinds[owner.delta]}, not {kinds[table]}; use another path")
             return recover(path)
         found = filesystem.get_file_info(root)
         if found.type == fs.FileType.File:
             raise SinkError(f"{path} is a file; expected a directory, or a path where none is yet")
-        if found.type == fs.FileType.Directory and filesystem.get_file_info(fs.FileSelector(root)):
+        is_ours = table and delta.is_table(path)
+        if found.type == fs.FileType.Directory and not is_ours and filesystem.get_file_info(fs.FileSelector(root)):
             raise SinkError(f"{path} holds files that no flow wrote; use an empty directory or a new path")
-        write_file(filesystem, note, msgspec.json.encode(_Owner(flow)))
+        write_file(filesystem, note, msgspec.json.encode(_Owner(flow, table)))
     except (OSError, msgspec.MsgspecError) as error:
         raise SinkError(f"cannot use {path} as a target: {str(error).splitlines()[0]}") from error
 
@@ -76,12 +92,18 @@ def commit(path: str, epoch: int, files: Iterable[str]) -> None:
     manifest = Manifest(parts[0].run, epoch, newest, names)
     filesystem, root = _locate(path)
     try:
+        is_table = _is_table(filesystem, root)
         if not _is_committed(path, manifest, parts):
+            if is_table:
+                delta.check_fits(path, [join(pending(path), name) for name in names])
             for name in names:
                 see_durable(filesystem, f"{root}/_fries/pending/{name}")
             note = f"{root}/_fries/commits/{_file_of(manifest.run, epoch)}"
             write_file(filesystem, note, msgspec.json.encode(manifest))
-        _move(path, names)
+        if is_table:
+            _publish(path, manifest.run)
+        else:
+            _move(path, names)
     except OSError as error:
         raise SinkError(f"cannot commit epoch {epoch} to {path}: {str(error).splitlines()[0]}") from error
 
@@ -93,6 +115,10 @@ def recover(path: str) -> None:
         SinkError: a committed file has gone.
     """
     filesystem, root = _locate(path)
+    if _is_table(filesystem, root):
+        for run in sorted({run for run, _ in _epochs(filesystem, root)}):
+            _publish(path, run)
+        return
     there = {entry.base_name for entry in filesystem.get_file_info(fs.FileSelector(root, allow_not_found=True))}
     _move(path, [name for one in _manifests(filesystem, root) for name in one.files if name not in there])
 
@@ -108,8 +134,13 @@ def sweep(path: str, run: str) -> None:
 
 def committed(path: str, run: str | None = None) -> list[str]:
     """The committed files of a target, or of one run, by run and epoch; none if there is no such target."""
-    manifests = _manifests(*_locate(path), word(run) if run is not None else None)
-    return [join(path, name) for manifest in manifests for name in manifest.files]
+    filesystem, root = _locate(path)
+    manifests = _manifests(filesystem, root, word(run) if run is not None else None)
+    names = [name for manifest in manifests for name in manifest.files]
+    if _is_table(filesystem, root):
+        logged = delta.names(path)  # whoever keeps the table may have rewritten or deleted some
+        names = [name for name in names if name in logged]
+    return [join(path, name) for name in names]
 
 
 def _is_committed(path: str, manifest: Manifest, parts: list[PartName]) -> bool:
@@ -129,6 +160,24 @@ def _is_committed(path: str, manifest: Manifest, parts: list[PartName]) -> bool:
     if _manifest(filesystem, root, manifest.run, manifest.epoch).files != manifest.files:
         raise SinkError(f"epoch {manifest.epoch} of run {manifest.run} is committed in {path} with other files")
     return True
+
+
+def _is_table(filesystem: fs.FileSystem, root: str) -> bool:
+    note = f"{root}/_fries/flow.json"
+    if filesystem.get_file_info(note).type != fs.FileType.File:
+        return False
+    return msgspec.json.decode(read_file(filesystem, note), type=_Owner).delta
+
+
+def _publish(path: str, run: str) -> None:
+    """Add to the Delta table what is committed of a run and not in its log yet."""
+    filesystem, root = _locate(path)
+    last = delta.last_epoch(path, run)
+    for _, epoch in _epochs(filesystem, root, run):
+        if epoch > last:
+            names = _manifest(filesystem, root, run, epoch).files
+            _move(path, names)
+            delta.add(path, run, epoch, names)
 
 
 def _file_of(run: str, epoch: int) -> str:

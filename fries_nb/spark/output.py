@@ -1,4 +1,7 @@
-"""Reads what is committed in a target directory back into Spark, whatever schemas its parts have."""
+"""Reads what is committed in a target back into Spark, whatever schemas its parts have.
+
+A Delta table is read by the files that its log names, so Spark needs no jar for it.
+"""
 
 from __future__ import annotations
 

@@ -72,14 +72,14 @@ def stage_replay(source: Replay, spark: SparkSession, scratch: str, name: str, w
         try:
             source.data.write.parquet(for_spark(place))
         except PySparkException as error:
-            raise SourceError(f"Spark cannot write the DataFrame of {name!r}: {_reason(error)}") from error
+            raise SourceError(f"Spark cannot write the DataFrame of {name!r}: {reason(error)}") from error
     try:
         return plan_replay(place, workers)
     except SourceError as error:
         raise SourceError(f"the data of {name!r}: {str(error).removeprefix(place).strip()}") from error
 
 
-def _reason(error: PySparkException) -> str:
+def reason(error: PySparkException) -> str:
     """The line that says it: Spark's first, or the last of a user function's traceback."""
     lines = [line for line in str(error).splitlines() if line.strip(" \n") and not line.lstrip().startswith("SQLSTATE")]
     return lines[-1 if isinstance(error, PythonException) else 0]

@@ -1,0 +1,118 @@
+"""Tables of joins: the driver puts their rows where every host can read them, a host reads each of them once.
+
+A DataFrame is written by Spark, an Arrow table by the driver, a path is read as it is. What travels to the hosts is the
+place. There the workers of one process share what was read, by place and key; when the last worker has switched to
+another table, the memory is free.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import uuid
+from dataclasses import replace
+from typing import Any
+from weakref import WeakValueDictionary
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from fries_nb.dataflow.graph import Kind, Operator
+from fries_nb.dataflow.tables import Index, JoinTable
+from fries_nb.dataflow.updates import Update, new_table
+from fries_nb.errors import SourceError
+from fries_nb.spark.parts import word
+from fries_nb.spark.staging import reason
+from fries_nb.spark.storage import for_spark, is_local, join, locate
+
+_SHARED: WeakValueDictionary[tuple[str, tuple[str, ...]], Index] = WeakValueDictionary()
+_READING = threading.Lock()
+
+
+class StagedTable(JoinTable):
+    """A join's table whose data is a place that all hosts reach, and whose rows they read once a process."""
+
+    def load(self) -> Index:
+        """The rows by key, from this process's memory if some worker has them."""
+        place = self.data, tuple(self.on.values())
+        with _READING:
+            index = _SHARED.get(place)
+            if index is None:
+                filesystem, path = locate(self.data)
+                table = pq.read_table(path, filesystem=filesystem)
+                self.check_columns(table.column_names)
+                index = _SHARED[place] = Index(table, place[1])
+        return index
+
+
+def stage_table(table: JoinTable, spark: SparkSession, scratch: str) -> StagedTable:
+    """The same join, with its rows where hosts can read them; a DataFrame or Arrow table is written below ``scratch``.
+
+    Nothing is written for a path, nor for a table that is staged already (that of a rollback, say).
+
+    Raises:
+        SourceError: the path cannot be read, or Spark cannot compute or write the DataFrame.
+        DataflowError: the table has not the columns to join on.
+    """
+    if isinstance(table, StagedTable):
+        return table
+    place = _absolute(table.data) if isinstance(table.data, str) else _written(table, spark, scratch)
+    staged = StagedTable(table.operator, place, table.on, table.how, table.one_to_many, table.suffix)
+    staged.check_columns(_columns(table.operator, place))
+    return staged
+
+
+def stage_operator(operator: Operator, spark: SparkSession, scratch: str) -> Any:
+    """What the operator's workers are to run: its function as it is, or a join's table, staged.
+
+    Raises:
+        SourceError, DataflowError: see ``stage_table``.
+    """
+    return stage_table(operator.function, spark, scratch) if operator.kind is Kind.JOIN else operator.function
+
+
+def stage_update(operator: Operator, update: Update, spark: SparkSession, scratch: str) -> Update:
+    """The update as it can be shipped: a join's new table, of whatever form, is staged.
+
+    Raises:
+        PlanError: it is no update for this join (see ``new_table``).
+        SourceError, DataflowError: see ``stage_table``.
+    """
+    if operator.kind is not Kind.JOIN:
+        return update
+    return replace(update, function=stage_table(new_table(operator, update), spark, scratch))
+
+
+def _absolute(path: str) -> str:
+    """Hosts have other working directories."""
+    return os.path.abspath(path) if is_local(path) and "://" not in path else path
+
+
+def _written(table: JoinTable, spark: SparkSession, scratch: str) -> str:
+    place = join(scratch, "tables", f"{word(table.operator)}-{uuid.uuid4().hex[:8]}")
+    if isinstance(table.data, pa.Table):
+        filesystem, path = locate(place)
+        filesystem.create_dir(path, recursive=True)
+        pq.write_table(table.data, f"{path}/rows.parquet", filesystem=filesystem)
+        return place
+    try:
+        table.data.write.parquet(for_spark(place))
+    except PySparkException as error:
+        raise SourceError(f"Spark cannot write the table of {table.operator!r}: {reason(error)}") from error
+    return place
+
+
+def _columns(operator: str, place: str) -> list[str]:
+    """The columns of the Parquet file or directory.
+
+    Raises:
+        SourceError: there is none, or it is no Parquet.
+    """
+    try:
+        filesystem, path = locate(place)
+        return list(pq.ParquetDataset(path, filesystem=filesystem).schema.names)
+    except (OSError, ValueError, pa.ArrowException) as error:
+        said = str(error).splitlines()[0]
+        raise SourceError(f"cannot read the table of join {operator!r} at {place}: {said}") from error

@@ -24,7 +24,7 @@ SCRIPT = textwrap.dedent(
     while not run.metrics().operators["out"].processed:
         assert run.state != "failed", run.error
         pause.wait(0.05)
-    print(*run.host_processes.values(), run._launched.scratch, flush=True)
+    print(*run.host_processes.values(), run.scratch, flush=True)
     run.wait()
     """
 )

@@ -23,7 +23,10 @@ _MOST_POINTS = 400
 _LEFT, _RIGHT, _LANE, _LANES = 64.0, 18.0, 17.0, 5
 _UPPER, _LOWER, _BETWEEN, _BELOW = 190.0, 84.0, 22.0, 42.0
 _LETTER = 6.1
-MARK_COLOURS: dict[MarkKind, str] = {"request": ORANGE, "done": GREEN, "aborted": VERMILION, "failed": VERMILION}
+MARK_COLOURS: dict[MarkKind, str] = {
+    "request": ORANGE, "done": GREEN, "aborted": VERMILION, "failed": VERMILION, "recovery": VERMILION,
+    "checkpoint": theme.LINE,
+}  # fmt: skip
 
 _LIGHT = {
     ".paper": f"fill: {theme.PAPER}",
@@ -40,6 +43,8 @@ _LIGHT = {
     ".request": f"stroke: {ORANGE}; stroke-dasharray: 5 3",
     ".done": f"stroke: {GREEN}",
     ".aborted, .failed": f"stroke: {VERMILION}; stroke-dasharray: 2 3",
+    ".recovery": f"stroke: {VERMILION}",
+    ".checkpoint": f"stroke: {theme.LINE}; stroke-dasharray: 1 3",
     ".said": f"font-size: 11.5px; fill: {theme.INK}; paint-order: stroke; stroke: {theme.PAPER}; stroke-width: 3px",
     ".lead": "stroke-width: 1px",
     ".empty": "font-size: 13px; text-anchor: middle",
@@ -55,6 +60,7 @@ _DARK = {
     ".p99": "stroke: #ff8a3d",
     ".rate": "stroke: #2fc79a",
     ".done": "stroke: #2fc79a",
+    ".checkpoint": f"stroke: {theme.NIGHT_LINE}",
 }
 _CSS = themed(".fries-latency-svg", _LIGHT, _DARK)
 
@@ -119,6 +125,8 @@ def thinned(points: Sequence[Point], most: int) -> list[Point]:
 def said_of(marks: Sequence[Mark], near_s: float) -> list[tuple[float, str]]:
     """The words of marks and where they begin: one for a request and its end if they are near, else one for each.
 
+    Of checkpoints, which come every few seconds, nothing is said.
+
     >>> marks = [Mark(1.0, "u1", "request", "FM"), Mark(4.5, "u1", "done", "FM"), Mark(9.0, "u2", "request", "MC")]
     >>> said_of(marks, near_s=5.0), said_of(marks, near_s=1.0)[1]
     ([(1.0, 'FM: done in 3.5 s'), (9.0, 'MC')], (4.5, 'done after 3.5 s'))
@@ -127,6 +135,8 @@ def said_of(marks: Sequence[Mark], near_s: float) -> list[tuple[float, str]]:
     ends = {mark.change: mark for mark in marks if mark.kind != "request"}
     said = []
     for mark in marks:
+        if mark.kind == "checkpoint":
+            continue
         request, end = requests.get(mark.change), ends.get(mark.change)
         joined = request is not None and end is not None and end.at_s - request.at_s <= near_s
         if mark.kind == "request":

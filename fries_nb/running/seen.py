@@ -104,7 +104,7 @@ class Seen:
         """The hosts are being started again."""
         now_s, checkpoint = time.time(), event.restoration.checkpoint
         self.recoveries += (Recovery(event.reason, now_s, checkpoint.epoch if checkpoint else 0),)
-        self.history.mark(f"r{len(self.recoveries)}", "recovery", f"recovery: {event.reason}", now_s)
+        self.history.mark(f"r{len(self.recoveries)}", "recovery", event.reason, now_s)
         self.standing = {}
 
     def recovered(self) -> None:

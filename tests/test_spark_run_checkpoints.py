@@ -1,0 +1,171 @@
+"""Checkpoints, recoveries and resumed runs as their user sees them, also with several regions."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import fries_nb as fn
+from fries_nb.errors import CheckpointError, DataflowError, RunError
+from fries_nb.run import Run
+from fries_nb.trace import Updated
+
+PATIENCE_S = 90.0
+
+
+@pytest.fixture
+def kept() -> Iterator[Callable[[Run], Run]]:
+    """Sees that runs have ended and have left nothing behind."""
+    runs: list[Run] = []
+
+    def keep(run: Run) -> Run:
+        runs.append(run)
+        return run
+
+    yield keep
+    for run in runs:
+        run.stop()
+    assert [thread.name for thread in threading.enumerate() if thread.name.startswith("fries")] == []
+
+
+def until(condition: Callable[[], bool], run: Run) -> None:
+    """Wait until something is true of a run that goes on."""
+    pause = threading.Event()
+    for _ in range(int(PATIENCE_S / 0.02)):
+        assert run.state not in ("failed", "stopped"), run.error
+        if condition():
+            return
+        pause.wait(0.02)
+    raise AssertionError(f"it did not come true: {run.state}, {run.metrics()}")
+
+
+def counted(row: dict[str, Any]) -> dict[str, Any]:
+    """The old version."""
+    return {"value": row["value"], "key": row["value"] % 5, "version": 1}
+
+
+def counted_anew(row: dict[str, Any]) -> dict[str, Any]:
+    """The new version."""
+    return {"value": row["value"], "key": row["value"] % 5, "version": 2}
+
+
+def numbers(count: int, rate: float) -> fn.Dataflow:
+    """Numbers with their version."""
+    flow = fn.Dataflow("numbers")
+    flow.source("S", fn.rate(rate, count=count)).map("A", counted).sink("out", fn.memory())
+    return flow
+
+
+def test_a_lost_host_is_recovered_from_and_a_stopped_run_goes_on(
+    spark: SparkSession, kept: Callable[[Run], Run], tmp_path: Path
+) -> None:
+    """One run by its user's hand: a checkpoint, a killed host, a change, a stop, and the rest after resuming."""
+    place = tmp_path / "place"
+    flow = numbers(6_000, 500)
+    run = kept(flow.run(spark, hosts=1, workers=1, checkpoint=place, commit_interval_s=0.3))
+    until(lambda: run.metrics().operators["out"].processed > 50, run)
+    assert run.checkpoint() == str(place)
+    known = len(run.checkpoints)
+    assert known
+    os.kill(run.host_processes[0], signal.SIGKILL)
+    until(lambda: bool(run.recoveries) and run.recoveries[0].seconds is not None, run)
+    [recovery] = run.recoveries
+    assert recovery.epoch >= run.checkpoints[known - 1].epoch
+    assert "host 0 was lost" in recovery.reason
+    assert run.reconfigure({"A": counted_anew}).result(PATIENCE_S).outcome == "done"
+    assert {"checkpoint", "recovery", "request", "done"} <= {mark.kind for mark in run.marks()}
+    after = len(run.checkpoints)
+    until(lambda: len(run.checkpoints) > after, run)
+    run.stop()
+    with pytest.raises(RunError, match="a checkpoint needs a running dataflow"):
+        run.checkpoint()
+    with pytest.raises(CheckpointError, match="holds a run of flow 'numbers' already"):
+        flow.run(spark, hosts=1, workers=1, checkpoint=place)
+    again = kept(flow.resume(place, spark, hosts=1))
+    assert [operator.workers for operator in again.graph.operators] == [1, 1, 1]
+    again.set_rate("S", 100_000)
+    again.reconfigure({"A": counted_anew})
+    assert [change.id for change in again.changes] == ["u2"]
+    assert again.wait(PATIENCE_S) == "finished", again.error
+    rows = sorted((row["value"], row["version"]) for row in again.output().collect())
+    assert [value for value, _ in rows] == list(range(6_000))
+    versions = [version for _, version in rows]
+    assert versions == sorted(versions)
+    assert set(versions) == {1, 2}
+
+
+def test_regions_are_resumed_one_by_one(spark: SparkSession, kept: Callable[[Run], Run], tmp_path: Path) -> None:
+    """What the first region kept is there, and what the second began with counts again."""
+    place = tmp_path / "place"
+    flow = fn.Dataflow("sums")
+    sums = flow.source("S", fn.rate(20, count=200)).map("A", counted).aggregate("G", "key", {"total": "sum(value)"})
+    ticks = flow.source("T", fn.rate(100)).map("E", lambda row: {"key": -1})
+    sums.union("U", ticks).map("C", lambda row: row | {"version": 1}).sink("out", fn.memory())
+    run = kept(flow.run(spark, hosts=1, workers=1, checkpoint=place, commit_interval_s=0.3))
+    until(lambda: run.metrics().operators["A"].processed > 0, run)
+    waiting = run.reconfigure({"C": lambda row: row | {"version": 2}})
+    run.set_rate("S", 10_000)
+    assert waiting.result(PATIENCE_S).outcome == "done"
+    until(lambda: any(one.region == 2 for one in run.checkpoints), run)
+    run.stop()
+    again = kept(flow.resume(place, spark, hosts=1, audit=True))
+    until(lambda: again.metrics().operators["C"].processed > 50, again)
+    again.stop(drain=True)
+    rows = again.output().collect()
+    totals = {row["key"]: row["total"] for row in rows if row["key"] >= 0}
+    assert totals == {key: sum(range(key, 200, 5)) for key in range(5)}
+    assert len([row for row in rows if row["key"] >= 0]) == 5
+    assert {row["version"] for row in rows} == {2}
+    assert {record.operator for record in again.records() if isinstance(record, Updated)} <= {"C"}
+
+
+def fails_on_seven(row: dict[str, Any]) -> dict[str, Any]:
+    """Cannot process one of the rows."""
+    if row["value"] == 7:
+        raise ValueError("seven is not allowed")
+    return {"value": row["value"], "fixed": False}
+
+
+def fixed(row: dict[str, Any]) -> dict[str, Any]:
+    """Can."""
+    return {"value": row["value"], "fixed": True}
+
+
+def test_an_operator_that_stands_is_seen_and_mended(spark: SparkSession, kept: Callable[[Run], Run]) -> None:
+    """It shows its error and its tuple; after the fix the tuple is tried again, and counts once."""
+    flow = fn.Dataflow("poison")
+    flow.source("S", fn.rate(200, count=60)).map("FM", fails_on_seven, on_error="pause").sink("out", fn.memory())
+    run = kept(flow.run(spark, hosts=1, workers=1))
+    until(lambda: "FM" in run.standing, run)
+    [paused] = run.standing["FM"]
+    assert "seven is not allowed" in paused.error
+    assert '"value":7' in paused.row.replace(" ", "")
+    result = run.reconfigure({"FM": fixed}).result(PATIENCE_S)
+    assert result.outcome == "done", result.error
+    assert run.wait(PATIENCE_S) == "finished", run.error
+    assert run.standing == {}
+    rows = {row["value"]: row["fixed"] for row in run.output().collect()}
+    assert run.output().count() == len(rows) == 60
+    assert rows == {value: value >= 7 for value in range(60)}
+
+
+def test_dead_letters_are_read_as_a_dataframe(spark: SparkSession, kept: Callable[[Run], Run]) -> None:
+    """The rows that failed, with why; the others went on."""
+    flow = fn.Dataflow("letters")
+    flow.source("S", fn.rate(None, count=20)).map("FM", fails_on_seven, on_error=fn.memory()).sink("out", fn.memory())
+    run = kept(flow.run(spark, hosts=1, workers=1))
+    assert run.wait(PATIENCE_S) == "finished", run.error
+    [letter] = run.dead_letters("FM").collect()
+    assert letter["operator"] == "FM"
+    assert "seven is not allowed" in letter["error"]
+    assert '"value":7' in letter["tuple"].replace(" ", "")
+    assert run.output().count() == 19
+    with pytest.raises(DataflowError, match="operator 'S' keeps no dead letters"):
+        run.dead_letters("S")

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import cloudpickle
 import pyarrow as pa
 
+from fries_nb.checkpoints import Decided, Snapshot
 from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator, Partitioning
 from fries_nb.dataflow.updates import Update
 from fries_nb.messages import (
     DUE,
     TRANSACTION,
+    Commit,
     Data,
     Frame,
     Marker,
@@ -24,6 +27,7 @@ from fries_nb.worker.events import Arrived, Directed, Granted, Tell
 from fries_nb.worker.instance import Instance
 from fries_nb.worker.outbox import Send
 from fries_nb.worker.reconfiguration import Rehearse, prepare
+from fries_nb.worker.snapshot import restore
 from fries_nb.worker.wiring import wire
 from fries_nb.worker.worker import Worker
 
@@ -58,12 +62,25 @@ class Port:
 
 
 class Bench:
-    """One worker between two senders A[0], A[1] and a receiver Z[0], and all that it has said."""
+    """One worker between two senders A[0], A[1] and receivers Z[0], ..., and all that it has said.
 
-    def __init__(self, *chain: Operator, audit: bool = False, window: int = 1 << 20) -> None:
+    With a ``snapshot``, or with changes ``decided``, it is restored before its first event.
+    """
+
+    def __init__(
+        self,
+        *chain: Operator,
+        audit: bool = False,
+        window: int = 1 << 20,
+        receivers: int = 1,
+        snapshot: Snapshot | None = None,
+        decided: Sequence[Decided] = (),
+    ) -> None:
         names = [operator.name for operator in chain]
         edges = [Edge("A", names[0], Partitioning.REBALANCE), *map(Edge, names, names[1:]), Edge(names[-1], "Z")]
-        graph = Graph("g", (Operator("A", workers=2, kind=Kind.MAP), *chain, Operator("Z")), tuple(edges))
+        graph = Graph(
+            "g", (Operator("A", workers=2, kind=Kind.MAP), *chain, Operator("Z", workers=receivers)), tuple(edges)
+        )
         if chain[0].kind is Kind.SINK:
             graph = Graph("g", graph.operators[:-1], tuple(edges[:-1]))
         if chain[0].kind is Kind.SOURCE:
@@ -72,7 +89,11 @@ class Bench:
         self.ticks = itertools.count(0, 1000)
         port = self.port if chain[0].kind is Kind.SINK else None
         instances = [Instance(WorkerId(one.name, 0), one, one.function, audit) for one in chain]
-        self.worker = Worker(wire(graph, tuple(names), 0), instances, window, lambda: next(self.ticks), port)
+        for position, instance in enumerate(instances):
+            if snapshot is not None or decided:
+                restore(instance, snapshot.instances[position] if snapshot else None, decided)
+        wiring = wire(graph, tuple(names), 0)
+        self.worker = Worker(wiring, instances, window, lambda: next(self.ticks), port, snapshot)
         self.incoming = self.worker.wiring.incoming
         self.said: list[Any] = []
         for out in (channel for edge in self.worker.wiring.edges for channel in edge.channels):
@@ -98,9 +119,9 @@ class Bench:
         self.take()
         return [one.answer for one in self.said if isinstance(one, Tell) and isinstance(one.answer, kind)]
 
-    def prepare(self, operator: str, change: str, update: Update) -> None:
+    def prepare(self, operator: str, change: str, update: Update, tagged: bool = False) -> None:
         """Prepare to the end, as a shell would."""
-        self.direct(operator, Prepare(change, cloudpickle.dumps(update)))
+        self.direct(operator, Prepare(change, cloudpickle.dumps(update), tagged=tagged))
         for order in self.take():
             if isinstance(order, Rehearse):
                 self.worker.handle(prepare(order))
@@ -117,12 +138,23 @@ class Bench:
         return out
 
 
-def data(*numbers: int, size: int = 100) -> Data:
+def data(*numbers: int, size: int = 100, version: int = 0) -> Data:
     """A data frame."""
     columns = {"n": list(numbers), DUE: list(numbers), TRANSACTION: list(numbers)}
-    return Data(pa.RecordBatch.from_pydict(columns), size=size)
+    return Data(pa.RecordBatch.from_pydict(columns), size=size, version=version)
 
 
-def change(number: int, *targets: str, scope: str = "M") -> Marker:
+def change(number: int, *targets: str, scope: str = "M", tagged: bool = False) -> Marker:
     """A marker that switches these targets."""
-    return Marker(number, frozenset(scope), Reconfigure(f"u{number}", frozenset(targets)))
+    return Marker(number, frozenset(scope), Reconfigure(f"u{number}", frozenset(targets), tagged))
+
+
+def checkpoint(number: int, scope: str = "AMZ") -> Marker:
+    """A marker at which snapshots are taken."""
+    return Marker(number, frozenset(scope), Commit(number, checkpoint=True))
+
+
+def decided(change: str, **updates: Update) -> Decided:
+    """A change of these operators that was decided."""
+    payloads = {operator: cloudpickle.dumps(update) for operator, update in updates.items()}
+    return Decided(change, "fries", (tuple(updates),), payloads)

@@ -45,7 +45,8 @@ class Execution(Protocol):
         """Process at most ``quota`` tuples; returns how many were taken from the frame.
 
         Raises:
-            OperatorError: a function failed on a tuple.
+            OperatorError: a function failed on a tuple. The execution then stands in front of it, with the results of
+                those before at hand; after these were taken, ``advance`` tries that tuple again.
         """
 
     def results(self) -> Results:
@@ -79,6 +80,7 @@ class RowExecution:
         self._columns: Columns | None = None
         self._rows: Iterator[Row] = iter(())
         self._position = 0
+        self._stands = False
         self._reads = Reads()
         self._first: Step
         self._joined: list[tuple[pa.Field, str]] = []
@@ -103,6 +105,7 @@ class RowExecution:
             self._learn_types(self._columns.names)
         self._rows = self._columns.rows()
         self._position = 0
+        self._stands = False
 
     def _learn_types(self, names: Sequence[str]) -> None:
         """Columns that a join adds have the table's types, not those that the values of some rows suggest."""
@@ -116,16 +119,25 @@ class RowExecution:
         return 0 if self._columns is None else self._columns.batch.num_rows - self._position
 
     def advance(self, quota: int) -> int:
+        if self._stands and self._columns is not None:
+            self.load(self._sender, self._columns.batch.slice(self._position))  # nobody has touched these columns
         first, attention = self._first, self._attention
         row: Row | None = None
-        for row in islice(self._rows, quota):
-            first(row)
-            if attention.raised:
-                break
-        if row is None:
-            return 0
-        taken = row.index + 1 - self._position
-        self._position += taken
+        try:
+            for row in islice(self._rows, quota):
+                first(row)
+                if attention.raised:
+                    break
+        except OperatorError:
+            if row is not None:
+                self._take_up_to(row.index)
+            self._stands = True
+            raise
+        return 0 if row is None else self._take_up_to(row.index + 1)
+
+    def _take_up_to(self, position: int) -> int:
+        taken = position - self._position
+        self._position = position
         self._instances[0].processed += taken
         return taken
 

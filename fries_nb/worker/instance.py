@@ -158,11 +158,6 @@ class Instance:
         """Under audit: the function that records one data operation (bound once, called for every tuple)."""
         return self._ran.append
 
-    def take_back(self) -> None:
-        """Under audit: the last data operation failed, and will be tried again."""
-        if self.audit:
-            self._ran.pop()
-
     def _close_run(self) -> None:
         if self._ran:
             self._records.append(RanMany(tuple(self._ran), self.worker.operator, self.worker.index))

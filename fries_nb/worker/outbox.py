@@ -137,6 +137,7 @@ class Outbox:
             self.version = version
             for channel in self._channels.values():
                 channel.frame_buffer()
+                channel.pump(self._sends)
                 channel.version = version
 
     def add(self, branch: int, batch: pa.RecordBatch) -> None:

@@ -1,115 +1,90 @@
 """A tuple on which an operator failed is kept, until a fix of the operator gets past it.
 
 An operator whose ``on_error`` is "pause" runs alone in its chain. When its function fails, the tuples in front have
-been taken and the failed one has not: its rows did not leave, its state is as before, no count includes it. The worker
-*stands*: it takes no tuple, while it hears control as ever. A change of just this operator makes it *retry* that one
-tuple; past it, it goes on with the rest of the frame, or it stands again.
+been taken and the failed one has not: its rows did not leave, its state is as before, no count includes it (see
+``guarding`` and ``chaining``). The worker *stands*: it takes no tuple, while it hears control as ever; markers that
+came behind the tuple wait behind it. A marker for just this operator that switches it is a fix: the worker *retries*
+that one tuple; past it, it goes on with the rest of the frame.
 
-    state      the tuple passes   the tuple fails   fix
-    running    -> running         -> stands: Paused  (any switch)
-    stands     -                  -                 -> retries
-    retries    -> running: Resumed  -> stands: Paused  -
+    state      the tuple passes      the tuple fails      a fix
+    running    -> running            -> stands: Paused    -> running
+    stands     -                     -                    -> retries
+    retries    -> running: Resumed   -> stands: Paused    -> retries
 
+>>> import pyarrow as pa
 >>> from fries_nb.dataflow.graph import Operator
 >>> from fries_nb.messages import WorkerId
->>> def reciprocal(row):
-...     return row | {"y": 1 / row["x"]}
->>> instance = Instance(WorkerId("R", 0), Operator("R", on_error=PAUSE), reciprocal, audit=False)
->>> execution = Retrying([instance], Attention(), 1, "", lambda paused: print(paused.row, paused.error))
+>>> from fries_nb.worker.chaining import Attention, execution_of
+>>> instance = Instance(WorkerId("R", 0), Operator("R", on_error="pause"), lambda row: {"y": 1 / row["x"]}, audit=False)
+>>> execution = execution_of([instance], Attention(), 1, "", None, print)
 >>> execution.load("S", pa.RecordBatch.from_pydict({"x": [2, 0, 4]}))
->>> execution.advance(100), execution.stands, execution.remaining
-{"x": 0} R failed on a tuple: ZeroDivisionError: division by zero
+>>> standing = Standing(instance, lambda told: print(type(told).__name__, getattr(told, "row", "")))
+>>> standing.advance(execution, 100), standing.stands, execution.remaining
+Paused {"x": 0}
 (1, True, 2)
+>>> instance.function = lambda row: {"y": 1.0}
+>>> execution.rebuild()
+>>> standing.fixed(Marker(1, frozenset("R"), Reconfigure("u1", frozenset("R"))))
+>>> standing.advance(execution, 100), standing.advance(execution, 100), standing.stands
+Resumed
+(1, 1, False)
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
-import pyarrow as pa
+from collections.abc import Callable
 
 from fries_nb.errors import OperatorError
-from fries_nb.messages import HIDDEN, Paused, Resumed
-from fries_nb.worker.chaining import Attention, Execution, RowExecution, execution_of
-from fries_nb.worker.instance import Instance, SinkPort
-from fries_nb.worker.rows import Row
+from fries_nb.messages import Marker, Paused, Reconfigure, Resumed
+from fries_nb.worker.chaining import Execution
+from fries_nb.worker.instance import Instance
 from fries_nb.worker.shown import row_as_json
 
-PAUSE = "pause"
-"""The ``on_error`` of an operator that waits for a fix."""
 
-
-class Retrying(RowExecution):
-    """An operator's execution that stands in front of a tuple it fails on, instead of failing the run.
+class Standing:
+    """Whether a worker stands in front of a tuple.
 
     Attributes:
-        stands: it takes no tuple until ``retry``.
+        stands: it takes no tuple until there is a fix.
     """
 
-    def __init__(
-        self,
-        instances: Sequence[Instance],
-        attention: Attention,
-        branches: int,
-        left: str,
-        tell: Callable[[Paused | Resumed], None],
-    ) -> None:
+    def __init__(self, instance: Instance, tell: Callable[[Paused | Resumed], None]) -> None:
         self.stands = False
-        self._retries = False
+        self._worker = instance.worker
+        self._pauses: bool = instance.operator.on_error == "pause"
         self._tell = tell
-        self._in_hand: Row
-        super().__init__(instances, attention, branches, left)
+        self._retries = False
 
-    def rebuild(self) -> None:
-        super().rebuild()
-        step = self._first
+    def advance(self, execution: Execution, quota: int) -> int:
+        """Have it process at most so many tuples; returns how many were taken from the frame.
 
-        def noted(row: Row) -> None:
-            self._in_hand = row
-            step(row)
-
-        self._first = noted
-
-    def advance(self, quota: int) -> int:
+        Raises:
+            OperatorError: a function failed, and its operator does not pause.
+        """
+        if not self._pauses:
+            return execution.advance(quota)
+        left = execution.remaining
         try:
-            taken = super().advance(1 if self._retries else quota)
+            taken = execution.advance(1 if self._retries else quota)
         except OperatorError as error:
-            return self._stand(error)
+            self._stand(error, execution)
+            return left - execution.remaining
         if self._retries and taken:
             self._retries = False
-            self._tell(Resumed(self._instances[0].worker))
+            self._tell(Resumed(self._worker))
         return taken
 
-    def _stand(self, error: OperatorError) -> int:
-        """Count the tuples in front of the one in hand, and stop there."""
-        instance = self._instances[0]
-        taken = self._in_hand.index - self._position
-        self._position += taken
-        instance.processed += taken
-        instance.take_back()
-        self.stands = True
-        batch = self._in_hand.columns.batch.slice(self._position, 1)
-        values = {name: value for name, value in batch.to_pylist()[0].items() if name not in HIDDEN}
-        self._tell(Paused(instance.worker, str(error), error.details, row_as_json(values)))
-        return taken
+    def _stand(self, error: OperatorError, execution: Execution) -> None:
+        self.stands, self._retries = True, False
+        row = execution.sample()
+        self._tell(
+            Paused(self._worker, str(error), error.details, row_as_json(row.to_pylist()[0]) if row is not None else "")
+        )
 
-    def retry(self) -> None:
-        """Try the tuple again by the present function, as if nobody had touched it."""
-        self.load(self._sender, self._in_hand.columns.batch.slice(self._position))
-        self.stands, self._retries = False, True
+    def fixed(self, marker: Marker) -> None:
+        """The operator was switched by this marker; one that switches others as well does not decide about the tuple.
 
-
-def execution_for(
-    instances: Sequence[Instance],
-    attention: Attention,
-    branches: int,
-    left: str,
-    port: SinkPort | None,
-    measure: Callable[[pa.RecordBatch], None],
-    tell: Callable[[Paused | Resumed], None],
-) -> Execution:
-    """The way in which this chain runs, standing where its operator asks for that; see ``execution_of``."""
-    execution = execution_of(instances, attention, branches, left, port, measure)
-    if instances[0].operator.on_error == PAUSE and isinstance(execution, RowExecution):
-        return Retrying(instances, attention, branches, left, tell)
-    return execution
+        Which version that tuple is due is known only if nobody else changes.
+        """
+        if self.stands and isinstance(marker.action, Reconfigure) and marker.scope == {self._worker.operator}:
+            self.stands, self._retries = False, True

@@ -315,7 +315,7 @@ def _logged(instance: Instance, step: Step) -> Step:
     log = instance.log()
 
     def logged(row: Row) -> None:
-        log(row.columns.transactions()[row.index])
         step(row)
+        log(row.columns.transactions()[row.index])  # afterwards: a tuple that is tried again has run once
 
     return logged

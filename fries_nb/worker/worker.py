@@ -47,7 +47,7 @@ from fries_nb.messages import (
     WorkerId,
 )
 from fries_nb.worker.alignment import Alignment
-from fries_nb.worker.chaining import Attention, Execution
+from fries_nb.worker.chaining import Attention, Execution, execution_of
 from fries_nb.worker.events import Arrived, Directed, Event, Grant, Granted, Instruction, Save, Tell, ToReader, Traced
 from fries_nb.worker.inbox import Inbox
 from fries_nb.worker.instance import Instance, SinkPort
@@ -56,7 +56,7 @@ from fries_nb.worker.outbox import Outbox
 from fries_nb.worker.reconfiguration import Rehearse, Rehearsed, rehearsal, types_of
 from fries_nb.worker.slices import MOST_PER_SLICE, SLICE_NS, Slices
 from fries_nb.worker.snapshot import kept, refuse_others
-from fries_nb.worker.standing import Retrying, execution_for
+from fries_nb.worker.standing import Standing
 from fries_nb.worker.versions import Versions, is_tagged
 from fries_nb.worker.wiring import READER, Wiring
 
@@ -104,6 +104,7 @@ class Worker:
         self._execution = self._running = self._compiled(self.instances)
         self._versions = Versions(self.instances, snapshot.version if snapshot else 0, self._inbox, self._compiled)
         self._held = False
+        self._standing = Standing(self.instances[0], self._tell)
         self._open = set(wiring.incoming)
         self._current: tuple[ChannelId, int] | None = None
         self._slices = Slices()
@@ -118,9 +119,7 @@ class Worker:
 
     def _compiled(self, instances: Sequence[Instance]) -> Execution:
         wiring = self.wiring
-        return execution_for(
-            instances, self.attention, wiring.branches, wiring.left, self._port, self._measure, self._tell
-        )
+        return execution_of(instances, self.attention, wiring.branches, wiring.left, self._port, self._measure)
 
     # ---- events
 
@@ -202,7 +201,7 @@ class Worker:
     @property
     def _still(self) -> bool:
         """No tuple is taken until the controller says so: a source is held, or the worker stands."""
-        return self._held or (isinstance(self._running, Retrying) and self._running.stands)
+        return self._held or self._standing.stands
 
     def run(self, limit: int = MOST_PER_SLICE) -> bool:
         """Do one slice of work: at most ``limit`` tuples, or one marker. Returns whether there may be more to do.
@@ -270,7 +269,7 @@ class Worker:
 
     def _advance(self, limit: int) -> None:
         began = self._clock()
-        taken = self._running.advance(min(limit, self._slices.quota))
+        taken = self._standing.advance(self._running, min(limit, self._slices.quota))
         for branch, batch in self._running.results():
             self._outbox.add(branch, batch)
             self._written = batch.schema
@@ -334,8 +333,7 @@ class Worker:
             self._running = self._execution
         if switched:
             self._execution.rebuild()
-            if self._still and isinstance(self._running, Retrying) and marker.scope == {self.wiring.id.operator}:
-                self._running.retry()
+            self._standing.fixed(marker)
 
     def _done(self, marker: Marker, instance: Instance) -> Done:
         action, worker = marker.action, instance.worker

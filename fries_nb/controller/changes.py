@@ -205,9 +205,8 @@ class Changes:
         if self.fix.owing or self.fix.state is State.COMMITTING:
             return None
         if self.fix.alone() not in self._standing.operators:  # it goes on without a fix: this is a change like others
-            if self.in_flight is not None:
-                return None
-            self.in_flight, self.fix = self.fix, None
+            self._queue.appendleft(self.fix)
+            self.fix = None
             return []
         operator = self.fix.alone()
         scope = frozenset((operator,))
@@ -239,13 +238,15 @@ class Changes:
         unfit = self._unfit(change, reports)
         if unfit:
             return self._abort(change, now_ns, unfit)
-        if self._standing.operators or self.fix is not None:
+        if self._standing.operators:
             return None
         if change.stages[0].does is Does.RESTART:
             return self._checkpoint_first(now_ns)
         return None if self._lane.busy and not self._lane.commits else self._decide(change, now_ns)
 
     def _begin(self, change: Transaction, now_ns: int) -> list[Instruction]:
+        if change.state is State.PREPARING:
+            return []  # it was begun as a fix before it went back to the queue
         live = [worker for worker in change.targets if worker not in self._workers.ended]
         change.prepare(live, now_ns)
         first: dict[str, WorkerId] = {}
@@ -330,13 +331,17 @@ class Changes:
         return [*(Tell(worker, Abort(outcome.change)) for worker in told), Resolved(outcome)]
 
     def _under_way(self) -> list[Transaction]:
-        return [change for change in (self.in_flight, self.fix) if change is not None]
+        begun = (State.PREPARING, State.COMMITTING)
+        candidates = (self.in_flight, self.fix, *self._queue)
+        return [change for change in candidates if change is not None and change.state in begun]
 
     def _release(self, change: Transaction) -> None:
         if change is self.fix:
             self.fix = None
-        else:
+        elif change is self.in_flight:
             self.in_flight, self._awaited_epoch = None, None
+        else:
+            self._queue.remove(change)
 
 
 def _action(stage: Stage, change: Transaction) -> Action:

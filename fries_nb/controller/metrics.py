@@ -69,6 +69,8 @@ class Metrics:
         """Take in a report that came at this time (seconds, of a clock that never goes back)."""
         self._last[report.worker] = report
         seen = self._seen.setdefault(report.worker, deque())
+        if seen and report.processed < seen[-1][1]:
+            seen.clear()  # it was restored, and counts on from a checkpoint
         seen.append((now_s, report.processed))
         while seen[0][0] < now_s - WINDOW_S:
             seen.popleft()
@@ -80,6 +82,11 @@ class Metrics:
             self._recent.append((now_s, sketch))
         while self._recent and self._recent[0][0] < now_s - WINDOW_S:
             self._recent.popleft()
+
+    def rest(self, operators: Iterable[str]) -> None:
+        """Nothing more will come from these operators: their rates are 0 from now on."""
+        for worker in [worker for worker in list(self._seen) if worker.operator in set(operators)]:
+            self._seen[worker] = deque([self._seen[worker][-1]])
 
     def reads(self, operator: str) -> tuple[str, ...]:
         """Columns that the operator's workers have looked at so far."""

@@ -1,0 +1,191 @@
+"""The laws of a run, checked against the truth while a crowd of workers plays it (see ``controller_crowd``).
+
+The truth is kept apart from the controller: which changes each worker has switched to, which files each sink has
+closed, and how both stood when it applied a checkpoint's marker. A recovery takes the truth back to the record that it
+starts from, and puts on top what was decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from fries_nb.checkpoints import Checkpoint, Decided
+from fries_nb.controller.events import (
+    CheckpointEnded,
+    CommitFiles,
+    Instruction,
+    Journal,
+    KeepCheckpoint,
+    Outcome,
+    Recover,
+    RefuseHost,
+    Resolved,
+    RunEnded,
+)
+from fries_nb.messages import Marker, Reconfigure, WorkerId
+
+
+@dataclass(frozen=True)
+class Past:
+    """What lies behind a worker: the changes that it has switched to, the files that it has closed."""
+
+    changes: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+
+
+class Laws:
+    """The truth about one run, and what the controller has said so far."""
+
+    def __init__(self, workers: Iterable[WorkerId], checkpoints: bool) -> None:
+        self.workers = list(workers)
+        self.checkpoints = checkpoints
+        self.past: dict[WorkerId, Past] = {worker: Past() for worker in self.workers}
+        self.cuts: dict[int, dict[WorkerId, Past]] = {}
+        self.final: dict[WorkerId, Past] = {}
+        self.incarnation = 1
+        self.decided: list[Decided] = []
+        self.keeping: Checkpoint | None = None
+        self.records: list[Checkpoint] = []
+        self.committed: list[str] = []
+        self.epochs: list[int] = []
+        self.outcomes: list[Outcome] = []
+        self.asked: dict[str, int] = {}
+        self.answered: list[str] = []
+        self.begun = 0
+        self.over: RunEnded | None = None
+
+    # ---- what workers do
+
+    def switch(self, worker: WorkerId, change: str) -> None:
+        """A worker has switched: once, in the order of the decisions."""
+        order = [decided.change for decided in self.decided]
+        before = self.past[worker].changes
+        assert change in order, f"{worker} switches to {change}, which was not decided"
+        assert all(order.index(earlier) < order.index(change) for earlier in before), f"{worker}: {before}, {change}"
+        self.past[worker] = Past((*before, change), self.past[worker].files)
+
+    def close(self, worker: WorkerId, files: tuple[str, ...]) -> None:
+        """A sink worker has closed files."""
+        self.past[worker] = Past(self.past[worker].changes, self.past[worker].files + files)
+
+    def cut(self, worker: WorkerId, epoch: int) -> None:
+        """A worker has applied a checkpoint's marker."""
+        self.cuts.setdefault(epoch, {})[worker] = self.past[worker]
+
+    def end(self, worker: WorkerId) -> None:
+        """A worker has ended."""
+        self.final[worker] = self.past[worker]
+
+    @property
+    def closed(self) -> list[str]:
+        """All files that count, so far."""
+        return [file for past in self.past.values() for file in past.files]
+
+    # ---- what the controller says
+
+    def check(self, instruction: Instruction) -> None:
+        """Every law that can be seen in a single instruction."""
+        after_the_end = RefuseHost | Resolved | CheckpointEnded | CommitFiles
+        assert self.over is None or isinstance(instruction, after_the_end), f"{instruction} after the end"
+        match instruction:
+            case Journal(decided):
+                assert decided.change not in {earlier.change for earlier in self.decided}
+                assert decided.incarnation == self.incarnation
+                self.decided.append(decided)
+            case Resolved(outcome):
+                self.resolve(outcome)
+            case KeepCheckpoint(record):
+                self.keep(record)
+            case CommitFiles(epoch, files):
+                self.commit(epoch, [file for group in files.values() for file in group])
+            case CheckpointEnded(epoch, requests, reason):
+                for request in requests:
+                    assert request not in self.answered, f"{request} is answered again"
+                    assert reason or (epoch == self.records[-1].epoch and epoch > self.asked[request])
+                self.answered += requests
+            case Recover():
+                self.recover(instruction)
+            case RunEnded():
+                self.over = instruction
+
+    def resolve(self, outcome: Outcome) -> None:
+        """Once for every change; done: at every target worker; aborted: nowhere."""
+        change = outcome.change
+        assert change not in {seen.change for seen in self.outcomes}, f"{outcome} comes again"
+        was_decided = change in {decided.change for decided in self.decided}
+        assert was_decided == (outcome.outcome != "aborted"), outcome
+        if outcome.outcome == "done":
+            for worker, seen in outcome.per_worker.items():
+                assert seen.ended or change in self.past[worker].changes, f"{worker} is without {change}"
+        assert outcome.outcome == "done" or outcome.error
+        self.outcomes.append(outcome)
+
+    def keep(self, record: Checkpoint) -> None:
+        """It names every worker, and a consistent cut: all that was decided in front of it, and nothing else."""
+        assert self.keeping is None, "two records at a time"
+        assert record.incarnation == self.incarnation
+        assert not self.records or record.epoch > self.records[-1].epoch
+        assert {*record.snapshots, *record.ended} == set(map(str, self.workers))
+        for worker in self.workers:
+            if str(worker) in record.snapshots:
+                targeted = [each.change for each in self.decided if worker.operator in each.payloads]
+                due = [change for change in targeted if change in record.decided]
+                assert list(self.cuts[record.epoch][worker].changes) == due, f"{worker} at {record}"
+        named = sorted(file for group in record.sinks.values() for file in group)
+        cut = [file for past in self.at(record).values() for file in past.files]
+        assert sorted([*self.committed, *named]) == sorted(cut), "the record's output is not its cut"
+        self.keeping = record
+
+    def kept(self, reason: str) -> int:
+        """The record that is being written is on disk or is not; its epoch."""
+        assert self.keeping is not None
+        epoch = self.keeping.epoch
+        if not reason:
+            self.records.append(self.keeping)
+        self.keeping = None
+        return epoch
+
+    def commit(self, epoch: int, files: list[str]) -> None:
+        """Each file once, each epoch once, and a checkpoint's only behind its record."""
+        assert files, "an empty commit"
+        assert not set(files) & set(self.committed), f"{files} committed again"
+        assert not self.epochs or epoch > self.epochs[-1]
+        if self.checkpoints or epoch in self.cuts:
+            assert epoch in [record.epoch for record in self.records[-1:]], "committed before the record was kept"
+        self.epochs.append(epoch)
+        self.committed += files
+
+    def recover(self, recover: Recover) -> None:
+        """From the last record and all that was decided; what is output already stays so."""
+        assert recover.incarnation == self.incarnation + 1
+        assert self.keeping is None, "whether the record counts is not known"
+        assert recover.restoration.checkpoint == (self.records[-1] if self.records else None)
+        assert list(recover.restoration.decided) == self.decided
+        self.incarnation = recover.incarnation
+        cut = self.at(recover.restoration.checkpoint)
+        for worker in self.workers:
+            missing = [each.change for each in self.decided if worker.operator in each.payloads]
+            missing = [change for change in missing if change not in cut[worker].changes]
+            self.past[worker] = Past((*cut[worker].changes, *missing), cut[worker].files)
+        assert sorted(self.committed) == sorted(self.closed), "what is output is not what the workers start behind"
+
+    def at(self, record: Checkpoint | None) -> dict[WorkerId, Past]:
+        """How all workers stood at a record."""
+        if record is None:
+            return {worker: Past() for worker in self.workers}
+        cut = self.cuts.get(record.epoch, {})
+        return {w: cut[w] if str(w) in record.snapshots else self.final[w] for w in self.workers}
+
+    def at_the_end(self) -> None:
+        """What must hold when nothing is left to come."""
+        assert sorted(self.answered) == sorted(self.asked), "a request for a checkpoint was not answered"
+        aborted = {outcome.change for outcome in self.outcomes if outcome.outcome == "aborted"}
+        assert not aborted & {change for past in self.past.values() for change in past.changes}
+        if self.over is not None and self.over.state == "finished":
+            assert sorted(self.committed) == sorted(self.closed)
+
+    def switches(self, worker: WorkerId, marker: Marker) -> str:
+        """The change to which the marker switches the worker, or nothing."""
+        action = marker.action
+        return action.change if isinstance(action, Reconfigure) and worker.operator in action.targets else ""

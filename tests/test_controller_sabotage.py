@@ -1,0 +1,142 @@
+"""The laws of the interleavings are not empty: without any one of these rules they fail for some seed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from test_controller_interleavings import ends_well, ends_well_after_losses, is_mended, recovers_well, rests_well
+
+from fries_nb.checkpoints import Restoration
+from fries_nb.controller.changes import Changes
+from fries_nb.controller.checkpoints import Checkpoints
+from fries_nb.controller.commits import Epochs
+from fries_nb.controller.controller import Controller
+from fries_nb.controller.events import Resolved
+from fries_nb.controller.markers import Lane
+from fries_nb.controller.recovery import Recovery
+from fries_nb.controller.transactions import State, Transaction
+from fries_nb.errors import ProtocolError
+from fries_nb.scheduling.plan import Send, Stage
+
+
+def _only_to_the_living(lane, sends, action, start=Lane.start):
+    """Save the FCMs to workers that have ended, as if they had no part in it."""
+    return [tell for tell in start(lane, sends, action) if tell.worker not in lane._workers.ended]
+
+
+def _close_as_if_in_front(epochs, sink, files, behind_cut=False, hand_in=Epochs.hand_in):
+    """What a sink closes behind the cut counts with it."""
+    hand_in(epochs, sink, files)
+
+
+def _do_not_wait_for_snapshots(checkpoints, settle=Checkpoints.settle):
+    """Keep the record as soon as the marker has retired."""
+    if checkpoints.phase == "saving":
+        checkpoints._attempt.owing = set()
+    return settle(checkpoints)
+
+
+def _commit_before_the_record(checkpoints, keep=Checkpoints._keep):
+    """Make the files output while the record is still being written."""
+    return [*checkpoints._commit(), *keep(checkpoints)]
+
+
+def _forget_who_asked(checkpoints):
+    """The attempt is over, and nobody waits for the next."""
+    checkpoints.move("idle")
+
+
+def _snapshot_of_no_change(checkpoints, epoch, checkpoint, new=Checkpoints._new):
+    """The record does not say which changes were applied."""
+    return replace(new(checkpoints, epoch, checkpoint), decided=())
+
+
+def _recover_at_once(controller, why, now_ns, recover=Controller._recover):
+    """Do not wait for the record that is being written."""
+    said = recover(controller, why, now_ns)
+    return said + controller._start_again(now_ns) if controller._checkpoints.keeping else said
+
+
+def _listen_to_the_dead(controller, event, now_ns, heard=Controller._heard):
+    """What an older incarnation says is taken for the present one's."""
+    return heard(controller, replace(event, incarnation=0), now_ns)
+
+
+def _start_from_functions_of_old(recovery, reason, again=Recovery.again):
+    """The restoration leaves out what was decided."""
+    recover = again(recovery, reason)
+    return replace(recover, restoration=Restoration(recover.restoration.checkpoint))
+
+
+def _abort_what_was_decided(changes, why, now_ns, lost=Changes.lost):
+    """A change whose hosts are lost is aborted, decided or not."""
+    said = lost(changes, why, now_ns)
+    for change in changes._under_way():
+        change.state = State.PREPARING
+        said.append(Resolved(change.resolve(State.ABORTED, now_ns, why)))
+        changes._release(change)
+    return said
+
+
+def _resolve_nothing(changes, ended, now_ns):
+    """A change that was decided is carried out, and nobody says so."""
+    changes.in_flight = None
+    return []
+
+
+def _count_every_stage(transaction, worker, done, now_ns, acknowledged=Transaction.acknowledged):
+    """A target that has let a hold pass has switched."""
+    stages = transaction.stages
+    transaction.stages = tuple(Stage(stage.sends, stage.awaits) for stage in stages)
+    acknowledged(transaction, worker, done, now_ns)
+    transaction.stages = stages
+
+
+def _fix_like_any_other(lane, operator, action):
+    """A fix takes the lane, as if nothing could be stuck on it."""
+    return Lane.start(lane, [Send(operator, frozenset({operator}))], action)
+
+
+BROKEN = {
+    "the ended not told": (Lane, "start", _only_to_the_living, rests_well),
+    "ends do not count": (Lane, "end", lambda lane, worker: [], ends_well),
+    "lane freed too early": (Lane, "_retire", Lane.clear, ends_well),
+    "ends do not prepare": (Changes, "ended", lambda changes, worker, now_ns: None, rests_well),
+    "no journal": (Changes, "_decide", lambda changes, change, now_ns: changes._next_stage(change, now_ns), ends_well),
+    "epoch lost": (Epochs, "cancel", lambda epochs, now_ns: epochs.close(), ends_well),
+    "cut torn": (Epochs, "hand_in", _close_as_if_in_front, recovers_well),
+    "snapshots not awaited": (Checkpoints, "settle", _do_not_wait_for_snapshots, recovers_well),
+    "commit before record": (Checkpoints, "_keep", _commit_before_the_record, recovers_well),
+    "requests forgotten": (Checkpoints, "_take_back", _forget_who_asked, recovers_well),
+    "changes not in the record": (Checkpoints, "_new", _snapshot_of_no_change, recovers_well),
+    "files of the lost kept": (Epochs, "forget", lambda epochs: None, recovers_well),
+    "record overtaken": (Controller, "_recover", _recover_at_once, recovers_well),
+    "the dead heard": (Controller, "_heard", _listen_to_the_dead, recovers_well),
+    "same incarnation": (Recovery, "lose", lambda recovery: None, recovers_well),
+    "old checkpoint": (Recovery, "keep", lambda recovery, record: None, recovers_well),
+    "decided left out": (Recovery, "again", _start_from_functions_of_old, recovers_well),
+    "decided aborted": (Changes, "lost", _abort_what_was_decided, recovers_well),
+    "never resolved": (Changes, "started_again", _resolve_nothing, recovers_well),
+    "no last record": (Checkpoints, "last", Checkpoints.rest, ends_well_after_losses),
+    "old markers kept": (Lane, "clear", lambda lane: None, recovers_well),
+    "holding is switching": (Transaction, "acknowledged", _count_every_stage, ends_well),
+    "no fix goes ahead": (Changes, "_next_fix", lambda changes: None, is_mended),
+    "a fix waits in line": (Lane, "start_aside", _fix_like_any_other, is_mended),
+    "undecidable goes on": (Changes, "undecidable", lambda changes, operator: "", is_mended),
+    "what prepares is not aborted": (Changes, "stands", lambda changes, operator, error, now_ns: [], is_mended),
+}
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+def test_a_broken_controller_is_caught(monkeypatch, broken):
+    """Each of these builds breaks a law for some seed."""
+    room, name, replacement, law = BROKEN[broken]
+    monkeypatch.setattr(room, name, replacement)
+    with pytest.raises((AssertionError, ProtocolError)):
+        _try_all(law)
+
+
+def _try_all(law) -> None:
+    for seed in range(300):
+        law(seed)

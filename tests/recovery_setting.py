@@ -183,7 +183,8 @@ class Trial:
         """Ask for a change; returns its id."""
         name = f"u{len(self._changes) + 1}"
         plan = schedule(scheduler, self.graph, updates)
-        payloads = {one: self.launched.payload(one, update) for one, update in as_updates(updates).items()}
+        ship, operators = self.launched.payload, self.graph.by_name
+        payloads = {one: ship(operators[one], update) for one, update in as_updates(updates).items()}
         self._changes[name] = tuple(plan.targets)
         self.launched.driver.post(said.ChangeRequested(name, plan, payloads))
         return name

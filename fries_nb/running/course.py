@@ -18,9 +18,9 @@ import networkx as nx
 
 from fries_nb.controller import events as said
 from fries_nb.controller.states import RunState
-from fries_nb.dataflow.graph import Graph
+from fries_nb.dataflow.graph import Graph, Kind
 from fries_nb.dataflow.regions import Kept, Region
-from fries_nb.dataflow.updates import Update
+from fries_nb.dataflow.updates import Update, new_table
 from fries_nb.errors import FriesError, RunError, in_one_line
 from fries_nb.messages import Report
 from fries_nb.running.asked import Asked
@@ -127,9 +127,10 @@ class Course:
         """What a change ships to an operator's workers.
 
         Raises:
-            DataflowError: it cannot be pickled.
+            DataflowError: it cannot be pickled, or is a join's table that has not the columns to join on.
+            SourceError: a join's new table cannot be read or computed.
         """
-        return self.launched[0].payload(operator, update)
+        return self.launched[0].payload(self._graph.operator(operator), update)
 
     def set_rate(self, source: str, rate: float) -> None:
         """Let a source emit so many tuples a second; one whose region has not begun will when it does."""
@@ -264,6 +265,7 @@ class Course:
             if not self._state and self._stopped:
                 self._decide("stopped")
             if not self._state:
+                self.seen.metrics.rest(self._regions[number].graph)
                 self._ledger.over(number, f"region {number + 1} of {len(self._regions)} had finished")
                 self._between = threading.Thread(
                     target=self._go_on, args=[number + 1], name="fries-regions", daemon=True
@@ -309,7 +311,9 @@ def _changed(graph: Graph, region: int, requests: Iterable[Request]) -> Graph:
     """The graph as it is after these requests, which nothing has run before."""
     functions: dict[str, Any] = {}
     for request in requests:
-        functions.update({name: request.updates[name].function for name in request.plans[region].targets})
+        for name in request.plans[region].targets:
+            operator, update = graph.operator(name), request.updates[name]
+            functions[name] = new_table(operator, update) if operator.kind is Kind.JOIN else update.function
     return _with(graph, functions)
 
 

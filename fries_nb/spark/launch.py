@@ -12,10 +12,11 @@ from urllib.parse import quote
 from fries_nb.checkpoints import Checkpoint, Restoration
 from fries_nb.controller.controller import Controller
 from fries_nb.controller.events import HostLost
-from fries_nb.dataflow.endpoints import ParquetFiles, Replay
-from fries_nb.dataflow.graph import Graph, Kind
+from fries_nb.dataflow.endpoints import DeltaTable, Memory, Replay
+from fries_nb.dataflow.graph import Graph, Kind, Operator
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import DataflowError
+from fries_nb.planning.expansion import chains
 from fries_nb.spark import interrupt, manifest
 from fries_nb.spark.checkpoints import Place
 from fries_nb.spark.control import ControlServer
@@ -28,6 +29,7 @@ from fries_nb.spark.shipping import dumped
 from fries_nb.spark.stage import HostStage
 from fries_nb.spark.staging import make_scratch, remove_scratch
 from fries_nb.spark.storage import is_local, join
+from fries_nb.spark.tables import stage_table, stage_update
 
 
 @dataclass(frozen=True)
@@ -50,13 +52,15 @@ class Launched:
     place: Place
     run: str
 
-    def payload(self, operator: str, update: Update) -> bytes:
-        """An update as it is shipped to the operator's workers.
+    def payload(self, operator: Operator, update: Update) -> bytes:
+        """An update as it is shipped to the operator's workers; a join's new table is put where they can read it.
 
         Raises:
-            DataflowError: it cannot be pickled; names the operator.
+            DataflowError: it cannot be pickled, names the operator; or a table that has not the columns to join on.
+            SourceError: a join's new table cannot be read or computed.
         """
-        return pickled(operator, update)
+        spark, staged = self.session.spark, staging_of(self.place)
+        return pickled(operator.name, stage_update(operator, update, spark, staged))
 
 
 def launch(
@@ -101,6 +105,7 @@ def launch(
         else:
             place = Place.resume(path, graph)
         sources = _sources(graph, session, place)
+        functions |= _tables(graph, session, place)
         sinks = _sink_directories(graph, path if checkpoint else scratch)
         if resumed is not None and resumed.checkpoint is not None:
             _complete(resumed.checkpoint, sinks)
@@ -109,9 +114,10 @@ def launch(
         advertised = "" if interface == "127.0.0.1" else session.address  # Spark may have another address
         server = ControlServer(keys, interface, options.port, advertised)
         server.incarnation = place.incarnation
+        heads = {name: chain[0] for chain in chains(graph) for name in chain}
         region = Region(
             place.flow.run, place.incarnation, _bare(graph), functions, sources, sinks, server.address, keys.hosts,
-            interface, options, path, resumed or Restoration(None),
+            interface, options, heads, path, resumed or Restoration(None),
         )  # fmt: skip
         driver = _start(graph, region, session, server, listener, place, bool(checkpoint))
         undo.pop_all()
@@ -161,11 +167,25 @@ def _sources(graph: Graph, session: Session, place: Place) -> dict[str, SourcePl
         if kept is not None:
             plans[name] = replace(kept, rate=operator.function.rate)
             continue
-        plan = plan_source(operator.function, session.spark, join(place.path, "staged"), name, operator.workers)
+        plan = plan_source(operator.function, session.spark, staging_of(place), name, operator.workers)
         if isinstance(plan, ReplayPlan):
             place.keep_source(name, plan)
         plans[name] = plan
     return plans
+
+
+def _tables(graph: Graph, session: Session, place: Place) -> dict[str, bytes]:
+    """The joins' tables, staged, as they are shipped."""
+    return {
+        name: pickled(name, stage_table(operator.function, session.spark, staging_of(place)))
+        for name, operator in graph.by_name.items()
+        if operator.kind is Kind.JOIN
+    }
+
+
+def staging_of(place: Place) -> str:
+    """Where rows are kept that the driver has written for the hosts: as long as decisions that name them."""
+    return join(place.path, "staged")
 
 
 def _complete(checkpoint: Checkpoint, sinks: dict[str, str]) -> None:
@@ -175,7 +195,7 @@ def _complete(checkpoint: Checkpoint, sinks: dict[str, str]) -> None:
 
 
 def pickled_functions(graph: Graph) -> dict[str, bytes]:
-    """Each operator's function, as it is shipped.
+    """Each operator's function, as it is shipped (tables of joins apart).
 
     Raises:
         DataflowError: one cannot be pickled; names the operator.
@@ -183,7 +203,7 @@ def pickled_functions(graph: Graph) -> dict[str, bytes]:
     return {
         name: pickled(name, operator.function)
         for name, operator in graph.by_name.items()
-        if operator.function is not None and operator.kind not in (Kind.SOURCE, Kind.SINK)
+        if operator.function is not None and operator.kind not in (Kind.SOURCE, Kind.SINK, Kind.JOIN)
     }
 
 
@@ -213,10 +233,11 @@ def _sink_directories(graph: Graph, root: str) -> dict[str, str]:
         given = operator.function if operator.kind is Kind.SINK else operator.on_error
         if isinstance(given, str):
             continue
-        path = _absolute(given.path) if isinstance(given, ParquetFiles) else join(root, "sinks", quote(name, safe=""))
+        kept = join(root, "sinks", quote(name, safe=""))
+        path = kept if isinstance(given, Memory) else _absolute(given.path)
         if path in directories.values():
             raise DataflowError(f"two sinks write to {path}; each needs a directory of its own")
-        manifest.claim(path, graph.name)
+        manifest.claim(path, graph.name, table=isinstance(given, DeltaTable))
         directories[name] = path
     return directories
 

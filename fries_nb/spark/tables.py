@@ -11,7 +11,6 @@ import os
 import threading
 import uuid
 from dataclasses import replace
-from typing import Any
 from weakref import WeakValueDictionary
 
 import pyarrow as pa
@@ -62,15 +61,6 @@ def stage_table(table: JoinTable, spark: SparkSession, scratch: str) -> StagedTa
     staged = StagedTable(table.operator, place, table.on, table.how, table.one_to_many, table.suffix)
     staged.check_columns(_columns(table.operator, place))
     return staged
-
-
-def stage_operator(operator: Operator, spark: SparkSession, scratch: str) -> Any:
-    """What the operator's workers are to run: its function as it is, or a join's table, staged.
-
-    Raises:
-        SourceError, DataflowError: see ``stage_table``.
-    """
-    return stage_table(operator.function, spark, scratch) if operator.kind is Kind.JOIN else operator.function
 
 
 def stage_update(operator: Operator, update: Update, spark: SparkSession, scratch: str) -> Update:

@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import networkx as nx
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from planning_graphs import drawn
 
 from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator, Partitioning
 from fries_nb.dataflow.regions import Computed, Kept, Region, Rows, pipelined, regions
+from fries_nb.errors import PlanError
 from fries_nb.planning import cover
 
 
@@ -100,13 +102,18 @@ def test_no_edge_is_lost(graph: Graph) -> None:
 def test_no_plan_spans_two_regions(graph: Graph, data: st.DataObject) -> None:
     """A component lies in one region; whatever is above a blocking operator is not synchronised with what is below."""
     owner = owner_of(regions(graph))
-    whole = pipelined(graph)
-    changeable = [name for name in owner if whole.in_edges(name)]
+    changeable = [name for name in owner if graph.in_edges(name)]
     if not changeable:
         return
     targets = data.draw(st.lists(st.sampled_from(changeable), min_size=1, unique=True))
-    for part in cover(whole, targets).components:
+    for part in cover(graph, targets).components:
         assert len({owner[name] for name in part.operators}) == 1
+
+
+def test_a_blocking_operator_is_no_target() -> None:
+    """It is Spark SQL, and not there to be switched."""
+    with pytest.raises(PlanError, match=r"^'G' is blocking: it is computed between two regions"):
+        cover(blocked("S > A > G > O", "G"), ["A", "G"])
 
 
 def test_two_blocking_operators_in_a_row_are_one_step() -> None:

@@ -95,6 +95,7 @@ def test_an_aggregate_and_a_sort_give_what_spark_sql_gives(spark: SparkSession, 
     ]
     assert [row["number"] for row in got] == list(range(7))
     assert run.audit().serializable
+    assert [one.rate for name, one in run.metrics().operators.items() if name in "SDGMO"] == [0.0] * 5
     counted = {name: one.processed for name, one in run.metrics().operators.items()}
     assert counted == {"S": 500, "D": 500, "G": 500, "M": 7, "O": 7, "N": 7, "out": 7}
 
@@ -133,6 +134,7 @@ def test_changes_find_their_region(started: Callable[..., Run]) -> None:
         run.reconfigure({"A": Stamped(9)})
     until(lambda: run.metrics().operators["C"].processed > 20, run)
     assert run.reconfigure({"C": Stamped(4)}).result(PATIENCE_S).outcome == "done"
+    until(lambda: any(row["version"] == 4 for row in run.output().collect()), run)
     assert run.rollback().result(PATIENCE_S).outcome == "done"
     with pytest.raises(PlanError, match="which has finished"):
         run.rollback()
@@ -144,6 +146,21 @@ def test_changes_find_their_region(started: Callable[..., Run]) -> None:
     assert total["version"] == 3
     assert {row["version"] for row in rows} == {3, 4}
     assert run.audit().serializable
+
+
+def test_a_join_of_a_later_region_begins_with_its_new_table(started: Callable[..., Run]) -> None:
+    """A table waits for its region as a function does."""
+    flow = fn.Dataflow("joined")
+    numbers = flow.source("S", fn.rate(1, count=20)).map("A", lambda row: {"shop": 1})
+    sums = numbers.aggregate("G", "shop", {"rows": "count(*)"})
+    sums.join("J", pa.table({"shop": [1], "name": ["old"]}), "shop").sink("out", fn.memory())
+    run = started(flow)
+    until(lambda: run.metrics().operators["A"].processed > 0, run)
+    change = run.reconfigure({"J": pa.table({"shop": [1], "name": ["new"]})})
+    run.set_rate("S", 1_000)
+    assert change.result(PATIENCE_S).outcome == "done"
+    assert run.wait(PATIENCE_S) == "finished", run.error
+    assert [(row["name"], row["rows"]) for row in run.output().collect()] == [("new", 20)]
 
 
 def test_no_rows_give_no_rows(started: Callable[..., Run]) -> None:

@@ -80,10 +80,12 @@ def regions(graph: Graph) -> tuple[Region, ...]:
 
 
 def pipelined(graph: Graph) -> Graph:
-    """The same operators, and the edges along which a tuple goes on within its region."""
+    """The same operators, and the edges along which a tuple goes on within its region; in O(V + E)."""
+    if not any(operator.blocking for operator in graph.operators):
+        return graph
     levels = _levels(graph)
     edges = tuple(edge for edge in graph.edges if not _is_cut(graph, levels, edge))
-    return graph if len(edges) == len(graph.edges) else Graph(graph.name, graph.operators, edges)
+    return Graph(graph.name, graph.operators, edges)
 
 
 def _levels(graph: Graph) -> dict[str, int]:

@@ -19,6 +19,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fries_nb.dataflow.graph import Graph
+from fries_nb.dataflow.regions import pipelined
 from fries_nb.errors import PlanError, unknown
 from fries_nb.planning.components import Component, components
 from fries_nb.planning.mcs import covered
@@ -51,12 +52,14 @@ class Covering:
 def cover(graph: Graph, targets: Iterable[str], pruning: bool = True) -> Covering:
     """The components, heads and decisions for changing ``targets``; in O(V + E), whatever the number of workers.
 
+    A blocking operator cuts the graph: nothing is synchronised across it (see ``dataflow.regions``).
     ``pruning=False`` keeps every one-to-many operator above a target (Fries, algorithm 3).
 
     Raises:
-        PlanError: an unknown operator, no operator, or a source.
+        PlanError: an unknown operator, no operator, a source, or a blocking operator.
     """
     chosen = _checked(graph, targets)
+    graph = pipelined(graph)
     pruned = prune(graph, chosen)
     decisions = pruned if pruning else keep_all(pruned)
     least = covered(graph, _members(chosen, pruned))
@@ -86,4 +89,8 @@ def _checked(graph: Graph, targets: Iterable[str]) -> frozenset[str]:
             raise PlanError(unknown("operator", str(name), graph.by_name))
         if not graph.in_edges(name):
             raise PlanError(f"{name!r} is a source; a change replaces the operators behind it, and sources stay")
+        if graph.by_name[name].blocking:
+            raise PlanError(
+                f"{name!r} is blocking: it is computed between two regions; a change replaces operators that run in one"
+            )
     return chosen

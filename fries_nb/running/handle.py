@@ -133,8 +133,9 @@ class Run:
         sort that have not begun to run applies when they do, before their first tuple.
 
         Args:
-            change: operator name to its new function, or to an ``Update`` that also transforms its state.
-            scheduler: ``fries``, ``epoch`` or ``naive``.
+            change: operator name to its new function (a join's table), or to an ``Update`` that also transforms its
+                state.
+            scheduler: ``fries``, ``epoch``, ``naive``, ``multiversion``, ``minibatch`` or ``restart``.
             pruning: whether one-to-many operators that need no synchronisation are left out.
             merge: make it one change with those that wait and have not begun (up to the last rollback), by the
                 scheduler given here. Where two change the same operator, the later update counts. All end alike.

@@ -171,7 +171,7 @@ def test_a_killed_driver_is_resumed_by_another_process(spark: SparkSession, tmp_
     driver.send_signal(signal.SIGKILL)
     driver.communicate()
     flow, restoration = Place.load(path)
-    assert flow.workers == {"numbers": 2, "A": 2, "C": 2, "B": 2, "out": 2}
+    assert flow.workers == {"numbers": 1, "A": 2, "C": 2, "B": 2, "out": 2}
     assert restoration.checkpoint is not None
     assert [decided.change for decided in restoration.decided] == ["u1"]
     with trial(counting(12_000), spark, path, hosts=1, resumed=restoration) as run:

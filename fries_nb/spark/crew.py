@@ -99,14 +99,11 @@ class _Yard:
 
     def _reader(self, instance: Instance, workers: int) -> Reader:
         region, worker = self._region, instance.worker
-        if self._had_ended(worker):
+        if self._region.had_ended(worker):
             return NoReader()
         number = region.graph.sources.index(worker.operator)
         plan = region.sources[worker.operator]
         return open_reader(plan, worker, workers, number, region.options.audit, instance.processed)
-
-    def _had_ended(self, worker: WorkerId) -> bool:
-        return self._checkpoint is not None and str(worker) in self._checkpoint.ended
 
     def _instance(self, worker: WorkerId) -> Instance:
         operator = self._graph.operator(worker.operator)
@@ -127,11 +124,9 @@ class _Yard:
 
     def _restore(self, instance: Instance) -> None:
         worker, decided = instance.worker, self._region.restoration.decided
-        if self._checkpoint is None:
-            return restore(instance, None, decided)
-        if self._had_ended(worker):
-            return restore(instance, ended_snapshot(worker.operator, self._checkpoint), decided)
         part = part_of(self._snapshots.get(worker), worker.operator)
-        if part is None:
-            raise CheckpointError(f"the checkpoint at {self._region.checkpoint} is damaged: it lacks {worker}")
-        return restore(instance, part, decided)
+        if part is None and self._checkpoint is not None:
+            if not self._region.had_ended(worker):
+                raise CheckpointError(f"the checkpoint at {self._region.checkpoint} is damaged: it lacks {worker}")
+            part = ended_snapshot(worker.operator, self._checkpoint)
+        restore(instance, part, decided)

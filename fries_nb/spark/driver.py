@@ -239,7 +239,7 @@ class Driver(threading.Thread):
     def _answered(self, answer: Answer, incarnation: int) -> None:
         if incarnation != self._server.incarnation:
             return  # an answer before it has brought the run to start again
-        if isinstance(answer, Done) and answer.marker in self._epochs:
+        if isinstance(answer, Done) and not answer.ended and answer.marker in self._epochs:
             self._trace.note(answer.worker, self._epochs[answer.marker])
         self._handle(said.Answered(answer))
 
@@ -326,8 +326,9 @@ class Driver(threading.Thread):
         self._gone.clear()
         self.hosts.clear()
         self._epochs.clear()
-        self._trace.cut(order.restoration.checkpoint)
         self._region = replace(self._region, incarnation=order.incarnation, restoration=order.restoration)
+        checkpoint = order.restoration.checkpoint
+        self._trace.cut(checkpoint.epoch if checkpoint is not None else 0, self._region.had_ended)
         self._stage.restart(self._region)
         self._awaits_since = time.monotonic()
 

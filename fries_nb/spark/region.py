@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from fries_nb.checkpoints import Restoration
 from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import DataflowError, OperatorError
+from fries_nb.messages import WorkerId
 from fries_nb.spark.keys import HostKeys
 from fries_nb.spark.reading import SourcePlan
 
@@ -65,6 +66,7 @@ class Region:
         controller: address of the control server.
         keys: the hosts' keys.
         interface: what hosts listen at for each other.
+        heads: for each operator the first one of the chain that it may be in.
         checkpoint: the place where snapshots are kept.
         restoration: what the workers start from.
     """
@@ -79,8 +81,19 @@ class Region:
     keys: HostKeys
     interface: str
     options: Options
+    heads: Mapping[str, str]
     checkpoint: str
     restoration: Restoration = field(default=Restoration(None), repr=False)
+
+    def had_ended(self, worker: WorkerId) -> bool:
+        """The checkpoint has it that this worker, of whatever operator, had ended in front of the marker.
+
+        A record names chains by their first operators, or each operator where none were chained. (A worker that had
+        not ended while the first of its chain had, since they were not chained, has a snapshot, which counts.)
+        """
+        checkpoint = self.restoration.checkpoint
+        names = {str(worker), str(WorkerId(self.heads[worker.operator], worker.index))}
+        return checkpoint is not None and not names.isdisjoint(checkpoint.ended)
 
     def with_functions(self) -> Graph:
         """The graph with a copy of each function (chains depend on what the functions are).

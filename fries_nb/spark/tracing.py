@@ -8,16 +8,15 @@ of a checkpoint each worker says ``Done`` behind all its records so far, and the
 >>> trace.add(worker, [Ran("t1", "FM")])
 >>> trace.note(worker, epoch=1)
 >>> trace.add(worker, [Ran("t2", "FM")])
->>> trace.cut(Checkpoint("r", 1, 1, {"FM[0]": "1-1/FM-0.msgpack"}))
+>>> trace.cut(epoch=1, ended=lambda worker: False)
 >>> trace.records()
 [Ran(transaction='t1', operator='FM', worker=0)]
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
-from fries_nb.checkpoints import Checkpoint
 from fries_nb.messages import WorkerId
 from fries_nb.spark.packing import Packed
 
@@ -37,16 +36,14 @@ class Trace:
         """What the worker has said by now lies in front of the marker of this checkpoint."""
         self._noted.setdefault(epoch, {})[worker] = len(self._records.get(worker, ()))
 
-    def cut(self, checkpoint: Checkpoint | None) -> None:
-        """Forget what lies behind the checkpoint, or everything if there is none.
+    def cut(self, epoch: int, ended: Callable[[WorkerId], bool]) -> None:
+        """Forget what lies behind the checkpoint of this epoch (0: everything).
 
-        A worker that had ended in front of the marker keeps all: it does nothing when the run starts again.
+        Who had ``ended`` in front of its marker keeps all: it does nothing when the run starts again.
         """
-        epoch = checkpoint.epoch if checkpoint is not None else 0
-        ended = checkpoint.ended if checkpoint is not None else ()
         noted = self._noted.get(epoch, {})
         for worker, records in self._records.items():
-            if str(worker) not in ended:
+            if worker in noted or not ended(worker):
                 del records[noted.get(worker, 0) :]
         self._noted = {epoch: noted}
 

@@ -17,7 +17,7 @@ from fries_nb.controller.events import (
     Tell,
 )
 from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator, Partitioning
-from fries_nb.messages import Answer, Done, Ended, Fcm, Marker, Prepared, WorkerId
+from fries_nb.messages import Answer, Done, Ended, Fcm, Marker, Prepared, Saved, WorkerId
 from fries_nb.planning.covering import Component, Covering
 from fries_nb.scheduling.plan import Plan, Send, Stage
 
@@ -66,15 +66,29 @@ FM_BY_EPOCH = plan("FM", ({"payments": "payments FC FM MC scored"}, "FM"), sched
 class Desk:
     """A controller with its hosts joined, a clock, and short words for what workers say."""
 
-    def __init__(self, graph: Graph = FRAUD, hosts: int = 2, commit_ms: int | None = None, joined: bool = True) -> None:
+    def __init__(
+        self,
+        graph: Graph = FRAUD,
+        hosts: int = 2,
+        commit_ms: int | None = None,
+        joined: bool = True,
+        **more: Any,
+    ) -> None:
         interval = None if commit_ms is None else commit_ms * MS
-        self.controller = Controller(graph, hosts, 3, interval, silence_ns=3_600 * SECOND)
+        self.controller = Controller(graph, hosts, 3, interval, silence_ns=3_600 * SECOND, **more)
         self.graph = graph
+        self.hosts = hosts
         self.now_ns = 0
         self.said: list[Instruction] = []
         if joined:
-            for host in range(hosts):
-                self.hear(HostJoined(host, f"tcp://host{host}", 3))
+            self.join(3)
+
+    def join(self, incarnation: int) -> list[Instruction]:
+        """All hosts say hello; returns what the last hello led to."""
+        instructions: list[Instruction] = []
+        for host in range(self.hosts):
+            instructions = self.hear(HostJoined(host, f"tcp://host{host}", incarnation))
+        return instructions
 
     def hear(self, event: Event, after_ms: float = 0) -> list[Instruction]:
         """Hand in an event some time after the last one; returns what the controller instructs."""
@@ -104,6 +118,13 @@ class Desk:
         instructions: list[Instruction] = []
         for worker in self.workers(*operators):
             instructions += self.answer(Done(marker, worker, **extra), after_ms)
+        return instructions
+
+    def saved(self, epoch: int, *operators: str) -> list[Instruction]:
+        """All workers of these operators have their snapshots on disk; returns what that led to."""
+        instructions: list[Instruction] = []
+        for worker in self.workers(*operators):
+            instructions += self.answer(Saved(epoch, worker, f"{epoch}/{worker}"))
         return instructions
 
     def ended(self, *operators: str, files: tuple[str, ...] = ()) -> list[Instruction]:

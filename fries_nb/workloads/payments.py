@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -12,11 +11,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import fries_nb as fn
+from fries_nb.workloads.cache import kept
 from fries_nb.workloads.generation import DAY_S, SCHEMA, payments
 
 __all__ = ["payments", "payments_path"]
 
 VARIABLE = "FRIES_PAYMENTS"
+OTHERWISE = f", or {VARIABLE} to a file of payments"
 BESIDE = Path("shared", "data", "payments-2018-04.parquet")
 MONTH = 288_062  # payments in the public file, and in the one made in its place
 ROW_GROUP = 32_768
@@ -86,30 +87,10 @@ def _repeated(path: Path, rows: int) -> Iterator[pa.Table]:
 
 def _kept(name: str, tables: Callable[[], Iterable[pa.Table]]) -> Path:
     """The cached file of that name, written now if it is not there yet."""
-    cache = cache_directory()
-    if (cache / name).exists():
-        return cache / name
-    try:
-        cache.mkdir(parents=True, exist_ok=True)
-        # Made aside and moved into place: nobody ever reads half a file, and two who make it do not disturb each other.
-        with tempfile.TemporaryDirectory(dir=cache) as aside:
-            with pq.ParquetWriter(Path(aside, name), SCHEMA, compression="zstd") as writer:
-                for table in tables():
-                    writer.write_table(table, row_group_size=ROW_GROUP)
-            Path(aside, name).replace(cache / name)
-    except OSError as error:
-        raise unwritable("payments", cache, error) from None
-    return cache / name
 
+    def write(path: Path) -> None:
+        with pq.ParquetWriter(path, SCHEMA, compression="zstd") as writer:
+            for table in tables():
+                writer.write_table(table, row_group_size=ROW_GROUP)
 
-def cache_directory() -> Path:
-    """Where what was made once is kept: ``fries_nb`` in XDG_CACHE_HOME or ``~/.cache``."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fries_nb"
-
-
-def unwritable(what: str, cache: Path, error: OSError) -> fn.SourceError:
-    """The error of a cache directory in which nothing can be kept."""
-    return fn.SourceError(
-        f"cannot keep {what} in {str(cache)!r}: {error.strerror or error}; "
-        f"set XDG_CACHE_HOME to a directory that can be written, or {VARIABLE} to a file of payments"
-    )
+    return kept(name, "payments", write, OTHERWISE)

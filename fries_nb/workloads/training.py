@@ -26,9 +26,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import fries_nb as fn
+from fries_nb.workloads.cache import cache_directory, unwritable
 from fries_nb.workloads.features import FRAUD, SECONDS, Payments, features, remember_payment
 from fries_nb.workloads.models import AMOUNT
-from fries_nb.workloads.payments import cache_directory, payments_path, unwritable
+from fries_nb.workloads.payments import OTHERWISE, payments_path
 
 SHARE = 5  # one key in so many is trained on
 HONEST = 6_000
@@ -110,7 +111,7 @@ def _learned(learner: Learner, key: str, window: int, path: str) -> Learned:
         aside.write_bytes(pickle.dumps(model))
         aside.replace(place)
     except OSError as error:
-        raise unwritable("models", place.parent, error) from None
+        raise unwritable("models", place.parent, error, OTHERWISE) from None
     return model
 
 

@@ -1,0 +1,146 @@
+"""An inference operator whose model is a real network, or a wait that stands for one.
+
+The paper's model is an LSTM auto-encoder (Fries, section 8.1): it is given the last payments of a key, reconstructs
+them, and what it cannot reconstruct is unusual. ``Network`` is a small one in numpy: a recurrent layer reads the
+amounts one by one, and a linear layer, fitted to made-up customers, gives them back. Its cost grows with the number of
+amounts and with its width. ``Waits`` costs no processor, so that queues of a cluster of 40 cores are true on two.
+
+>>> network = Network(width=48)
+>>> network.open(window=10)
+>>> usual, unusual = [50.0, 47, 52, 49, 51, 50, 48, 50, 53, 50], [900.0, 47, 52, 49, 51, 50, 48, 50, 53, 50]
+>>> 0 <= network.score(usual) < network.score(unusual) <= 1
+True
+>>> inference, state = Inference(Waits(0.0), window=3), []
+>>> [round(inference.process({"TX_AMOUNT": amount}, state)["p"], 2) for amount in (10.0, 10.0, 100.0, 10.0)], state
+([0.5, 0.5, 0.81, 0.32], [10.0, 100.0, 10.0])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from fries_nb.workloads.models import AMOUNT, deviation_score, refuse_bad, remember, wait
+
+Row = dict[str, Any]
+Amounts = list[float | None]
+Floats = npt.NDArray[np.float64]
+
+SEED = 11
+CUSTOMERS = 600
+"""Made-up customers whose payments the network is fitted to."""
+PENALTY = 1e-2
+UNKNOWN = 0.0
+
+
+class Scorer(Protocol):
+    """Says how unusual the first of some amounts is: 0 to 1."""
+
+    def open(self, window: int) -> None:
+        """Get ready for so many amounts."""
+
+    def score(self, amounts: Sequence[float | None]) -> float:
+        """The score of the first amount, given those behind it; ``None`` is an amount not known."""
+
+
+@dataclass(frozen=True)
+class Waits:
+    """The cheap score of ``deviation_score`` after a wait of ``cost_ms``, which takes no processor.
+
+    Raises:
+        ValueError: the cost is negative.
+    """
+
+    cost_ms: float
+
+    def __post_init__(self) -> None:
+        refuse_bad("Waits", 1, self.cost_ms)
+
+    def open(self, window: int) -> None:
+        """Nothing to do."""
+
+    def score(self, amounts: Sequence[float | None]) -> float:
+        """Waits, then scores."""
+        wait(self.cost_ms)
+        return deviation_score(amounts)
+
+
+@dataclass
+class Network:
+    """A recurrent auto-encoder: the score is what it cannot reconstruct of the newest amount.
+
+    Equal for equal widths and windows, since both layers come from a fixed seed. Amounts count in units of their mean.
+
+    Raises:
+        ValueError: the width is no whole number from 1 on.
+    """
+
+    width: int = 48
+    _inward: Floats = field(default_factory=lambda: np.empty(0), init=False, repr=False, compare=False)
+    _around: Floats = field(default_factory=lambda: np.empty(0), init=False, repr=False, compare=False)
+    _outward: Floats = field(default_factory=lambda: np.empty(0), init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.width, int) or isinstance(self.width, bool) or self.width < 1:
+            raise ValueError(f"Network(width={self.width!r}): expected a whole number of units, 1 or more")
+
+    def open(self, window: int) -> None:
+        """Fits the outward layer by ridge regression; some milliseconds."""
+        rng = np.random.default_rng([SEED, self.width, window])
+        self._inward = rng.normal(0, 0.5, self.width)
+        around = rng.normal(0, 1, (self.width, self.width))
+        # A spectral radius below one, so that the layer forgets, and remembers for about a window.
+        self._around = around * (0.9 / np.abs(np.linalg.eigvals(around)).max())
+        mean = rng.uniform(5, 100, (CUSTOMERS, 1))
+        amounts = np.abs(rng.normal(mean, mean / 2, (CUSTOMERS, window)))
+        scaled = amounts / amounts.mean(axis=1, keepdims=True)
+        coded = np.zeros((CUSTOMERS, self.width))
+        for step in range(window - 1, -1, -1):
+            coded = np.tanh(np.outer(scaled[:, step], self._inward) + coded @ self._around.T)
+        gram = coded.T @ coded + PENALTY * np.eye(self.width)
+        self._outward = np.linalg.solve(gram, coded.T @ scaled).T
+
+    def score(self, amounts: Sequence[float | None]) -> float:
+        """0 where the newest amount is reconstructed exactly, towards 1 with the error."""
+        window = len(self._outward)
+        known = [UNKNOWN if amount is None else amount for amount in amounts[:window]]
+        scaled = np.zeros(window)
+        scaled[: len(known)] = known
+        scaled /= sum(known) / len(known) + 1e-9
+        coded = np.zeros(self.width)
+        for amount in scaled[::-1]:
+            coded = np.tanh(amount * self._inward + self._around @ coded)
+        return float(np.tanh(abs(self._outward[0] @ coded - scaled[0])))
+
+
+@dataclass(frozen=True)
+class Inference:
+    """Keeps the ``window`` most recent amounts of a key, newest first, and adds their score in ``column``.
+
+    Raises ValueError for a bad window.
+    """
+
+    scorer: Scorer
+    window: int = 10
+    column: str = "p"
+
+    def __post_init__(self) -> None:
+        refuse_bad("Inference", self.window, 0.0)
+
+    def open(self) -> None:
+        """Gets the model ready."""
+        self.scorer.open(self.window)
+
+    def initial_state(self) -> Amounts:
+        """No payment yet."""
+        return []
+
+    def process(self, row: Row, state: Amounts) -> Row:
+        """Remembers the payment and scores it."""
+        remember(state, row[AMOUNT], self.window)
+        row[self.column] = self.scorer.score(state)
+        return row

@@ -1,0 +1,109 @@
+"""Workflow W5 (Fries, sections 6.3 and 8.1): two copies of a payment scored apart, and joined again.
+
+Src -> RE; RE -> FD3 -> S1 -> F3 -> SJ and RE -> F4 -> FD4 -> SJ; SJ -> E1 -> Sink. FD3 scores by customer, and S1 holds
+that against what the terminal has seen lately; FD4 scores by terminal. F3 and F4 leave out the same payments, the
+small ones, so that no copy waits for a partner that never comes. SJ puts the copies together, E1 their scores. RE
+replicates, which is one-to-many as a whole and one-to-one along each edge, and SJ is unique per transaction: so a
+change of one operator needs no synchronisation at all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import fries_nb as fn
+from fries_nb.workloads.models import AMOUNT, CUSTOMER, TERMINAL
+from fries_nb.workloads.scorer import Inference, Scorer
+
+Row = dict[str, Any]
+
+IDENTITY = "TRANSACTION_ID"
+CUSTOMER_WINDOW = 10
+TERMINAL_WINDOW = 50
+SUFFIX = "_right"
+
+
+@dataclass(frozen=True)
+class Worthwhile:
+    """Whether a payment is large enough to be looked at.
+
+    >>> Worthwhile(1.0)({"TX_AMOUNT": 0.5})
+    False
+    """
+
+    least: float = 1.0
+
+    def __call__(self, row: Row) -> bool:
+        """Compares the amount."""
+        return bool(row[AMOUNT] >= self.least)
+
+
+@dataclass(frozen=True)
+class Lately:
+    """Keeps a terminal's mean score ``p_c``, in which old ones fade, and adds this one's distance to it as ``d_c``.
+
+    >>> lately, state = Lately(fading=0.5), []
+    >>> [lately.process({"p_c": p}, state)["d_c"] for p in (0.5, 1.0, 0.75)]
+    [0.0, 0.5, 0.0]
+    """
+
+    fading: float = 0.9
+
+    def initial_state(self) -> list[float]:
+        """No score yet; later one number."""
+        return []
+
+    def process(self, row: Row, state: list[float]) -> Row:
+        """Compares, then remembers."""
+        before = state[0] if state else row["p_c"]
+        row["d_c"] = row["p_c"] - before
+        state[:] = [self.fading * before + (1 - self.fading) * row["p_c"]]
+        return row
+
+
+@dataclass(frozen=True)
+class Combined:
+    """Makes ``p`` of the scores of the two copies, and drops what came twice.
+
+    >>> Combined()({"TX_AMOUNT": 1.0, "p_c": 0.2, "TX_AMOUNT_right": 1.0, "p_m": 0.6})
+    {'TX_AMOUNT': 1.0, 'p_c': 0.2, 'p_m': 0.6, 'p': 0.4}
+    """
+
+    weight: float = 0.5
+
+    def __call__(self, row: Row) -> Row:
+        """Weighs the scores."""
+        once = {name: value for name, value in row.items() if not name.endswith(SUFFIX)}
+        once["p"] = self.weight * row["p_c"] + (1 - self.weight) * row["p_m"]
+        return once
+
+
+def by_customer(scorer: Scorer) -> Inference:
+    """What FD3 does."""
+    return Inference(scorer, CUSTOMER_WINDOW, "p_c")
+
+
+def by_terminal(scorer: Scorer) -> Inference:
+    """What FD4 does."""
+    return Inference(scorer, TERMINAL_WINDOW, "p_m")
+
+
+def w5_flow(source: Any, sink: Any, scorer: Scorer, workers: int | None = None) -> fn.Dataflow:
+    """The dataflow, with one worker for Src and Sink each.
+
+    Args:
+        source, sink: descriptions; rows as ``payments_path()`` has them.
+        scorer: of FD3 and FD4.
+        workers: of the other operators; the run's default if None.
+    """
+    flow = fn.Dataflow("W5")
+    payments = flow.source("Src", source, workers=1, identity=IDENTITY)
+    one, other = payments.replicate("RE", 2, workers=workers)
+    scored = one.map("FD3", by_customer(scorer), key=CUSTOMER, workers=workers)
+    left = scored.map("S1", Lately(), key=TERMINAL, workers=workers).filter("F3", Worthwhile(), workers=workers)
+    large = other.filter("F4", Worthwhile(), workers=workers)
+    right = large.map("FD4", by_terminal(scorer), key=TERMINAL, workers=workers)
+    joined = left.self_join("SJ", right, on=IDENTITY, suffix=SUFFIX, workers=workers)
+    joined.map("E1", Combined(), workers=workers).sink("Sink", sink, workers=1)
+    return flow

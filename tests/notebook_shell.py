@@ -20,8 +20,9 @@ from fries_nb.controller.metrics import Metrics, Snapshot
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.updates import as_updates, check_updates
 from fries_nb.errors import RunError
-from fries_nb.messages import Report, WorkerId
+from fries_nb.messages import Paused, Report, WorkerId
 from fries_nb.run import Dataflow
+from fries_nb.running.seen import Recovery
 from fries_nb.scheduling import schedule
 from fries_nb.spark.envelopes import Line
 from fries_nb.trace import Ran
@@ -106,6 +107,8 @@ class StandIn:
         self.lines: tuple[Line, ...] = ()
         self.details = ""
         self.reported = Metrics(graph.by_name)
+        self.standing: dict[str, tuple[Paused, ...]] = {}
+        self.recoveries: tuple[Recovery, ...] = ()
 
     def reconfigure(self, change: dict[str, Any], scheduler: str = "fries", pruning: bool = True) -> Change:
         """Refuses what a run refuses."""

@@ -45,7 +45,10 @@ _STEPS_MS = [round(step * 10.0**decade, 1) for decade in range(-1, 10) for step 
 _LEAST_STEPS, _MOST_TICKS = 3, 10
 _NARROWEST = 190.0  # pixels across for which labels are laid out
 _LEAST_MS = 0.1  # a logarithmic axis has no zero
-_DASHES = {"request": "dashed", "done": "solid", "aborted": "dotted", "failed": "dotted"}
+_DASHES = {
+    "request": "dashed", "done": "solid", "aborted": "dotted", "failed": "dotted", "recovery": "solid",
+    "checkpoint": "dotted",
+}  # fmt: skip
 _HERE = Path(__file__).parent
 
 

@@ -26,7 +26,7 @@ def of_all(known: Known, ended: Sequence[str]) -> Summary:
     rows += [(name, "declared", *[""] * 4) for name in known.flows() if name not in taken]
     errors = [f"{run.graph.name}: {why_failed(run, known.variable(run))}" for run in runs if run.error]
     errors += [f"{start.flow}: {start.error}" for start in known.starts() if start.error is not None]
-    lines = [*errors, *ended]
+    lines = [*errors, *(f"{run.graph.name}: {line}" for run in runs for line in troubles(run)), *ended]
     if not rows:
         return Summary("\n".join(["no dataflow is declared or running", *lines]), "a cell %%fries_dataflow NAME")
     text = "\n".join([*_aligned([_COLUMNS, *rows]), *lines])
@@ -67,7 +67,19 @@ def status_line(run: Run, snapshot: Snapshot) -> str:
         facts.append(f"p50 {latency.p50_ms:,.1f} ms, p99 {latency.p99_ms:,.1f} ms")
     if run.changes:
         facts.append(f"changes: {changes_of(run)}")
-    return " · ".join([*facts, run.error] if run.error else facts)
+    return " · ".join([*facts, *troubles(run), run.error] if run.error else [*facts, *troubles(run)])
+
+
+def troubles(run: Run) -> list[str]:
+    """What a run waits for just now: new hosts, or its user's fix of an operator that stands in front of a tuple."""
+    if run.state in OVER:
+        return []
+    lost = [f"hosts are started again: {one.reason}" for one in run.recoveries[-1:] if one.seconds is None]
+    stands = [
+        f"{name} stands: {paused[0].error.splitlines()[0]}; fix it with %fries_reconfigure {quoted(name)}=..."
+        for name, paused in run.standing.items()
+    ]
+    return lost + stands
 
 
 def changes_of(run: Run) -> str:

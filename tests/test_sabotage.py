@@ -14,7 +14,6 @@ from fries_nb.controller.markers import Lane
 from fries_nb.messages import Cancel, Commit, Data, End
 from fries_nb.scheduling import SCHEDULERS, Plan, Send, Stage, fries
 from fries_nb.testing.network import Kind, Network
-from fries_nb.trace import Updated
 from fries_nb.worker.alignment import Alignment
 from fries_nb.worker.chaining import RowExecution
 from fries_nb.worker.instance import Instance
@@ -27,22 +26,22 @@ BOUND = 400
 """Seeds within which each broken build must be caught."""
 
 
-def _apply_on_first_arrival(alignment, marker, channel):
+def _apply_on_first_arrival(alignment, marker, channel, holds=True):
     if marker.id in alignment._passed:
         return None
     alignment._pass(marker.id)
     return marker
 
 
-def _align_commits_on_first_arrival(alignment, marker, channel, arrived=Alignment.arrived):
+def _align_commits_on_first_arrival(alignment, marker, channel, holds=True, arrived=Alignment.arrived):
     if isinstance(marker.action, Commit):
         return _apply_on_first_arrival(alignment, marker, channel)
-    return arrived(alignment, marker, channel)
+    return arrived(alignment, marker, channel, holds)
 
 
-def _forget_what_has_passed(alignment, marker, channel, arrived=Alignment.arrived):
+def _forget_what_has_passed(alignment, marker, channel, holds=True, arrived=Alignment.arrived):
     alignment._passed.discard(marker.id)
-    return arrived(alignment, marker, channel)
+    return arrived(alignment, marker, channel, holds)
 
 
 def _cancel_without_release(alignment, marker_id):
@@ -85,9 +84,7 @@ def _send_to_every_target(graph, targets, pruning=True):
 
 def _switch_in_name_only(instance, change):
     ready = instance.prepared.pop(change)
-    instance.state.transform(ready.transform)
-    instance._close_run()
-    instance._records.append(Updated(change, instance.worker.operator, instance.worker.index))
+    instance.put_on(change, ready.transform)
     return True
 
 
@@ -97,7 +94,7 @@ def _switch_without_a_trace(instance, change):
 
 
 def _free_the_lane_at_the_first_answer(lane):
-    lane._free()
+    lane._journey = lane._aside = None
 
 
 def _tell_only_the_living(lane, sends, action, start=Lane.start):
@@ -137,7 +134,7 @@ BROKEN = [
     (Instance, "switch", _switch_without_a_trace),
     (RowExecution, "rebuild", lambda execution: None if hasattr(execution, "_first") else REBUILD(execution)),
     (KeyedState, "transform", lambda state, transform: None),
-    (Lane, "_retire_if_through", _free_the_lane_at_the_first_answer),
+    (Lane, "_retire", _free_the_lane_at_the_first_answer),
     (Lane, "start", _tell_only_the_living),
     (Worker, "_direct", _lose_cancellations),
     (Network, "_next", _reorder(Kind.FRAMES)),

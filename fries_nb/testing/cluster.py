@@ -2,19 +2,25 @@
 
 Workers and controller are the ones that run on Spark. Each step draws one thing that may happen next: a frame, a
 grant, a control message or an answer arrives, a reader reads, a worker processes a few tuples, a rehearsal finishes, a
-clock ticks. So whatever a real network may do to the order of events happens here too, and a failure is replayed from
-its seed.
+snapshot is written, a clock ticks, a host says hello. So whatever a real network may do to the order of events happens
+here too, and a failure is replayed from its seed.
+
+Hosts and the driver may be killed at any step (``faults``). What then survives is in the ``store``; what was being
+said comes late, as a stranger's word, or never.
 
 >>> import fries_nb as fn
 >>> flow = fn.Dataflow("double")
 >>> numbers = flow.source("numbers", fn.rate(None, count=4))
 >>> numbers.map("FD", lambda row: row | {"version": 1}).sink("out", fn.memory())
 Stream('out')
->>> cluster = Cluster(flow.graph(workers=2), {"numbers": [{"value": v} for v in range(40)]}, seed=7)
+>>> rows = {"numbers": [{"value": v} for v in range(40)]}
+>>> cluster = Cluster(flow.graph(workers=2), rows, seed=7, checkpoints=True, commit_interval_ns=5_000_000)
 >>> change = cluster.request({"FD": lambda row: row | {"version": 2}}, "fries")
+>>> cluster.steps(50)
+>>> cluster.kill(0)
 >>> cluster.run()
->>> cluster.outcomes[change].outcome, cluster.state, len(cluster.rows("out"))
-('done', 'finished', 40)
+>>> cluster.outcomes[change].outcome, cluster.state, len(cluster.rows("out")), len(cluster.recoveries)
+('done', 'finished', 40, 1)
 """
 
 from __future__ import annotations
@@ -26,33 +32,39 @@ from typing import Any
 import cloudpickle
 import networkx as nx
 
-from fries_nb.checkpoints import Decided
+from fries_nb.checkpoints import Decided, Restoration
 from fries_nb.controller import events as said
 from fries_nb.controller.controller import Controller
-from fries_nb.dataflow.graph import Graph, Kind
+from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.updates import as_updates
-from fries_nb.messages import ChannelId, Data, Drain, End, WorkerId
-from fries_nb.planning.expansion import host_of
+from fries_nb.messages import WorkerId
+from fries_nb.planning.expansion import chains
 from fries_nb.scheduling import schedule
-from fries_nb.testing import network
 from fries_nb.testing.clock import ManualClock
-from fries_nb.testing.draws import Draws
+from fries_nb.testing.faults import Fate, Faults
+from fries_nb.testing.hosts import Deployment, Hosts
 from fries_nb.testing.network import Network
 from fries_nb.testing.ports import ListPort
 from fries_nb.testing.readers import Rows, Supply
+from fries_nb.testing.store import Store
 from fries_nb.trace import Record
-from fries_nb.worker import events as heard
 from fries_nb.worker.instance import Instance
-from fries_nb.worker.outbox import Send
-from fries_nb.worker.reconfiguration import Rehearse, open_function, prepare
-from fries_nb.worker.wiring import READER, Wiring, wirings_of_host
 from fries_nb.worker.worker import Worker
 
 TICK = 0.02
 """How likely a tick is at a step at which something else may happen as well."""
 
+NEWS = 0.1
+"""How likely it is at a step that one of the hosts' comings and goings is noticed, if there are any."""
+
 PAUSES_NS = (1_000, 50_000, 3_000_000)
 """How much time may pass from one step to the next."""
+
+FAULTLESS = Faults()
+
+
+class DriverKilled(Exception):
+    """The driver dies here; what it was about to do is not done."""
 
 
 class Cluster:
@@ -67,13 +79,18 @@ class Cluster:
         chaining: whether operators are chained where they can be.
         commit_interval_ns: interval of commit markers, ``None`` for a commit at the end only.
         audit: whether a trace is kept.
+        checkpoints: every commit is a checkpoint, and lost hosts are recovered from.
+        faults: what goes wrong.
 
     Attributes:
         outcomes: change id to outcome, as they come in.
+        orphans: changes that had no outcome when the driver that they were asked of died.
         state: ``running``, then what the run ended as; ``error`` and ``details`` say why it failed.
-        epochs: what was committed, an epoch after the other: parts by sink.
-        workers: all workers, by their first operator.
-        journal: decisions that a real run has on disk.
+        store: what survives.
+        hosts: the present incarnation.
+        recoveries: why the hosts were started again, each time.
+        standing: operators that wait for a fix.
+        asked: requests for checkpoints to the reason why they came to nothing (empty: it is kept), ``None`` while open.
         random: the source of all chance.
     """
 
@@ -88,45 +105,39 @@ class Cluster:
         chaining: bool = True,
         commit_interval_ns: int | None = None,
         audit: bool = True,
+        checkpoints: bool = False,
+        faults: Faults = FAULTLESS,
     ) -> None:
         self.graph = graph
         self.random = random.Random(seed)
         self.clock = ManualClock()
         self.outcomes: dict[str, said.Outcome] = {}
+        self.orphans: set[str] = set()
         self.state, self.error, self.details = "running", "", ""
-        self.epochs: list[dict[str, tuple[str, ...]]] = []
-        self.journal: list[Decided] = []
-        self.workers: dict[WorkerId, Worker] = {}
-        self.ports: dict[WorkerId, ListPort] = {}
-        self._draws = Draws(self.random)
-        self.network = Network(self._draws)
-        self._trace: list[Record] = []
-        self._hosts = hosts
-        self._requested = 0
-        self._pause_ns = commit_interval_ns or 0
-        self._rehearsals: list[tuple[Worker, Rehearse]] = []
-        self._of: dict[WorkerId, Worker] = {}
+        self.recoveries: list[str] = []
+        self.standing: set[str] = set()
+        self.asked: dict[str, str | None] = {}
+        self.store = Store({name: chain[0] for chain in chains(graph, chaining) for name in chain})
+        self._fate = Fate(faults, hosts, self.random)
+        self._plan = Deployment(
+            graph, inputs, hosts, window, chaining, audit, self.clock, self.clock(), self.random, self.store, self._fate
+        )
+        self._interval_ns, self._checkpoints = commit_interval_ns, checkpoints
+        self._requested: list[str] = []
+        self._held: set[WorkerId] = set()
+        self._draining = False
+        self._doom: int | None = None
+        self._news: list[said.Event] = []
+        self.controller = self._controller(1, None)
+        self.hosts = Hosts(self._plan, 1, Restoration(None))
         for host in range(hosts):
-            for wiring in wirings_of_host(graph, host, hosts, chaining):
-                self._start(wiring, window, audit)
-        self._all = list(self.workers.values())
-        self.supply = Supply(graph, inputs, self.random, self.clock())
-        self.controller = Controller(graph, hosts, 1, commit_interval_ns, silence_ns=10**18)
-        for host in range(hosts):
-            self._tell_controller(said.HostJoined(host, f"host-{host}", 1))
+            self._say(said.HostJoined(host, f"host-{host}", 1))
 
-    def _start(self, wiring: Wiring, window: int, audit: bool) -> None:
-        instances = []
-        for operator in wiring.chain:
-            is_end = operator.kind in (Kind.SOURCE, Kind.SINK)
-            function = None if is_end else cloudpickle.loads(cloudpickle.dumps(operator.function))
-            open_function(function)
-            instances.append(Instance(WorkerId(operator.name, wiring.index), operator, function, audit))
-        port = ListPort(str(wiring.id)) if wiring.chain[0].kind is Kind.SINK else None
-        worker = self.workers[wiring.id] = Worker(wiring, instances, window, self.clock, port)
-        if port:
-            self.ports[wiring.id] = port
-        self._of.update((instance.worker, worker) for instance in instances)
+    def _controller(self, incarnation: int, restored: Restoration | None) -> Controller:
+        return Controller(
+            self.graph, self._plan.hosts, incarnation, self._interval_ns, silence_ns=10**18,
+            checkpoints=self._checkpoints, restored=restored, run="r", chaining=self._plan.chaining,
+        )  # fmt: skip
 
     # ---- what a user does
 
@@ -138,47 +149,97 @@ class Cluster:
         ``rehearse`` tries the new functions of targets below no other target on a recent tuple, as a run on Spark does.
         """
         updates = as_updates(change)
-        self._requested += 1
-        name = f"u{self._requested}"
+        name = f"u{len(self._requested) + 1}"
+        self._requested.append(name)
         plan = schedule(scheduler, self.graph, frozenset(updates), pruning)
         payloads = {operator: cloudpickle.dumps(update) for operator, update in updates.items()}
         below = {name for target in plan.targets for name in nx.descendants(self.graph.digraph, target)}
         rehearsed = plan.targets - below if rehearse else frozenset[str]()
-        self._tell_controller(said.ChangeRequested(name, plan, payloads, rehearsed))
+        self._say(said.ChangeRequested(name, plan, payloads, rehearsed))
         return name
+
+    @property
+    def open(self) -> set[str]:
+        """The changes of which nobody knows yet what becomes of them."""
+        return set(self._requested) - self.outcomes.keys() - self.orphans
+
+    def checkpoint(self) -> str:
+        """Ask for a checkpoint; returns the id under which ``asked`` will have the answer."""
+        request = f"c{len(self.asked) + 1}"
+        self.asked[request] = None
+        self._say(said.CheckpointRequested(request))
+        return request
 
     def stop(self, drain: bool = False) -> None:
         """End the run now, or after what was read has left."""
-        self._tell_controller(said.DrainRequested() if drain else said.StopRequested())
+        self._draining |= drain
+        self._say(said.DrainRequested() if drain else said.StopRequested())
 
     def hold(self, sources: Iterable[WorkerId]) -> None:
         """These source workers keep their last rows, and do not end, until they are released."""
-        self.supply.held.update(sources)
+        self._held.update(sources)
+        self.supply.held.update(self._held)
 
     def release(self) -> None:
         """All source workers may read on to their end."""
+        self._held.clear()
         for source in sorted(self.supply.held):
             self.supply.held.discard(source)
-            self._wake_reader(self._of[source])
+            self.hosts.wake(source)
+
+    # ---- what there is to see
+
+    @property
+    def supply(self) -> Supply:
+        """What sources have yet to read."""
+        return self.hosts.supply
+
+    @property
+    def network(self) -> Network:
+        """The lanes between workers and controller."""
+        return self.hosts.network
+
+    @property
+    def workers(self) -> dict[WorkerId, Worker]:
+        """All workers, by their first operator."""
+        return self.hosts.workers
+
+    @property
+    def ports(self) -> dict[WorkerId, ListPort]:
+        """Where the present incarnation writes."""
+        return self.hosts.ports
+
+    @property
+    def journal(self) -> list[Decided]:
+        """Decisions that a real run has on disk."""
+        return self.store.decided
+
+    @property
+    def epochs(self) -> list[dict[str, tuple[str, ...]]]:
+        """What was committed, an epoch after the other: parts by sink."""
+        return [files for _, files in self.store.committed]
 
     def rows(self, sink: str) -> list[dict[str, Any]]:
-        """Committed rows of a sink, hidden columns included, in the order of commits."""
+        """Committed rows of a sink, hidden columns included, in the order of commits; or an operator's dead letters."""
         return [row for epoch in self.epochs for row in self.rows_of(sink, epoch.get(sink, ()))]
 
     def rows_of(self, sink: str, parts: Sequence[str]) -> list[dict[str, Any]]:
         """The rows of some closed parts of a sink."""
-        closed = {name: rows for id_, port in self.ports.items() if id_.operator == sink
-                  for name, rows in port.parts.items()}  # fmt: skip
-        return [row for part in parts for row in closed[part]]
+        return self.store.rows_of(sink, parts)
 
     def worker(self, operator: str, index: int = 0) -> Worker:
         """The worker that runs this operator at this index."""
-        return self._of[WorkerId(operator, index)]
+        return self.hosts.worker_of(WorkerId(operator, index))
 
     def instances(self, operator: str) -> list[Instance]:
         """The operator at each of its workers."""
         found = (instance for worker in self.workers.values() for instance in worker.instances)
         return [instance for instance in found if instance.worker.operator == operator]
+
+    def records(self) -> list[Record]:
+        """The trace so far, with what workers have not handed out yet; each worker's records in its order."""
+        self.hosts.trace()
+        return self.store.traced()
 
     # ---- what may happen
 
@@ -207,134 +268,142 @@ class Cluster:
 
     def settle(self) -> None:
         """After the end: let everything arrive that is still under way."""
-        while len(self._draws):
+        while self._news or len(self.hosts.draws):
             self._happen()
 
     def step(self) -> bool:
         """One event, drawn among those possible. Returns whether any was."""
         self.clock.advance(PAUSES_NS[int(self.random.random() * len(PAUSES_NS))])
-        if not len(self._draws):
-            self.clock.advance(self._pause_ns)
-            self._tell_controller(said.Tick())
-            return bool(len(self._draws)) or self.state != "running"
+        dying = self._fate.next_kill(bool(self.controller.on_the_way))
+        if dying:
+            self.kill(*dying)
+        elif dying is not None:
+            self._doom = self._fate.last_words()
+        if not self._news and not len(self.hosts.draws):
+            if self._doom is not None:
+                self._resume()
+                return True
+            self.clock.advance(self._interval_ns or 0)
+            self._say(said.Tick())
+            return bool(self._news or len(self.hosts.draws)) or self.state != "running"
         if self.random.random() < TICK:
             self.tick()
         else:
             self._happen()
         return True
 
-    def _happen(self) -> None:
-        thing: Any = self._draws.draw()
-        kind, place = thing
-        if kind == "work":
-            self._work(place)
-        elif kind == "feed":
-            self._feed(place)
-        elif kind == "rehearse":
-            self._rehearse()
-        else:
-            self._arrive(kind, place, self.network.take(thing))
-
-    def _arrive(self, kind: network.Kind, place: Any, what: Any) -> None:
-        if kind is network.Kind.FRAMES:
-            self._give(self._of[place.receiver], heard.Arrived(place, what))
-        elif kind is network.Kind.GRANTS:
-            self._give(self._of[place.sender], heard.Granted(place, what))
-        elif kind is network.Kind.CONTROL:
-            worker, control = what
-            self._give(self._of[worker], heard.Directed(worker, control))
-        else:
-            self._tell_controller(said.Answered(what))
-
-    def _rehearse(self) -> None:
-        worker, order = self._rehearsals.pop(self.random.randrange(len(self._rehearsals)))
-        if not self._rehearsals:
-            self._draws.discard(("rehearse", None))
-        self._give(worker, prepare(order))
-
-    def _work(self, id_: WorkerId) -> None:
-        worker = self.workers[id_]
-        if not worker.run(self.random.randint(1, 4)):
-            self._draws.discard(("work", id_))
-        self._carry_out(worker)
-        self._wake_reader(worker)
-
-    def _feed(self, source: WorkerId) -> None:
-        self._draws.discard(("feed", source))
-        if self._of[source].hungry and (batch := self.supply.next(source)) is not None:
-            frame = End() if batch is self.supply.END else Data(batch)
-            self._give(self._of[source], heard.Arrived(ChannelId(WorkerId(READER, source.index), source), frame))
-
     def tick(self) -> None:
         """The controller's clock ticks, and one worker's does, which reports."""
-        self._tell_controller(said.Tick())
-        worker = self.random.choice(self._all)
-        worker.handle(heard.Tick())
-        self._carry_out(worker)
+        self._say(said.Tick())
+        self.hosts.tick()
 
-    def _give(self, worker: Worker, event: heard.Event) -> None:
-        worker.handle(event)
-        self._draws.add(("work", worker.wiring.id))
-        self._carry_out(worker)
-        self._wake_reader(worker)
+    def _happen(self) -> None:
+        if self._news and (not len(self.hosts.draws) or self.random.random() < NEWS):
+            self._say(self._news.pop(self.random.randrange(len(self._news))))
+        elif (answer := self.hosts.happen()) is not None:
+            self._say(said.Answered(answer, self.hosts.incarnation))
 
-    def _wake_reader(self, worker: Worker) -> None:
-        if worker.wiring.chain[0].kind is Kind.SOURCE and self.supply.has_more(worker.wiring.id):
-            self._draws.add(("feed", worker.wiring.id))
+    # ---- faults
+
+    def kill(self, *hosts: int) -> None:
+        """These hosts die now; the controller hears of it some time later."""
+        self.hosts.kill(hosts)
+        self._news += [said.HostLost(host, "it was killed", self.hosts.incarnation) for host in hosts]
+
+    def kill_driver(self) -> None:
+        """The driver dies now, all hosts with it; the run is resumed from the store."""
+        self._resume()
+
+    def _resume(self) -> None:
+        self._doom = None
+        self.orphans |= self.open
+        self.asked = {request: answer for request, answer in self.asked.items() if answer is not None}
+        self.store.complete()
+        incarnation = self.controller.incarnation + 1
+        restoration = self.store.restoration()
+        self.controller = self._controller(incarnation, restoration)
+        self._start_again(incarnation, restoration, "the driver was killed")
+        if self._draining:
+            self._say(said.DrainRequested())
+
+    def _start_again(self, incarnation: int, restoration: Restoration, reason: str) -> None:
+        """Other hosts take the place of the present ones, whose last words come late or never."""
+        self.recoveries.append(reason)
+        self.standing.clear()
+        old, self._news = self.hosts, []
+        late = [answer for answer in old.unsaid() if self.random.random() < 0.5]
+        self.store.cut()
+        self.hosts = Hosts(self._plan, incarnation, restoration)
+        self.hosts.supply.held.update(self._held)
+        self._news = [said.Answered(answer, old.incarnation) for answer in late]
+        self._news += [said.HostLost(0, "late", old.incarnation), said.HostJoined(0, "late", old.incarnation)]
+        self._news += [said.HostJoined(host, f"host-{host}", incarnation) for host in range(self._plan.hosts)]
 
     # ---- carrying out
 
-    def _carry_out(self, worker: Worker) -> None:
-        for instruction in worker.take():
-            if isinstance(instruction, Send):
-                for channel in instruction.channels:
-                    self.network.put((network.Kind.FRAMES, channel), instruction.frame)
-            elif isinstance(instruction, heard.Grant):
-                self.network.put((network.Kind.GRANTS, instruction.channel), instruction.size)
-            elif isinstance(instruction, heard.Tell):
-                host = host_of(worker.wiring.id, self._hosts)
-                self.network.put((network.Kind.ANSWERS, host), instruction.answer)
-            elif isinstance(instruction, Rehearse):
-                self._rehearsals.append((worker, instruction))
-                self._draws.add(("rehearse", None))
-            elif isinstance(instruction, heard.Traced):
-                self._trace.extend(instruction.records)
-            elif isinstance(instruction, heard.ToReader) and isinstance(instruction.control, Drain):
-                self.supply.drain(worker.wiring.id)
+    def _say(self, event: said.Event) -> None:
+        try:
+            self._tell_controller(event)
+        except DriverKilled:
+            self._resume()
 
     def _tell_controller(self, event: said.Event) -> None:
         for instruction in self.controller.handle(event, self.clock()):
+            if self._doom is not None and self.state == "running":
+                if not self._doom:
+                    raise DriverKilled
+                self._doom -= 1
             self._obey(instruction)
 
     def _obey(self, instruction: said.Instruction) -> None:
-        if isinstance(instruction, said.Tell):
-            host = host_of(instruction.worker, self._hosts)
-            self.network.put((network.Kind.CONTROL, host), (instruction.worker, instruction.control))
-        elif isinstance(instruction, said.Admit):
-            for id_, worker in self.workers.items():
-                self._draws.add(("work", id_))
-                self._wake_reader(worker)
-        elif isinstance(instruction, said.Resolved):
-            if instruction.outcome.change in self.outcomes:
-                raise AssertionError(f"change {instruction.outcome.change} was resolved twice")
-            self.outcomes[instruction.outcome.change] = instruction.outcome
-        elif isinstance(instruction, said.CommitFiles):
-            self.epochs.append(instruction.files)
-        elif isinstance(instruction, said.Journal):
-            self.journal.append(instruction.decided)
-            self._tell_controller(said.Journaled())
-        elif isinstance(instruction, said.RunEnded):
-            self.state, self.error, self.details = instruction.state, instruction.error, instruction.details
+        match instruction:
+            case said.Tell():
+                self.hosts.tell(instruction.worker, instruction.control)
+            case said.Admit():
+                self.hosts.start()
+            case said.Resolved():
+                if instruction.outcome.change in self.outcomes:
+                    raise AssertionError(f"change {instruction.outcome.change} was resolved twice")
+                self.outcomes[instruction.outcome.change] = instruction.outcome
+            case said.CommitFiles():
+                self.store.commit(instruction.epoch, instruction.files)
+            case said.Journal():
+                self.store.decided.append(instruction.decided)
+                self._tell_controller(said.Journaled())
+            case said.KeepCheckpoint():
+                self._keep(instruction)
+            case said.CheckpointEnded():
+                self._answer_requests(instruction)
+            case said.Recover():
+                self._start_again(instruction.incarnation, instruction.restoration, instruction.reason)
+            case said.Stands():
+                (self.standing.add if instruction.paused else self.standing.discard)(instruction.operator)
+            case said.RunEnded():
+                self.state, self.error, self.details = instruction.state, instruction.error, instruction.details
 
-    def records(self) -> list[Record]:
-        """The trace so far, with what workers have not handed out yet; each worker's records in its order."""
-        for worker in self.workers.values():
-            for instance in worker.instances:
-                self._trace.extend(instance.records())
-        return self._trace
+    def _keep(self, instruction: said.KeepCheckpoint) -> None:
+        """Write the record, or fail to; the controller hears of it at once, or a little later."""
+        reason = "no space left on device" if self._fate.disk_is_full() else ""
+        if not reason:
+            self.store.keep(instruction.record)
+        kept = said.CheckpointKept(instruction.record.epoch, reason)
+        if self.random.random() < 0.5:
+            self._tell_controller(kept)
+        else:
+            self._news.append(kept)
+
+    def _answer_requests(self, ended: said.CheckpointEnded) -> None:
+        for request in ended.requests:
+            if self.asked[request] is not None:
+                raise AssertionError(f"{request} is answered twice")
+            self.asked[request] = ended.reason
 
     def describe(self) -> str:
         """What is where, for the message of a failed run."""
         waiting = ", ".join(f"{kind.value} {place}: {count}" for (kind, place), count in self.network.waiting())
         going = ", ".join(str(id_) for id_, worker in self.workers.items() if not worker.ended)
-        return f"{self.state}; not ended: {going or 'none'}; under way: {waiting or 'nothing'}; {list(self.outcomes)}"
+        return (
+            f"{self.state}, the controller is {self.controller.state} at {self.controller.incarnation}; not ended: "
+            f"{going or 'none'}; under way: {waiting or 'nothing'}; standing: {sorted(self.standing)}; "
+            f"markers {self.controller.on_the_way}; {self.controller.changes}"
+        )

@@ -15,7 +15,7 @@ order of events gets interesting.
 from __future__ import annotations
 
 import random
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 
 PACES = (1.0, 1.0, 1.0, 0.2, 0.02)
 PATIENCE = 8
@@ -23,10 +23,11 @@ PATIENCE = 8
 
 
 class Draws:
-    """A set that something can be drawn from; what is drawn stays in it."""
+    """A set that something can be drawn from; what is drawn stays in it. ``slow`` tells what goes at the last pace."""
 
-    def __init__(self, source: random.Random) -> None:
+    def __init__(self, source: random.Random, slow: Callable[[Hashable], bool] = lambda thing: False) -> None:
         self._random = source
+        self._slow = slow
         self._things: list[Hashable] = []
         self._place: dict[Hashable, int] = {}
         self._pace: dict[Hashable, float] = {}
@@ -40,7 +41,7 @@ class Draws:
             self._place[thing] = len(self._things)
             self._things.append(thing)
             if thing not in self._pace:
-                self._pace[thing] = self._random.choice(PACES)
+                self._pace[thing] = PACES[-1] if self._slow(thing) else self._random.choice(PACES)
 
     def discard(self, thing: Hashable) -> None:
         """It may not happen any more; idempotent."""

@@ -59,6 +59,14 @@ class Network:
     def _next(self, lane: Lane, queue: deque[Any]) -> Any:
         return queue.popleft()
 
+    def lose(self, lane: Lane, kept: int) -> None:
+        """Of what waits on a lane only so much arrives."""
+        queue = self._lanes.get(lane, deque())
+        while len(queue) > kept:
+            queue.pop()
+        if not queue:
+            self._draws.discard(lane)
+
     def waiting(self) -> Iterator[tuple[Lane, int]]:
         """Each lane on which something waits, and how much."""
         return ((lane, len(queue)) for lane, queue in self._lanes.items() if queue)

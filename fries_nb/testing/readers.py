@@ -14,6 +14,8 @@ from fries_nb.messages import DUE, TRANSACTION, WorkerId
 
 Rows = Sequence[Mapping[str, Any]]
 
+FROM_THE_START: Mapping[WorkerId, int | None] = {}
+
 MOST_ROWS = 5
 """Rows of the largest batch."""
 
@@ -36,14 +38,28 @@ class Supply:
         read: rows handed out so far, of all sources.
         total: rows that there were.
         held: the source workers that are held.
+
+    Args:
+        graph, inputs: rows of each source; one with several workers deals them in turn.
+        chance: cuts batches.
+        due_ns: when all of them are due.
+        positions: rows that a source worker has behind it, ``None`` for one that has ended.
     """
 
     END: ClassVar[pa.RecordBatch] = pa.RecordBatch.from_pydict({})
 
-    def __init__(self, graph: Graph, inputs: Mapping[str, Rows], chance: random.Random, due_ns: int) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        inputs: Mapping[str, Rows],
+        chance: random.Random,
+        due_ns: int,
+        positions: Mapping[WorkerId, int | None] = FROM_THE_START,
+    ) -> None:
         self.read = 0
         self.total = sum(len(rows) for rows in inputs.values())
         self.held: set[WorkerId] = set()
+        self._spent: set[WorkerId] = set()
         self._batches: dict[WorkerId, deque[pa.RecordBatch] | None] = {}
         for number, name in enumerate(graph.sources):
             workers = graph.operator(name).workers
@@ -52,7 +68,13 @@ class Supply:
                 rows = [
                     {**row, DUE: due_ns, TRANSACTION: transaction(number, index, i)} for i, row in enumerate(mine)
                 ]
-                self._batches[WorkerId(name, index)] = _cut(rows, chance)
+                source = WorkerId(name, index)
+                position = positions.get(source, 0)
+                if position is None:
+                    self._spent.add(source)
+                    position = len(rows)
+                self.read += position
+                self._batches[source] = _cut(rows[position:], chance)
 
     @property
     def dry(self) -> bool:
@@ -61,7 +83,7 @@ class Supply:
 
     def _may_read(self, source: WorkerId) -> bool:
         batches = self._batches[source]
-        return batches is not None and (source not in self.held or len(batches) > 1)
+        return batches is not None and (source not in self.held or source in self._spent or len(batches) > 1)
 
     @property
     def sources(self) -> tuple[WorkerId, ...]:

@@ -1,0 +1,308 @@
+"""The hosts of one incarnation in one thread: their workers, the lanes between them, and what may happen next there.
+
+Workers are made as on Spark: wired, their functions copied by pickling and opened, their state restored. What they ask
+for is carried out here; what they say waits on the lane of their host until it is drawn.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import cloudpickle
+
+from fries_nb.checkpoints import Checkpoint, Restoration, Snapshot
+from fries_nb.dataflow.endpoints import Sink
+from fries_nb.dataflow.graph import Graph, Kind
+from fries_nb.messages import Answer, ChannelId, Control, Data, Drain, End, Saved, WorkerId
+from fries_nb.planning.expansion import host_of
+from fries_nb.testing import network
+from fries_nb.testing.draws import Draws
+from fries_nb.testing.faults import Fate
+from fries_nb.testing.network import Network
+from fries_nb.testing.ports import ListPort
+from fries_nb.testing.readers import Rows, Supply
+from fries_nb.testing.store import Store
+from fries_nb.worker import events as heard
+from fries_nb.worker.instance import Instance
+from fries_nb.worker.outbox import Send
+from fries_nb.worker.reconfiguration import Rehearse, open_function, prepare
+from fries_nb.worker.snapshot import ended_snapshot, restore
+from fries_nb.worker.wiring import READER, Wiring, wirings_of_host
+from fries_nb.worker.worker import Worker
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """What stays the same from one incarnation to the next; see ``Cluster``."""
+
+    graph: Graph
+    inputs: Mapping[str, Rows]
+    hosts: int
+    window: int
+    chaining: bool
+    audit: bool
+    clock: Callable[[], int]
+    due_ns: int
+    random: random.Random
+    store: Store
+    fate: Fate
+
+
+class Hosts:
+    """One incarnation of all hosts.
+
+    Attributes:
+        workers: all workers, by their first operator.
+        ports: the open ports of sinks and of dead letters, by the operator's worker.
+        supply: what sources have yet to read.
+        dead: hosts that were killed.
+        started: the controller has let them in.
+    """
+
+    def __init__(self, plan: Deployment, incarnation: int, restoration: Restoration) -> None:
+        self.incarnation = incarnation
+        self.workers: dict[WorkerId, Worker] = {}
+        self.ports: dict[WorkerId, ListPort] = {}
+        self.dead: set[int] = set()
+        self.started = False
+        self._plan = plan
+        self._random = plan.random
+        self._restoration = restoration
+        self._rehearsals: list[Rehearse] = []
+        self._saves: list[tuple[Worker, int, Snapshot]] = []
+        self._of: dict[WorkerId, Worker] = {}
+        slow = plan.fate.slow
+        self.draws = Draws(plan.random, lambda thing: slow is not None and self._home(thing) == slow)
+        self.network = Network(self.draws)
+        for host in range(plan.hosts):
+            for wiring in wirings_of_host(plan.graph, host, plan.hosts, plan.chaining):
+                self._make(wiring)
+        sources = (worker for worker in self._of if plan.graph.operator(worker.operator).kind is Kind.SOURCE)
+        positions = {worker: self._position(worker) for worker in sources}
+        self.supply = Supply(plan.graph, plan.inputs, plan.random, plan.due_ns, positions)
+        self._all = list(self.workers.values())
+
+    # ---- making
+
+    def _make(self, wiring: Wiring) -> None:
+        snapshot = self._snapshot(wiring.id)
+        instances = [
+            self._instance(WorkerId(operator.name, wiring.index), wiring.id, snapshot) for operator in wiring.chain
+        ]
+        port = self._open_port(wiring.id) if wiring.chain[0].kind is Kind.SINK else None
+        worker = Worker(wiring, instances, self._plan.window, self._plan.clock, port, snapshot)
+        self.workers[wiring.id] = worker
+        self._of.update((instance.worker, worker) for instance in instances)
+
+    def _instance(self, worker: WorkerId, head: WorkerId, snapshot: Snapshot | None) -> Instance:
+        operator, record = self._plan.graph.operator(worker.operator), self._restoration.checkpoint
+        is_end = operator.kind in (Kind.SOURCE, Kind.SINK)
+        function = None if is_end else cloudpickle.loads(cloudpickle.dumps(operator.function))
+        open_function(function)
+        instance = Instance(worker, operator, function, self._plan.audit)
+        if isinstance(operator.on_error, Sink):
+            instance.dead_letters = self._open_port(worker)
+        parts = {part.operator: part for part in snapshot.instances} if snapshot is not None else {}
+        part = parts.get(operator.name)
+        if record is not None and self._had_ended(head, record):
+            part = ended_snapshot(operator.name, record)
+        elif record is not None and part is None:
+            raise AssertionError(f"checkpoint {record.epoch} lacks {worker}")
+        restore(instance, part, self._restoration.decided)
+        return instance
+
+    def _open_port(self, worker: WorkerId) -> ListPort:
+        self.ports[worker] = self._plan.store.open_port(worker, self.incarnation)
+        return self.ports[worker]
+
+    def _snapshot(self, worker: WorkerId) -> Snapshot | None:
+        record = self._restoration.checkpoint
+        if record is None or self._had_ended(worker, record):
+            return None
+        return self._plan.store.snapshot(record.snapshots[str(worker)])
+
+    def _had_ended(self, worker: WorkerId, record: Checkpoint) -> bool:
+        return str(worker) in record.ended
+
+    def _position(self, source: WorkerId) -> int | None:
+        record = self._restoration.checkpoint
+        if record is not None and self._had_ended(source, record):
+            return None
+        return self.instance(source).processed
+
+    def instance(self, worker: WorkerId) -> Instance:
+        """An operator at one worker."""
+        return next(instance for instance in self._of[worker].instances if instance.worker == worker)
+
+    def worker_of(self, worker: WorkerId) -> Worker:
+        """The worker that runs an operator."""
+        return self._of[worker]
+
+    # ---- what may happen
+
+    def start(self) -> None:
+        """All have joined: let them work."""
+        self.started = True
+        for id_, worker in self.workers.items():
+            if self._lives(id_):
+                self.draws.add(("work", id_))
+                self._wake_reader(worker)
+
+    def happen(self) -> Answer | None:
+        """One event, drawn among those possible, of which there is one; an answer, if one comes to the controller."""
+        thing: Any = self.draws.draw()
+        kind, place = thing
+        if kind == "work":
+            self._work(place)
+        elif kind == "feed":
+            self._feed(place)
+        elif kind == "rehearse":
+            self._rehearse()
+        elif kind == "save":
+            self._save()
+        else:
+            return self._arrive(kind, place, self.network.take(thing))
+        return None
+
+    def _arrive(self, kind: network.Kind, place: Any, what: Any) -> Answer | None:
+        if kind is network.Kind.ANSWERS:
+            answer: Answer = what
+            return answer
+        if kind is network.Kind.FRAMES:
+            self.give(place.receiver, heard.Arrived(place, what))
+        elif kind is network.Kind.GRANTS:
+            self.give(place.sender, heard.Granted(place, what))
+        else:
+            worker, control = what
+            self.give(worker, heard.Directed(worker, control))
+        return None
+
+    def _rehearse(self) -> None:
+        order = self._rehearsals.pop(self._random.randrange(len(self._rehearsals)))
+        if not self._rehearsals:
+            self.draws.discard(("rehearse", None))
+        self.give(order.worker, prepare(order))
+
+    def _save(self) -> None:
+        worker, epoch, snapshot = self._saves.pop(self._random.randrange(len(self._saves)))
+        if not self._saves:
+            self.draws.discard(("save", None))
+        if not self._lives(worker.wiring.id):
+            return
+        if self._plan.fate.disk_is_full():
+            saved = Saved(epoch, worker.wiring.id, error="no space left on device")
+        else:
+            name = self._plan.store.save(epoch, self.incarnation, snapshot)
+            saved = Saved(epoch, worker.wiring.id, name)
+        self._answer(worker, saved)
+
+    def _work(self, id_: WorkerId) -> None:
+        worker = self.workers[id_]
+        if not worker.run(self._random.randint(1, 4)):
+            self.draws.discard(("work", id_))
+        self._carry_out(worker)
+        self._wake_reader(worker)
+
+    def _feed(self, source: WorkerId) -> None:
+        self.draws.discard(("feed", source))
+        if self._of[source].hungry and (batch := self.supply.next(source)) is not None:
+            frame = End() if batch is self.supply.END else Data(batch)
+            self.give(source, heard.Arrived(ChannelId(WorkerId(READER, source.index), source), frame))
+
+    def tick(self) -> None:
+        """One worker's clock ticks: it reports."""
+        worker = self._random.choice(self._all)
+        if self.started and self._lives(worker.wiring.id):
+            worker.handle(heard.Tick())
+            self._carry_out(worker)
+
+    def give(self, id_: WorkerId, event: heard.Event) -> None:
+        """An event comes to a worker, if it still lives."""
+        if not self._lives(id_):
+            return
+        worker = self._of[id_]
+        worker.handle(event)
+        self.draws.add(("work", worker.wiring.id))
+        self._carry_out(worker)
+        self._wake_reader(worker)
+
+    def tell(self, worker: WorkerId, control: Control) -> None:
+        """The controller says something to a worker."""
+        self.network.put((network.Kind.CONTROL, host_of(worker, self._plan.hosts)), (worker, control))
+
+    def wake(self, source: WorkerId) -> None:
+        """A source worker may read on."""
+        if self.started and self._lives(source):
+            self._wake_reader(self._of[source])
+
+    def _wake_reader(self, worker: Worker) -> None:
+        if worker.wiring.chain[0].kind is Kind.SOURCE and self.supply.has_more(worker.wiring.id):
+            self.draws.add(("feed", worker.wiring.id))
+
+    # ---- carrying out
+
+    def _carry_out(self, worker: Worker) -> None:
+        for instruction in worker.take():
+            if isinstance(instruction, Send):
+                for channel in instruction.channels:
+                    self.network.put((network.Kind.FRAMES, channel), instruction.frame)
+            elif isinstance(instruction, heard.Grant):
+                self.network.put((network.Kind.GRANTS, instruction.channel), instruction.size)
+            elif isinstance(instruction, heard.Tell):
+                self._answer(worker, instruction.answer)
+            elif isinstance(instruction, Rehearse):
+                self._rehearsals.append(instruction)
+                self.draws.add(("rehearse", None))
+            elif isinstance(instruction, heard.Save):
+                self._plan.store.note(instruction.epoch, [instance.worker for instance in worker.instances])
+                self._saves.append((worker, instruction.epoch, instruction.snapshot))
+                self.draws.add(("save", None))
+            elif isinstance(instruction, heard.Traced):
+                self._plan.store.trace(instruction.records)
+            elif isinstance(instruction, heard.ToReader) and isinstance(instruction.control, Drain):
+                self.supply.drain(worker.wiring.id)
+
+    def _answer(self, worker: Worker, answer: Answer) -> None:
+        self.network.put((network.Kind.ANSWERS, host_of(worker.wiring.id, self._plan.hosts)), answer)
+
+    def trace(self) -> None:
+        """Hand over what workers have traced and not handed over yet."""
+        for worker in self.workers.values():
+            for instance in worker.instances:
+                self._plan.store.trace(instance.records())
+
+    # ---- dying
+
+    def kill(self, hosts: Iterable[int]) -> None:
+        """These die now. Of what they were sending some has left them, and some never will."""
+        self.dead.update(hosts)
+        for id_ in self.workers:
+            if not self._lives(id_):
+                self.draws.discard(("work", id_))
+                self.draws.discard(("feed", id_))
+        for lane, count in list(self.network.waiting()):
+            if self._home(lane) in self.dead:
+                self.network.lose(lane, self._plan.fate.prefix(count))
+
+    def unsaid(self) -> Iterator[Answer]:
+        """What was being said to the controller and has not arrived; it is lost, or comes late."""
+        for lane, count in list(self.network.waiting()):
+            if lane[0] is network.Kind.ANSWERS:
+                yield from (self.network.take(lane) for _ in range(count))
+        for worker, epoch, snapshot in self._saves:
+            yield Saved(epoch, worker.wiring.id, self._plan.store.save(epoch, self.incarnation, snapshot))
+
+    def _lives(self, worker: WorkerId) -> bool:
+        return host_of(worker, self._plan.hosts) not in self.dead
+
+    def _home(self, thing: Any) -> int | None:
+        """The host that something happens at, or comes from; of control, where it goes."""
+        kind, place = thing
+        if isinstance(place, ChannelId):
+            place = place.receiver if kind is network.Kind.GRANTS else place.sender
+        if isinstance(place, WorkerId):
+            return host_of(place, self._plan.hosts)
+        return place if isinstance(place, int) else None

@@ -91,12 +91,12 @@ def test_a_column_first_seen_empty_has_the_type_it_got_later():
 
 
 def test_the_walk_goes_through_operators_that_pass_columns_along():
-    """Unions, replicates, filters and splits are passed, a map is not; each reader comes once."""
+    """Unions, replicates, filters, splits, joins and dedups are passed, a map is not; each reader comes once."""
     graph = flow(
-        "s>FM FM>rep rep>fil rep>spl fil>uni spl>uni spl>x uni>MC MC>out x>end",
-        rep=Kind.REPLICATE, fil=Kind.FILTER, spl=Kind.SPLIT, uni=Kind.UNION,
+        "s>FM FM>rep rep>fil rep>spl fil>uni spl>uni spl>x uni>J J>D D>MC MC>out x>end",
+        rep=Kind.REPLICATE, fil=Kind.FILTER, spl=Kind.SPLIT, uni=Kind.UNION, J=Kind.JOIN, D=Kind.DEDUP,
     )  # fmt: skip
-    assert list(readers(graph, "FM")) == ["rep", "fil", "spl", "uni", "x", "MC"]
+    assert list(readers(graph, "FM")) == ["rep", "fil", "spl", "uni", "x", "J", "D", "MC"]
 
 
 def test_the_reader_behind_a_union_is_asked():

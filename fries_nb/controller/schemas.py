@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterator, Mapping
 from fries_nb.dataflow.graph import Graph, Kind
 from fries_nb.messages import Report, WorkerId
 
-PASSING = frozenset({Kind.UNION, Kind.REPLICATE, Kind.FILTER, Kind.SPLIT})
-"""Kinds whose output has the columns of their input."""
+PASSING = frozenset({Kind.UNION, Kind.REPLICATE, Kind.FILTER, Kind.SPLIT, Kind.DEDUP, Kind.JOIN})
+"""Kinds whose output has the columns of their input (and those of a table)."""
 
 WIDENING = frozenset(
     {

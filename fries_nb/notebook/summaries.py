@@ -16,7 +16,7 @@ from fries_nb.changes import Change, ChangeResult
 from fries_nb.dataflow.graph import Edge, Graph, Kind
 
 _LINES = 10
-_CHANGEABLE = (Kind.MAP, Kind.FLAT_MAP, Kind.FILTER, Kind.SPLIT)
+_CHANGEABLE = (Kind.MAP, Kind.FLAT_MAP, Kind.FILTER, Kind.SPLIT, Kind.JOIN)
 
 
 @dataclass(frozen=True, repr=False)

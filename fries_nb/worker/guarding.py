@@ -48,18 +48,16 @@ def guarded(instance: Instance, make: Callable[[Sequence[Step]], Step], emits: S
     remembered = _remembering(instance)
 
     def step(row: Row) -> None:
+        held.clear()
         undo = remembered(row)
         try:
             inner(row.copy())
         except OperatorError as error:
-            held.clear()
             undo()
             row.columns.clear()  # lists and dicts in it may have been changed in place
             set_aside(instance, dict(row), error)
             return
-        made = held.copy()
-        held.clear()
-        for emit, out in made:
+        for emit, out in held:
             emit(out)
 
     return step

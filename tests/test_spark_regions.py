@@ -200,3 +200,19 @@ def test_a_run_stops_in_any_region(started: Callable[..., Run]) -> None:
     assert waiting.result(0).outcome == "aborted"
     assert waiting.result(0).error == "the run has been stopped before the change was begun; nothing changed"
     assert run.output().count() == 0
+
+
+def test_a_run_stops_while_spark_computes(spark: SparkSession, started: Callable[..., Run]) -> None:
+    """What Spark SQL is at between two regions is cancelled; it would take minutes."""
+    flow = fn.Dataflow("slow")
+    slow = "max(aggregate(sequence(1, 5000000 + value), 0L, (sum, each) -> sum + each % 7))"
+    numbers = flow.source("S", fn.rate(None, count=500)).map("A", Stamped(1))
+    numbers.aggregate("G", None, {"most": slow}).sink("out", fn.memory())
+    run = started(flow)
+    until(lambda: any(thread.name == "fries-regions" for thread in threading.enumerate()), run)
+    jobs = spark.sparkContext.statusTracker()
+    until(lambda: bool(jobs.getActiveJobsIds()), run)
+    assert run.state == "joining"
+    run.stop()
+    assert run.state == "stopped"
+    assert run.error == ""

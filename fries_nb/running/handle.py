@@ -48,7 +48,7 @@ class Run:
         cut = regions(graph)
         self._seen = Seen(graph)
         places = Places(checkpoint, graph, len(cut), resumed)
-        self._ledger = Ledger(graph, cut, self._seen.ended, places.changes())
+        self._ledger = Ledger(graph, cut, self._seen.ended, places.decided())
         self._course = Course(graph, cut, places, options, self._seen, self._ledger, self._closed)
         self._changing = Changing(graph, cut, self._course, self._ledger, self._seen)
         _live.add(self)
@@ -259,7 +259,8 @@ class Run:
         """End the run and wait until no host, thread or socket of it is left; does nothing if it has ended.
 
         Args:
-            drain: first process what the sources have read, and commit it.
+            drain: first process what the sources have read, and commit it; also through the regions behind, whose own
+                sources read to their ends unless it is asked for again there.
             timeout: seconds to wait.
 
         Raises:

@@ -12,13 +12,15 @@ a clock: it answers with orders, and others carry them out.
 
 from __future__ import annotations
 
+import pickle
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, NamedTuple
 
 from fries_nb.changes import Change, undone
+from fries_nb.checkpoints import Decided
 from fries_nb.controller.events import Outcome, WorkerOutcome
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.regions import Region
@@ -94,7 +96,7 @@ class Ledger:
         graph: the whole dataflow.
         regions: its regions, none of which has begun.
         ended: called once for each change, just before it is resolved.
-        known: number of changes that were made before, where a run is resumed.
+        before: the changes that were decided before the run was resumed.
         clock: seconds, never going back.
 
     Attributes:
@@ -106,14 +108,15 @@ class Ledger:
         graph: Graph,
         regions: tuple[Region, ...],
         ended: Callable[[Change, Outcome], None],
-        known: int = 0,
+        before: Sequence[Decided] = (),
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.changes: dict[str, Change] = {}
         self._graph = graph
         self._region_of = {name: number for number, region in enumerate(regions) for name in region.own}
         self._ended = ended
-        self._known = known
+        self._known = max((int(one.change.removeprefix("u")) for one in before), default=0)
+        self._ran = {name: operator.function for name, operator in graph.by_name.items()} | _functions(before)
         self._clock = clock
         self._phases = [Phase.AHEAD for _ in regions]
         self._requests: list[Request] = []
@@ -190,7 +193,7 @@ class Ledger:
         Raises:
             PlanError: a target's state was transformed, and nobody has said how to transform it back.
         """
-        before: dict[str, Any] = {name: self._graph.operator(name).function for name in last.updates}
+        before: dict[str, Any] = {name: self._ran[name] for name in last.updates}
         gone = self._undone()
         for earlier in self._requests[: self._requests.index(last)]:
             if earlier.undoes is None and earlier not in gone:
@@ -318,6 +321,11 @@ class Ledger:
     def _resolve(self, change: Change, outcome: Outcome) -> None:
         self._ended(change, outcome)
         change.resolve(outcome)
+
+
+def _functions(decided: Iterable[Decided]) -> dict[str, Any]:
+    """What operators run after these changes."""
+    return {name: pickle.loads(payload).function for one in decided for name, payload in one.payloads.items()}
 
 
 def combined(change: str, parts: list[Outcome]) -> Outcome:

@@ -33,6 +33,7 @@ class Places:
 
     def __init__(self, path: str, graph: Graph, regions: int, resumed: bool) -> None:
         self._path = path
+        self._regions = regions
         self._several = regions > 1
         self._resumed = resumed
         if path and self._several:
@@ -56,16 +57,17 @@ class Places:
             return None
         return Place.load(place)[1]
 
-    def changes(self) -> int:
-        """The highest number of a change that was decided before the run was resumed."""
-        known = [0]
-        number = 0
-        while self._resumed and (restoration := self.restoration(number)) is not None:
-            known += [int(one.change.removeprefix("u")) for one in restoration.decided]
-            number += 1
-            if not self._several:
-                break
-        return max(known)
+    def decided(self) -> tuple[Decided, ...]:
+        """The changes that were decided before the run was resumed, in order, region by region.
+
+        Raises:
+            CheckpointError: there is nothing at a place, or it is damaged.
+        """
+        if not self._resumed:
+            return ()
+        regions = range(self._regions) if self._several else (0,)
+        restorations = (self.restoration(region) for region in regions)
+        return tuple(one for restoration in restorations if restoration for one in restoration.decided)
 
     def decide(self, region: int, graph: Graph, requests: Iterable[Request]) -> Restoration | None:
         """As ``restoration``, with these requests decided on top: the region begins with them, however often.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from controller_setting import FM_ALONE, FRAUD, Desk, flow, markers, only, told
 
-from fries_nb.controller.events import CheckpointEnded, CheckpointKept, HostLost, Journal, Resolved
+from fries_nb.controller.events import CheckpointEnded, CheckpointKept, HostLost, Journal, Resolved, Tell
 from fries_nb.messages import Commit, Fcm, Prepare, Reconfigure
 from fries_nb.scheduling import schedule
 
@@ -105,3 +105,25 @@ def test_multiversion_tags():
     assert markers(desk.prepared("b"))[0].action == Reconfigure("u1", frozenset({"b"}), tagged=True)
     desk.done(1, "a", "b")
     assert desk.outcomes["u1"].outcome == "done"
+
+
+def test_two_changes_by_versions_do_not_overlap():
+    """A worker takes tuples of the next version for the change that it has prepared as tagged, so there is but one."""
+    desk = Desk(flow("a>b b>c c>out"), hosts=1)
+    first = desk.request(schedule("multiversion", desk.graph, {"b"}))
+    assert [tell.control.tagged for tell in only(first, Tell)] == [True]
+    desk.prepared("b")
+    desk.done(1, "a", "b")
+    assert told(desk.request(schedule("multiversion", desk.graph, {"c"}), "u2"), Prepare) == []
+    desk.done(1, "c")
+    assert told(desk.done(1, "out"), Prepare) == ["c[0]"]
+
+
+def test_a_change_of_another_kind_prepares_behind_one_by_versions():
+    """It takes no tuple before its marker."""
+    desk = Desk(flow("a>b b>c c>out"), hosts=1)
+    desk.request(schedule("multiversion", desk.graph, {"b"}))
+    desk.prepared("b")
+    desk.done(1, "a", "b")
+    second = desk.request(schedule("fries", desk.graph, {"c"}), "u2")
+    assert [tell.control.tagged for tell in only(second, Tell)] == [False]

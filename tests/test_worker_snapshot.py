@@ -238,8 +238,10 @@ def test_to_restore_is_idempotent_and_leaves_the_original_alone() -> None:
     one.state.touch(1).append(1)
     snapshot = saved(one)
     changes = [decided("u1", M=Update(Sum(), state=lambda old: [*old, 0]))]
+    restore(other, snapshot, changes)
     for _ in range(2):
         restore(other, snapshot, changes)
+        assert other.state.waiting == 1
         assert (other.applied, other.state.touch(1), other.state.waiting) == (("u1",), [1, 0], 0)
         other.state.touch(1).append("not for long")
         other.state.touch(2)

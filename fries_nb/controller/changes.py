@@ -225,7 +225,7 @@ class Changes:
     def _main_step(self, reports: Mapping[WorkerId, Report], now_ns: int) -> list[Instruction] | None:
         change = self.in_flight
         if change is None:
-            if not self._queue or self._standing.operators:
+            if not self._queue or self._standing.operators or (self._lane.tags and _tags(self._queue[0])):
                 return None
             self.in_flight = self._queue.popleft()
             return self._begin(self.in_flight, now_ns)
@@ -252,9 +252,9 @@ class Changes:
         first: dict[str, WorkerId] = {}
         for worker in live:
             first.setdefault(worker.operator, worker)
-        request = change.request
+        request, tagged = change.request, _tags(change) and not self._lane.tags
         return [
-            Tell(worker, Prepare(request.change, request.payloads[worker.operator], rehearse))
+            Tell(worker, Prepare(request.change, request.payloads[worker.operator], rehearse, tagged))
             for worker in live
             for rehearse in [worker.operator in request.rehearse and first[worker.operator] == worker]
         ]
@@ -342,6 +342,11 @@ class Changes:
             self.in_flight, self._awaited_epoch = None, None
         else:
             self._queue.remove(change)
+
+
+def _tags(change: Transaction) -> bool:
+    """Whether it comes by versions: workers then tell its tuples by their tag, so two such do not overlap."""
+    return any(stage.does is Does.TAG for stage in change.stages)
 
 
 def _action(stage: Stage, change: Transaction) -> Action:

@@ -34,7 +34,7 @@ from dataclasses import dataclass
 from fries_nb.controller.events import Tell
 from fries_nb.controller.workers import Workers
 from fries_nb.errors import ProtocolError
-from fries_nb.messages import Action, Cancel, Commit, Fcm, Marker, WorkerId
+from fries_nb.messages import Action, Cancel, Commit, Fcm, Marker, Reconfigure, WorkerId
 from fries_nb.scheduling.plan import Send
 
 
@@ -74,6 +74,11 @@ class Lane:
     def commits(self) -> bool:
         """What is on its way is a commit, hence may be cancelled."""
         return isinstance(self.action, Commit)
+
+    @property
+    def tags(self) -> bool:
+        """What is on its way has sources tag their tuples: some worker may still get the first of the new version."""
+        return isinstance(self.action, Reconfigure) and self.action.tagged
 
     @property
     def on_the_way(self) -> tuple[int, ...]:

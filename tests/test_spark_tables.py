@@ -82,6 +82,8 @@ def test_a_joins_table_is_changed_while_it_runs(spark: SparkSession, runs: list[
     assert run.reconfigure({"J1": str(tmp_path / "second.parquet")}).result(timeout=30).outcome == "done"
     third = spark.createDataFrame([(0, "third")], "key long, name string")
     assert run.reconfigure({"J1": third}).result(timeout=30).outcome == "done"
+    assert run.rollback().result(timeout=30).outcome == "done"
+    assert run.reconfigure({"J1": third}).result(timeout=30).outcome == "done"
     twice = pa.table({"key": [0, 0], "name": ["a", "b"]})
     refused = run.reconfigure({"J1": twice}).result(timeout=30)
     assert refused.outcome == "aborted"

@@ -104,8 +104,7 @@ def launch(
             undo.callback(place.withdraw)  # so that the next try does not find it taken
         else:
             place = Place.resume(path, graph)
-        sources = _sources(graph, session, place)
-        functions |= _tables(graph, session, place)
+        sources, functions = _sources(graph, session, place), functions | _tables(graph, session, place)
         sinks = _sink_directories(graph, path if checkpoint else scratch)
         if resumed is not None and resumed.checkpoint is not None:
             _complete(resumed.checkpoint, sinks)

@@ -218,6 +218,17 @@ def test_the_end_of_a_channel_stays_behind_what_was_set_aside_on_it() -> None:
     assert bench.worker.instances[0].processed == 3
 
 
+def test_what_was_set_aside_does_not_come_again_with_the_next_change() -> None:
+    """What was set aside does not come again with the next change."""
+    bench = prepared(keyed(), update=Update(Sum()))
+    feed(bench, 0, data(1, version=1), TAG)
+    feed(bench, 1, TAG)
+    bench.prepare("M", "u2", Update(Sum()), tagged=True)
+    for index in (0, 1):
+        feed(bench, index, change(2, "M", scope="AMZ", tagged=True))
+    assert bench.worker.instances[0].processed == 1
+
+
 def test_a_marker_behind_the_end_of_its_channel_sets_nothing_aside() -> None:
     """The end had counted as the marker; the marker that comes later is dropped."""
     bench = prepared(keyed())

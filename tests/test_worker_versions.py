@@ -226,6 +226,7 @@ def test_what_was_set_aside_does_not_come_again_with_the_next_change() -> None:
     bench.prepare("M", "u2", Update(Sum()), tagged=True)
     for index in (0, 1):
         feed(bench, index, change(2, "M", scope="AMZ", tagged=True))
+    assert bench.answers(Failed) == []
     assert bench.worker.instances[0].processed == 1
 
 

@@ -28,6 +28,7 @@ from fries_nb.controller.events import (
     HostJoined,
     HostLost,
     Instruction,
+    KeepCheckpoint,
     Recover,
     Stands,
     Tell,
@@ -341,7 +342,9 @@ class Crowd:
 
     def hear(self, event: Event) -> None:
         """Hand an event to the controller and check what it says."""
-        for instruction in self.controller.handle(event, self.now_ns):
+        instructions = self.controller.handle(event, self.now_ns)
+        assert not any(isinstance(instruction, KeepCheckpoint) for instruction in instructions[:-1])
+        for instruction in instructions:
             self.laws.check(instruction)
             self.carry_out(instruction)
 

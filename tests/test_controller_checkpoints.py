@@ -28,7 +28,7 @@ from fries_nb.controller.recovery import Recovery
 from fries_nb.controller.workers import Workers
 from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator, Partitioning
 from fries_nb.errors import ProtocolError
-from fries_nb.messages import Cancel, Commit, Done, Ended, Fcm, Saved, WorkerId
+from fries_nb.messages import Cancel, Commit, Done, Ended, Fcm, Prepared, Saved, WorkerId
 
 EVERYTHING = tuple(FRAUD.by_name)
 BUT_SINK = EVERYTHING[:-1]
@@ -158,6 +158,21 @@ def test_a_checkpoint_whose_marker_is_through_completes_beside_a_change():
     (keep,) = desk.saved(1, *EVERYTHING)
     assert keep.record.decided == ()
     assert desk.hear(CheckpointKept(1))[0] == CommitFiles(1, {"scored": ("a",)})
+
+
+def test_a_record_to_be_kept_is_the_last_instruction_of_its_event():
+    """Its answer may be heard while it is obeyed, so that nothing may stand behind it: here, a decision."""
+    desk = desk_with_place()
+    desk.hear(Tick(), after_ms=100)
+    for worker in desk.workers(*EVERYTHING):
+        if worker != ("FM", 0):
+            desk.answer(Done(1, worker))
+            desk.answer(Saved(1, worker, "s"))
+    desk.request(FM_ALONE)
+    desk.answer(Prepared("u1", WorkerId("FM", 1)))
+    said = desk.answer(Ended(WorkerId("FM", 0)))
+    assert isinstance(said[0], Journal)
+    assert isinstance(said[-1], KeepCheckpoint)
 
 
 def test_one_checkpoint_at_a_time():

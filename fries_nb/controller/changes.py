@@ -62,11 +62,6 @@ class Changes:
         self._journaling: Transaction | None = None
         self._awaited_epoch: int | None = None
 
-    @property
-    def committing(self) -> bool:
-        """A change is between its decision and its end."""
-        return any(change.state is State.COMMITTING for change in self._under_way())
-
     def request(self, request: ChangeRequested, now_ns: int) -> None:
         """Put a change at the end of the queue.
 

@@ -264,7 +264,8 @@ class Checkpoints:
         if event.reason:
             return self._give_up(f"the record could not be written: {event.reason}")
         self.move(Phase.IDLE)
-        self.why_not = ""
+        if not self._attempt.last:  # why the attempt before it came to nothing is still to be said
+            self.why_not = ""
         self._recovery.keep(self._record)
         return [*self._commit(), CheckpointEnded(self._attempt.epoch, self._attempt.requests)]
 

@@ -274,9 +274,7 @@ class Controller:
 
     def _commit(self, due: bool, now_ns: int) -> list[Instruction]:
         """Start a marker if one is due or asked for, and nothing is in its way."""
-        if not (due or self._checkpoints.wanted) or not self._checkpoints.may_begin:
-            return []
-        if self._changes.committing or self._standing.operators:
+        if not (due or self._checkpoints.wanted) or not self._checkpoints.may_begin or self._standing.operators:
             return []
         return self._checkpoints.begin(now_ns, self._recovers or self._checkpoints.wanted)
 

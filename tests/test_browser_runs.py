@@ -1,4 +1,4 @@
-"""A displayed run in JupyterLab: points move, and clicks change operators while it runs."""
+"""A displayed run in JupyterLab, Notebook 7 and Voila: points move, and clicks change operators while it runs."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import nbformat
 import pytest
 from browser_setting import PATIENCE_MS, Jupyter, browser, jupyter, opened, run_cell
-from notebook_files import NOTEBOOKS
+from notebook_files import NOTEBOOKS, stored
 from playwright.sync_api import Locator, Page, expect
 
 WIDE, NARROW = 1280, 800
@@ -28,7 +29,18 @@ WIDE_ENOUGH = """least => {
   return figures.length > 0 && figures.every(one => one.offsetWidth >= least);
 }"""
 LEAST_WIDTH = 250
+# Icons and formulas, which a page of Voila asks for whatever it shows, and does without.
+VOILAS_OWN = re.compile(
+    r"https://cdn\.jsdelivr\.net/npm/(@fortawesome/fontawesome-free|font-awesome)@[^?]*\.css"
+    r"|https://cdnjs\.cloudflare\.com/ajax/libs/(font-awesome|mathjax)/"
+)
+# JupyterLab's extension of keyboard shortcuts throws it in Notebook 7 with an empty notebook as well: it hears of a
+# plugin whose settings have not been read yet.
+NOTEBOOKS_OWN = "Cannot read properties of undefined (reading 'schema')"
 QUICKSTART = {"FM": "fn.Update(MerchantModel(window=10), state=pad_to_ten)", "MC": "Combine([0.4, 0.4, 0.2])"}
+SURGE = {
+    "FM": "fn.Update(LogisticMerchant(window=10), state=pad_to_ten)", "MC": "Combine([0.4, 0.4, 0.2], strict=False)"
+}  # fmt: skip
 expect.set_options(timeout=PATIENCE_MS)
 
 
@@ -64,6 +76,44 @@ def test_the_quickstart_in_jupyterlab(served: Jupyter, tmp_path: Path) -> None:
         until_stopped(view)
         assert "FM, MC by fries: done in" in saved(page, served, "00_quickstart.ipynb")  # in the picture that stays
         assert here.abroad == []
+        assert here.errors == []
+
+
+def test_the_hot_replacement_in_notebook_7(served: Jupyter, tmp_path: Path) -> None:
+    """The surge's two operators are replaced by the form below the picture, and the notebook's next cell sees it."""
+    with browser(tmp_path) as here:
+        page = here.page
+        opened(page, served, "notebooks", "01_hot_replace.ipynb")
+        for beginning in ("%load_ext", "%%fries_dataflow"):
+            run_cell(page, beginning)
+        view = run_cell(page, "%fries_run surge --audit").locator(".jp-OutputArea")
+        run_cell(page, "def surge(run)")
+        until_points_move(page)
+        replace_by_clicks(view, SURGE)
+        until_the_change_is_seen(page)
+        in_both_widths(page, view, tmp_path, "changed")
+        expect(run_cell(page, "p50_ms > 500")).to_contain_text("half of the payments take less than")
+        until_stopped(view)
+        assert here.abroad == []
+        assert [error for error in here.errors if error != NOTEBOOKS_OWN] == []
+
+
+def test_a_run_in_voila(served: Jupyter, tmp_path: Path) -> None:
+    """Voila runs a notebook whole and shows what it shows: here the quickstart, up to the run."""
+    notebook = stored("00_quickstart.ipynb")
+    run = next(index for index, cell in enumerate(notebook.cells) if cell.source.startswith("%fries_run"))
+    notebook.cells = notebook.cells[: run + 1]
+    nbformat.write(notebook, served.directory / "watch.ipynb")
+    with browser(tmp_path) as here:
+        page = here.page
+        page.goto(served.address("voila/render/watch.ipynb"))
+        view = page.locator("body")
+        until_points_move(page)
+        replace_by_clicks(view, QUICKSTART)
+        until_the_change_is_seen(page)
+        in_both_widths(page, view, tmp_path, "changed")
+        until_stopped(view)
+        assert [address for address in here.abroad if not VOILAS_OWN.match(address)] == []
         assert here.errors == []
 
 

@@ -184,3 +184,14 @@ def test_the_bundled_java_gets_all_flags_but_the_one_it_lacks(tmp_path: Path, mo
     arguments = ["-Xmx1g", "--add-modules=jdk.incubator.vector", "-Dx=a b", ""]
     ran = subprocess.run([home / "bin" / "java", *arguments], capture_output=True, text=True, check=True)
     assert ran.stdout.split("\n")[:-1] == ["[-Xmx1g]", "[-Dx=a b]", "[]"]
+
+
+def test_hosts_are_forked_from_a_process_that_has_loaded_what_they_need(spark: SparkSession) -> None:
+    """Imports would take most of the time in which a lost host is started again."""
+
+    def parent(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            yield pa.RecordBatch.from_pydict({"parent": [Path(f"/proc/{os.getppid()}/cmdline").read_text()]})
+
+    [row] = spark.range(0, 1, 1, 1).mapInArrow(parent, "parent string").collect()
+    assert "fries_nb.spark.daemon" in row.parent

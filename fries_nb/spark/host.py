@@ -90,8 +90,11 @@ def serve(region: Region, host: int, advertised: str) -> bytes:
         gc.unfreeze()
 
 
-def _warm_up() -> None:
-    """Do once what is slow at its first time, so that no tuple waits for it: Arrow imports pandas, Parquet itself."""
+def warm_up() -> None:
+    """Do once what is slow at its first time: Arrow imports pandas, Parquet itself.
+
+    In front of a fork (see ``daemon``) it is done for all hosts, else here, so that no tuple waits for it.
+    """
     table = pa.table({"warm": [0]})
     with pq.ParquetWriter(pa.BufferOutputStream(), table.schema) as writer:
         writer.write_table(table)
@@ -118,7 +121,7 @@ class Host:
         """Say hello, serve until the end, say goodbye."""
         stuck: tuple[str, ...] = ()
         try:
-            _warm_up()
+            warm_up()
             crew = muster(self._region, self._host, self._carry_out)
             self._threads = crew.threads
             pid, machine = os.getpid(), socket.gethostname()

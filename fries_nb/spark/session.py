@@ -32,7 +32,6 @@ ADDRESS = "FRIES_DRIVER_ADDRESS"
 """Environment variable: the host name or address at which hosts reach the driver."""
 
 _PATIENCE_S = 3.0  # executors of a session that has just started, or tasks that have just ended, take so long to show
-_ATTEMPTS = 1000
 _lock = threading.RLock()
 _leases: list[Session] = []
 
@@ -58,13 +57,11 @@ class Session:
         spark: the session.
         owned: whether fries_nb started it.
         address: where hosts reach the driver.
-        attempts: failed attempts of a stage in a row that Spark puts up with.
     """
 
     spark: SparkSession
     owned: bool
     address: str
-    attempts: int
 
     @property
     def slots(self) -> int:
@@ -160,8 +157,7 @@ def slots_of(spark: SparkSession) -> tuple[int, int]:
 
 
 def _lease(spark: SparkSession, owned: bool) -> Session:
-    attempts = int(spark.sparkContext.getConf().get("spark.stage.maxConsecutiveAttempts", "4") or 4)
-    lease = Session(spark, owned, driver_address(spark), attempts)
+    lease = Session(spark, owned, driver_address(spark))
     _leases.append(lease)
     return lease
 
@@ -192,8 +188,7 @@ def _check_kind(spark: SparkSession) -> None:
 
 def _start(slots: int, options: dict[str, str]) -> SparkSession:
     """Start an embedded Spark for this Python, sized as for a small machine (about 1 GB in all)."""
-    # No second number in local[N]: it would try each failing task of ordinary SQL that often. A barrier stage, whose
-    # every failure is the stage's, is tried again as spark.stage.maxConsecutiveAttempts says.
+    # No second number in local[N]: it would try each failing task of ordinary SQL that often.
     environment = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
     if SparkContext._gateway is None:  # a Java that runs already is used again
         environment["JAVA_HOME"] = str(java_home(os.environ))
@@ -217,12 +212,12 @@ def _settings() -> dict[str, str]:
         "spark.executorEnv.PYTHONPATH": os.pathsep.join(_own_import_path()),
         "spark.pyspark.python": sys.executable,
         "spark.pyspark.driver.python": sys.executable,
+        "spark.python.daemon.module": "fries_nb.spark.daemon",
         "spark.python.task.killTimeout": "200ms",  # a cancelled host that does not leave is killed so soon
         "spark.scheduler.mode": "FAIR",
         "spark.speculation": "false",
         "spark.sql.parquet.columnarReaderBatchSize": "1024",  # Spark's 4096 rows of 10,000 columns exceed the memory
         "spark.sql.shuffle.partitions": "2",
-        "spark.stage.maxConsecutiveAttempts": str(_ATTEMPTS),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }

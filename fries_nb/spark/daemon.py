@@ -1,0 +1,15 @@
+"""The process that Spark forks Python workers from, with what a host needs loaded already.
+
+A host that is started again after a failure, or for the first time, would otherwise spend most of that time on
+imports. Spark starts it as ``python -m fries_nb.spark.daemon`` in sessions that fries_nb starts.
+"""
+
+from __future__ import annotations
+
+from pyspark.daemon import manager
+
+import fries_nb.spark.host as host
+
+if __name__ == "__main__":
+    host.warm_up()
+    manager()

@@ -3,8 +3,8 @@
 Every source tuple is processed wholly by the old or wholly by the new configuration. The layers, each of which imports
 only from those to its right (``tests/test_layers.py`` checks it):
 
-    notebook | experiments | __main__  ->  run  ->  report  ->  spark | testing  ->  controller | worker
-        ->  scheduling  ->  planning  ->  messages, trace  ->  dataflow | progress
+    notebook | experiments | __main__  ->  run  ->  running  ->  report  ->  spark | testing
+        ->  controller | worker  ->  scheduling  ->  planning  ->  messages, trace  ->  dataflow | progress
 
 ``audit`` judges from a trace alone and shares no code with what it judges; ``workloads`` uses this module only.
 """

@@ -17,12 +17,9 @@ from IPython.core.interactiveshell import InteractiveShell
 from notebook_shell import FRAUD, StandIn, ipython, refused, replace_runs, told
 
 from fries_nb.errors import DataflowError, PlanError, RunError, SessionError
-from fries_nb.messages import Paused, WorkerId
 from fries_nb.notebook import magics
 from fries_nb.notebook.leftovers import Note, Notes, Process, born
-from fries_nb.notebook.statuses import status_line, troubles
 from fries_nb.run import Dataflow
-from fries_nb.running.seen import Recovery
 
 PATIENCE_S = 60.0
 
@@ -267,25 +264,6 @@ def test_noblock_returns_before_spark_is_there(
     joined("fries-start")
     assert shell.user_ns["run"] is spark.started[0]
     assert told(shell, "%fries_status").splitlines()[1].split()[:2] == ["fraud", "running"]
-
-
-def test_status_says_what_a_run_waits_for(shell: InteractiveShell, stand_ins: list[StandIn]) -> None:
-    """An operator that stands is named with its error and the magic that mends it; a recovery with its reason."""
-    told(shell, "%fries_run")
-    run = stand_ins[0]
-    assert troubles(run) == []  # type: ignore[arg-type]
-    run.standing = {"FM": (Paused(WorkerId("FM", 0), "FM[0] failed: KeyError: 'shop'"),)}
-    stands = "FM stands: FM[0] failed: KeyError: 'shop'; fix it with %fries_reconfigure FM=..."
-    assert told(shell, "%fries_status").splitlines()[2] == f"fraud: {stands}"
-    assert status_line(run, run.metrics()).endswith(f" · {stands}")  # type: ignore[arg-type]
-    run.state = "recovering"
-    run.recoveries = (Recovery("host 0 was lost", 1.0, 2, 0.5), Recovery("host 1 was lost", 9.0, 4))
-    lost = "hosts are started again: host 1 was lost"
-    assert status_line(run, run.metrics()).startswith(f"fraud: recovering · 0 tuples/s · {lost}")  # type: ignore[arg-type]
-    run.recoveries = (Recovery("host 1 was lost", 9.0, 4, 1.5),)
-    assert troubles(run) == [stands]  # type: ignore[arg-type]
-    run.state = "stopped"
-    assert troubles(run) == []  # type: ignore[arg-type]
 
 
 def test_a_start_that_fails_is_told_in_the_cell_or_by_status(

@@ -126,6 +126,32 @@ def test_merged_changes_are_one_and_end_alike() -> None:
     assert sorted(desk.ledger.executed()) == [("u1", "A"), ("u3", "A"), ("u3", "B")]
 
 
+def test_of_all_that_is_merged_the_latest_counts() -> None:
+    """The order of request is kept among those that waited."""
+    desk = Desk()
+    desk.ask(B=function("begun"))
+    desk.ask(A=function("first"))
+    desk.ask(A=function("second"))
+    desk.ask(B=function("b"), merge=True)
+    [order] = desk.ledger.resolved(0, Outcome("u1", "fries", "done"))
+    assert order.request.updates["A"].function.__name__ == "second"
+
+
+def test_a_rollback_skips_what_came_to_nothing() -> None:
+    """What was aborted, or rolled back before, is not what ran before."""
+    desk = Desk()
+    desk.ask(A=function("rolled"))
+    desk.end(0, "u1")
+    desk.roll_back()
+    desk.end(0, "u2")
+    desk.ask(A=function("aborted"))
+    desk.end(0, "u3", "aborted")
+    desk.ask(A=function("done"))
+    desk.end(0, "u4")
+    back, _ = desk.roll_back()
+    assert back.updates["A"].function is first
+
+
 def test_nothing_is_merged_that_has_begun() -> None:
     """With nothing waiting, a merge is a change like any other."""
     desk = Desk()

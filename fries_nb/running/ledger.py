@@ -194,14 +194,12 @@ class Ledger:
             PlanError: a target's state was transformed, and nobody has said how to transform it back.
         """
         before: dict[str, Any] = {name: self._ran[name] for name in last.updates}
-        gone = self._undone()
         for earlier in self._requests[: self._requests.index(last)]:
-            if earlier.undoes is None and earlier not in gone:
-                before.update({
-                    name: update.function
-                    for name, update in earlier.updates.items()
-                    if name in before and earlier.may_hold(self._region_of[name])
-                })  # fmt: skip
+            before.update({
+                name: update.function
+                for name, update in earlier.updates.items()
+                if name in before and earlier.may_hold(self._region_of[name])
+            })  # fmt: skip
         return undone(last.id, last.updates, before)
 
     def withdraw(self, last: Request, rollback: Change) -> bool:

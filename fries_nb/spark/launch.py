@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import quote
 
-from fries_nb.checkpoints import Checkpoint, Restoration
+from fries_nb.checkpoints import Restoration
 from fries_nb.controller.controller import Controller
 from fries_nb.controller.events import HostLost
 from fries_nb.dataflow.endpoints import DeltaTable, Memory, Replay
@@ -106,17 +106,16 @@ def launch(
             place = Place.resume(path, graph)
         sources, functions = _sources(graph, session, place), functions | _tables(graph, session, place)
         sinks = _sink_directories(graph, path if checkpoint else scratch)
-        if resumed is not None and resumed.checkpoint is not None:
-            _complete(resumed.checkpoint, sinks)
+        if resumed is not None:
+            _complete(resumed, sinks)
         keys = make_keys()
         interface = "127.0.0.1" if (session.spark.sparkContext.master or "").startswith("local[") else "0.0.0.0"
         advertised = "" if interface == "127.0.0.1" else session.address  # Spark may have another address
         server = ControlServer(keys, interface, options.port, advertised)
         server.incarnation = place.incarnation
-        heads = {name: chain[0] for chain in chains(graph) for name in chain}
         region = Region(
             place.flow.run, place.incarnation, _bare(graph), functions, sources, sinks, server.address, keys.hosts,
-            interface, options, heads, path, resumed or Restoration(None),
+            interface, options, _heads(graph), path, resumed or Restoration(None),
         )  # fmt: skip
         driver = _start(graph, region, session, server, listener, place, bool(checkpoint))
         undo.pop_all()
@@ -187,10 +186,16 @@ def staging_of(place: Place) -> str:
     return join(place.path, "staged")
 
 
-def _complete(checkpoint: Checkpoint, sinks: dict[str, str]) -> None:
+def _heads(graph: Graph) -> dict[str, str]:
+    """For each operator the first one of its chain, where operators are chained."""
+    return {name: chain[0] for chain in chains(graph) for name in chain}
+
+
+def _complete(resumed: Restoration, sinks: dict[str, str]) -> None:
     """What the record names is output, also where the driver ended before it had said so to the sinks."""
-    for sink, files in checkpoint.sinks.items():
-        manifest.commit(sinks[sink], checkpoint.epoch, files)
+    if resumed.checkpoint is not None:
+        for sink, files in resumed.checkpoint.sinks.items():
+            manifest.commit(sinks[sink], resumed.checkpoint.epoch, files)
 
 
 def pickled_functions(graph: Graph) -> dict[str, bytes]:

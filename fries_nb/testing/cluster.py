@@ -26,7 +26,7 @@ Stream('out')
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import cloudpickle
@@ -89,6 +89,7 @@ class Cluster:
         store: what survives.
         hosts: the present incarnation.
         recoveries: why the hosts were started again, each time.
+        ended: checkpoints that are complete or have come to nothing, in order.
         standing: operators that wait for a fix.
         asked: requests for checkpoints to the reason why they came to nothing (empty: it is kept), ``None`` while open.
         random: the source of all chance.
@@ -115,6 +116,7 @@ class Cluster:
         self.orphans: set[str] = set()
         self.state, self.error, self.details = "running", "", ""
         self.recoveries: list[str] = []
+        self.ended: list[said.CheckpointEnded] = []
         self.standing: set[str] = set()
         self.asked: dict[str, str | None] = {}
         self.store = Store({name: chain[0] for chain in chains(graph, chaining) for name in chain})
@@ -221,11 +223,7 @@ class Cluster:
 
     def rows(self, sink: str) -> list[dict[str, Any]]:
         """Committed rows of a sink, hidden columns included, in the order of commits; or an operator's dead letters."""
-        return [row for epoch in self.epochs for row in self.rows_of(sink, epoch.get(sink, ()))]
-
-    def rows_of(self, sink: str, parts: Sequence[str]) -> list[dict[str, Any]]:
-        """The rows of some closed parts of a sink."""
-        return self.store.rows_of(sink, parts)
+        return [row for epoch in self.epochs for row in self.store.rows_of(sink, epoch.get(sink, ()))]
 
     def worker(self, operator: str, index: int = 0) -> Worker:
         """The worker that runs this operator at this index."""
@@ -281,7 +279,7 @@ class Cluster:
             self._doom = self._fate.last_words()
         if not self._news and not len(self.hosts.draws):
             if self._doom is not None:
-                self._resume()
+                self.kill_driver()
                 return True
             self.clock.advance(self._interval_ns or 0)
             self._say(said.Tick())
@@ -312,9 +310,6 @@ class Cluster:
 
     def kill_driver(self) -> None:
         """The driver dies now, all hosts with it; the run is resumed from the store."""
-        self._resume()
-
-    def _resume(self) -> None:
         self._doom = None
         self.orphans |= self.open
         self.asked = {request: answer for request, answer in self.asked.items() if answer is not None}
@@ -345,7 +340,7 @@ class Cluster:
         try:
             self._tell_controller(event)
         except DriverKilled:
-            self._resume()
+            self.kill_driver()
 
     def _tell_controller(self, event: said.Event) -> None:
         for instruction in self.controller.handle(event, self.clock()):
@@ -373,7 +368,8 @@ class Cluster:
             case said.KeepCheckpoint():
                 self._keep(instruction)
             case said.CheckpointEnded():
-                self._answer_requests(instruction)
+                self.ended.append(instruction)
+                self.asked |= dict.fromkeys(instruction.requests, instruction.reason)
             case said.Recover():
                 self._start_again(instruction.incarnation, instruction.restoration, instruction.reason)
             case said.Stands():
@@ -392,18 +388,9 @@ class Cluster:
         else:
             self._news.append(kept)
 
-    def _answer_requests(self, ended: said.CheckpointEnded) -> None:
-        for request in ended.requests:
-            if self.asked[request] is not None:
-                raise AssertionError(f"{request} is answered twice")
-            self.asked[request] = ended.reason
-
     def describe(self) -> str:
         """What is where, for the message of a failed run."""
         waiting = ", ".join(f"{kind.value} {place}: {count}" for (kind, place), count in self.network.waiting())
         going = ", ".join(str(id_) for id_, worker in self.workers.items() if not worker.ended)
-        return (
-            f"{self.state}, the controller is {self.controller.state} at {self.controller.incarnation}; not ended: "
-            f"{going or 'none'}; under way: {waiting or 'nothing'}; standing: {sorted(self.standing)}; "
-            f"markers {self.controller.on_the_way}; {self.controller.changes}"
-        )
+        controller = f"{self.controller.state}, markers {self.controller.on_the_way}, {self.controller.changes}"
+        return f"{controller}; not ended: {going or 'none'}; under way: {waiting or 'nothing'}; {self.standing}"

@@ -46,12 +46,14 @@ class Flow:
         nodes: in order of declaration, which is an order of flow.
         changeable: function by version, for each operator that can be changed.
         keyed: the operators that count by key.
+        tasting: the operators whose functions can be poisoned.
     """
 
     dataflow: Dataflow
     nodes: list[Node] = field(default_factory=list)
     changeable: dict[str, Callable[[int], Any]] = field(default_factory=dict)
     keyed: set[str] = field(default_factory=set)
+    tasting: list[str] = field(default_factory=list)
 
     def inputs(self, count: int, customers: int = 4) -> dict[str, list[dict[str, Any]]]:
         """So many rows for each source."""
@@ -61,10 +63,10 @@ class Flow:
 def redealt(graph: Graph, chance: random.Random) -> Graph:
     """The graph with some of its forward edges dealing rows out in turn, or to all workers.
 
-    Not to all above a self-join: copies of a row could not be told apart there. Nor where an operator has several
-    inputs, so that ``copies`` need only name the operator.
+    Not to all above a self-join or a dedup: copies of a row could not be told apart there. Nor where an operator has
+    several inputs, so that ``copies`` need only name the operator.
     """
-    joins = {operator.name for operator in graph.operators if operator.kind is Kind.SELF_JOIN}
+    joins = {operator.name for operator in graph.operators if operator.kind in (Kind.SELF_JOIN, Kind.DEDUP)}
 
     def dealt(edge: Edge) -> Edge:
         if edge.partitioning is not Partitioning.FORWARD or chance.random() > 0.25:
@@ -130,7 +132,10 @@ class _Growth:
             source = self._flow.dataflow.source(name, rate(None, count=1), self._workers(), identity="id")
             self._declare(Node(name, "source", ()))
             self._open.append(_Open(source, frozenset({name})))
-        extend = (self._one_to_one, self._one_to_one, self._multiply, self._split, self._diamond, self._unite)
+        extend = (
+            self._one_to_one, self._one_to_one, self._multiply, self._split, self._diamond, self._unite, self._look_up,
+            self._echo,
+        )  # fmt: skip
         for _ in range(self._chance.randint(1, 6)):
             self._chance.choice(extend)()
         while len(self._open) > MOST_OPEN:
@@ -157,12 +162,42 @@ class _Growth:
         unnested = _Open(stream, before.roots, before.distinct)
         self._open.append(self._function(unnested, "map", "Relabel", fns.Relabel))
 
+    def _look_up(self) -> None:
+        """A join with a table, and what makes its columns part of the row."""
+        before, name, salt = self._pick(), self._name("Join"), self._chance.randrange(9)
+
+        def table(version: int) -> fns.Table:
+            made = fns.Table(name, fns.table_of(name, salt, version), {"customer": "who"}, one_to_many=True)
+            made.version = version
+            return made
+
+        keyed = self._chance.random() < 0.5
+        stream = before.stream.join(
+            name, fns.table_of(name, salt, 0), {"customer": "who"}, one_to_many=True, workers=self._workers(), key=keyed
+        )
+        self._declare(Node(name, "join", (before.place,), salt), table)
+        self._open.append(self._function(_Open(stream, before.roots, before.distinct), "map", "Label", fns.Label))
+
+    def _echo(self) -> None:
+        """Each row twice, and some way behind it the first of them."""
+        if not (before := self._pick()).distinct:
+            self._open.append(before)
+            return
+        stream = self._function(before, "flat_map", "Echo", fns.Echo)
+        if self._chance.random() < 0.5:
+            stream = self._behind(stream)
+        name = self._name("Dedup")
+        made = stream.stream.dedup(name, on="id", workers=self._workers())
+        self._declare(Node(name, "dedup", (stream.place,)))
+        self._open.append(_Open(made, before.roots))
+
     def _split(self) -> None:
         before = self._pick()
         name, salt, into = self._name("Split"), self._chance.randrange(9), self._chance.choice((2, 2, 3))
         make = partial(fns.Router, name, salt, into=into)
         streams = before.stream.split(name, make(0), into, workers=self._workers())
         self._declare(Node(name, "split", (before.place,), salt, into), make)
+        self._flow.tasting.append(name)
         self._open += [_Open(stream, before.roots, before.distinct) for stream in streams]
 
     def _diamond(self) -> None:
@@ -213,6 +248,7 @@ class _Growth:
         else:
             made = (stream.flat_map if does == "flat_map" else stream.map)(name, function, workers=workers)
         self._declare(Node(name, word.lower(), (before.place,), salt), build)
+        self._flow.tasting.append(name)
         return _Open(made, before.roots, before.distinct)
 
     def _join(self, left: _Open, right: _Open) -> None:

@@ -7,6 +7,8 @@ Rows have these columns: ``id``, which tells the rows of a stream apart; ``numbe
     K4@2#5,31;      keyed operator K4 by version 2, as fifth tuple of its key, with checksum 31
     (..|..)         what a self-join put together
 
+A function may find the rows of some numbers poisonous: then it raises, when it has half done its work.
+
 What a function does to a row depends on the row and on ``salt`` alone, never on the version: of the rows a reference
 knows all but the versions. A keyed function mixes its version into the state of the key, tuple by tuple.
 """
@@ -15,12 +17,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from fries_nb.dataflow.operators import batched
+from fries_nb.dataflow.tables import JoinTable
 
 STAMP = re.compile(r"(\w+)@(\d+)(?:#(\d+),(\d+))?;")
 MODULUS = 1_000_003
@@ -80,9 +83,16 @@ class _Versioned:
     name: str
     salt: int = 0
     version: int = 0
+    poison: frozenset[int] = frozenset()
 
     def stamp(self) -> str:
         return f"{self.name}@{self.version};"
+
+    def taste(self, row: Row) -> None:
+        if row["number"] in self.poison:
+            if isinstance(row["items"], list):
+                row["items"].append(-1)
+            raise ZeroDivisionError(f"{self.name} cannot digest {row['number']}")
 
 
 class Mark(_Versioned):
@@ -90,6 +100,7 @@ class Mark(_Versioned):
 
     def __call__(self, row: Row) -> Row:
         row["trail"] = row["trail"] + self.stamp()
+        self.taste(row)
         return row
 
 
@@ -97,6 +108,7 @@ class Sieve(_Versioned):
     """map: stamps a copy of the row, or drops it."""
 
     def __call__(self, row: Row) -> Row | None:
+        self.taste(row)
         return row | {"trail": row["trail"] + self.stamp()} if passes(row["number"], self.salt) else None
 
 
@@ -104,6 +116,7 @@ class Keep(_Versioned):
     """filter."""
 
     def __call__(self, row: Row) -> bool:
+        self.taste(row)
         return passes(row["number"], self.salt)
 
 
@@ -113,6 +126,17 @@ class Many(_Versioned):
     def __call__(self, row: Row) -> Iterator[Row]:
         for copy in range(copies_of(row["number"], self.salt)):
             yield row | {"id": f"{row['id']}.{copy}", "trail": row["trail"] + self.stamp()}
+        self.taste(row)
+
+
+class Echo(_Versioned):
+    """flat_map: the row twice, the same id on both."""
+
+    def __call__(self, row: Row) -> Iterator[Row]:
+        made = row | {"trail": row["trail"] + self.stamp()}
+        yield made
+        self.taste(row)
+        yield dict(made)
 
 
 class Relabel(_Versioned):
@@ -120,9 +144,37 @@ class Relabel(_Versioned):
 
     def __call__(self, row: Row) -> Row:
         row["id"] = f"{row['id']}/{row['items']}"
+        self.taste(row)
         row["items"] = elements_of(row["number"])
         row["trail"] = row["trail"] + self.stamp()
         return row
+
+
+class Label(_Versioned):
+    """map, behind a join: what the table says becomes part of the id and of the trail."""
+
+    def __call__(self, row: Row) -> Row:
+        self.taste(row)
+        trail = f"{row['trail']}{row['stamp']}{self.stamp()}"
+        made = {name: row[name] for name in ("number", "customer", "items")}
+        return made | {"id": f"{row['id']}.{row['copy']}", "trail": trail}
+
+
+class Table(JoinTable):
+    """What a join runs, with its version."""
+
+    version = 0
+
+
+def table_of(name: str, salt: int, version: int, customers: int = 4) -> pa.Table:
+    """What a join looks into: no row for some customers, two for others, the join's stamp on each."""
+    rows = [
+        {"who": customer, "copy": copy, "stamp": f"{name}@{version};"}
+        for customer in range(customers)
+        for copy in range(copies_of(customer, salt))
+    ]
+    schema = pa.schema({"who": pa.int64(), "copy": pa.int64(), "stamp": pa.string()})
+    return pa.Table.from_pylist(rows, schema=schema)
 
 
 class Fold(_Versioned):
@@ -130,6 +182,7 @@ class Fold(_Versioned):
 
     def __call__(self, row: Row) -> Row:
         trail = f"({row['trail']}|{row['trail_right']}){self.stamp()}"
+        self.taste(row)
         return {name: row[name] for name in ("id", "number", "customer", "items")} | {"trail": trail}
 
 
@@ -137,9 +190,10 @@ class Fold(_Versioned):
 class Router(_Versioned):
     """split."""
 
-    into: int = 2
+    into: int = field(default=2, kw_only=True)
 
     def __call__(self, row: Row) -> int:
+        self.taste(row)
         return branch_of(row["number"], self.salt, self.into)
 
 
@@ -148,6 +202,8 @@ class Slices(_Versioned):
     """map by batches."""
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        for row in batch.select(["number"]).to_pylist():
+            self.taste(row)
         place = batch.schema.get_field_index("trail")
         trail = pa.array([value + self.stamp() for value in batch.column(place).to_pylist()], pa.string())
         return batch.set_column(place, "trail", trail)
@@ -160,7 +216,7 @@ class Counter(_Versioned):
     ``form`` is what the state must have been transformed to, ``None`` if any will do.
     """
 
-    form: int | None = None
+    form: int | None = field(default=None, kw_only=True)
 
     def initial_state(self) -> dict[str, Any]:
         return {"form": self.version, "checksum": 0, "log": []}
@@ -169,6 +225,7 @@ class Counter(_Versioned):
         if self.form is not None and state["form"] != self.form:
             raise ValueError(f"{self.name} version {self.version} found a state of form {state['form']}")
         state["log"].append((row["id"], self.version))
+        self.taste(row)
         state["checksum"] = counted(state["checksum"], self.version)
         row["trail"] = row["trail"] + f"{self.name}@{self.version}#{len(state['log'])},{state['checksum']};"
         return row

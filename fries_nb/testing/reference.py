@@ -21,24 +21,39 @@ Rows = list[dict[str, Any]]
 
 
 NO_COPIES: Mapping[str, int] = {}
+NO_POISON: Mapping[str, frozenset[int]] = {}
 
 
 @dataclass(frozen=True)
 class Reference:
-    """Rows that reach each operator: ``at`` for all of them together."""
+    """Rows that each operator processes: ``at`` for all of them together; and those that are ``poison`` to it."""
 
     at: dict[str, Rows]
+    poison: dict[str, Rows]
 
 
-def evaluate(nodes: Iterable[Node], inputs: Mapping[str, Rows], copies: Mapping[str, int] = NO_COPIES) -> Reference:
-    """The rows that come to every operator; those named in ``copies`` get so many of each."""
+def evaluate(
+    nodes: Iterable[Node],
+    inputs: Mapping[str, Rows],
+    copies: Mapping[str, int] = NO_COPIES,
+    poison: Mapping[str, frozenset[int]] = NO_POISON,
+) -> Reference:
+    """The rows that come to every operator.
+
+    Those named in ``copies`` get so many of each; those in ``poison`` set the rows of these numbers aside.
+    """
     out: dict[tuple[str, int], Rows] = {}
     at: dict[str, Rows] = {}
+    aside: dict[str, Rows] = {}
     for node in nodes:
         if node.does == "source":
             out[node.name, 0] = inputs[node.name]
             continue
         given = [out[place] * copies.get(node.name, 1) for place in node.inputs]
+        if node.name in poison:
+            bad = poison[node.name]
+            aside[node.name] = [row for rows in given for row in rows if row["number"] in bad]
+            given = [[row for row in rows if row["number"] not in bad] for rows in given]
         at[node.name] = [row for rows in given for row in rows]
         if node.does == "split":
             for branch in range(node.into):
@@ -47,7 +62,7 @@ def evaluate(nodes: Iterable[Node], inputs: Mapping[str, Rows], copies: Mapping[
                 ]
         else:
             out[node.name, 0] = _DOES[node.does](node, given)
-    return Reference(at)
+    return Reference(at, aside)
 
 
 def _stamped(node: Node, row: dict[str, Any], **columns: Any) -> dict[str, Any]:
@@ -89,6 +104,24 @@ def _self_join(node: Node, given: list[Rows]) -> Rows:
     return [row | {"trail_right": right[row["id"]]["trail"]} for row in given[0] if row["id"] in right]
 
 
+def _join(node: Node, given: list[Rows]) -> Rows:
+    return [
+        _stamped(node, row, copy=copy) for row in given[0] for copy in range(copies_of(row["customer"], node.salt))
+    ]
+
+
+def _label(node: Node, given: list[Rows]) -> Rows:
+    return [_stamped(node, row, id=f"{row['id']}.{row['copy']}") for row in given[0]]
+
+
+def _echo(node: Node, given: list[Rows]) -> Rows:
+    return [_stamped(node, row) for row in given[0] for _ in range(2)]
+
+
+def _dedup(node: Node, given: list[Rows]) -> Rows:
+    return list({row["id"]: row for row in given[0]}.values())
+
+
 def _fold(node: Node, given: list[Rows]) -> Rows:
     return [_stamped(node, row, trail=f"({row['trail']}|{row['trail_right']}){node.name};") for row in given[0]]
 
@@ -108,6 +141,10 @@ _DOES: dict[str, Callable[[Node, list[Rows]], Rows]] = {
     "relabel": _relabel,
     "self_join": _self_join,
     "fold": _fold,
+    "join": _join,
+    "label": _label,
+    "echo": _echo,
+    "dedup": _dedup,
     "union": _union,
     "sink": _union,
 }

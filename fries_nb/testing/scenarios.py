@@ -10,23 +10,31 @@ A scenario follows from its seed, and so does everything that happens in it.
 
 from __future__ import annotations
 
+import copy
 import random
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from fries_nb.dataflow.graph import Graph
+from fries_nb.dataflow.endpoints import memory
+from fries_nb.dataflow.graph import Graph, Operator
 from fries_nb.dataflow.updates import Update
 from fries_nb.messages import WorkerId
 from fries_nb.planning import cover
 from fries_nb.planning.expansion import workers_of
 from fries_nb.testing.cluster import Cluster
+from fries_nb.testing.faults import Faults
 from fries_nb.testing.flows import Flow, Inputs, copies, draw_flow, redealt
 from fries_nb.testing.functions import Convert, Counter, Poison, Unloadable, Unopenable
 from fries_nb.testing.reference import Reference, evaluate
 
 SCHEDULES = (("fries", True), ("fries", True), ("fries", False), ("epoch", True), ("naive", True))
-
+ALL_SCHEDULES = (
+    *(("fries", True), ("fries", True), ("fries", False), ("epoch", True), ("naive", True)),
+    *(("multiversion", True), ("multiversion", True), ("minibatch", True), ("restart", True)),
+)
+Poisoned = Mapping[str, frozenset[int]]
 
 BROKEN = {"open": Unopenable, "unpickle": Unloadable, "poison": Poison}
 """Functions that cannot be prepared, and one that fails on the first row unless it is rehearsed."""
@@ -38,11 +46,10 @@ class Wish:
 
     ``transforms`` says whether keyed targets get a state transformation, ``rehearse`` whether new functions are tried
     on a recent row. ``broken`` names a target whose new function is bad, and ``how`` what is bad about it (see
-    ``BROKEN``); both are empty if none is.
+    ``BROKEN``); both are empty if none is. ``version`` is the change's number, from 1 on, once it is asked for.
     """
 
     at: float
-    version: int
     targets: tuple[str, ...]
     scheduler: str
     pruning: bool
@@ -50,6 +57,7 @@ class Wish:
     rehearse: bool = False
     broken: str = ""
     how: str = ""
+    version: int = 0
 
 
 @dataclass(frozen=True)
@@ -57,8 +65,10 @@ class Scenario:
     """One random run, as far as it is decided beforehand.
 
     ``ending`` is ``end`` (the sources run dry), ``drain`` or ``stop``, asked for when ``ending_at`` of the input has
-    been read. ``wishes`` are in order of their moments, and numbered from 1 as versions are. The source workers in
-    ``held`` do not end before all changes have.
+    been read. ``wishes`` are in order of their moments. The source workers in ``held`` do not end before all changes
+    have. ``requests`` are the moments at which a checkpoint is asked for. The numbers of the rows that an operator
+    cannot digest are in ``letters``, where it writes them to dead letters, or in ``stops``, where it stands in front of
+    them until it is mended.
     """
 
     seed: int
@@ -70,18 +80,22 @@ class Scenario:
     ending: str
     ending_at: float
     held: tuple[WorkerId, ...] = ()
+    requests: tuple[float, ...] = ()
+    letters: Poisoned = field(default_factory=dict)
+    stops: Poisoned = field(default_factory=dict)
 
     @cached_property
     def expected(self) -> Reference:
         """What the reference says of a whole run."""
-        return evaluate(self.flow.nodes, self.inputs, copies(self.graph))
+        return evaluate(self.flow.nodes, self.inputs, copies(self.graph), self.letters)
 
     def __str__(self) -> str:
         wishes = [f"{wish.scheduler}{list(wish.targets)}@{wish.at:.2f}{wish.how}" for wish in self.wishes]
         edges = [f"{edge.source}-{edge.to} {edge.partitioning}" for edge in self.graph.edges]
         held = [str(source) for source in self.held]
         ending = f"{self.ending}@{self.ending_at:.2f}, held {held}"
-        return f"scenario {self.seed}: {self.cluster}, {wishes}, {ending}, {edges}"
+        poison = f"letters {dict(self.letters)}, stops {dict(self.stops)}"
+        return f"scenario {self.seed}: {self.cluster}, {wishes}, {ending}, {poison}, {edges}"
 
 
 @dataclass
@@ -106,7 +120,7 @@ def draw_scenario(seed: int, schedules: tuple[tuple[str, bool], ...] = SCHEDULES
         "commit_interval_ns": chance.choice((None, 5_000_000, 60_000_000)),
     }
     moments = sorted(chance.uniform(0.0, 1.25) for _ in range(chance.choice((1, 1, 2, 3)))) if flow.changeable else []
-    wishes = tuple(_wish(chance, flow, graph, schedules, at, number) for number, at in enumerate(moments, start=1))
+    wishes = tuple(_wish(chance, flow, graph, schedules, at) for at in moments)
     ending = chance.choice(("end", "end", "end", "drain", "stop"))
     sources = [worker for name in graph.sources for worker in workers_of(graph, name)]
     held = tuple(chance.sample(sources, chance.randint(1, len(sources)))) if chance.random() < 0.6 else ()
@@ -115,7 +129,7 @@ def draw_scenario(seed: int, schedules: tuple[tuple[str, bool], ...] = SCHEDULES
 
 
 def _wish(
-    chance: random.Random, flow: Flow, graph: Graph, schedules: tuple[tuple[str, bool], ...], at: float, version: int
+    chance: random.Random, flow: Flow, graph: Graph, schedules: tuple[tuple[str, bool], ...], at: float
 ) -> Wish:
     names = list(flow.changeable)
     targets = tuple(chance.sample(names, min(len(names), chance.choice((1, 2, 2, 3)))))
@@ -125,51 +139,138 @@ def _wish(
     how = chance.choice(list(BROKEN)) if chance.random() < 0.12 else ""
     broken = chance.choice(targets) if how else ""
     transforms, rehearse = chance.random() < 0.6, chance.random() < 0.5
-    return Wish(at, version, targets, scheduler, pruning, transforms, rehearse, broken, how)
+    return Wish(at, targets, scheduler, pruning, transforms, rehearse, broken, how)
+
+
+def draw_troubled(seed: int) -> Scenario:
+    """A scenario of this seed in which things go wrong, and any scheduler is used: kills, full disks, poison."""
+    plain = draw_scenario(seed, ALL_SCHEDULES)
+    chance = random.Random(f"trouble {seed}")
+    faults = Faults(
+        hazard=chance.choice((0.001, 0.003, 0.01)),
+        host_kills=chance.choice((0, 1, 1, 2, 4)),
+        driver_kills=chance.choice((0, 0, 1, 2)),
+        full_disk=chance.choice((0.0, 0.0, 0.05)),
+        slow=chance.random() < 0.2,
+    )
+    interval = chance.choice((None, 2_000_000, 5_000_000, 60_000_000))
+    settings = plain.cluster | {"faults": faults, "checkpoints": True, "commit_interval_ns": interval}
+    letters, stops = _poison(chance, plain)
+    graph = Graph(
+        plain.graph.name,
+        tuple(_poisoned(operator, letters, stops) for operator in plain.graph.operators),
+        plain.graph.edges,
+    )
+    wishes = tuple(replace(wish, how="", broken="") if wish.broken in letters else wish for wish in plain.wishes)
+    requests = tuple(sorted(chance.uniform(0.0, 1.1) for _ in range(chance.choice((0, 0, 1, 2)))))
+    return replace(
+        plain, graph=graph, cluster=settings, wishes=wishes, requests=requests, letters=letters, stops=stops
+    )
+
+
+def _poison(chance: random.Random, scenario: Scenario) -> tuple[Poisoned, Poisoned]:
+    """Which rows are dead letters of which operators, and in front of which ones operators stand."""
+    letters, stops = {}, {}
+    count = max(map(len, scenario.inputs.values()))
+    for name in scenario.flow.tasting:
+        fate, numbers = chance.random(), frozenset(chance.sample(range(count), 3))
+        alone = cover(scenario.graph, {name}).naive_safe
+        if fate < 0.1:
+            letters[name] = numbers
+        elif fate < 0.2 and alone and not name.startswith("Slices"):
+            stops[name] = numbers
+    return letters, stops
+
+
+def _poisoned(operator: Operator, letters: Poisoned, stops: Poisoned) -> Operator:
+    numbers = letters.get(operator.name) or stops.get(operator.name)
+    if not numbers:
+        return operator
+    function = copy.copy(operator.function)
+    function.poison = numbers
+    return replace(operator, function=function, on_error=memory() if operator.name in letters else "pause")
 
 
 def play(scenario: Scenario) -> Played:
-    """Run it to the end, with the changes asked for at their moments."""
-    cluster = Cluster(scenario.graph, scenario.inputs, **scenario.cluster)
-    cluster.hold(scenario.held)
-    played, ended = Played(scenario, cluster), scenario.ending == "end"
-    for wish in scenario.wishes:
-        if not ended and scenario.ending_at < wish.at:
-            ended = True
-            _end(scenario, cluster)
-        _read(cluster, wish.at)
-        played.changes[_ask(played, wish)] = wish
-    if not ended:
-        _end(scenario, cluster)
-    cluster.until(lambda: len(cluster.outcomes) == len(scenario.wishes))
-    cluster.release()
-    cluster.run()
-    cluster.settle()
-    return played
+    """Run it to the end, with the changes asked for at their moments, and operators mended that stand."""
+    return _Play(scenario).whole()
 
 
-def _end(scenario: Scenario, cluster: Cluster) -> None:
-    _read(cluster, scenario.ending_at)
-    if cluster.state == "running":
-        cluster.stop(drain=scenario.ending == "drain")
+class _Play:
+    """One scenario on its cluster."""
 
+    def __init__(self, scenario: Scenario) -> None:
+        self._scenario = scenario
+        self._cluster = Cluster(scenario.graph, scenario.inputs, **scenario.cluster)
+        self._played = Played(scenario, self._cluster)
+        self._ended = scenario.ending == "end"
+        self._mended: set[str] = set()
 
-def _read(cluster: Cluster, share: float) -> None:
-    supply = cluster.supply
-    cluster.until(lambda: supply.dry or supply.read >= share * supply.total)
-    cluster.steps(max(0, int((share - 1.0) * 3_000)))
+    def whole(self) -> Played:
+        """From the beginning to the end."""
+        scenario, cluster = self._scenario, self._cluster
+        cluster.hold(scenario.held)
+        moments: list[tuple[float, Wish | None]] = [(wish.at, wish) for wish in scenario.wishes]
+        moments += [(at, None) for at in scenario.requests]
+        for at, wish in sorted(moments, key=lambda moment: moment[0]):
+            if not self._ended and scenario.ending_at < at:
+                self._end()
+            self._read(at)
+            if wish is None:
+                cluster.checkpoint()
+            else:
+                self._ask(wish)
+        if not self._ended:
+            self._end()
+        self._until(lambda: not cluster.open and None not in cluster.asked.values())
+        cluster.release()
+        self._until(lambda: False)
+        cluster.settle()
+        return self._played
 
+    def _until(self, reached: Callable[[], bool]) -> None:
+        def mended() -> bool:
+            for operator in sorted(self._cluster.standing):
+                self._mend(operator)
+            return reached()
 
-def _ask(played: Played, wish: Wish) -> str:
-    flow = played.scenario.flow
-    change: dict[str, Any] = {}
-    for name in wish.targets:
-        function = flow.changeable[name](wish.version)
-        if name == wish.broken:
-            function = BROKEN[wish.how](name, 0, wish.version)
-        if isinstance(function, Counter) and wish.transforms:
-            function.form = wish.version
-            change[name] = Update(function, state=Convert(wish.version))
-        else:
-            change[name] = Update(function)
-    return played.cluster.request(change, wish.scheduler, pruning=wish.pruning, rehearse=wish.rehearse)
+        self._cluster.until(mended)
+
+    def _end(self) -> None:
+        self._ended = True
+        self._read(self._scenario.ending_at)
+        if self._cluster.state == "running":
+            self._cluster.stop(drain=self._scenario.ending == "drain")
+
+    def _read(self, share: float) -> None:
+        cluster = self._cluster
+        self._until(lambda: cluster.supply.dry or cluster.supply.read >= share * cluster.supply.total)
+        cluster.steps(max(0, int((share - 1.0) * 3_000)))
+
+    def _mend(self, operator: str) -> None:
+        """Ask for a fix, unless one is under way."""
+        open_ = {self._played.changes[change].targets for change in self._cluster.open}
+        if (operator,) not in open_:
+            self._mended.add(operator)
+            scheduler, pruning = self._cluster.random.choice(ALL_SCHEDULES)
+            self._ask(Wish(0.0, (operator,), scheduler, pruning, self._cluster.random.random() < 0.5))
+
+    def _ask(self, wish: Wish) -> None:
+        scenario, version = self._scenario, len(self._played.changes) + 1
+        change: dict[str, Any] = {}
+        for name in wish.targets:
+            function = scenario.flow.changeable[name](version)
+            if name == wish.broken:
+                function = BROKEN[wish.how](name, 0, version)
+            elif name in scenario.letters:
+                function.poison = scenario.letters[name]
+            elif name in scenario.stops and name not in self._mended:
+                function.poison = scenario.stops[name]
+            if isinstance(function, Counter) and wish.transforms:
+                function.form = version
+                change[name] = Update(function, state=Convert(version))
+            else:
+                change[name] = Update(function)
+        # Noted beforehand: the answer may come at once, or the driver die of it.
+        self._played.changes[f"u{version}"] = replace(wish, version=version)
+        self._cluster.request(change, wish.scheduler, pruning=wish.pruning, rehearse=wish.rehearse)

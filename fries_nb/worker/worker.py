@@ -298,6 +298,7 @@ class Worker:
         if not self._open and not self.ended:
             self._outbox.end()
             self.ended = True
+            self._trace()  # a checkpoint that says it has ended lets nothing be added later
             for instance in self.instances:
                 self._tell(Ended(instance.worker, instance.close(self._port)))
 

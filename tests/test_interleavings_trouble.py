@@ -1,0 +1,56 @@
+"""Random runs in which things go wrong, changed by any scheduler: the promises hold in all of them.
+
+Hosts are killed at any step, one or all; the driver is, and the run resumed from its checkpoints; disks are full, a
+host is slow, rows are poison. What comes out is what comes out of a run without all that: every tuple once, by
+operators of one version, every change whole or absent.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from interleaving_checks import SOAK, try_troubled
+
+from fries_nb.testing.scenarios import draw_troubled, play
+
+RUNS = 240
+CHUNKS = 20
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_every_promise_holds_whatever_is_killed(chunk):
+    """The same laws as without faults, and those of recovery."""
+    size = RUNS * SOAK // CHUNKS
+    for seed in range(chunk * size, (chunk + 1) * size):
+        try_troubled(seed)
+
+
+def test_troubled_runs_meet_what_they_are_for():
+    """A count over some of them: no law is kept for want of a case."""
+    met: Counter[str] = Counter()
+    for seed in range(80):
+        _count(play(draw_troubled(seed)), met)
+    schedulers = ("fries", "epoch", "multiversion", "minibatch", "restart")
+    wanted = (*(f"{name} done" for name in schedulers), "host killed", "driver killed", "starts the run again",
+              "decided, then lost", "decided, then orphaned", "records", "mended", "dead letters",
+              "full disk")  # fmt: skip
+    assert {what: met[what] for what in wanted if met[what] < 2} == {}
+
+
+def _count(played, met):
+    cluster = played.cluster
+    for outcome in cluster.outcomes.values():
+        met[f"{outcome.scheduler} {outcome.outcome}"] += 1
+    for reason in cluster.recoveries:
+        met["host killed"] += "was lost" in reason
+        met["driver killed"] += "driver" in reason
+        met["starts the run again"] += "starts the run again" in reason
+    last = cluster.controller.incarnation
+    for decided in cluster.journal:
+        met["decided, then lost"] += decided.incarnation < last and decided.change in cluster.outcomes
+        met["decided, then orphaned"] += decided.change in cluster.orphans
+    met["records"] += len(cluster.store.records)
+    met["mended"] += sum(not wish.at for wish in played.changes.values())
+    met["dead letters"] += any(cluster.rows(name) for name in played.scenario.letters)
+    met["full disk"] += any("no space" in ended.reason for ended in cluster.ended)

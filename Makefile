@@ -18,10 +18,15 @@ HAS_JAVA = for java in "$${JAVA_HOME:-none}/bin/java" java; do \
 HAS_BROWSER = { for name in chromium chromium-browser google-chrome chrome; do command -v $$name && found=yes; done; \
 	test -n "$$found"; } >/dev/null
 
-.PHONY: demo test soak bench clean
+.PHONY: demo test notebook soak bench clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python -m fries_nb demo
+
+# JupyterLab with the quickstart; NOTEBOOK=01_hot_replace.ipynb opens another.
+NOTEBOOK ?= 00_quickstart.ipynb
+notebook: $(VENV)/.installed-notebook
+	$(BIN)/jupyter lab notebooks/$(NOTEBOOK)
 
 # All three are run even if one fails, so that one call tells everything; pytest's summary comes last.
 test: $(VENV)/.installed-test $(VENV)/.browser

@@ -171,7 +171,7 @@ def test_bare_functions_become_updates():
         ({}, PlanError, "the change is empty"),
         (["FM"], PlanError, "maps operator names to functions; got a list"),
         ({3: row}, PlanError, "got 3 as a name"),
-        ({"FM": None}, DataflowError, "no function was given"),
+        ({"FM": None}, DataflowError, "operator 'FM': no function was given"),
         ({"FM": Keyed}, DataflowError, "expected an instance"),
     ],
 )

@@ -19,7 +19,6 @@ from fries_nb.notebook.dashboard import RunView
 from fries_nb.notebook.form import HINT
 from fries_nb.notebook.plots import LatencyPlot
 from fries_nb.notebook.widgets import DagView
-from fries_nb.spark.envelopes import Line
 
 PATIENCE_S = 60.0
 
@@ -96,11 +95,33 @@ def test_a_view_publishes_until_the_run_ends(view: RunView, run: StandIn, shown:
     assert view.form.apply.disabled
 
 
-def test_what_operators_print_is_shown(view: RunView, run: StandIn) -> None:
-    """The last lines, each with its worker; the run has the others."""
-    run.lines = tuple(Line("FM[0]", f"line <{number}>") for number in range(12))
-    until(lambda: "FM[0]: line &lt;11&gt;" in view.printed.value)
-    assert "line &lt;1&gt;" not in view.printed.value
+def test_a_view_asks_how_long_to_wait_before_each_update(run: StandIn, shown: dict[str, list[Any]]) -> None:
+    """So a setting that is changed holds at once."""
+    asked: list[float] = []
+
+    def period_s() -> float:
+        asked.append(0.01)
+        return asked[-1]
+
+    view = RunView(run, period_s=period_s)  # type: ignore[arg-type]
+    until(lambda: len(asked) > 3 and len(shown["metrics"]) > 3)
+    view.close()
+    joined("fries-view")
+
+
+def test_the_setting_refresh_holds_for_views_that_are_shown(
+    run: StandIn, shell: InteractiveShell, shown: dict[str, list[Any]]
+) -> None:
+    """By ``%config``, whenever that was."""
+    shell.kernel = SimpleNamespace()
+    displayed = shell.display_formatter.mimebundle_formatter.lookup_by_type(dashboard.Run)
+    displayed(run)
+    [view] = displayed._views.values()
+    for seconds in (0.1, 0.7):
+        shell.run_line_magic("config", f"FriesMagics.refresh = {seconds}")
+        assert view._period_s() == seconds
+    view.close()
+    joined("fries-view")
 
 
 def test_a_closed_view_publishes_no_more(view: RunView) -> None:
@@ -237,7 +258,7 @@ def test_a_saved_notebook_keeps_the_end_of_a_run(run: StandIn, shell: Interactiv
     published: list[tuple[str, bool, str]] = []
     shell.display_pub = CapturingDisplayPublisher()
     shell.kernel = SimpleNamespace()
-    shows = display.RunDisplay(shell)
+    shows = display.RunDisplay(shell, lambda: 0.01)
     shows.show(run)  # type: ignore[arg-type]
     shows.show(run)  # type: ignore[arg-type]
     run.reconfigure({"FM": dict})

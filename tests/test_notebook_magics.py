@@ -236,6 +236,9 @@ def test_expressions_keep_their_spaces_quotes_and_braces(shell: InteractiveShell
     ("line", "kind", "said"),
     [
         ("FN=Score(2)", DataflowError, "no operator 'FN'; expected one of numbers, FM, MC, out; did you mean 'FM'?"),
+        ("FM=1", DataflowError, "operator 'FM': got 1, which cannot be called; expected a function of a row"),
+        ("FM=fn.Update(1)", DataflowError, "operator 'FM': got 1, which cannot be called"),
+        ("FM=fn.Update(Score(2), state=1)", PlanError, "operator 'FM': Update(..., state=...) is a function"),
         ("numbers=Score(2)", PlanError, "runs no function that could be changed"),
         ("FM=Score(2) --scheduler epohc", PlanError, "did you mean 'epoch'?"),
         ("FM=Score(2) --shceduler epoch", UsageError, "did you mean '--scheduler'?"),

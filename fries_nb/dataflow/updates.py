@@ -16,7 +16,7 @@ from typing import Any
 from fries_nb.dataflow.graph import Emits, Graph, Kind, Operator
 from fries_nb.dataflow.operators import Shape, check_function, emits_of, shape_of
 from fries_nb.dataflow.tables import JoinTable, is_table
-from fries_nb.errors import PlanError
+from fries_nb.errors import DataflowError, PlanError
 
 _CHANGEABLE = frozenset({Kind.MAP, Kind.FILTER, Kind.FLAT_MAP, Kind.SPLIT})
 
@@ -55,7 +55,7 @@ def as_updates(change: Mapping[str, Any]) -> dict[str, Update]:
 
     Raises:
         PlanError: the change is empty, or not a mapping from operator names.
-        DataflowError: a function in it cannot be called.
+        DataflowError: a function in it cannot be called; names the operator.
     """
     if not isinstance(change, Mapping):
         raise PlanError(f"a change maps operator names to functions; got a {type(change).__name__}")
@@ -64,7 +64,14 @@ def as_updates(change: Mapping[str, Any]) -> dict[str, Update]:
     for name in change:
         if not isinstance(name, str):
             raise PlanError(f"a change maps operator names to functions; got {name!r} as a name")
-    return {name: given if isinstance(given, Update) else Update(given) for name, given in change.items()}
+    return {name: _as_update(name, given) for name, given in change.items()}
+
+
+def _as_update(operator: str, given: Any) -> Update:
+    try:
+        return given if isinstance(given, Update) else Update(given)
+    except DataflowError as error:
+        raise DataflowError(f"operator {operator!r}: {error}") from None
 
 
 def check_updates(graph: Graph, updates: Mapping[str, Update]) -> None:

@@ -31,7 +31,7 @@ from typing import Any
 
 from IPython.core.error import UsageError
 
-from fries_nb.errors import FriesError, close_match
+from fries_nb.errors import DataflowError, FriesError, PlanError, close_match
 from fries_nb.notebook.options import shortened
 
 _EXPECTED = "expected OPERATOR=expression, as in FM=MerchantModel(window=10)"
@@ -95,6 +95,8 @@ def _value(operator: str, expression: str, names: dict[str, Any]) -> Any:
         tree = ast.parse(expression, file, mode="eval")
         linecache.cache[file] = (len(expression), None, [f"{expression}\n"], file)  # for tracebacks of a lambda
         return eval(compile(tree, file, "eval"), names)
+    except (DataflowError, PlanError) as error:  # of fn.Update, which does not know what it is for
+        raise type(error)(f"operator {operator!r}: {error}") from error
     except FriesError:
         raise
     except SyntaxError as error:

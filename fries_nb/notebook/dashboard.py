@@ -22,24 +22,31 @@ from fries_nb.notebook.widgets import DagView
 from fries_nb.run import Run
 
 PERIOD_S = 0.2
-LINES = 10
-"""The last lines that operators printed are shown; ``run.printed()`` has more."""
+"""Between two updates, where nothing else is said."""
 
 
 class RunView(ipywidgets.VBox):
-    """The widgets ``status``, ``stop``, ``dag``, ``latency``, ``form`` and ``printed`` of one run.
+    """The widgets ``status``, ``stop``, ``dag``, ``latency`` and ``form`` of one run.
+
+    What operators print is not in it: the cell that started the run shows that, see :mod:`fries_nb.notebook.echo`.
 
     Args:
         run: what is shown.
         names: the user's names, which expressions in the form may use.
         ended: called in a thread with the run when it is over, before the view says so.
+        period_s: asked before each update for the seconds until the next one.
     """
 
     def __init__(
-        self, run: Run, names: dict[str, Any] | None = None, ended: Callable[[Run], None] = lambda run: None
+        self,
+        run: Run,
+        names: dict[str, Any] | None = None,
+        ended: Callable[[Run], None] = lambda run: None,
+        period_s: Callable[[], float] = lambda: PERIOD_S,
     ) -> None:
         self._run = run
         self._ended = ended
+        self._period_s = period_s
         self._closed = threading.Event()
         self._changes_shown = 0
         self._plotted: tuple[float, int] | None = None
@@ -54,8 +61,7 @@ class RunView(ipywidgets.VBox):
         self.dag.observe(lambda change: self.form.choose(change["new"]), names="selected")
         pictures = ipywidgets.HBox([self.dag, self.latency])
         pictures.layout.flex_flow = "row wrap-reverse"  # side by side; where that is too narrow, the plot comes first
-        self.printed = ipywidgets.HTML()
-        super().__init__([ipywidgets.HBox([self.status, self.stop]), pictures, self.form, self.printed])
+        super().__init__([ipywidgets.HBox([self.status, self.stop]), pictures, self.form])
         self._update()
         self._thread = threading.Thread(target=self._publish, name="fries-view", daemon=True)
         self._thread.start()
@@ -72,7 +78,7 @@ class RunView(ipywidgets.VBox):
 
     def _publish(self) -> None:
         over = False
-        while not over and not self._closed.wait(PERIOD_S):
+        while not over and not self._closed.wait(self._period_s()):
             over = self._run.state in OVER  # asked before, so that the last update shows the end
             try:
                 if over:
@@ -83,7 +89,6 @@ class RunView(ipywidgets.VBox):
     def _update(self) -> None:
         snapshot = self._run.metrics()
         self._show_status(snapshot)
-        self._show_printed()
         self.dag.show_metrics(Snapshot() if self._run.state in OVER else snapshot)
         changes = self._run.changes
         if len(changes) > self._changes_shown:
@@ -94,12 +99,6 @@ class RunView(ipywidgets.VBox):
         if plotted != self._plotted:
             self._plotted = plotted
             self.latency.show(points, marks)
-
-    def _show_printed(self) -> None:
-        lines = [f"{line.worker}: {line.text}" if line.worker else line.text for line in self._run.printed()[-LINES:]]
-        text = f'<pre style="margin: 4px 0">{html.escape(chr(10).join(lines))}</pre>' if lines else ""
-        if text != self.printed.value:
-            self.printed.value = text
 
     def _show_status(self, snapshot: Snapshot) -> None:
         text = f'<span role="status">{html.escape(status_line(self._run, snapshot))}</span>'

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import uuid
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.interactiveshell import InteractiveShell
@@ -23,10 +24,16 @@ if TYPE_CHECKING:
 
 
 class RunDisplay:
-    """Makes MIME bundles of runs; a run that is shown again is shown in its one view."""
+    """Makes MIME bundles of runs; a run that is shown again is shown in its one view.
 
-    def __init__(self, shell: InteractiveShell) -> None:
+    Args:
+        shell: where they are shown.
+        period_s: asked by views for the seconds until their next update.
+    """
+
+    def __init__(self, shell: InteractiveShell, period_s: Callable[[], float]) -> None:
         self._shell = shell
+        self._period_s = period_s
         self._views: dict[Run, RunView] = {}
         self._outputs: dict[Run, list[str]] = {}
 
@@ -51,7 +58,7 @@ class RunDisplay:
 
         view = self._views.get(run)
         if view is None or not view.is_open:
-            view = self._views[run] = RunView(run, self._shell.user_ns, self._renew)
+            view = self._views[run] = RunView(run, self._shell.user_ns, self._renew, self._period_s)
         return view
 
     def _renew(self, run: Run) -> None:

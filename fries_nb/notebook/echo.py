@@ -32,10 +32,10 @@ class Echo:
     Args:
         shell: whose cell.
         lines: shown at most; 0 for no output at all.
-        period_s: seconds between two updates.
+        period_s: asked after each update for the seconds until the next one.
     """
 
-    def __init__(self, shell: InteractiveShell, lines: int, period_s: float) -> None:
+    def __init__(self, shell: InteractiveShell, lines: int, period_s: Callable[[], float]) -> None:
         self._shell = shell
         self._lines = lines if getattr(shell, "kernel", None) is not None else 0
         self._period_s = period_s
@@ -57,7 +57,7 @@ class Echo:
         over = False
         while not over:
             try:
-                run.wait(self._period_s)
+                run.wait(self._period_s())
                 over = True
             except TimeoutError:
                 pass

@@ -30,7 +30,7 @@ def load(shell: InteractiveShell) -> None:
         raise UsageError(f"fries_nb cannot be loaded: {error}") from error
     magics = (doing, FriesQuestions(shell, known, notes, doing))
     shell.register_magics(*magics)
-    display = RunDisplay(shell)
+    display = RunDisplay(shell, lambda: doing.refresh)
     _shown_as(shell).for_type(Run, display)
     if getattr(shell, "kernel", None) is not None:
         _shown_by(shell).for_type(Run, display.show)

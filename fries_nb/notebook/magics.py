@@ -57,7 +57,7 @@ class FriesMagics(Magics):
     workers = Int(2, help="Workers of an operator declared without a number: --workers.").tag(config=True)
     scheduler = Unicode("fries", help=f"{', '.join(SCHEDULERS)}: --scheduler of changes, plans.").tag(config=True)
     lines = Int(20, help="Lines of what operators print, shown below %fries_run; 0 for none.").tag(config=True)
-    refresh = Float(0.5, help="Seconds between two updates of these lines.").tag(config=True)
+    refresh = Float(0.2, help="Seconds between two updates of a live view, and of these lines.").tag(config=True)
 
     def __init__(self, shell: InteractiveShell, known: Known, notes: Notes) -> None:
         super().__init__(shell)
@@ -141,7 +141,7 @@ class FriesMagics(Magics):
         )
         if args.noblock:
             self.shell.user_ns.pop(args.output, None)  # it shall not be taken for the new run
-        echo = Echo(self.shell, self.lines, self.refresh)
+        echo = Echo(self.shell, self.lines, lambda: self.refresh)
         start = Start(flow.name, launch, functools.partial(self._started, args.output, echo))
         self._known.keep_start(start)
         if not args.noblock:

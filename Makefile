@@ -26,7 +26,7 @@ demo: $(VENV)/.installed
 # JupyterLab with the quickstart; NOTEBOOK=01_hot_replace.ipynb opens another.
 NOTEBOOK ?= 00_quickstart.ipynb
 notebook: $(VENV)/.installed-notebook
-	$(BIN)/jupyter lab notebooks/$(NOTEBOOK)
+	$(BIN)/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) notebooks/$(NOTEBOOK)
 
 # All three are run even if one fails, so that one call tells everything; pytest's summary comes last.
 test: $(VENV)/.installed-test $(VENV)/.browser

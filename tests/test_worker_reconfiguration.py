@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 from typing import Any
 
 import cloudpickle
@@ -11,6 +12,7 @@ import pytest
 
 from fries_nb.dataflow.graph import Emits, Kind, Operator
 from fries_nb.dataflow.operators import batched
+from fries_nb.dataflow.tables import JoinTable
 from fries_nb.dataflow.updates import Update
 from fries_nb.messages import WorkerId
 from fries_nb.worker.reconfiguration import Rehearse, Rehearsed, prepare
@@ -150,3 +152,11 @@ def test_a_one_to_many_operator_may_become_narrower() -> None:
     """A one to many operator may become narrower."""
     assert tried(Update(lambda row: [row]), yields, kind=Kind.FLAT_MAP, emits=Emits.ONE_TO_MANY).ready is not None
     assert tried(Update(lambda row: row), yields, emits=Emits.ONE_TO_MANY).ready is not None
+
+
+def test_a_new_table_writes_its_own_types() -> None:
+    """Of a decimal that happens to be short, the table's type counts and not what the value would suggest."""
+    table = pa.table({"n": pa.array([3], pa.int32()), "price": pa.array([Decimal("1.25")], pa.decimal128(7, 2))})
+    join = JoinTable("J", table, {"n": "n"})
+    rehearsed = tried(Update(join), present=join, kind=Kind.JOIN)
+    assert (rehearsed.answer.error, rehearsed.answer.writes) == ("", {"n": "int32", "price": "decimal128(7, 2)"})

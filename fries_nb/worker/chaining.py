@@ -21,7 +21,7 @@ from fries_nb.planning.expansion import NO_CALL
 from fries_nb.worker.batches import Call, call_of_batch, one_by_one
 from fries_nb.worker.instance import Instance, SinkPort
 from fries_nb.worker.rows import NOT_ARROW, Columns, Reads, Row, assemble
-from fries_nb.worker.steps import Step, compile_chain, joined_columns
+from fries_nb.worker.steps import Step, compile_chain, joined_columns, joined_types
 
 Results = list[tuple[int, pa.RecordBatch]]
 
@@ -108,10 +108,9 @@ class RowExecution:
         self._stands = False
 
     def _learn_types(self, names: Sequence[str]) -> None:
-        """Columns that a join adds have the table's types, not those that the values of some rows suggest."""
-        for field, suffix in self._joined:
+        for name, kind in joined_types(self._joined, names).items():
             for types in self._types:
-                types.setdefault(field.name + suffix if field.name in names else field.name, field.type)
+                types.setdefault(name, kind)
         self._joined = []
 
     @property

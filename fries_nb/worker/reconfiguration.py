@@ -33,7 +33,7 @@ from fries_nb.planning.expansion import NO_CALL
 from fries_nb.worker.instance import Instance, Ready
 from fries_nb.worker.rows import Columns, Reads, Row, assemble
 from fries_nb.worker.state import StateCopy, transformed
-from fries_nb.worker.steps import compile_chain, user_traceback
+from fries_nb.worker.steps import compile_chain, joined_columns, joined_types, user_traceback
 
 SAMPLE_KEYS = 3
 """Number of keys whose state the transformation is tried on."""
@@ -148,7 +148,8 @@ def _rehearse(order: Rehearse, function: Any, states: list[Any]) -> dict[str, st
     columns = Columns(order.row, Reads())
     compile_chain([instance], branches, lambda: "left")(next(columns.rows()))
     rows = [row for branch in branches for row in branch]
-    return types_of(assemble(rows, columns, {}).schema) if rows else {}
+    known = joined_types(joined_columns([instance]), columns.names)
+    return types_of(assemble(rows, columns, known).schema) if rows else {}
 
 
 def types_of(schema: pa.Schema) -> dict[str, str]:

@@ -235,6 +235,14 @@ def joined_columns(instances: Sequence[Instance]) -> list[tuple[pa.Field, str]]:
     return [(field, table.suffix) for table in tables for field in table.schema]
 
 
+def joined_types(added: Iterable[tuple[pa.Field, str]], names: Sequence[str]) -> dict[str, pa.DataType]:
+    """The names and types under which these columns of joins join the stream's, which has these names already.
+
+    They are the tables' types, not those that the values of some rows suggest.
+    """
+    return {field.name + suffix if field.name in names else field.name: field.type for field, suffix in added}
+
+
 def _renamed(columns: dict[str, Any], row: Row, suffix: str, operator: str) -> dict[str, Any]:
     """A table's columns under names that the row does not have."""
     if not any(name in row for name in columns):

@@ -229,9 +229,10 @@ def trial(
     interval_s: float | None = 0.3,
     hosts: int = 2,
     resumed: Restoration | None = None,
+    watch: Watch | None = None,
 ) -> Iterator[Trial]:
     """Launch it; whatever happens, nothing of it is left afterwards."""
-    watch = Watch()
+    watch = watch or Watch()
     options = Options(hosts, 1 << 20, True, True, interval_s, 10.0, 0)
     launched = launch(graph, spark, options, watch, checkpoint, resumed)
     try:

@@ -110,7 +110,9 @@ class StandIn:
         self.standing: dict[str, tuple[Paused, ...]] = {}
         self.recoveries: tuple[Recovery, ...] = ()
 
-    def reconfigure(self, change: dict[str, Any], scheduler: str = "fries", pruning: bool = True) -> Change:
+    def reconfigure(
+        self, change: dict[str, Any], scheduler: str = "fries", pruning: bool = True, *, merge: bool = False
+    ) -> Change:
         """Refuses what a run refuses."""
         updates = as_updates(change)
         check_updates(self.graph, updates)

@@ -10,6 +10,8 @@ import functools
 import os
 import sys
 import threading
+from argparse import Namespace
+from collections.abc import Callable
 from typing import Any
 
 from IPython.core.error import UsageError
@@ -31,7 +33,7 @@ from fries_nb.notebook.options import NO_PRUNING, RUN, SCHEDULER, arguments, opt
 from fries_nb.notebook.starts import Start
 from fries_nb.notebook.statuses import why_failed
 from fries_nb.notebook.summaries import Summary, changeable, quoted
-from fries_nb.run import Run
+from fries_nb.run import Dataflow, Run
 from fries_nb.scheduling import SCHEDULERS
 
 GLANCE_S = 2.0
@@ -111,6 +113,8 @@ class FriesMagics(Magics):
     @argument("--audit", action="store_true", help="record every operation, for run.audit()")
     @argument("--no-chaining", action="store_true", help="give each operator a thread of its own")
     @argument("--commit-interval", type=float, default=5.0, metavar="SECONDS", help="between commits of the sinks (5)")
+    @argument("--checkpoint", metavar="PATH", help="directory or URI: lost hosts are recovered from there")
+    @argument("--resume", action="store_true", help="go on from what an earlier run has left at --checkpoint")
     @argument("--replace", action="store_true", help="if the dataflow runs already: stop that run first")
     @argument("--noblock", action="store_true", help="do not wait for Spark; %%fries_status says how it went")
     @argument("-o", "--output", default="run", metavar="VARIABLE", help="that will hold the run (run)")
@@ -122,6 +126,8 @@ class FriesMagics(Magics):
             %fries_run
             %fries_run fraud --hosts 2 --workers 4 --audit
             %fries_run fraud --replace -o second
+            %fries_run fraud --checkpoint fraud-checkpoint
+            %fries_run fraud --checkpoint fraud-checkpoint --resume
 
         Uses the active SparkSession, or starts one, which takes some seconds the first time; an interrupt cancels that.
         What operators print is shown in the cell; ``%config FriesMagics`` has what holds where nothing is said.
@@ -130,11 +136,11 @@ class FriesMagics(Magics):
         flow = self._known.flow(args.name)
         graph = flow.graph(args.workers)
         check_runnable(graph)  # before a run is stopped to make way
+        begin = _beginning(flow, args)
         self._make_way(flow.name, args.replace, f"%fries_run {quoted(flow.name)} --replace")
         launch = functools.partial(
-            flow.run,
+            begin,
             hosts=args.hosts,
-            workers=args.workers,
             audit=args.audit,
             chaining=not args.no_chaining,
             commit_interval_s=args.commit_interval,
@@ -154,6 +160,7 @@ class FriesMagics(Magics):
     @RUN
     @SCHEDULER
     @NO_PRUNING
+    @argument("--merge", action="store_true", help="make it one change with those that wait for their turn")
     @WAIT
     @OUTPUT
     def fries_reconfigure(self, line: str, cell: str | None = None) -> Summary:
@@ -183,7 +190,7 @@ class FriesMagics(Magics):
         updates = {} if cell is None else assigned(self.shell, cell, changeable(run.graph))
         if split.expressions or cell is None:
             updates |= evaluate(split.expressions, names)
-        change = run.reconfigure(updates, scheduler=args.scheduler, pruning=not args.no_pruning)
+        change = run.reconfigure(updates, args.scheduler, not args.no_pruning, merge=args.merge)
         names[args.output] = change
         return _seen(change, args.wait, args.output)
 
@@ -251,6 +258,19 @@ class FriesMagics(Magics):
         echo.follow(run, variable)
         self._known.keep_run(run)
         threading.Thread(target=self._notes.keep, args=[run], name="fries-note", daemon=True).start()
+
+
+def _beginning(flow: Dataflow, args: Namespace) -> Callable[..., Run]:
+    """A run from the beginning, or from what an earlier one has left.
+
+    Raises:
+        UsageError: from what, nobody said.
+    """
+    if not args.resume:
+        return functools.partial(flow.run, workers=args.workers, checkpoint=args.checkpoint or "")
+    if not args.checkpoint:
+        raise UsageError("--resume goes on from a checkpoint; expected its place as well, as in --checkpoint PATH")
+    return functools.partial(flow.resume, args.checkpoint)
 
 
 def _wait_for(start: Start) -> Run:

@@ -52,7 +52,7 @@ def arguments(magic: Any, line: str, configured: HasTraits | None = None) -> Nam
     output = getattr(args, "output", "_")
     if not output.isidentifier() or keyword.iskeyword(output):
         raise UsageError(f"-o {shortened(output)} is not the name of a variable")
-    for given in ("name", "run", "of", "path"):
+    for given in ("name", "run", "of", "path", "checkpoint"):
         if hasattr(args, given):
             setattr(args, given, _unquoted(getattr(args, given)))
     for name, value in (configured.trait_values(config=True) if configured else {}).items():

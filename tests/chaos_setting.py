@@ -13,6 +13,7 @@ import random
 import signal
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from recovery_setting import Trial, Watch
@@ -160,11 +161,13 @@ class Killer(Watch):
     Args:
         draw: when and whom.
         kills: how often.
+        victim: what is killed for a host, given its process: the process itself, or its executor.
     """
 
-    def __init__(self, draw: random.Random, kills: int) -> None:
+    def __init__(self, draw: random.Random, kills: int, victim: Callable[[int], int] = int) -> None:
         super().__init__()
         self.kills = kills
+        self._victim = victim
         self._draw = draw
         self._words = self._gap()
         self._run: Trial | None = None
@@ -194,7 +197,7 @@ class Killer(Watch):
             pids = self._run.pids
             for host in set(hosts) & set(pids):
                 with contextlib.suppress(ProcessLookupError):
-                    os.kill(pids[host], signal.SIGKILL)
+                    os.kill(self._victim(pids[host]), signal.SIGKILL)
 
     def answered(self, event: said.Answered) -> None:
         super().answered(event)
@@ -239,6 +242,24 @@ def _outcomes(run: Trial, changes: list[tuple[str, Drawn]], told: Callable[[Draw
     return outcomes
 
 
+def executor_of(pid: int) -> int:
+    """The Java process that a Python worker of this machine belongs to.
+
+    Raises:
+        ProcessLookupError: the worker has gone, or its executor has.
+    """
+    while pid > 1:
+        try:
+            status = Path(f"/proc/{pid}/status").read_text()
+        except FileNotFoundError as gone:
+            raise ProcessLookupError(f"process {pid} has gone") from gone
+        fields = dict(line.split(":\t", 1) for line in status.splitlines() if ":\t" in line)
+        if fields["Name"] == "java":
+            return pid
+        pid = int(fields["PPid"])
+    raise ProcessLookupError("the executor has gone")
+
+
 def still(watch: Watch) -> int:
     """Wait until the source has come to its halt; returns how many rows it has made."""
 
@@ -248,6 +269,16 @@ def still(watch: Watch) -> int:
 
     watch.until(lambda: len(last()) == STILL and len(set(last())) == 1, "a source that stands still")
     return last()[-1]
+
+
+def end_well(run: Trial, changes: list[Drawn], outcomes: dict[int, str]) -> None:
+    """Let the source halt, the rest come out, and see that it is right."""
+    run.launched.driver.post(said.RateRequested("S", 0.0))
+    made = still(run.watch)
+    assert run.end() == ("finished", "")
+    check(run.rows(), made, changes, outcomes)
+    verdict = run.audit()
+    assert verdict.serializable, verdict.mixed[:3]
 
 
 def check(rows: list[Row], made: int, changes: Iterable[Drawn], outcomes: Mapping[int, str]) -> None:

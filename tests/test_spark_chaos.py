@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import os
+import pickle
 import random
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
-from chaos_setting import Drawn, Killer, carry_out, chaos_flow, check, drawn_changes, still
+from chaos_setting import STILL, Killer, carry_out, chaos_flow, check, drawn_changes, end_well
 from conftest import SOAK
 from pyspark.sql import SparkSession
-from recovery_setting import Trial, trial
+from recovery_setting import trial
 
 import fries_nb as fn
-from fries_nb.controller import events as said
+from fries_nb.run import Run
+from fries_nb.spark.checkpoints import Place
+from fries_nb.spark.java import java_home
 
 CHANGES = 50
 KILLS = 6
-ROUNDS = [(0, "line", "parquet", CHANGES), (1, "diamond", "delta", 10)]
+ROUNDS = [(0, "line", "parquet", CHANGES), (1, "diamond", "delta", 8)]
 SOAKED = [
     (seed, shape, sink, CHANGES)
     for seed in range(2, SOAK if SOAK > 1 else 0)
@@ -28,16 +37,6 @@ SOAKED = [
 def sink_of(kind: str, path: Path) -> Any:
     """Where rows go."""
     return {"parquet": lambda: fn.parquet(path), "delta": lambda: fn.delta(path), "memory": fn.memory}[kind]()
-
-
-def end_well(run: Trial, changes: list[Drawn], outcomes: dict[int, str]) -> None:
-    """Let the source halt, the rest come out, and see that it is right."""
-    run.launched.driver.post(said.RateRequested("S", 0.0))
-    made = still(run.watch)
-    assert run.end() == ("finished", "")
-    check(run.rows(), made, changes, outcomes)
-    verdict = run.audit()
-    assert verdict.serializable, verdict.mixed[:3]
 
 
 @pytest.mark.parametrize(("seed", "shape", "sink", "count"), ROUNDS + SOAKED)
@@ -56,3 +55,127 @@ def test_hosts_are_killed_during_fifty_changes(
         watch.until(lambda: not watch.kills and watch.survived > 4, "the last kill")
         end_well(run, changes, outcomes)
         assert set(outcomes.values()) == {"done", "aborted"}
+
+
+DRIVER = textwrap.dedent(
+    """
+    import random, sys
+    import fries_nb as fn
+    from chaos_setting import Killer, carry_out, chaos_flow, drawn_changes
+    from recovery_setting import trial
+    from fries_nb.spark.session import start_or_find
+
+    path, out, seed = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    lease = start_or_find(hosts=2)
+    watch = Killer(random.Random(seed), 3)
+    with trial(chaos_flow("line", fn.parquet(out)).graph(2), lease.spark, path, watch=watch) as run:
+        run.watch.until_said("checkpoint", 2)
+        watch.aim(run, setattr)
+        carry_out(run, drawn_changes(seed, 50), lambda drawn, outcome: print(drawn.version, outcome, flush=True))
+    """
+)
+
+
+def killed_driver(path: Path, out: Path, seed: int) -> dict[int, str]:
+    """Let a process drive chaos until it is killed between two words; returns the outcomes that it has told."""
+    driver = subprocess.Popen(
+        [sys.executable, "-c", DRIVER, str(path), str(out), str(seed)],
+        cwd=Path(__file__).parent, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert driver.stdout is not None
+    lines = [driver.stdout.readline() for _ in range(random.Random(seed).randrange(5, 15))]
+    driver.send_signal(signal.SIGKILL)
+    lines += driver.communicate()[0].splitlines(keepends=True)
+    told = [line.split() for line in lines if line.endswith("\n")]
+    return {int(version): outcome for version, outcome in told}
+
+
+def halt(run: Run) -> int:
+    """Stop the source; returns how many rows it has made."""
+    run.set_rate("S", 0)
+    made: list[int] = []
+    while len(made) < STILL or len(set(made[-STILL:])) > 1:
+        assert not run.wait_flowing(0) or run.state == "running", run.error
+        threading.Event().wait(0.3)  # reports come four times a second
+        made.append(run.metrics().operators["S"].processed)
+    return made[-1]
+
+
+@pytest.mark.parametrize("seed", [3, *(seed for seed in range(4, SOAK // 4) if SOAK > 1)])
+def test_a_driver_is_killed_in_the_middle_and_the_run_resumed(spark: SparkSession, tmp_path: Path, seed: int) -> None:
+    """What was decided is done, what was not is not, whether or not the dead driver had the time to say so."""
+    path, out = tmp_path / "c", tmp_path / "out"
+    told = killed_driver(path, out, seed)
+    decided = {
+        pickle.loads(next(iter(one.payloads.values()))).function.version for one in Place.load(str(path))[1].decided
+    }
+    assert {version for version, outcome in told.items() if outcome == "done"} <= decided
+    assert not {version for version, outcome in told.items() if outcome == "aborted"} & decided
+    begun = max({*told, *decided})
+    changes = drawn_changes(seed, begun + 8)
+    outcomes = {drawn.version: "done" if drawn.version in decided else "aborted" for drawn in changes[:begun]}
+    run = chaos_flow("line", fn.parquet(out)).resume(path, spark, audit=True, commit_interval_s=0.3)
+    try:
+        for drawn in changes[begun:]:
+            if drawn.version == begun + 4:
+                os.kill(run.host_processes[0], signal.SIGKILL)
+            outcomes[drawn.version] = run.reconfigure(drawn.updates(), drawn.scheduler).result(120).outcome
+        made = halt(run)
+        run.stop(drain=True)
+        assert run.state == "finished", run.error
+        check([row.asDict() for row in run.output().collect()], made, changes, outcomes)
+        assert run.audit().serializable
+    finally:
+        run.stop()
+
+
+CLUSTER = textwrap.dedent(
+    """
+    import random, sys
+    from pyspark.sql import SparkSession
+    import fries_nb as fn
+    from chaos_setting import Killer, carry_out, chaos_flow, drawn_changes, end_well, executor_of
+    from recovery_setting import trial
+
+    path, out, seed, count = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+    builder = SparkSession.builder.master("local-cluster[2,2,1024]").config("spark.ui.enabled", "false")
+    builder = builder.config("spark.executor.memory", "512m").config("spark.driver.memory", "512m")
+    spark = builder.config("spark.executorEnv.PYTHONPATH", sys.argv[5]).getOrCreate()
+    changes, watch = drawn_changes(seed, count), Killer(random.Random(seed), 5, executor_of)
+    with trial(chaos_flow("line", fn.parquet(out)).graph(2), spark, path, watch=watch) as run:
+        run.watch.until_said("checkpoint", 2)
+        watch.aim(run, setattr)
+        outcomes = carry_out(run, changes, lambda drawn, outcome: None)
+        watch.until(lambda: not watch.kills and watch.survived > 4, "the last kill")
+        end_well(run, changes, outcomes)
+        print("survived", watch.survived, flush=True)
+    """
+)
+
+
+def spark_home(path: Path) -> Path:
+    """Where a cluster on this machine finds Spark, and leaves its executors' directories: not beside the package."""
+    import pyspark
+
+    path.mkdir()
+    for name in ("bin", "jars", "sbin", "python"):
+        (path / name).symlink_to(Path(pyspark.__file__).parent / name)
+    return path
+
+
+@pytest.mark.parametrize("seed", range(SOAK // 10 if SOAK > 1 else 0))
+def test_executors_are_killed(tmp_path: Path, seed: int) -> None:
+    """Java processes of a cluster on this machine, each with the host that it runs; only in the long run."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK")}
+    environment |= {
+        "JAVA_HOME": str(java_home(os.environ)),
+        "SPARK_HOME": str(spark_home(tmp_path / "spark")),
+        "PYSPARK_PYTHON": sys.executable,
+        "FRIES_SCRATCH": str(tmp_path),
+    }
+    package = str(Path(fn.__file__).parent.parent)
+    said = subprocess.run(
+        [sys.executable, "-c", CLUSTER, str(tmp_path / "c"), str(tmp_path / "out"), str(seed), "20", package],
+        cwd=Path(__file__).parent, env=environment, capture_output=True, text=True, timeout=900, check=False,
+    )  # fmt: skip
+    assert "survived 5" in said.stdout, said.stdout + said.stderr[-3000:]

@@ -38,12 +38,16 @@ class OperatorMetrics:
         processed: tuples taken in since the start.
         rate: tuples a second, lately.
         queued: tuples waiting in front of it; ``queued_bytes`` is the same in bytes.
+        held_bytes: of tuples that a change by versions has set aside until the old ones have drained, lately.
+        held_peak: the most that each worker has held so at once, summed up.
     """
 
     processed: int = 0
     rate: float = 0.0
     queued: int = 0
     queued_bytes: int = 0
+    held_bytes: int = 0
+    held_peak: int = 0
 
 
 @dataclass(frozen=True)
@@ -62,12 +66,14 @@ class Metrics:
         self._operators = tuple(operators)
         self._last: dict[WorkerId, Report] = {}
         self._seen: dict[WorkerId, deque[tuple[float, int]]] = {}
+        self._held: dict[WorkerId, int] = {}
         self._total = DDSketch()
         self._recent: deque[tuple[float, DDSketch]] = deque()
 
     def add(self, report: Report, now_s: float) -> None:
         """Take in a report that came at this time (seconds, of a clock that never goes back)."""
         self._last[report.worker] = report
+        self._held[report.worker] = max(report.held, self._held.get(report.worker, 0))
         seen = self._seen.setdefault(report.worker, deque())
         if seen and report.processed < seen[-1][1]:
             seen.clear()  # it was restored, and counts on from a checkpoint
@@ -106,6 +112,8 @@ class Metrics:
                 before.rate + self._rate(worker),
                 before.queued + report.queued_tuples,
                 before.queued_bytes + report.queued,
+                before.held_bytes + report.held,
+                before.held_peak + self._held[worker],
             )
         return Snapshot(operators, _latency(recent), _latency(self._total))
 

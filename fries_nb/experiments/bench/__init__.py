@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from fries_nb.experiments.bench.checkpoint import checkpoint
 from fries_nb.experiments.bench.costs import latency, quiet, rest, row
 from fries_nb.experiments.bench.delay import delay
 from fries_nb.experiments.bench.display import display
 from fries_nb.experiments.bench.maps import chain, exchange
 from fries_nb.experiments.bench.planning import planning
+from fries_nb.experiments.bench.recovery import recovery
 from fries_nb.experiments.bench.results import Report, keep
+from fries_nb.experiments.bench.versions import versions
 from fries_nb.experiments.bench.w1 import w1
 
 __all__ = ["BENCHMARKS", "Report", "keep"]
@@ -29,4 +32,7 @@ BENCHMARKS: dict[str, Callable[[float, int], Report]] = {
     "rest": rest,
     "plan": planning,
     "display": display,
+    "checkpoint": checkpoint,
+    "recovery": recovery,
+    "versions": versions,
 }

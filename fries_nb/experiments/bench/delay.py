@@ -39,7 +39,7 @@ def delay(scale: float, runs: int) -> Report:
         run = flow.run(spark=spark, hosts=HOSTS, workers=HOSTS)
 
         def changed(scheduler: str) -> float:
-            _fill(run, waiting_s)
+            fill(run, waiting_s)
             change = run.reconfigure({"FD": FraudDetector(cost_ms=COST_MS)}, scheduler=scheduler)
             changes[scheduler].append(_done(change.result(_PATIENCE_S)))
             return changes[scheduler][-1].delay_ms
@@ -67,7 +67,7 @@ def delay(scale: float, runs: int) -> Report:
     return Report("delay", scale, (result,), targets, facts, CREDIT_BYTES)
 
 
-def _fill(run: Run, seconds: float) -> None:
+def fill(run: Run, seconds: float) -> None:
     """Sees that so many seconds' work waits in front of FD, a tenth more at most, and keeps the source at FD's pace.
 
     Raises:

@@ -63,8 +63,12 @@ def job(run_once: Callable[[Path], float], rows: int) -> Job:
     return Job(rows, lambda: run_once(path), median(run_once(one) for _ in range(3)))
 
 
-def flow_seconds(declare: Declare, spark: Any, source: Path, hosts: int = HOSTS) -> float:
+def flow_seconds(
+    declare: Declare, spark: Any, source: Path, hosts: int = HOSTS, checkpoints_s: float | None = None
+) -> float:
     """Seconds from ``run`` to the end of a flow, its output committed; as many workers an operator as hosts.
+
+    ``checkpoints_s`` are the seconds between two checkpoints; without, there are none, and one commit at the end.
 
     Raises:
         RunError: it did not finish; says why.
@@ -73,7 +77,8 @@ def flow_seconds(declare: Declare, spark: Any, source: Path, hosts: int = HOSTS)
     try:
         flow = declare(source, str(Path(target, "out")))
         started = time.perf_counter()
-        run = flow.run(spark=spark, hosts=hosts, workers=hosts, commit_interval_s=None)
+        place = "" if checkpoints_s is None else str(Path(target, "checkpoints"))
+        run = flow.run(spark=spark, hosts=hosts, workers=hosts, commit_interval_s=checkpoints_s, checkpoint=place)
         state = run.wait(_PATIENCE_S)
         if state != "finished":
             raise RunError(f"the flow of a benchmark has {state}: {run.error}")

@@ -1,0 +1,109 @@
+"""How soon output goes on after a host was killed: a keyed, stateful W1 at a steady rate, Parquet out, checkpoints.
+
+The clock starts at the kill and stops when rows are output that were not before: the first checkpoint kept after it.
+In between lie Spark's cancelling of the old tasks and start of new ones, from the submission of the job to the last
+host's hello, which is taken off. What is left is to notice the loss, to go on, and to commit.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import fries_nb as fn
+from fries_nb.errors import RunError
+from fries_nb.experiments.bench.ours import CREDIT_BYTES, HOSTS, spark_session
+from fries_nb.experiments.bench.results import Report, Target
+from fries_nb.run import Run
+from fries_nb.workloads.models import AMOUNT, CUSTOMER
+from fries_nb.workloads.w1 import w1_flow
+
+RATE = 5_000.0
+CUSTOMERS = 5_000
+INTERVAL_S = 1.0
+BEYOND_S = 3.0
+_PATIENCE_S = 120.0
+_LOOK_S = 0.005
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """Seconds of one recovery: until the loss was noticed, until Spark had started hosts, until output came."""
+
+    noticed_s: float
+    restarted_s: float
+    resumed_s: float
+
+    @property
+    def beyond_s(self) -> float:
+        """Without Spark's own part."""
+        return self.noticed_s + self.resumed_s
+
+
+def recovery(scale: float, runs: int) -> Report:
+    """Kill one host after the other; ``scale`` multiplies the rate and the number of keys."""
+    customers = max(1, int(CUSTOMERS * scale))
+    source = fn.rate(RATE * scale, row=lambda value: {CUSTOMER: value % customers, AMOUNT: float(value % 97)})
+    with spark_session() as spark, tempfile.TemporaryDirectory(prefix="fries-bench-") as target:
+        run = w1_flow(source, fn.parquet(Path(target, "out"))).run(
+            spark, HOSTS, HOSTS, commit_interval_s=INTERVAL_S, checkpoint=Path(target, "checkpoints")
+        )
+        try:
+            _until(lambda: len(run.checkpoints) > 2, run)
+            found = [_killed(run, number % HOSTS) for number in range(runs)]
+        finally:
+            run.stop()
+    targets = (
+        Target("kill to committed output, Spark's restart apart", _middle(found, "beyond_s"), BEYOND_S, False, "s"),
+        Target("the longest of them", max(one.beyond_s for one in found), BEYOND_S, False, "s"),
+    )
+    facts = {
+        "rows a second": RATE * scale,
+        "keys": customers,
+        "checkpoint every, s": INTERVAL_S,
+        "kills": runs,
+        "kill to noticed, s": _middle(found, "noticed_s"),
+        "Spark, submitted to last hello, s": _middle(found, "restarted_s"),
+        "last hello to committed output, s": _middle(found, "resumed_s"),
+    }
+    return Report("recovery", scale, (), targets, facts, CREDIT_BYTES)
+
+
+def _killed(run: Run, host: int) -> Recovered:
+    """Kill a host right behind a checkpoint, and wait until two more are kept, so that the next kill meets a full run.
+
+    Raises:
+        RunError: the run has ended, or does not go on.
+    """
+    before, kept = len(run.recoveries), len(run.checkpoints)
+    _until(lambda: len(run.checkpoints) > kept, run)
+    kept = len(run.checkpoints)
+    killed_s = time.time()
+    os.kill(run.host_processes[host], signal.SIGKILL)
+    _until(lambda: len(run.recoveries) > before and run.recoveries[-1].seconds is not None, run)
+    recovered = run.recoveries[-1]
+    restarted_s = recovered.seconds or 0.0
+    back_s = recovered.at_s + restarted_s
+    _until(lambda: any(one.at_s > back_s for one in run.checkpoints[kept:]), run)
+    output_s = next(one.at_s for one in run.checkpoints[kept:] if one.at_s > back_s)
+    kept = len(run.checkpoints)
+    _until(lambda: len(run.checkpoints) > kept, run)
+    return Recovered(recovered.at_s - killed_s, restarted_s, output_s - back_s)
+
+
+def _until(met: Callable[[], bool], run: Run) -> None:
+    deadline = time.monotonic() + _PATIENCE_S
+    while not met():
+        if run.state in ("finished", "stopped", "failed") or time.monotonic() > deadline:
+            raise RunError(f"the run of the benchmark is {run.state} and does not go on: {run.error}")
+        time.sleep(_LOOK_S)
+
+
+def _middle(found: list[Recovered], name: str) -> float:
+    return median(float(getattr(one, name)) for one in found)

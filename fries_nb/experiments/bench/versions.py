@@ -1,0 +1,65 @@
+"""What a change by versions holds: new tuples that wait while a keyed operator still works off its old ones.
+
+Ahead of each change a second's work and more is made to wait in front of FD. From the first new tuple to the last old
+one both states exist, and what has been set aside is held in memory; then it is worked off, and nothing is held.
+"""
+
+from __future__ import annotations
+
+import time
+from statistics import median
+
+import fries_nb as fn
+from fries_nb.errors import RunError
+from fries_nb.experiments.bench.data import payments_file
+from fries_nb.experiments.bench.delay import COST_MS, RATE, fill
+from fries_nb.experiments.bench.ours import CREDIT_BYTES, HOSTS, spark_session
+from fries_nb.experiments.bench.results import Report, Target
+from fries_nb.run import Run
+from fries_nb.workloads.w1 import FraudDetector, w1_flow
+
+WAITING_S = 3.0
+_PATIENCE_S = 120.0
+_REPORTS_S = 0.6  # workers report four times a second, and one may be under way
+
+
+def versions(scale: float, runs: int) -> Report:
+    """``scale`` multiplies the work that waits."""
+    waiting_s = WAITING_S * scale
+    rows = int(RATE * (3 * waiting_s + runs * (waiting_s + 10) * 2))
+    delays, after = [], []
+    with spark_session() as spark:
+        flow = w1_flow(fn.replay(str(payments_file(rows)), rate=3 * RATE), fn.memory(), cost_ms=COST_MS)
+        run = flow.run(spark=spark, hosts=HOSTS, workers=HOSTS)
+        try:
+            for _ in range(runs):
+                fill(run, waiting_s)
+                delays.append(_changed(run))
+                after.append(_held_after(run))
+            peak = run.metrics().operators["FD"].held_peak
+        finally:
+            run.stop()
+    targets = (
+        Target("most bytes held once the old tuples had drained", float(max(after)), 0.0, False, "bytes"),
+        Target("most bytes held while they had not", float(peak), 1.0, unit="bytes"),
+    )
+    facts = {"work waiting, s": waiting_s, "change, request to last worker switched, ms": median(delays)}
+    return Report("versions", scale, (), targets, facts, CREDIT_BYTES)
+
+
+def _changed(run: Run) -> float:
+    """Change FD by versions, while the source goes on.
+
+    Raises:
+        RunError: the change was not made.
+    """
+    change = run.reconfigure({"FD": FraudDetector(cost_ms=COST_MS)}, scheduler="multiversion").result(_PATIENCE_S)
+    if change.outcome != "done":
+        raise RunError(f"a change of the benchmark was {change.outcome}: {change.error}")
+    return change.delay_ms
+
+
+def _held_after(run: Run) -> int:
+    """Bytes held, by reports of a time at which the change was over: the first after it may speak of before."""
+    time.sleep(2 * _REPORTS_S)
+    return run.metrics().operators["FD"].held_bytes

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,8 @@ from pyspark.sql import SparkSession
 from recovery_setting import Count, Mark, Trial, check_counted, counting, trial
 
 from fries_nb.checkpoints import Decided
-from fries_nb.errors import CheckpointError
+from fries_nb.errors import CheckpointError, SinkError
+from fries_nb.spark import manifest
 from fries_nb.spark.checkpoints import Place
 from fries_nb.spark.java import java_home
 
@@ -107,6 +109,29 @@ def test_a_full_disk_is_told_and_stops_nobody(spark: SparkSession, tmp_path: Pat
         assert kept[0].epoch > refused.epoch
         assert run.end(drain=False) == ("finished", "")
         check_counted(run.rows(), 12_000)
+
+
+def test_a_failed_commit_in_front_of_a_restart_ends_the_run(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The checkpoint is kept and its files are not output: nothing is decided and nobody started again behind that."""
+    path = str(tmp_path / "c")
+    with trial(counting(None), spark, path, interval_s=None) as run:
+        run.wait_for("out", 200)
+
+        def refuse(path: str, epoch: int, files: Sequence[str]) -> None:
+            raise SinkError("no room")
+
+        monkeypatch.setattr(manifest, "commit", refuse)
+        outcome = run.outcome(run.change({"A": Mark(2), "C": Count(2)}, "restart"))
+        assert outcome.outcome != "done"
+        state, error = run.end(drain=False)
+        assert (state, error) == ("failed", "sink out could not commit epoch 1: no room")
+        assert run.watch.heard_of("recovering") == []
+        monkeypatch.undo()
+    restoration = Place.load(path)[1]
+    assert restoration.checkpoint is not None
+    assert restoration.decided == ()
 
 
 def test_without_a_place_a_lost_host_fails_the_run_in_words(spark: SparkSession) -> None:

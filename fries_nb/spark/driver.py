@@ -206,7 +206,8 @@ class Driver(threading.Thread):
         if isinstance(event, said.Answered):
             self._listener.answered(event)
         for instruction in self.controller.handle(event, time.monotonic_ns()):
-            self._obey(instruction)
+            if self._over is None or not isinstance(instruction, said.Journal | said.KeepCheckpoint | said.Recover):
+                self._obey(instruction)  # what failed in front of it may have ended the run
 
     # ---- hearing
 

@@ -41,8 +41,8 @@ OUTSIDE_WORLD = {
 }  # fmt: skip
 NOTEBOOK_ONLY = {"IPython", "ipywidgets", "bokeh", "anywidget", "traitlets", "ipykernel"}
 SPARK_ONLY = {"pyspark", "py4j"}
-# A benchmark needs its rival as the rival's own users would write it, and that is plain PySpark.
-RIVALS = "fries_nb.experiments.bench.rivals"
+# A benchmark, or an experiment, needs its rival as the rival's own users would write it, and that is plain PySpark.
+RIVALS = ("fries_nb.experiments.bench.rivals", "fries_nb.experiments.rivals")
 BAD_WORDS = {"manager", "handler", "context", "helper", "helpers", "util", "utils"}
 
 
@@ -209,6 +209,7 @@ def test_a_forbidden_import_is_seen(module, line):
     [
         ("fries_nb.spark.session", "from pyspark.sql import SparkSession"),
         ("fries_nb.experiments.bench.rivals.hop", "from pyspark.sql import SparkSession"),
+        ("fries_nb.experiments.rivals.hop", "from pyspark.sql import SparkSession"),
         ("fries_nb.run", "from fries_nb.spark.launch import launch\nfrom fries_nb.audit.judge import judge"),
         ("fries_nb.workloads.fraud", "import fries_nb as fn\nfrom fries_nb.workloads.payments import payments_path"),
         ("fries_nb.audit.judge", "import networkx\nfrom fries_nb.trace import Ran"),

@@ -1,1 +1,69 @@
-"""Experiments on a running fries_nb; each returns data and draws nothing."""
+"""The figures and tables of the papers, one module each: experiments on a running fries_nb that return data.
+
+``EXPERIMENTS`` lists them by name; ``experiment(name, scale)`` runs one and returns a ``Result``. Nothing is drawn
+here. Fries and Epoch run on the same runtime, so what differs is the scheduler.
+
+>>> experiment("table7", "test").rows[1]["all"]
+68
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from fries_nb.errors import FriesError, close_match
+from fries_nb.experiments.figure13 import figure13
+from fries_nb.experiments.figure14 import figure14
+from fries_nb.experiments.figure15 import figure15
+from fries_nb.experiments.figure16 import figure16
+from fries_nb.experiments.figure17 import figure17
+from fries_nb.experiments.results import Result
+from fries_nb.experiments.scale import Scale, scale_of
+from fries_nb.experiments.table4 import table4
+from fries_nb.experiments.table5 import table5
+from fries_nb.experiments.table6 import table6
+from fries_nb.experiments.table7 import table7
+
+__all__ = ["EXPERIMENTS", "Experiment", "Result", "Scale", "experiment"]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A figure or table: ``measure`` runs it; ``minute`` and ``test`` are the scales that take about that long."""
+
+    measure: Callable[[Scale], Result]
+    minute: float
+    test: float
+
+    @property
+    def title(self) -> str:
+        """What it shows, in one line."""
+        return (self.measure.__doc__ or "").splitlines()[0]
+
+
+EXPERIMENTS: Mapping[str, Experiment] = {
+    "figure13": Experiment(figure13, minute=0.08, test=0.01),
+    "figure14": Experiment(figure14, minute=0.06, test=0.01),
+    "figure15": Experiment(figure15, minute=0.06, test=0.005),
+    "figure16": Experiment(figure16, minute=0.6, test=0.02),
+    "figure17": Experiment(figure17, minute=0.1, test=0.01),
+    "table4": Experiment(table4, minute=0.05, test=0.01),
+    "table5": Experiment(table5, minute=0.05, test=0.005),
+    "table6": Experiment(table6, minute=0.02, test=0.0025),
+    "table7": Experiment(table7, minute=1.0, test=1.0),
+}
+
+
+def experiment(name: str, scale: str = "minute") -> Result:
+    """Run the experiment of that name, at ``test``, ``minute``, ``paper`` or a number above 0 to 1, the paper's size.
+
+    Raises:
+        FriesError: unknown name or scale; or what the experiment runs does not run.
+    """
+    if name not in EXPERIMENTS:
+        raise FriesError(
+            f"no experiment {name!r}; expected one of {', '.join(EXPERIMENTS)}{close_match(name, EXPERIMENTS)}"
+        )
+    one = EXPERIMENTS[name]
+    return one.measure(scale_of(scale, {"minute": one.minute, "test": one.test}))

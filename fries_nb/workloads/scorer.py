@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -69,52 +70,65 @@ class Waits:
         return deviation_score(amounts)
 
 
+@dataclass(frozen=True)
+class _Layers:
+    """Of a network that was fitted: what it does with an amount, with what it remembers, and how it reconstructs."""
+
+    inward: Floats
+    around: Floats
+    outward: Floats
+
+
+@cache
+def _fitted(width: int, window: int) -> _Layers:
+    """The layers of a network: two from a seed, the outward one by ridge regression; once a process."""
+    rng = np.random.default_rng([SEED, width, window])
+    inward = rng.normal(0, 0.5, width)
+    # A spectral radius of about 0.9, so that the layer forgets, and remembers for about a window.
+    around = rng.normal(0, 0.9 / np.sqrt(width), (width, width))
+    mean = rng.uniform(5, 100, (CUSTOMERS, 1))
+    amounts = np.abs(rng.normal(mean, mean / 2, (CUSTOMERS, window)))
+    scaled = amounts / amounts.mean(axis=1, keepdims=True)
+    coded = np.zeros((CUSTOMERS, width))
+    for step in range(window - 1, -1, -1):
+        coded = np.tanh(np.outer(scaled[:, step], inward) + coded @ around.T)
+    gram = coded.T @ coded + PENALTY * np.eye(width)
+    return _Layers(inward, around, np.linalg.solve(gram, coded.T @ scaled).T)
+
+
 @dataclass
 class Network:
     """A recurrent auto-encoder: the score is what it cannot reconstruct of the newest amount.
 
-    Equal for equal widths and windows, since both layers come from a fixed seed. Amounts count in units of their mean.
+    Equal for equal widths and windows. Amounts count in units of their mean.
 
     Raises:
         ValueError: the width is no whole number from 1 on.
     """
 
     width: int = 48
-    _inward: Floats = field(default_factory=lambda: np.empty(0), init=False, repr=False, compare=False)
-    _around: Floats = field(default_factory=lambda: np.empty(0), init=False, repr=False, compare=False)
-    _outward: Floats = field(default_factory=lambda: np.empty(0), init=False, repr=False, compare=False)
+    _window: int = field(default=0, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.width, int) or isinstance(self.width, bool) or self.width < 1:
             raise ValueError(f"Network(width={self.width!r}): expected a whole number of units, 1 or more")
 
     def open(self, window: int) -> None:
-        """Fits the outward layer by ridge regression; some milliseconds."""
-        rng = np.random.default_rng([SEED, self.width, window])
-        self._inward = rng.normal(0, 0.5, self.width)
-        around = rng.normal(0, 1, (self.width, self.width))
-        # A spectral radius below one, so that the layer forgets, and remembers for about a window.
-        self._around = around * (0.9 / np.abs(np.linalg.eigvals(around)).max())
-        mean = rng.uniform(5, 100, (CUSTOMERS, 1))
-        amounts = np.abs(rng.normal(mean, mean / 2, (CUSTOMERS, window)))
-        scaled = amounts / amounts.mean(axis=1, keepdims=True)
-        coded = np.zeros((CUSTOMERS, self.width))
-        for step in range(window - 1, -1, -1):
-            coded = np.tanh(np.outer(scaled[:, step], self._inward) + coded @ self._around.T)
-        gram = coded.T @ coded + PENALTY * np.eye(self.width)
-        self._outward = np.linalg.solve(gram, coded.T @ scaled).T
+        """Fits it, if this process has not done so before."""
+        self._window = window
+        _fitted(self.width, window)
 
     def score(self, amounts: Sequence[float | None]) -> float:
         """0 where the newest amount is reconstructed exactly, towards 1 with the error."""
-        window = len(self._outward)
-        known = [UNKNOWN if amount is None else amount for amount in amounts[:window]]
-        scaled = np.zeros(window)
+        layers = _fitted(self.width, self._window)
+        known = [UNKNOWN if amount is None else amount for amount in amounts[: self._window]]
+        scaled = np.zeros(self._window)
         scaled[: len(known)] = known
         scaled /= sum(known) / len(known) + 1e-9
         coded = np.zeros(self.width)
         for amount in scaled[::-1]:
-            coded = np.tanh(amount * self._inward + self._around @ coded)
-        return float(np.tanh(abs(self._outward[0] @ coded - scaled[0])))
+            coded = np.tanh(amount * layers.inward + layers.around @ coded)
+        return float(np.tanh(abs(layers.outward[0] @ coded - scaled[0])))
 
 
 @dataclass(frozen=True)

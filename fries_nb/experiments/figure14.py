@@ -1,0 +1,115 @@
+"""Figure 14: payments of W1 scored in vain, because the source's version and that of FD differ, by scheduler.
+
+Every 50 s (of the paper's time) the source's version rises, and 20 s later FD is changed to follow. What FD takes in
+meanwhile is invalid. The version of a payment is that of the period of the clock in which it was due.
+
+In front of FD 7 s of work wait all the time. That is how the paper's 67,000 of Fries come about: a change that goes
+past the queue finds there what was due in the last 7 of the 20 s. And 302,000 in 250 s are 1,208 a second, so that is
+what FD managed there; here it takes 33 ms, so that 40 workers manage 1,200.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import fries_nb as fn
+from fries_nb.experiments.measuring import changed, fill, pause_until, running, session
+from fries_nb.experiments.results import Result, Row
+from fries_nb.experiments.scale import Scale
+from fries_nb.run import Run
+
+PERIODS = 6
+PERIOD_S, LATE_S, QUEUE_S = 50.0, 20.0, 7.0
+LEAST_PERIOD_S = 0.8
+COST_MS = 100 / 3
+CUSTOMERS = 4_999
+PAPER = {"none": 302_000, "epoch": 176_000, "fries": 67_000}
+
+
+@dataclass(frozen=True)
+class VersionedDetector:
+    """FD as far as this figure is concerned: waits, and says when, and whether the versions differed.
+
+    Attributes:
+        version: the one it can work with; ``None`` is all.
+        period_ns: length of a period of the source's clock.
+    """
+
+    version: int | None
+    period_ns: int
+    cost_ms: float = COST_MS
+
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        """Compares the version of the payment's period with its own."""
+        time.sleep(self.cost_ms / 1000)
+        version = row["timestamp"] // self.period_ns
+        invalid = self.version is not None and version != self.version
+        return {"due": row["timestamp"], "at": time.time_ns(), "invalid": invalid}
+
+
+def _payment(value: int) -> Mapping[str, Any]:
+    """Customers in turn, so that no worker has more to do than another."""
+    return {"CUSTOMER_ID": value % CUSTOMERS}
+
+
+def figure14(scale: Scale) -> Result:
+    """Figure 14: tuples processed in vain after the source's version has risen, by scheduler."""
+    workers, period_s = scale.workers(least=4), scale.seconds(PERIOD_S, LEAST_PERIOD_S)
+    rows, curves = list[Row](), list[Row]()
+    with session() as spark:
+        for scheduler, paper in PAPER.items():
+            invalid = _invalid(spark, scheduler, workers, period_s)
+            curves += [{"scheduler": scheduler, "at_s": at_s, "invalid": n + 1} for n, at_s in enumerate(invalid)]
+            rows.append({"scheduler": scheduler, "invalid": len(invalid), "paper": paper})
+    most = rows[0]["invalid"] or 1
+    shares = [{"of none": row["invalid"] / most, "paper of none": row["paper"] / PAPER["none"]} for row in rows]
+    table = tuple({**row, **share} for row, share in zip(rows, shares, strict=True))
+    parameters = {
+        "flow": "W1", "workers": workers, "cost ms": COST_MS, "rate": workers * 1000 / COST_MS, "period s": period_s,
+        "work waiting s": QUEUE_S / PERIOD_S * period_s, "chaining": False,
+    }  # fmt: skip
+    return Result("figure14", "invalid tuples over time", scale.of_paper, parameters, table, tuple(curves))
+
+
+def _invalid(spark: Any, scheduler: str, workers: int, period_s: float) -> list[float]:
+    """One run of six periods: when each invalid payment was processed, in seconds from the beginning."""
+    pace, period_ns = workers * 1000 / COST_MS, int(period_s * 1e9)
+    flow = fn.Dataflow("W1")
+    payments = flow.source("Src", fn.rate(pace, row=_payment), workers=1)
+    scored = payments.map("FD", VersionedDetector(None, period_ns), key="CUSTOMER_ID", workers=workers)
+    scored.sink("Sink", fn.memory(), workers=1)
+    with running(flow, spark, workers=workers) as run:
+        fill(run, "Src", {"FD": QUEUE_S / PERIOD_S * period_s * pace}, pace)
+        version, began_s = _next_period(run, period_s)
+        for number in range(1, PERIODS):
+            if scheduler != "none":
+                _pause_to(began_s + (number + LATE_S / PERIOD_S) * period_s)
+                changed(run, {"FD": VersionedDetector(version + number, period_ns)}, scheduler)
+        _pause_to(began_s + PERIODS * period_s)
+        run.stop(drain=True)
+        found = run.output().select("due", "at", "invalid").toPandas()
+    in_vain = found["invalid"] & (found["due"] >= began_s * 1e9)
+    at_s = np.sort(found["at"][in_vain].to_numpy()) / 1e9 - began_s
+    return [float(one) for one in at_s if one <= PERIODS * period_s]
+
+
+def _next_period(run: Run, period_s: float) -> tuple[int, float]:
+    """FD takes the next period's version just before that begins; returns it, and when it begins.
+
+    What waits then is still of the period before, and does not count: the first period is there to let it pass.
+    """
+    period_ns = int(period_s * 1e9)
+    version = time.time_ns() // period_ns + 1
+    _pause_to(version * period_ns / 1e9)
+    changed(run, {"FD": VersionedDetector(version, period_ns)}, "fries")
+    return version, version * period_ns / 1e9
+
+
+def _pause_to(at_s: float) -> None:
+    """Wait until that time of the clock that versions go by."""
+    pause_until(time.monotonic() + at_s - time.time())

@@ -1,0 +1,143 @@
+"""What experiments share: a flow that runs for a while, queues that are filled, and changes whose delay is measured."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from statistics import mean, stdev
+from typing import Any
+
+import fries_nb as fn
+from fries_nb.changes import ChangeResult
+from fries_nb.controller.metrics import OperatorMetrics
+from fries_nb.errors import RunError
+from fries_nb.run import BUDGET, Run
+from fries_nb.spark.session import start_or_find
+
+HOSTS = 2
+PATIENCE_S = 3_600.0
+STARTING_S = 120.0
+STUDENT = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36, 9: 2.31, 10: 2.26}
+"""Student's t for 95 % confidence, by the number of measurements."""
+SURGE_S = 0.25
+_LOOK_S = 0.05
+
+
+@contextmanager
+def session(hosts: int = HOSTS) -> Iterator[Any]:
+    """The Spark session of an experiment: the active one, or one that is started for it and ends with it."""
+    lease = start_or_find(hosts)
+    try:
+        yield lease.spark
+    finally:
+        lease.release()
+
+
+@contextmanager
+def running(
+    flow: fn.Dataflow, spark: Any, *, workers: int = 2, hosts: int = HOSTS, budget: int = BUDGET, chaining: bool = False
+) -> Iterator[Run]:
+    """The flow, running; stopped with the block.
+
+    Raises:
+        RunError: it does not begin to flow.
+    """
+    run = flow.run(spark=spark, hosts=hosts, workers=workers, budget=budget, chaining=chaining)
+    try:
+        if not run.wait_flowing(STARTING_S) or run.state != "running":
+            raise RunError(f"the flow of an experiment is {run.state} after {STARTING_S:g} s: {run.error}")
+        yield run
+    finally:
+        run.stop()
+
+
+def changed(run: Run, change: Mapping[str, Any], scheduler: str, pruning: bool = True) -> ChangeResult:
+    """Change operators, and wait.
+
+    Raises:
+        RunError: it was not done.
+    """
+    result = run.reconfigure(change, scheduler=scheduler, pruning=pruning).result(PATIENCE_S)
+    if result.outcome != "done":
+        raise RunError(f"a change of {', '.join(change)} by {scheduler} was {result.outcome}: {result.error}")
+    return result
+
+
+def waiting(run: Run, operator: str) -> int:
+    """Tuples that wait in front of an operator."""
+    return run.metrics().operators.get(operator, OperatorMetrics()).queued
+
+
+def until(run: Run, holds: Callable[[], bool], what: str, patience_s: float = STARTING_S) -> None:
+    """Wait until something holds.
+
+    Raises:
+        RunError: it does not in time, or the run has ended; says ``what`` was waited for.
+    """
+    deadline = time.monotonic() + patience_s
+    while not holds():
+        if run.state in ("finished", "stopped", "failed") or time.monotonic() > deadline:
+            raise RunError(f"waited for {what}; the run is {run.state}: {run.error or 'it took too long'}")
+        pause(_LOOK_S)
+
+
+def fill(run: Run, source: str, needed: Mapping[str, float], pace: float, a_row: float = 1.0) -> None:
+    """A surge: the source runs ahead until so many tuples wait in front of these operators, then keeps ``pace``.
+
+    Args:
+        needed: tuples by operator.
+        pace: rows a second, as many as the operators take.
+        a_row: tuples that come of one row.
+    """
+    missing = max(count - waiting(run, name) for name, count in needed.items())
+    if missing > 0:
+        # In about a second: a queue is reported a quarter of a second late, by which the surge goes too far.
+        run.set_rate(source, pace + missing / a_row)
+        what = f"{max(needed.values()):,.0f} tuples in front of {', '.join(needed)}"
+        until(run, lambda: all(waiting(run, name) >= count for name, count in needed.items()), what)
+    run.set_rate(source, pace)
+
+
+def surge(run: Run, source: str, operator: str, count: int) -> None:
+    """The source, paused otherwise, fills up what waits in front of an operator to so many tuples, and pauses again."""
+    run.set_rate(source, max(0, count - waiting(run, operator)) / SURGE_S)
+    pause(SURGE_S)
+    run.set_rate(source, 0)
+
+
+def until_full(run: Run, operator: str, settle_s: float = 0.8) -> None:
+    """Wait until what waits in front of an operator grows no more: its senders have used up their credit."""
+    seen = [(time.monotonic(), 0)]
+
+    def is_full() -> bool:
+        now, queued = time.monotonic(), waiting(run, operator)
+        if queued > 1.02 * seen[-1][1]:
+            seen.append((now, queued))
+        return queued > 0 and now - seen[-1][0] > settle_s
+
+    until(run, is_full, f"a full queue in front of {operator}")
+
+
+def pause(seconds: float) -> None:
+    """An experiment takes its time; Ctrl-C ends it."""
+    if seconds > 0:
+        threading.Event().wait(seconds)
+
+
+def pause_until(moment_s: float) -> None:
+    """Wait until that time of ``time.monotonic``."""
+    pause(moment_s - time.monotonic())
+
+
+def confidence(figures: list[float]) -> tuple[float, float]:
+    """Mean, and half the width of its 95 % confidence interval (0 with one figure).
+
+    >>> mean, half = confidence([10.0, 12.0, 14.0])
+    >>> round(mean, 1), round(half, 2)
+    (12.0, 4.97)
+    """
+    count = len(figures)
+    half = STUDENT.get(count, 2.2) * stdev(figures) / count**0.5 if count > 1 else 0.0
+    return mean(figures), half

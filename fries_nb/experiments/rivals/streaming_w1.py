@@ -1,0 +1,171 @@
+"""W1 as a Structured Streaming query, and two ways to change its model: neither is Spark's own, for there is none.
+
+``by_restart`` stops the query and starts it anew, with the new model, from its checkpoint. ``by_rereading`` reads the
+model from a file at the beginning of every micro-batch, in ``foreachBatch``, and keeps the last amounts itself, because
+a stateful operator would have its function for good. Both say how long it takes from the request until the first
+payment is scored by the new model: the micro-batch that is under way has to end, or is lost, before.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.streaming.query import StreamingQuery
+
+from fries_nb.errors import RunError
+
+CUSTOMERS = 500
+WINDOW = 10
+SCORED = "value long, CUSTOMER_ID long, at double, version int, score double, kept array<double>"
+LOOK_S = 0.02
+PATIENCE_S = 600.0
+
+
+@dataclass(frozen=True)
+class Model:
+    """Scores a payment against the customer's last ten, after a wait; says which version it is, and when."""
+
+    version: int
+    cost_ms: float
+
+    def rows(self, frame: pd.DataFrame, kept: list[float]) -> pd.DataFrame:
+        """The payments of one customer, scored in their order; ``kept`` is what was remembered before."""
+        found = []
+        for value, customer, amount in zip(frame["value"], frame["CUSTOMER_ID"], frame["amount"], strict=True):
+            time.sleep(self.cost_ms / 1000)
+            kept = [amount, *kept][:WINDOW]
+            found.append((value, customer, time.time(), self.version, amount * len(kept) / sum(kept), kept))
+        return pd.DataFrame(found, columns=["value", "CUSTOMER_ID", "at", "version", "score", "kept"])
+
+
+def first_scored(version: int, query: StreamingQuery, look: Callable[[], float | None]) -> float:
+    """When the first payment was scored by a version, in seconds since the Unix epoch; ``look`` knows it, or not yet.
+
+    Raises:
+        RunError: the query has ended, or takes too long.
+    """
+    deadline = time.monotonic() + PATIENCE_S
+    while (found := look()) is None:
+        if (error := query.exception()) is not None or time.monotonic() > deadline:
+            reason = str(error).splitlines()[0] if error else f"waited for {PATIENCE_S:g} s"
+            raise RunError(f"version {version} of the streaming query scored nothing: {reason}")
+        threading.Event().wait(LOOK_S)
+    return found
+
+
+def by_restart(spark: SparkSession, rate: float, workers: int, old_ms: float, new_ms: float, seconds: float) -> float:
+    """Seconds from the request to the first payment scored by the new model; ``seconds`` go by before the request."""
+    with _settings(spark, workers), tempfile.TemporaryDirectory(prefix="fries-rival-") as directory:
+        scored_in = str(Path(directory, "scored"))
+
+        def started(model: Model) -> StreamingQuery:
+            def score(key: Any, frames: Iterable[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
+                kept = json.loads(state.get[0]) if state.exists else []
+                scored = model.rows(pd.concat(list(frames)).sort_values("value"), kept)
+                state.update((json.dumps(scored["kept"].iloc[-1]),))
+                yield scored
+
+            scored = (
+                _payments(spark, rate)
+                .groupBy("CUSTOMER_ID")
+                .applyInPandasWithState(score, SCORED, "kept string", "append", "NoTimeout")
+            )
+            place = str(Path(directory, "checkpoint"))
+            return scored.writeStream.option("checkpointLocation", place).format("parquet").start(scored_in)
+
+        def first(version: int) -> float | None:
+            if not Path(scored_in, "_spark_metadata", "0").exists():
+                return None
+            rows = spark.read.schema(SCORED).parquet(scored_in).where(f.col("version") == version)
+            found: float | None = rows.agg(f.min("at")).collect()[0][0]
+            return found
+
+        query = started(Model(0, old_ms))
+        first_scored(0, query, lambda: first(0))
+        threading.Event().wait(seconds)
+        requested = time.time()
+        query.stop()
+        query = started(Model(1, new_ms))
+        try:
+            return first_scored(1, query, lambda: first(1)) - requested
+        finally:
+            query.stop()
+
+
+def by_rereading(spark: SparkSession, rate: float, workers: int, old_ms: float, new_ms: float, seconds: float) -> float:
+    """The same with a model that is read anew for each micro-batch."""
+    first: dict[int, float] = {}
+    remembered: dict[int, list[float]] = {}
+    over = threading.Event()
+    with _settings(spark, workers), tempfile.TemporaryDirectory(prefix="fries-rival-") as directory:
+        place = Path(directory, "model.pickle")
+        place.write_bytes(pickle.dumps(Model(0, old_ms)))
+
+        def batch_scored(batch: DataFrame, _: int) -> None:
+            if over.is_set():
+                return  # a batch that is cut short fills the screen with Spark's complaints
+            model, before = pickle.loads(place.read_bytes()), dict(remembered)
+
+            def score(key: tuple[int, ...], frame: pd.DataFrame) -> pd.DataFrame:
+                scored: pd.DataFrame = model.rows(frame.sort_values("value"), before.get(int(key[0]), []))
+                return scored
+
+            scored = batch.groupBy("CUSTOMER_ID").applyInPandas(score, SCORED).persist()
+            last = scored.groupBy("CUSTOMER_ID").agg(f.max_by("kept", "value").alias("kept"), f.min("at").alias("at"))
+            for row in (rows := last.collect()):
+                remembered[row["CUSTOMER_ID"]] = list(row["kept"])
+            if rows:
+                first.setdefault(model.version, min(row["at"] for row in rows))
+            scored.unpersist()
+
+        writer = _payments(spark, rate).writeStream.option("checkpointLocation", str(Path(directory, "checkpoint")))
+        query = writer.foreachBatch(batch_scored).start()
+        first_scored(0, query, lambda: first.get(0))
+        threading.Event().wait(seconds)
+        requested = time.time()
+        place.write_bytes(pickle.dumps(Model(1, new_ms)))
+        try:
+            return first_scored(1, query, lambda: first.get(1)) - requested
+        finally:
+            over.set()
+            _stop(query)
+
+
+def _payments(spark: SparkSession, rate: float) -> DataFrame:
+    """Payments made up from Spark's rate source, which never falls behind its rate."""
+    made = spark.readStream.format("rate").option("rowsPerSecond", max(1, round(rate))).load()
+    return made.select(
+        "value", (f.col("value") % CUSTOMERS).alias("CUSTOMER_ID"), (f.col("value") % 97 + 1.0).alias("amount")
+    )
+
+
+def _stop(query: StreamingQuery) -> None:
+    """Stop a query between two of its micro-batches, if there is such a moment soon."""
+    deadline = time.monotonic() + PATIENCE_S / 10
+    while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
+        threading.Event().wait(LOOK_S)
+    query.stop()
+
+
+@contextmanager
+def _settings(spark: SparkSession, workers: int) -> Iterator[None]:
+    """As many tasks in a shuffle as FD has workers; Spark's 200 would be unfair."""
+    name = "spark.sql.shuffle.partitions"
+    before = spark.conf.get(name)
+    spark.conf.set(name, workers)
+    try:
+        yield
+    finally:
+        spark.conf.set(name, before or "200")

@@ -1,0 +1,36 @@
+"""Table 7: the data channels of W2, all of them and those in the component of J1 and J4; from the planner."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import fries_nb as fn
+from fries_nb.experiments.results import Result
+from fries_nb.experiments.scale import Scale
+from fries_nb.planning import cover
+from fries_nb.planning.expansion import channel_count
+from fries_nb.workloads.tpcds import Tables
+from fries_nb.workloads.w2 import w2_flow
+
+PAPER = {1: (5, 3), 4: (68, 48), 12: (588, 432), 20: (1_620, 1_200), 40: (6_440, 4_800)}
+"""By workers an operator: channels in all, and in the component."""
+CHANGE = ("J1", "J4")
+
+
+def table7(scale: Scale) -> Result:
+    """Table 7: data channels of W2 by the number of workers, in all and in a component; from the planner."""
+    rows = tuple(
+        {"workers": workers, "all": ours[0], "component": ours[1], "paper all": paper[0], "paper component": paper[1]}
+        for workers, paper in PAPER.items()
+        for ours in [channels(workers)]
+    )
+    parameters = {"flow": "W2", "change": ", ".join(CHANGE)}
+    return Result("table7", "number of data channels by number of workers", scale.of_paper, parameters, rows)
+
+
+def channels(workers: int) -> tuple[int, int]:
+    """Channels of W2 with so many workers an operator, and those inside the component."""
+    graph = w2_flow(Tables(Path()), fn.memory(), workers=workers).graph()
+    [component] = cover(graph, CHANGE).components
+    inside = [edge for edge in graph.edges if (edge.source, edge.to) in component.edges]
+    return channel_count(graph, graph.edges), channel_count(graph, inside)

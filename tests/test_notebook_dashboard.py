@@ -14,6 +14,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from notebook_shell import FRAUD, StandIn, ipython, replace_runs, told
 
 from fries_nb.controller.metrics import Snapshot
+from fries_nb.messages import Paused, WorkerId
 from fries_nb.notebook import dashboard, display
 from fries_nb.notebook.dashboard import RunView
 from fries_nb.notebook.form import HINT
@@ -229,6 +230,21 @@ def test_a_change_that_is_aborted_is_said_below_the_form(view: RunView, run: Sta
     view.form.apply.click()
     joined("fries-apply")
     assert "FM by fries aborted: FM[0]: open() raised OSError: no model" in view.form.result.value
+
+
+def test_a_change_that_waits_for_a_fix_says_so(view: RunView, run: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An operator that stands is mended by a change of it alone; other changes wait for that."""
+    said: list[str] = []
+    monkeypatch.setattr(view.form, "_say", lambda text, failed=False: said.append(text))
+    run.standing = {"FM": (Paused(WorkerId("FM", 0), "FM[0] failed: KeyError: 'shop'"),)}
+    for chosen in (["MC", "FM"], ["FM"]):
+        view.dag.selected = chosen
+        for operator in chosen:
+            view.form.functions[operator].value = "dict"
+        view.form.apply.click()
+        joined("fries-apply")
+    waits = "under way ... It waits for a change of FM alone, which stands in front of a tuple."
+    assert [text for text in said if text.startswith("under way")] == [waits, "under way ..."]
 
 
 def test_a_run_is_shown_as_text_and_picture_without_a_kernel(run: StandIn, shell: InteractiveShell) -> None:

@@ -21,7 +21,7 @@ def test_status_says_what_a_run_waits_for(tmp_path: Path, monkeypatch: pytest.Mo
         run = started[0]
         assert troubles(run) == []  # type: ignore[arg-type]
         run.standing = {"FM": (Paused(WorkerId("FM", 0), "FM[0] failed: KeyError: 'shop'"),)}
-        stands = "FM stands: FM[0] failed: KeyError: 'shop'; fix it with %fries_reconfigure FM=..."
+        stands = "FM stands: FM[0] failed: KeyError: 'shop'; fix it alone, with %fries_reconfigure FM=..."
         assert told(shell, "%fries_status").splitlines()[2] == f"fraud: {stands}"
         assert status_line(run, run.metrics()).endswith(f" · {stands}")  # type: ignore[arg-type]
         run.state = "recovering"

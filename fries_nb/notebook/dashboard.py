@@ -53,7 +53,7 @@ class RunView(ipywidgets.VBox):
         self.status = ipywidgets.HTML()
         self.status.layout.flex = "1 1 auto"
         self.stop = ipywidgets.Button(description="Stop", tooltip="End the run; Spark stays")
-        self.stop.layout.width = "80px"
+        self.stop.layout.flex = "0 0 80px"
         self.stop.on_click(self._stopped)
         self.dag = DagView(run.graph)
         self.latency = LatencyPlot()
@@ -101,7 +101,8 @@ class RunView(ipywidgets.VBox):
             self.latency.show(points, marks)
 
     def _show_status(self, snapshot: Snapshot) -> None:
-        text = f'<span role="status">{html.escape(status_line(self._run, snapshot))}</span>'
+        line = html.escape(status_line(self._run, snapshot))
+        text = f'<div role="status" style="line-height: 1.4; padding: 4px 0">{line}</div>'
         if text != self.status.value:
             self.status.value = text
         if self._run.state in OVER and not self.stop.disabled:

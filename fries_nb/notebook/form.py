@@ -97,7 +97,9 @@ class ChangeForm(ipywidgets.VBox):
             self._say(f"{missing[0]} has no new function; type {_EXAMPLE}, or click {missing[0]} again", failed=True)
             return
         self.apply.disabled = True
-        self._say("under way ...")
+        first = [name for name in self._run.standing if self._chosen != (name,)]
+        waits = f" It waits for a change of {first[0]} alone, which stands in front of a tuple." if first else ""
+        self._say(f"under way ...{waits}")
         threading.Thread(target=self._apply, args=[typed], name="fries-apply", daemon=True).start()
 
     def _apply(self, typed: dict[str, str]) -> None:

@@ -76,7 +76,7 @@ def troubles(run: Run) -> list[str]:
         return []
     lost = [f"hosts are started again: {one.reason}" for one in run.recoveries[-1:] if one.seconds is None]
     stands = [
-        f"{name} stands: {paused[0].error.splitlines()[0]}; fix it with %fries_reconfigure {quoted(name)}=..."
+        f"{name} stands: {paused[0].error.splitlines()[0]}; fix it alone, with %fries_reconfigure {quoted(name)}=..."
         for name, paused in run.standing.items()
     ]
     return lost + stands

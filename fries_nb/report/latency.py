@@ -17,7 +17,7 @@ from statistics import fmean, median
 from fries_nb.controller.history import Mark, MarkKind, Point
 from fries_nb.report import theme
 from fries_nb.report.scales import Scale
-from fries_nb.report.theme import BLUE, FONT, GREEN, ORANGE, SKY, VERMILION, escaped, number, themed
+from fries_nb.report.theme import BLUE, FONT, GREEN, GREY, ORANGE, SKY, VERMILION, escaped, number, themed
 
 _MOST_POINTS = 400
 _LEFT, _RIGHT, _LANE, _LANES = 64.0, 18.0, 17.0, 5
@@ -25,7 +25,7 @@ _UPPER, _LOWER, _BETWEEN, _BELOW = 190.0, 84.0, 22.0, 42.0
 _LETTER = 6.1
 MARK_COLOURS: dict[MarkKind, str] = {
     "request": ORANGE, "done": GREEN, "aborted": VERMILION, "failed": VERMILION, "recovery": VERMILION,
-    "checkpoint": theme.LINE,
+    "checkpoint": GREY,
 }  # fmt: skip
 
 _LIGHT = {
@@ -44,7 +44,7 @@ _LIGHT = {
     ".done": f"stroke: {GREEN}",
     ".aborted, .failed": f"stroke: {VERMILION}; stroke-dasharray: 2 3",
     ".recovery": f"stroke: {VERMILION}",
-    ".checkpoint": f"stroke: {theme.LINE}; stroke-dasharray: 1 3",
+    ".checkpoint": f"stroke: {GREY}; stroke-dasharray: 1 3",
     ".said": f"font-size: 11.5px; fill: {theme.INK}; paint-order: stroke; stroke: {theme.PAPER}; stroke-width: 3px",
     ".lead": "stroke-width: 1px",
     ".empty": "font-size: 13px; text-anchor: middle",
@@ -60,7 +60,6 @@ _DARK = {
     ".p99": "stroke: #ff8a3d",
     ".rate": "stroke: #2fc79a",
     ".done": "stroke: #2fc79a",
-    ".checkpoint": f"stroke: {theme.NIGHT_LINE}",
 }
 _CSS = themed(".fries-latency-svg", _LIGHT, _DARK)
 
@@ -125,9 +124,11 @@ def thinned(points: Sequence[Point], most: int) -> list[Point]:
 def said_of(marks: Sequence[Mark], near_s: float) -> list[tuple[float, str]]:
     """The words of marks and where they begin: one for a request and its end if they are near, else one for each.
 
-    Of checkpoints, which come every few seconds, nothing is said.
+    Of checkpoints, which come every few seconds, nothing is said; of the reason of a recovery only the beginning.
 
     >>> marks = [Mark(1.0, "u1", "request", "FM"), Mark(4.5, "u1", "done", "FM"), Mark(9.0, "u2", "request", "MC")]
+    >>> said_of([Mark(1.0, "r1", "recovery", "host 1 was lost (its connection was closed)")], near_s=1.0)
+    [(1.0, 'recovery: host 1 was lost')]
     >>> said_of(marks, near_s=5.0), said_of(marks, near_s=1.0)[1]
     ([(1.0, 'FM: done in 3.5 s'), (9.0, 'MC')], (4.5, 'done after 3.5 s'))
     """
@@ -136,6 +137,9 @@ def said_of(marks: Sequence[Mark], near_s: float) -> list[tuple[float, str]]:
     said = []
     for mark in marks:
         if mark.kind == "checkpoint":
+            continue
+        if mark.kind == "recovery":
+            said.append((mark.at_s, f"recovery: {mark.label.partition(' (')[0]}"))
             continue
         request, end = requests.get(mark.change), ends.get(mark.change)
         joined = request is not None and end is not None and end.at_s - request.at_s <= near_s

@@ -160,7 +160,7 @@ def _through_pygraphviz(source: str, form: str) -> bytes:
 def _dot(sizes: Sequence[float], edges: Sequence[tuple[int, int]], rightward: bool, labelled: bool) -> str:
     """Boxes without names; the label of an edge is only as large as what will stand there."""
     nodes = "".join(f"n{index} [width={size / _POINTS:.3f}];\n" for index, size in enumerate(sizes))
-    label = 'label="00000000000\\n0"' if labelled else 'label=""'
+    label = 'label="00000000000000\\n0"' if labelled else 'label=""'
     lines = "".join(f"n{tail} -> n{head};\n" for tail, head in edges)
     return (
         f"digraph {{ rankdir={'LR' if rightward else 'TB'}; nodesep=0.32; ranksep={0.2 if labelled else 0.42}; pad=0;\n"

@@ -21,6 +21,8 @@ FONT = "font-family: system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation S
 
 # Okabe and Ito's palette, which the colour-blind tell apart.
 ORANGE, SKY, GREEN, BLUE, VERMILION = "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00"
+GREY = "#8b949e"
+"""To be seen on light and on dark pages, without being a colour of anything."""
 PAPER, INK, SOFT, LINE, BAND = "#ffffff", "#1b1f24", "#57606a", "#d0d7de", "#f3f5f7"
 NIGHT_PAPER, NIGHT_INK, NIGHT_SOFT, NIGHT_LINE, NIGHT_BAND = "#15191e", "#e6e9ed", "#a3acb8", "#3a424c", "#232a32"
 

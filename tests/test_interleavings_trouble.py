@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from interleaving_checks import SOAK, try_troubled
+from interleaving_checks import SOAK, try_focused, try_troubled
 
 from fries_nb.testing.scenarios import draw_troubled, play
 
-RUNS = 240
+RUNS = 160
 CHUNKS = 20
 
 
@@ -26,10 +26,18 @@ def test_every_promise_holds_whatever_is_killed(chunk):
         try_troubled(seed)
 
 
+@pytest.mark.parametrize("chunk", range(CHUNKS // 2))
+def test_every_promise_holds_of_state_changed_in_mid_stream(chunk):
+    """Two keyed operators and two changes at a time at which both versions are on their way."""
+    size = RUNS * SOAK // CHUNKS
+    for seed in range(chunk * size, (chunk + 1) * size):
+        try_focused(seed)
+
+
 def test_troubled_runs_meet_what_they_are_for():
     """A count over some of them: no law is kept for want of a case."""
     met: Counter[str] = Counter()
-    for seed in range(80):
+    for seed in range(60):
         _count(play(draw_troubled(seed)), met)
     schedulers = ("fries", "epoch", "multiversion", "minibatch", "restart")
     wanted = (*(f"{name} done" for name in schedulers), "host killed", "driver killed", "starts the run again",

@@ -20,7 +20,7 @@ from fries_nb.trace import RanMany, Updated
 from fries_nb.worker.events import Save, Tell, Traced
 from fries_nb.worker.instance import Instance
 from fries_nb.worker.outbox import Send
-from fries_nb.worker.snapshot import ended_snapshot, restore, saved
+from fries_nb.worker.snapshot import restore, restore_ended, saved
 
 
 class Reluctant:
@@ -251,14 +251,13 @@ def test_to_restore_is_idempotent_and_leaves_the_original_alone() -> None:
     assert one.state.live == {1: [1]}
 
 
-def test_a_worker_that_had_ended_records_no_change_twice() -> None:
-    """A worker that had ended records no change twice."""
+def test_a_worker_that_had_ended_records_no_change() -> None:
+    """Its trace is closed, and no function is put in its place: nobody may have tried the new one there."""
     record = Checkpoint("r", 3, 1, {}, ended=("M[0]",), decided=("u1",))
     restored = instance(audit=True)
-    changes = [decided("u1", M=Update(version(1))), decided("u2", M=Update(version(2)))]
-    restore(restored, ended_snapshot("M", record), changes)
-    assert restored.records() == [Updated("u2", "M")]
-    assert (len(restored.state), restored.function({})) == (0, {"v": 2})
+    restore_ended(restored, record)
+    assert restored.records() == []
+    assert (len(restored.state), restored.processed, restored.applied) == (0, 0, ("u1",))
 
 
 @pytest.mark.parametrize(

@@ -197,10 +197,14 @@ class Checkpoints:
         return self._attempt.epoch
 
     def acknowledged(self, worker: WorkerId, ended: bool) -> list[Instruction]:
-        """A worker has applied the marker, or has ended in front of it."""
+        """A worker has applied the marker, or has ended in front of it.
+
+        So has one that starts from a checkpoint at which it had ended, though it may not have said so again: it has no
+        position and no state that anybody could start from.
+        """
         attempt = self._attempt
         if worker.operator in self._heads:
-            if ended:
+            if ended or self.had_ended(worker):
                 attempt.ended.append(worker)
             elif attempt.checkpoint:
                 attempt.owing.add(worker)
@@ -222,6 +226,8 @@ class Checkpoints:
         if answer.epoch > self._epochs.number:
             raise ProtocolError(f"{answer.worker} saved for epoch {answer.epoch}, which has not begun")
         if self.phase not in (Phase.MARKING, Phase.SAVING) or answer.epoch != self._attempt.epoch:
+            return
+        if answer.worker in self._attempt.ended:
             return
         if answer.worker not in self._attempt.owing:
             raise ProtocolError(f"{answer.worker} saved for epoch {answer.epoch}, to which it owes no snapshot")

@@ -20,7 +20,7 @@ from fries_nb.spark.threads import WorkerThread
 from fries_nb.worker.events import Instruction
 from fries_nb.worker.instance import Instance
 from fries_nb.worker.reconfiguration import open_function
-from fries_nb.worker.snapshot import ended_snapshot, restore
+from fries_nb.worker.snapshot import restore, restore_ended
 from fries_nb.worker.steps import failure
 from fries_nb.worker.wiring import Wiring, wirings_of_host
 from fries_nb.worker.worker import Worker
@@ -128,5 +128,6 @@ class _Yard:
         if part is None and self._checkpoint is not None:
             if not self._region.had_ended(worker):
                 raise CheckpointError(f"the checkpoint at {self._region.checkpoint} is damaged: it lacks {worker}")
-            part = ended_snapshot(worker.operator, self._checkpoint)
-        restore(instance, part, decided)
+            restore_ended(instance, self._checkpoint)
+        else:
+            restore(instance, part, decided)

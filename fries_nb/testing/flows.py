@@ -118,6 +118,26 @@ def draw_flow(chance: random.Random) -> Flow:
     return _Growth(chance).grow()
 
 
+def counting_flow(chance: random.Random) -> Flow:
+    """S0 -> Mark1 -> Counter2 -> Counter3 -> out, with one to three workers each."""
+    flow = Flow(Dataflow("counting"))
+    stream = flow.dataflow.source("S0", rate(None, count=1), chance.randint(1, 3), identity="id")
+    flow.nodes.append(Node("S0", "source", ()))
+    makers: dict[str, Callable[..., Any]] = {"Mark1": fns.Mark, "Counter2": fns.Counter, "Counter3": fns.Counter}
+    for name, make in makers.items():
+        build, before = partial(make, name, 0), (stream.operator, 0)
+        keyed = "customer" if make is fns.Counter else None
+        stream = stream.map(name, build(0), key=keyed, workers=chance.randint(1, 3))
+        flow.nodes.append(Node(name, make.__name__.lower(), (before,)))
+        flow.changeable[name] = build
+        flow.tasting.append(name)
+        if keyed:
+            flow.keyed.add(name)
+    stream.sink("out", memory(), workers=chance.randint(1, 2))
+    flow.nodes.append(Node("out", "sink", ((stream.operator, 0),)))
+    return flow
+
+
 class _Growth:
     """A dataflow that grows by one operator, or one diamond, at a time."""
 

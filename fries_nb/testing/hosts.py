@@ -16,7 +16,8 @@ import cloudpickle
 from fries_nb.checkpoints import Checkpoint, Restoration, Snapshot
 from fries_nb.dataflow.endpoints import Sink
 from fries_nb.dataflow.graph import Graph, Kind
-from fries_nb.messages import Answer, ChannelId, Control, Data, Drain, End, Saved, WorkerId
+from fries_nb.errors import OperatorError
+from fries_nb.messages import Answer, ChannelId, Control, Data, Drain, End, Failed, Saved, WorkerId
 from fries_nb.planning.expansion import host_of
 from fries_nb.testing import network
 from fries_nb.testing.draws import Draws
@@ -29,7 +30,7 @@ from fries_nb.worker import events as heard
 from fries_nb.worker.instance import Instance
 from fries_nb.worker.outbox import Send
 from fries_nb.worker.reconfiguration import Rehearse, open_function, prepare
-from fries_nb.worker.snapshot import ended_snapshot, restore
+from fries_nb.worker.snapshot import restore, restore_ended
 from fries_nb.worker.wiring import READER, Wiring, wirings_of_host
 from fries_nb.worker.worker import Worker
 
@@ -59,6 +60,7 @@ class Hosts:
         ports: the open ports of sinks and of dead letters, by the operator's worker.
         supply: what sources have yet to read.
         dead: hosts that were killed.
+        spent: workers that had ended in front of the checkpoint that the incarnation starts from.
         started: the controller has let them in.
     """
 
@@ -67,10 +69,12 @@ class Hosts:
         self.workers: dict[WorkerId, Worker] = {}
         self.ports: dict[WorkerId, ListPort] = {}
         self.dead: set[int] = set()
+        self.spent: set[WorkerId] = set()
         self.started = False
         self._plan = plan
         self._random = plan.random
         self._restoration = restoration
+        self._failures: list[Failed] = []
         self._rehearsals: list[Rehearse] = []
         self._saves: list[tuple[Worker, int, Snapshot]] = []
         self._of: dict[WorkerId, Worker] = {}
@@ -79,8 +83,12 @@ class Hosts:
         self.network = Network(self.draws)
         for host in range(plan.hosts):
             for wiring in wirings_of_host(plan.graph, host, plan.hosts, plan.chaining):
-                self._make(wiring)
-        sources = (worker for worker in self._of if plan.graph.operator(worker.operator).kind is Kind.SOURCE)
+                try:
+                    self._make(wiring)
+                except OperatorError as error:  # a user's code fails on the host; the controller is told, as on Spark
+                    name = error.operator or wiring.id.operator
+                    self._failures.append(Failed(WorkerId(name, wiring.index), str(error), error.details))
+        sources = [worker for worker in self._of if plan.graph.operator(worker.operator).kind is Kind.SOURCE]
         positions = {worker: self._position(worker) for worker in sources}
         self.supply = Supply(plan.graph, plan.inputs, plan.random, plan.due_ns, positions)
         self._all = list(self.workers.values())
@@ -106,12 +114,11 @@ class Hosts:
         if isinstance(operator.on_error, Sink):
             instance.dead_letters = self._open_port(worker)
         parts = {part.operator: part for part in snapshot.instances} if snapshot is not None else {}
-        part = parts.get(operator.name)
         if record is not None and self._had_ended(head, record):
-            part = ended_snapshot(operator.name, record)
-        elif record is not None and part is None:
-            raise AssertionError(f"checkpoint {record.epoch} lacks {worker}")
-        restore(instance, part, self._restoration.decided)
+            self.spent.add(worker)
+            restore_ended(instance, record)
+        else:
+            restore(instance, parts.get(operator.name), self._restoration.decided)
         return instance
 
     def _open_port(self, worker: WorkerId) -> ListPort:
@@ -122,16 +129,15 @@ class Hosts:
         record = self._restoration.checkpoint
         if record is None or self._had_ended(worker, record):
             return None
+        if str(worker) not in record.snapshots:
+            raise AssertionError(f"checkpoint {record.epoch} lacks {worker}")
         return self._plan.store.snapshot(record.snapshots[str(worker)])
 
     def _had_ended(self, worker: WorkerId, record: Checkpoint) -> bool:
         return str(worker) in record.ended
 
     def _position(self, source: WorkerId) -> int | None:
-        record = self._restoration.checkpoint
-        if record is not None and self._had_ended(source, record):
-            return None
-        return self.instance(source).processed
+        return None if source in self.spent else self.instance(source).processed
 
     def instance(self, worker: WorkerId) -> Instance:
         """An operator at one worker."""
@@ -145,9 +151,12 @@ class Hosts:
 
     def start(self) -> None:
         """All have joined: let them work."""
-        self.started = True
+        self.started = not self._failures
+        for failure in self._failures:
+            host = host_of(failure.worker, self._plan.hosts)
+            self.network.put((network.Kind.ANSWERS, host), failure)
         for id_, worker in self.workers.items():
-            if self._lives(id_):
+            if self.started and self._lives(id_):
                 self.draws.add(("work", id_))
                 self._wake_reader(worker)
 
@@ -220,8 +229,8 @@ class Hosts:
             self._carry_out(worker)
 
     def give(self, id_: WorkerId, event: heard.Event) -> None:
-        """An event comes to a worker, if it still lives."""
-        if not self._lives(id_):
+        """An event comes to a worker, if it works and still lives."""
+        if not self.started or not self._lives(id_):
             return
         worker = self._of[id_]
         worker.handle(event)

@@ -25,7 +25,7 @@ from fries_nb.planning import cover
 from fries_nb.planning.expansion import workers_of
 from fries_nb.testing.cluster import Cluster
 from fries_nb.testing.faults import Faults
-from fries_nb.testing.flows import Flow, Inputs, copies, draw_flow, redealt
+from fries_nb.testing.flows import Flow, Inputs, copies, counting_flow, draw_flow, redealt
 from fries_nb.testing.functions import Convert, Counter, Poison, Unloadable, Unopenable
 from fries_nb.testing.reference import Reference, evaluate
 
@@ -38,6 +38,9 @@ Poisoned = Mapping[str, frozenset[int]]
 
 BROKEN = {"open": Unopenable, "unpickle": Unloadable, "poison": Poison}
 """Functions that cannot be prepared, and one that fails on the first row unless it is rehearsed."""
+
+MOST_STEPS = 100_000
+"""Far more than any run takes (a few thousand)."""
 
 
 @dataclass(frozen=True)
@@ -144,8 +147,32 @@ def _wish(
 
 def draw_troubled(seed: int) -> Scenario:
     """A scenario of this seed in which things go wrong, and any scheduler is used: kills, full disks, poison."""
-    plain = draw_scenario(seed, ALL_SCHEDULES)
-    chance = random.Random(f"trouble {seed}")
+    return _troubled(draw_scenario(seed, ALL_SCHEDULES), random.Random(f"trouble {seed}"))
+
+
+def draw_focused(seed: int) -> Scenario:
+    """Likewise a small dataflow with keyed state, changed in mid-stream: what is seldom met elsewhere happens often."""
+    chance = random.Random(f"focus {seed}")
+    flow = counting_flow(chance)
+    graph = flow.dataflow.graph()
+    settings = {
+        "hosts": chance.randint(1, 3),
+        "seed": seed,
+        "window": chance.choice((300, 1_500, 20_000)),
+        "chaining": chance.random() < 0.6,
+    }
+    moments = sorted(chance.uniform(0.1, 0.8) for _ in range(chance.choice((1, 2))))
+    wishes = tuple(
+        Wish(at, tuple(chance.sample(list(flow.changeable), chance.randint(1, 3))), scheduler, pruning, transforms=True)
+        for at in moments
+        for scheduler, pruning in [chance.choice(ALL_SCHEDULES[2:4] + ALL_SCHEDULES[5:])]
+    )
+    held = workers_of(graph, "S0") if chance.random() < 0.8 else ()
+    plain = Scenario(seed, flow, graph, flow.inputs(chance.randint(40, 80)), settings, wishes, "end", 1.0, held)
+    return _troubled(plain, chance)
+
+
+def _troubled(plain: Scenario, chance: random.Random) -> Scenario:
     faults = Faults(
         hazard=chance.choice((0.001, 0.003, 0.01)),
         host_kills=chance.choice((0, 1, 1, 2, 4)),
@@ -156,11 +183,8 @@ def draw_troubled(seed: int) -> Scenario:
     interval = chance.choice((None, 2_000_000, 5_000_000, 60_000_000))
     settings = plain.cluster | {"faults": faults, "checkpoints": True, "commit_interval_ns": interval}
     letters, stops = _poison(chance, plain)
-    graph = Graph(
-        plain.graph.name,
-        tuple(_poisoned(operator, letters, stops) for operator in plain.graph.operators),
-        plain.graph.edges,
-    )
+    operators = tuple(_poisoned(operator, letters, stops) for operator in plain.graph.operators)
+    graph = Graph(plain.graph.name, operators, plain.graph.edges)
     wishes = tuple(replace(wish, how="", broken="") if wish.broken in letters else wish for wish in plain.wishes)
     requests = tuple(sorted(chance.uniform(0.0, 1.1) for _ in range(chance.choice((0, 0, 1, 2)))))
     return replace(
@@ -234,7 +258,7 @@ class _Play:
                 self._mend(operator)
             return reached()
 
-        self._cluster.until(mended)
+        self._cluster.until(mended, MOST_STEPS)
 
     def _end(self) -> None:
         self._ended = True

@@ -88,13 +88,14 @@ def refuse_others(snapshot: Snapshot, instances: Sequence[Instance]) -> None:
         raise ProtocolError(f"{instances[0].worker} was to continue from a snapshot of other workers: {names}")
 
 
-def ended_snapshot(operator: str, checkpoint: Checkpoint) -> InstanceSnapshot:
-    """What an operator is restored from whose worker had ended in front of the checkpoint's marker.
+def restore_ended(instance: Instance, checkpoint: Checkpoint) -> None:
+    """Bring back an instance whose worker had ended in front of the checkpoint's marker: it will meet no tuple.
 
-    It needs no state. The changes that the checkpoint has behind it are behind this worker, too: whether it had ended
-    before or after it switched, its trace is closed.
+    So it needs neither state nor functions, not even those of changes decided since, which nobody may have tried on it.
+    The changes that the checkpoint has behind it are behind this worker, too: whether it had ended before or after it
+    switched, its trace is closed.
     """
-    return InstanceSnapshot(operator, 0, checkpoint.decided)
+    instance.begin_at(0, checkpoint.decided)
 
 
 def restore(instance: Instance, snapshot: InstanceSnapshot | None, decided: Sequence[Decided]) -> None:

@@ -19,7 +19,7 @@ from fries_nb.workloads.w2 import NAME, w2_flow
 PAPER_S = 20.0
 PAPER_BUDGET = 64 << 20
 REPEATS = 3
-SMALL = 0.05
+SMALL = 0.2
 """Below this scale a change is made once by each scheduler."""
 PAPER_SAYS = "both grow with the number of workers; Fries' stays below Epoch's"
 

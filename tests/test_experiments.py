@@ -1,0 +1,122 @@
+"""The experiments at their fastest: they run, say what they promise, and have the paper's figures beside."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from fries_nb.__main__ import main
+from fries_nb.errors import FriesError
+from fries_nb.experiments import EXPERIMENTS, experiment
+from fries_nb.experiments.scale import Scale, scale_of
+
+NAMES = [f"figure{n}" for n in range(13, 18)] + [f"table{n}" for n in range(4, 8)]
+
+
+def by(result, column):
+    """Its rows by what stands in a column."""
+    return {row[column]: row for row in result.rows}
+
+
+def test_every_figure_and_table_is_there():
+    """Figures 13 to 17 and tables 4 to 7, each with a title."""
+    assert sorted(EXPERIMENTS) == sorted(NAMES)
+    assert all(one.title.replace(" ", "").lower().startswith(f"{name}:") for name, one in EXPERIMENTS.items())
+
+
+def test_figure_13_has_curves_changes_and_an_outside_row(spark):
+    """A run without a change, one by each scheduler, and Structured Streaming."""
+    result = experiment("figure13", "test")
+    rows = by(result, "scheduler")
+    assert list(rows) == ["none", "epoch", "fries", "streaming, restarted", "streaming, re-reading"]
+    assert {point["scheduler"] for point in result.curves} == {"none", "epoch", "fries"}
+    assert [mark["kind"] for mark in result.marks] == ["request", "done"] * 4
+    assert rows["none"]["first delay ms"] is None
+    assert all(row["first delay ms"] > 0 for name, row in rows.items() if name != "none")
+    assert json.loads(json.dumps(result.as_json()))["name"] == "figure13"
+
+
+def test_figure_14_counts_what_was_processed_in_vain(spark):
+    """Without a change all is invalid after the first rise: more than with either scheduler."""
+    result = experiment("figure14", "test")
+    invalid = {name: row["invalid"] for name, row in by(result, "scheduler").items()}
+    assert invalid["none"] > invalid["epoch"] > 0
+    assert invalid["none"] > invalid["fries"] > 0
+    assert len(result.curves) == sum(invalid.values())
+
+
+@pytest.mark.parametrize(
+    ("name", "column", "lines"),
+    [("figure15", "paper's rate", 5), ("figure16", "amounts", 5), ("figure17", "workers", 2)],
+)
+def test_figures_of_delays_have_both_schedulers(spark, name, column, lines):
+    """A line for each rate, cost or number of workers, with intervals."""
+    rows = by(experiment(name, "test"), column)
+    assert len(rows) == lines
+    assert all(row["fries ms"] > 0 and row["epoch ms"] > 0 and row["fries +-"] >= 0 for row in rows.values())
+
+
+def test_table_4_goes_past_what_waits(spark):
+    """All rows of the paper, with its components; Fries lets fewer old tuples pass."""
+    result = experiment("table4", "test")
+    assert len(result.rows) == 10
+    assert by(result, "change")["J5, J6"]["components"] == "{J5} {J6}"
+    assert all(row["old tuples fries"] < row["old tuples epoch"] for row in result.rows)
+
+
+def test_table_5_goes_past_what_waits(spark):
+    """Fewer old tuples pass by Fries; behind U2 those that wait in front of FD1 and FD2 do."""
+    rows = by(experiment("table5", "test"), "change")
+    assert list(rows) == ["F1, U2", "FD1", "F2"]
+    assert all(row["old tuples fries"] < row["old tuples epoch"] for row in rows.values())
+    assert rows["F1, U2"]["old tuples fries"] < rows["FD1"]["old tuples fries"]
+
+
+def test_table_6_shows_what_pruning_saves(spark):
+    """A second's work waits in front of FD3 and FD4, and what is pruned goes past it."""
+    rows = by(experiment("table6", "test"), "change")
+    assert list(rows) == ["FD4", "F3", "F4", "FD3, FD4", "E1"]
+    assert all(rows[name]["pruned ms"] < rows[name]["unpruned ms"] for name in ("FD4", "F3", "E1"))
+
+
+def test_table_7_is_the_papers():
+    """Every number of it."""
+    for row in experiment("table7").rows:
+        assert (row["all"], row["component"]) == (row["paper all"], row["paper component"])
+
+
+def test_the_command_prints_and_writes(capsys, tmp_path):
+    """A table for readers; JSON to a file."""
+    path = tmp_path / "table7.json"
+    assert main(["experiment", "table7", "--output", str(path)]) == 0
+    assert "6,440" in capsys.readouterr().out
+    assert json.loads(path.read_text())["rows"][-1]["component"] == 4_800
+    assert main(["experiment", "list"]) == 0
+    listed = capsys.readouterr().out
+    assert all(name in listed for name in NAMES)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["tabel7"], "no experiment 'tabel7'; expected one of figure13"),
+        (["table7", "--scale", "2"], "scale '2'; expected test, minute, paper"),
+        (["table7", "--scale", "small"], "scale 'small'; expected test"),
+        (["table7", "--output", "/nowhere/x.json"], "cannot write '/nowhere/x.json'"),
+    ],
+)
+def test_bad_input_is_answered_in_one_line(capsys, arguments, said):
+    """Unknown names, scales that are none, files that cannot be written."""
+    assert main(["experiment", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+
+
+def test_a_scale_keeps_the_load_of_each_worker():
+    """Workers and times shrink, never below the least."""
+    assert (Scale(0.5).workers(), Scale(0.01).workers(), Scale(0.01).workers(least=4)) == (20, 2, 4)
+    assert (Scale(0.1).seconds(300), Scale(0.001).seconds(300, 1.0)) == (30.0, 1.0)
+    with pytest.raises(FriesError, match="scale '0'"):
+        scale_of("0", {})

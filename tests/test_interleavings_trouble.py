@@ -12,6 +12,12 @@ from collections import Counter
 import pytest
 from interleaving_checks import SOAK, try_focused, try_troubled
 
+from fries_nb.dataflow.builder import Dataflow
+from fries_nb.dataflow.endpoints import memory
+from fries_nb.messages import WorkerId
+from fries_nb.testing import Cluster, figures
+from fries_nb.testing.flows import source_rows
+from fries_nb.testing.hosts import Hosts
 from fries_nb.testing.scenarios import draw_troubled, play
 
 RUNS = 160
@@ -32,6 +38,35 @@ def test_every_promise_holds_of_state_changed_in_mid_stream(chunk):
     size = RUNS * SOAK // CHUNKS
     for seed in range(chunk * size, (chunk + 1) * size):
         try_focused(seed)
+
+
+def test_a_source_that_had_ended_is_read_no_more(monkeypatch):
+    """Not even from a checkpoint taken before it says again that it has ended: it has no position to go on from."""
+    rows = {name: source_rows(name, 12) for name in ("S0", "S1")}
+    spent, dumb = WorkerId("S0", 0), set()
+    feed = Hosts._feed
+    monkeypatch.setattr(Hosts, "_feed", lambda hosts, source: source in dumb or feed(hosts, source))
+    for seed in range(10 * SOAK):
+        flow = Dataflow("two sources")
+        both = figures.source(flow).union("U", figures.source(flow, "S1"))
+        figures.mark(both, "X").sink("out", memory())
+        cluster = Cluster(flow.graph(workers=1), rows, seed=seed, hosts=1, checkpoints=True, commit_interval_ns=10**6)
+        cluster.hold([WorkerId("S1", 0)])
+        cluster.until(lambda cluster=cluster: _kept(cluster) and str(spent) in _kept(cluster)[-1].ended)
+        dumb.add(spent)
+        cluster.kill(0)
+        kept = len(_kept(cluster))
+        cluster.until(lambda cluster=cluster, kept=kept: cluster.recoveries and len(_kept(cluster)) > kept)
+        dumb.clear()
+        cluster.kill(0)
+        cluster.release()
+        cluster.run()
+        found = sorted(row["id"] for row in cluster.rows("out"))
+        assert found == sorted(row["id"] for given in rows.values() for row in given), f"seed {seed}"
+
+
+def _kept(cluster):
+    return cluster.store.records
 
 
 def test_troubled_runs_meet_what_they_are_for():

@@ -141,6 +141,7 @@ CLUSTER = textwrap.dedent(
     builder = SparkSession.builder.master("local-cluster[2,2,1024]").config("spark.ui.enabled", "false")
     builder = builder.config("spark.executor.memory", "512m").config("spark.driver.memory", "512m")
     spark = builder.config("spark.executorEnv.PYTHONPATH", sys.argv[5]).getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")  # it speaks of lost executors at length
     changes, watch = drawn_changes(seed, count), Killer(random.Random(seed), 5, executor_of)
     with trial(chaos_flow("line", fn.parquet(out)).graph(2), spark, path, watch=watch) as run:
         run.watch.until_said("checkpoint", 2)
@@ -175,7 +176,7 @@ def test_executors_are_killed(tmp_path: Path, seed: int) -> None:
     }
     package = str(Path(fn.__file__).parent.parent)
     said = subprocess.run(
-        [sys.executable, "-c", CLUSTER, str(tmp_path / "c"), str(tmp_path / "out"), str(seed), "20", package],
+        [sys.executable, "-c", CLUSTER, str(tmp_path / "c"), str(tmp_path / "out"), str(seed), "10", package],
         cwd=Path(__file__).parent, env=environment, capture_output=True, text=True, timeout=900, check=False,
     )  # fmt: skip
     assert "survived 5" in said.stdout, said.stdout + said.stderr[-3000:]

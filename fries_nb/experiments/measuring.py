@@ -107,7 +107,7 @@ def surge(run: Run, source: str, operator: str, count: int) -> None:
     run.set_rate(source, 0)
 
 
-def until_full(run: Run, operator: str, settle_s: float = 0.8) -> None:
+def until_full(run: Run, operator: str, settle_s: float = 1.0) -> None:
     """Wait until what waits in front of an operator grows no more: its senders have used up their credit."""
     seen = [(time.monotonic(), 0)]
 

@@ -32,16 +32,16 @@ PAPER_MS = {
     ("W3", "J7, J8, J9"): (1_340, 20_532),
 }
 """By flow and change: Fries, Epoch."""
-PAPER_BUDGET = 256 << 20
+BUDGET, LARGEST_BUDGET = 960 << 20, 48 << 20
+"""Bytes a host, of which a small scale takes its part, and the most: ten seconds of work for two workers a join."""
 FILES = 400
 """How often a table's rows come again: for as long as the slowest machine may take."""
 REPEATS = 1
-ROWS_AT_LEAST = 2 << 20
 
 
 def table4(scale: Scale) -> Result:
     """Table 4: the delay of changes of W2 and W3 by Fries and by Epoch."""
-    workers, budget = scale.workers(), max(ROWS_AT_LEAST, int(PAPER_BUDGET * scale.of_paper))
+    workers, budget = scale.workers(), min(LARGEST_BUDGET, int(BUDGET * scale.of_paper))
     tables = tpcds()
     with session() as spark:
         found = {**_w2(spark, tables, workers, budget), **_w3(spark, tables, workers, budget)}

@@ -14,11 +14,11 @@ SCHEDULERS = {
     "naive": "Each operator that changes is told directly, past the queues, and switches at once. That is fast, but a "
     "tuple on its way between two of them may be processed by the old version of one and the new version of the "
     "other, and its result is right by neither.",
-    "multiversion": "Each tuple bears a tag from the sources on: old, or new. From the change on the operators run both "
-    "versions side by side, by the tag, until the last old tuple has left. Nothing is mixed and nobody waits for a "
-    "marker, at the price of two configurations in memory at once.",
-    "restart": "A checkpoint is taken, the whole job is ended, and it is started again from the checkpoint with the new "
-    "operators. Nothing is mixed, but for as long as that takes nothing flows.",
+    "multiversion": "Each tuple bears a tag from the sources on: old, or new. From the change on the operators run "
+    "both versions side by side, by the tag, until the last old tuple has left. Nothing is mixed and nobody waits for "
+    "a marker, at the price of two configurations in memory at once.",
+    "restart": "A checkpoint is taken, the whole job is ended, and it is started again from the checkpoint with the "
+    "new operators. Nothing is mixed, but for as long as that takes nothing flows.",
     "minibatch": "The sources hold until all that they have sent has left the dataflow; then the operators switch and "
     "the sources go on. Nothing is mixed; the price is a dataflow that runs empty.",
 }

@@ -160,7 +160,7 @@ class Killer(Watch):
 
     Args:
         draw: when and whom.
-        kills: how often.
+        kills: so many recoveries from lost hosts (a kill while the run starts again anyway is none).
         victim: what is killed for a host, given its process: the process itself, or its executor.
     """
 
@@ -191,8 +191,8 @@ class Killer(Watch):
 
     def _count(self) -> None:
         self._words -= 1
-        if self._words == 0 and self.kills and self._run is not None:
-            self.kills -= 1
+        if self._words <= 0 and self._run is not None and self.survived < self.kills:
+            self._words = self._gap()
             hosts = self._draw.choice(([0], [1], [0, 1]))
             pids = self._run.pids
             for host in set(hosts) & set(pids):

@@ -16,7 +16,8 @@ from fries_nb.experiments.bench.delay import COST_MS, RATE, fill
 from fries_nb.experiments.bench.ours import CREDIT_BYTES, HOSTS, spark_session
 from fries_nb.experiments.bench.results import Report, Target
 from fries_nb.run import Run
-from fries_nb.workloads.w1 import FraudDetector, w1_flow
+from fries_nb.workloads.models import CUSTOMER
+from fries_nb.workloads.w1 import FraudDetector
 
 WAITING_S = 3.0
 _PATIENCE_S = 120.0
@@ -29,7 +30,9 @@ def versions(scale: float, runs: int) -> Report:
     rows = int(RATE * (3 * waiting_s + runs * (waiting_s + 10) * 2))
     delays, after = [], []
     with spark_session() as spark:
-        flow = w1_flow(fn.replay(str(payments_file(rows)), rate=3 * RATE), fn.memory(), cost_ms=COST_MS)
+        flow = fn.Dataflow("W1 from two sources")  # of one channel new tuples never overtake old ones
+        source = flow.source("Src", fn.replay(str(payments_file(rows)), rate=3 * RATE), workers=HOSTS)
+        source.map("FD", FraudDetector(cost_ms=COST_MS), key=CUSTOMER).sink("Sink", fn.memory())
         run = flow.run(spark=spark, hosts=HOSTS, workers=HOSTS)
         try:
             for _ in range(runs):

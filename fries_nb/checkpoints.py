@@ -17,6 +17,8 @@ True
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 
@@ -56,6 +58,9 @@ class Snapshot(msgspec.Struct, frozen=True):
 class Decided(msgspec.Struct, frozen=True):
     """A change that will be carried out, whatever fails.
 
+    A second entry of a change, without payloads, takes it back: all its workers ended before it reached them, so that
+    it is nowhere, and shall be nowhere if they start again.
+
     Attributes:
         change: its id.
         scheduler: that planned it.
@@ -69,6 +74,18 @@ class Decided(msgspec.Struct, frozen=True):
     components: tuple[tuple[str, ...], ...]
     payloads: dict[str, bytes]
     incarnation: int = 1
+
+
+def in_effect(decided: Iterable[Decided]) -> tuple[Decided, ...]:
+    """The changes that were decided and not taken back, in order.
+
+    >>> first, second = Decided("u1", "fries", (), {"FM": b"code"}), Decided("u2", "fries", (), {"FC": b"code"})
+    >>> [change.change for change in in_effect((first, second, Decided("u1", "fries", (), {})))]
+    ['u2']
+    """
+    entries = tuple(decided)
+    taken_back = {entry.change for entry in entries if not entry.payloads}
+    return tuple(entry for entry in entries if entry.change not in taken_back)
 
 
 class Checkpoint(msgspec.Struct, frozen=True):

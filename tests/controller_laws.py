@@ -45,6 +45,7 @@ class Laws:
         self.final: dict[WorkerId, Past] = {}
         self.incarnation = 1
         self.decided: list[Decided] = []
+        self.taken_back: set[str] = set()
         self.keeping: Checkpoint | None = None
         self.records: list[Checkpoint] = []
         self.committed: list[str] = []
@@ -90,9 +91,7 @@ class Laws:
         assert self.over is None or isinstance(instruction, after_the_end), f"{instruction} after the end"
         match instruction:
             case Journal(decided):
-                assert decided.change not in {earlier.change for earlier in self.decided}
-                assert decided.incarnation == self.incarnation
-                self.decided.append(decided)
+                self.journal(decided)
             case Resolved(outcome):
                 self.resolve(outcome)
             case KeepCheckpoint(record):
@@ -109,11 +108,31 @@ class Laws:
             case RunEnded():
                 self.over = instruction
 
+    def journal(self, entry: Decided) -> None:
+        """A decision, once; or one taken back, which is at no worker, before its change is said to have failed."""
+        known = [earlier for earlier in self.decided if earlier.change == entry.change]
+        assert entry.incarnation == self.incarnation
+        assert len(known) == (0 if entry.payloads else 1)
+        if entry.payloads:
+            self.decided.append(entry)
+        else:
+            self.take_back(known[0])
+
+    def take_back(self, decided: Decided) -> None:
+        """It is at nobody: of an earlier incarnation, it was put on workers that had ended and are not restored."""
+        for worker, past in self.past.items():
+            here = decided.change in past.changes
+            assert not here or decided.incarnation < self.incarnation, f"taken back, and applied at {worker}"
+            self.past[worker] = Past(tuple(each for each in past.changes if each != decided.change), past.files)
+        self.decided.remove(decided)
+        self.taken_back.add(decided.change)
+
     def resolve(self, outcome: Outcome) -> None:
         """Once for every change; done: at every target worker; aborted: nowhere."""
         change = outcome.change
         assert change not in {seen.change for seen in self.outcomes}, f"{outcome} comes again"
-        was_decided = change in {decided.change for decided in self.decided}
+        was_decided = change in {decided.change for decided in self.decided} | self.taken_back
+        assert change not in self.taken_back or outcome.outcome == "failed"
         assert was_decided == (outcome.outcome != "aborted"), outcome
         if outcome.outcome == "done":
             for worker, seen in outcome.per_worker.items():

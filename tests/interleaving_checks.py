@@ -22,6 +22,7 @@ from interleaving_played import (
 )
 
 from fries_nb.audit import judge
+from fries_nb.checkpoints import in_effect
 from fries_nb.errors import FriesError
 from fries_nb.messages import TRANSACTION
 from fries_nb.testing.functions import stamps, without_versions
@@ -102,12 +103,16 @@ EXCUSES = (
 
 
 def journals_decisions(played):
-    """A change that was decided is in the journal, once; one that was aborted is not."""
-    journaled = Counter(decided.change for decided in played.cluster.journal)
+    """A change that was decided is in the journal, once; one that was aborted is not; one taken back has failed."""
+    journaled = Counter(entry.change for entry in played.cluster.journal if entry.payloads)
+    taken_back = [entry.change for entry in played.cluster.journal if not entry.payloads]
     outcomes = played.cluster.outcomes
     decided = {change for change, outcome in outcomes.items() if outcome.outcome != "aborted"}
     assert set(journaled.values()) <= {1}, f"journaled twice: {journaled}"
     assert decided <= journaled.keys() <= decided | played.cluster.orphans
+    assert len(set(taken_back)) == len(taken_back)
+    assert journaled.keys() >= set(taken_back)
+    assert all(outcomes[change].outcome == "failed" for change in taken_back if change in outcomes)
 
 
 def is_lossless(played):
@@ -191,7 +196,7 @@ def shows_what_it_ran(played):
 def really_switches(played):
     """Of a change that is done, each target worker runs the new function, unless it had ended before."""
     cluster, may_run = played.cluster, defaultdict(lambda: {0})
-    for decided in cluster.journal:
+    for decided in in_effect(cluster.journal):
         wish, outcome = played.changes[decided.change], cluster.outcomes.get(decided.change)
         is_done = outcome is not None and outcome.outcome == "done"
         assert not is_done or {worker.operator for worker in outcome.per_worker} == set(wish.targets), outcome

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
+from fries_nb.checkpoints import in_effect
 from fries_nb.testing.functions import converted, counted
 from fries_nb.testing.readers import transaction
 from fries_nb.trace import RanMany
@@ -27,7 +28,7 @@ def wish_of(played, number):
 
 def ranks_of(played):
     """Version to its place among those that were decided: a fix is decided in front of changes asked for before."""
-    decided = [played.changes[decided.change].version for decided in played.cluster.journal]
+    decided = [played.changes[decided.change].version for decided in in_effect(played.cluster.journal)]
     return {version: rank for rank, version in enumerate([0, *decided])}
 
 
@@ -58,7 +59,7 @@ def check_cut(committed, whole):
 def replay(played, instance, state):
     """(version, count, checksum) after each tuple of a key, by the log; checks the checksum in the end."""
     name, ranks = instance.worker.operator, ranks_of(played)
-    wishes = [played.changes[decided.change] for decided in played.cluster.journal]
+    wishes = [played.changes[decided.change] for decided in in_effect(played.cluster.journal)]
     switches = [wish for wish in wishes if name in wish.targets and wish.transforms and wish.broken != name]
     checksum, version, seen = 0, None, set()
     for count, (_, now) in enumerate(state["log"], start=1):

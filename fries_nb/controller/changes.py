@@ -159,8 +159,7 @@ class Changes:
         resolved: list[Instruction] = []
         for change in self._under_way():
             change.started_again(filter(ended, change.targets), now_ns)
-            self._release(change)
-            resolved.append(Resolved(change.resolve(State.DONE, now_ns)))
+            resolved += self._finish(change, now_ns)
         return resolved
 
     def close(self, why: str, now_ns: int, error: str = "", details: str = "") -> list[Instruction]:
@@ -311,13 +310,17 @@ class Changes:
         return [*tells, *self._end_if_over(change, now_ns)]
 
     def _end_if_over(self, change: Transaction, now_ns: int) -> list[Instruction]:
-        if change.owing or change.stages_left:
-            return []
+        return [] if change.owing or change.stages_left else self._finish(change, now_ns)
+
+    def _finish(self, change: Transaction, now_ns: int) -> list[Instruction]:
+        """It is at every worker that has not ended; if that is none, it was for nothing and is taken back."""
         self._release(change)
         if change.switched:
             return [Resolved(change.resolve(State.DONE, now_ns))]
         words = f"all workers of {names(change.request.plan.targets)} ended before the change reached them"
-        return [Resolved(change.resolve(State.FAILED, now_ns, words))]
+        self._journaling = None
+        taken_back = Journal(self._recovery.take_back(change.request.change))
+        return [taken_back, Resolved(change.resolve(State.FAILED, now_ns, words))]
 
     def _abort(self, change: Transaction, now_ns: int, error: str, details: str = "") -> list[Instruction]:
         told = [worker for worker in change.targets if worker not in self._workers.ended]

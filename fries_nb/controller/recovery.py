@@ -52,6 +52,12 @@ class Recovery:
         self.decided.append(decided)
         return decided
 
+    def take_back(self, change: str) -> Decided:
+        """A decided change has reached nobody; it shall reach nobody later either."""
+        [decided] = [each for each in self.decided if each.change == change]
+        self.decided.remove(decided)
+        return Decided(change, decided.scheduler, decided.components, {}, self.incarnation)
+
     def keep(self, record: Checkpoint) -> None:
         """A checkpoint is on disk."""
         self.checkpoint = record

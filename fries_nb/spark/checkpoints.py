@@ -22,7 +22,7 @@ from urllib.parse import quote
 import msgspec
 from pyarrow import fs
 
-from fries_nb.checkpoints import Checkpoint, Decided, Restoration
+from fries_nb.checkpoints import Checkpoint, Decided, Restoration, in_effect
 from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import CheckpointError
 from fries_nb.spark.durable import read_file, sealed, unsealed, write_file
@@ -91,7 +91,7 @@ class Place:
         flow = _flow(path)
         if other := difference(flow, graph):
             raise CheckpointError(f"{path} holds a checkpoint {other}")
-        place = cls(path, flow, _incarnation(path), len(_decided(path)))
+        place = cls(path, flow, _incarnation(path), len(_names(path, "decisions", ".msgpack")))
         place.begin(place.incarnation + 1)
         return place
 
@@ -246,7 +246,8 @@ def _kept(path: str) -> list[int]:
 
 
 def _decided(path: str) -> tuple[Decided, ...]:
-    return tuple(_read(path, f"decisions/{name}.msgpack", Decided) for name in _names(path, "decisions", ".msgpack"))
+    names = _names(path, "decisions", ".msgpack")
+    return in_effect(_read(path, f"decisions/{name}.msgpack", Decided) for name in names)
 
 
 def _names(path: str, directory: str, ending: str) -> list[str]:

@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from fries_nb.checkpoints import Checkpoint, Decided, Restoration, Snapshot
+from fries_nb.checkpoints import Checkpoint, Decided, Restoration, Snapshot, in_effect
 from fries_nb.messages import WorkerId
 from fries_nb.testing.ports import ListPort
 from fries_nb.trace import Record
@@ -71,7 +71,7 @@ class Store:
 
     def restoration(self) -> Restoration:
         """What a new incarnation starts from."""
-        return Restoration(self.records[-1] if self.records else None, tuple(self.decided))
+        return Restoration(self.records[-1] if self.records else None, in_effect(self.decided))
 
     # ---- sinks
 

@@ -28,12 +28,15 @@ NOTEBOOK ?= 00_quickstart.ipynb
 notebook: $(VENV)/.installed-notebook
 	$(BIN)/jupyter lab $(if $(filter 0,$(shell id -u)),--allow-root) notebooks/$(NOTEBOOK)
 
-# All three are run even if one fails, so that one call tells everything; pytest's summary comes last.
+# All three are run even if one fails, so that one call tells everything; pytest's summary comes last. Tests of one
+# file share a Spark session and wait a good deal, so files go side by side.
+TESTING := --numprocesses 3 --dist loadfile
+
 test: $(VENV)/.installed-test $(VENV)/.browser
 	@status=0; \
 	$(BIN)/ruff check . || status=1; \
 	$(BIN)/mypy || status=1; \
-	$(BIN)/python -m pytest || status=1; \
+	$(BIN)/python -m pytest $(TESTING) || status=1; \
 	exit $$status
 
 # The long property and chaos runs: the same tests with SOAK times as many seeds.

@@ -10,9 +10,11 @@ from collections import deque
 import pytest
 from interleaving_checks import caught
 
+import fries_nb as fn
 from fries_nb.controller.markers import Lane
-from fries_nb.messages import Cancel, Commit, Data, End
+from fries_nb.messages import Cancel, Commit, Data, End, WorkerId
 from fries_nb.scheduling import SCHEDULERS, Plan, Send, Stage, fries
+from fries_nb.testing.cluster import Cluster
 from fries_nb.testing.network import Kind, Network
 from fries_nb.worker.alignment import Alignment
 from fries_nb.worker.chaining import RowExecution
@@ -135,7 +137,6 @@ BROKEN = [
     (RowExecution, "rebuild", lambda execution: None if hasattr(execution, "_first") else REBUILD(execution)),
     (KeyedState, "transform", lambda state, transform: None),
     (Lane, "_retire", _free_the_lane_at_the_first_answer),
-    (Lane, "start", _tell_only_the_living),
     (Worker, "_direct", _lose_cancellations),
     (Network, "_next", _reorder(Kind.FRAMES)),
     (Network, "_next", _reorder_data),
@@ -156,7 +157,6 @@ NAMES = [
     "a chain keeps its old steps",
     "state is not transformed",
     "the next marker does not wait",
-    "the ended are not told",
     "cancellations are lost",
     "frames overtake each other",
     "data overtakes data",
@@ -182,3 +182,31 @@ def test_an_end_that_counts_for_no_marker_is_caught(monkeypatch):
     monkeypatch.setattr(Alignment, "ended", _end_counts_for_nothing)
     monkeypatch.setattr(Lane, "start", _tell_only_the_living)
     assert caught(range(BOUND)) is not None
+
+
+def _change_behind_an_end(seed):
+    """FA has ended, and U, which the other source keeps alive, learns of the change from nobody else."""
+    flow = fn.Dataflow("ends")
+    a, b = flow.source("a", fn.rate(None, count=4)), flow.source("b", fn.rate(None, count=4))
+    a.map("FA", dict).union("U", b).map("FX", dict).sink("out", fn.memory())
+    rows = [{"value": value} for value in range(4)]
+    cluster = Cluster(flow.graph(workers=1), {"a": rows, "b": rows}, seed=seed)
+    cluster.hold([WorkerId("b", 0)])
+    cluster.until(lambda: cluster.worker("FA").ended)
+    change = cluster.request({"FA": dict, "FX": dict}, "fries")
+    cluster.until(lambda: change in cluster.outcomes)
+    cluster.release()
+    cluster.run()
+    return cluster.outcomes[change].outcome
+
+
+def test_a_change_behind_an_end_arrives():
+    """The marker follows the end of a channel, for those whom another source keeps alive."""
+    assert {_change_behind_an_end(seed) for seed in range(20)} == {"done"}
+
+
+def test_the_ended_not_told_are_missed(monkeypatch):
+    """Without that the run stands still."""
+    monkeypatch.setattr(Lane, "start", _tell_only_the_living)
+    with pytest.raises(AssertionError, match="stands still"):
+        [_change_behind_an_end(seed) for seed in range(20)]

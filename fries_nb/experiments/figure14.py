@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 import fries_nb as fn
-from fries_nb.experiments.measuring import changed, fill, pause_until, running, session
+from fries_nb.experiments.measuring import PATIENCE_S, changed, fill, pause_until, running, session
 from fries_nb.experiments.results import Result, Row
 from fries_nb.experiments.scale import Scale
 from fries_nb.run import Run
@@ -91,7 +91,7 @@ def _invalid(spark: Any, scheduler: str, workers: int, period_s: float) -> list[
                 _pause_to(began_s + (number + LATE_S / PERIOD_S) * period_s)
                 changed(run, {"FD": VersionedDetector(version + number, period_ns)}, scheduler)
         _pause_to(began_s + PERIODS * period_s)
-        run.stop(drain=True)
+        run.stop(drain=True, timeout=PATIENCE_S)
         found = run.output().select("due", "at", "invalid").toPandas()
     in_vain = found["invalid"] & (found["due"] >= began_s * 1e9)
     at_s = np.sort(found["at"][in_vain].to_numpy()) / 1e9 - began_s

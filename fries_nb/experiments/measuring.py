@@ -107,17 +107,17 @@ def surge(run: Run, source: str, operator: str, count: int) -> None:
     run.set_rate(source, 0)
 
 
-def until_full(run: Run, operator: str, settle_s: float = 1.0) -> None:
-    """Wait until what waits in front of an operator grows no more: its senders have used up their credit."""
+def until_full(run: Run, *operators: str, settle_s: float = 1.0) -> None:
+    """Wait until what waits in front of each of these grows no more: their senders have used up their credit."""
     seen = [(time.monotonic(), 0)]
 
-    def is_full() -> bool:
-        now, queued = time.monotonic(), waiting(run, operator)
-        if queued > 1.02 * seen[-1][1]:
-            seen.append((now, queued))
-        return queued > 0 and now - seen[-1][0] > settle_s
+    def are_full() -> bool:
+        now, queued = time.monotonic(), [waiting(run, operator) for operator in operators]
+        if sum(queued) > 1.02 * seen[-1][1]:
+            seen.append((now, sum(queued)))
+        return min(queued) > 0 and now - seen[-1][0] > settle_s
 
-    until(run, is_full, f"a full queue in front of {operator}")
+    until(run, are_full, f"full queues in front of {', '.join(operators)}")
 
 
 def pause(seconds: float) -> None:

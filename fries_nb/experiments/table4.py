@@ -85,14 +85,9 @@ def _delays(
     changes = [change for flow_, change in PAPER_MS if flow_ == flow.name]
     found: Found = {}
     with running(flow, spark, workers=workers, budget=budget) as run:
-
-        def ready() -> None:
-            for join in first:
-                until_full(run, join)
-
         for change in changes:
             targets = {join: tables.read(name, join) for join in change.split(", ")}
             found[flow.name, change] = (
-                delays(run, targets, REPEATS, ready), cover(run.graph, targets).longest_path
+                delays(run, targets, REPEATS, lambda: until_full(run, *first)), cover(run.graph, targets).longest_path
             )  # fmt: skip
     return found

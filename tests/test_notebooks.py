@@ -50,14 +50,3 @@ def test_the_hot_replacement_goes_as_told(tmp_path: Path):
     wrong = re.search(r"([\d,]+) payments were scored wrongly", said(notebook, "wrong = "))
     assert wrong
     assert int(wrong[1].replace(",", "")) > 0
-
-
-@pytest.mark.timeout(1_200)  # nine experiments, on busy cores
-def test_the_papers_experiments_are_drawn(tmp_path: Path):
-    """Each figure and table is run at its fastest, and a table is shown for each."""
-    notebook = executed("02_paper_experiments.ipynb", tmp_path)
-    shown = [said(notebook, beginning) for beginning in ("surges", "vain", "rates", "table(costs)", "joins", "many")]
-    assert all("fries" in one for one in shown)
-    assert "unpruned ms" in said(notebook, "pruning")
-    assert "epoch ms" in said(notebook, "workers")
-    assert "6440" in said(notebook, "opened.close()")

@@ -172,8 +172,6 @@ def _called(function: Any) -> Any:
     """The function or method that is really called for a row or a batch."""
     if isinstance(function, BatchFunction):
         return function.function
-    if isinstance(function, BatchFunction):
-        return function.function
     if shape_of(function) is Shape.KEYED:
         return function.process
     is_plain = inspect.isroutine(function) or inspect.isclass(function) or isinstance(function, functools.partial)

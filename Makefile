@@ -59,6 +59,7 @@ $(VENV)/.created:
 $(VENV)/.installed: pyproject.toml setup.py $(VENV)/.created
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
 	@$(HAS_JAVA) || $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[java]'
+	-$(BIN)/python -m fries_nb archive
 	touch $@
 
 $(VENV)/.installed-%: $(VENV)/.installed

@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from fries_nb.errors import FriesError, close_match
 
-COMMANDS = ("demo", "plan", "audit", "experiment", "bench")
+COMMANDS = ("demo", "plan", "audit", "experiment", "bench", "archive")
 """Modules of ``fries_nb.commands``: each has ``add_parser(subparsers)``, and its parser sets ``run(args)``."""
 
 

@@ -23,13 +23,19 @@ def stored(name: str) -> nbformat.NotebookNode:
     return notebook
 
 
-def executed(name: str, directory: Path) -> nbformat.NotebookNode:
+def executed(name: str, directory: Path, behind: str = "") -> nbformat.NotebookNode:
     """The notebook after "Run All" in a kernel of its own, with its outputs.
+
+    Args:
+        directory: it is run in.
+        behind: code of one more cell, at its end.
 
     Raises:
         nbclient.exceptions.CellExecutionError: a cell failed.
     """
     notebook = stored(name)
+    if behind:
+        notebook.cells.append(nbformat.v4.new_code_cell(behind))
     resources = {"metadata": {"path": str(directory)}}
     NotebookClient(notebook, timeout=PATIENCE_S, kernel_name="python3", resources=resources).execute()
     return notebook

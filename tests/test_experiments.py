@@ -1,10 +1,16 @@
-"""The experiments at their fastest: they run, say what they promise, and have the paper's figures beside."""
+"""The experiments at their fastest: they run, say what they promise, and have the paper's figures beside.
+
+All run once, in the notebook that draws them; what they have found there is looked at here.
+"""
 
 from __future__ import annotations
 
 import json
+from typing import Any
 
+import nbformat
 import pytest
+from notebook_files import executed, said
 
 from fries_nb.__main__ import main
 from fries_nb.errors import FriesError
@@ -12,11 +18,54 @@ from fries_nb.experiments import EXPERIMENTS, experiment
 from fries_nb.experiments.scale import Scale, scale_of
 
 NAMES = [f"figure{n}" for n in range(13, 18)] + [f"table{n}" for n in range(4, 8)]
+FOUND = {
+    "surges": "figure13",
+    "vain": "figure14",
+    "rates": "figure15",
+    "costs": "figure16",
+    "workers": "figure17",
+    "joins": "table4",
+    "many": "table5",
+    "pruning": "table6",
+}
+"""The notebook's names for what the experiments have found."""
+KEPT = f"""
+import json
+with open("found.json", "w") as file:
+    json.dump([{", ".join(f"{name}.as_json()" for name in FOUND)}], file)
+"""
+Found = dict[str, dict[str, Any]]
+pytestmark = pytest.mark.timeout(1_200)  # nine experiments, on busy cores
 
 
-def by(result, column):
+@pytest.fixture(scope="module")
+def notebook(tmp_path_factory: pytest.TempPathFactory) -> tuple[nbformat.NotebookNode, Found]:
+    """The notebook from top to bottom, and by name what the experiments in it have found."""
+    directory = tmp_path_factory.mktemp("experiments")
+    notebook = executed("02_paper_experiments.ipynb", directory, KEPT)
+    found = json.loads((directory / "found.json").read_text())
+    return notebook, {result["name"]: result for result in found}
+
+
+@pytest.fixture(scope="module")
+def found(notebook: tuple[nbformat.NotebookNode, Found]) -> Found:
+    """By name, what the experiments have found."""
+    return notebook[1]
+
+
+def by(result: dict[str, Any], column: str) -> dict[Any, dict[str, Any]]:
     """Its rows by what stands in a column."""
-    return {row[column]: row for row in result.rows}
+    return {row[column]: row for row in result["rows"]}
+
+
+def test_the_notebook_draws_them_all(notebook: tuple[nbformat.NotebookNode, Found]) -> None:
+    """A table is shown for each figure and table."""
+    shown = [said(notebook[0], beginning) for beginning in ("surges", "vain", "rates", "table(costs)", "joins", "many")]
+    assert all("fries" in one for one in shown)
+    assert "unpruned ms" in said(notebook[0], "pruning")
+    assert "epoch ms" in said(notebook[0], "workers")
+    assert "6440" in said(notebook[0], "opened.close()")
+    assert sorted([*notebook[1], "table7"]) == sorted(NAMES)
 
 
 def test_every_figure_and_table_is_there():
@@ -25,57 +74,56 @@ def test_every_figure_and_table_is_there():
     assert all(one.title.replace(" ", "").lower().startswith(f"{name}:") for name, one in EXPERIMENTS.items())
 
 
-def test_figure_13_has_curves_changes_and_an_outside_row(spark):
+def test_figure_13_has_curves_changes_and_an_outside_row(found: Found) -> None:
     """A run without a change, one by each scheduler, and Structured Streaming."""
-    result = experiment("figure13", "test")
+    result = found["figure13"]
     rows = by(result, "scheduler")
     assert list(rows) == ["none", "epoch", "fries", "streaming, restarted", "streaming, re-reading"]
-    assert {point["scheduler"] for point in result.curves} == {"none", "epoch", "fries"}
-    assert [mark["kind"] for mark in result.marks] == ["request", "done"] * 4
+    assert {point["scheduler"] for point in result["curves"]} == {"none", "epoch", "fries"}
+    assert [mark["kind"] for mark in result["marks"]] == ["request", "done"] * 4
     assert rows["none"]["first delay ms"] is None
     assert all(row["first delay ms"] > 0 for name, row in rows.items() if name != "none")
-    assert json.loads(json.dumps(result.as_json()))["name"] == "figure13"
 
 
-def test_figure_14_counts_what_was_processed_in_vain(spark):
+def test_figure_14_counts_what_was_processed_in_vain(found: Found) -> None:
     """Without a change all is invalid after the first rise: more than with either scheduler."""
-    result = experiment("figure14", "test")
+    result = found["figure14"]
     invalid = {name: row["invalid"] for name, row in by(result, "scheduler").items()}
     assert invalid["none"] > invalid["epoch"] > 0
     assert invalid["none"] > invalid["fries"] > 0
-    assert len(result.curves) == sum(invalid.values())
+    assert len(result["curves"]) == sum(invalid.values())
 
 
 @pytest.mark.parametrize(
     ("name", "column", "lines"),
     [("figure15", "paper's rate", 5), ("figure16", "amounts", 5), ("figure17", "workers", 2)],
 )
-def test_figures_of_delays_have_both_schedulers(spark, name, column, lines):
+def test_figures_of_delays_have_both_schedulers(found: Found, name: str, column: str, lines: int) -> None:
     """A line for each rate, cost or number of workers, with intervals."""
-    rows = by(experiment(name, "test"), column)
+    rows = by(found[name], column)
     assert len(rows) == lines
     assert all(row["fries ms"] > 0 and row["epoch ms"] > 0 and row["fries +-"] >= 0 for row in rows.values())
 
 
-def test_table_4_goes_past_what_waits(spark):
+def test_table_4_goes_past_what_waits(found: Found) -> None:
     """All rows of the paper, with its components; Fries lets fewer old tuples pass."""
-    result = experiment("table4", "test")
-    assert len(result.rows) == 10
+    result = found["table4"]
+    assert len(result["rows"]) == 10
     assert by(result, "change")["J5, J6"]["components"] == "{J5} {J6}"
-    assert all(row["old tuples fries"] < row["old tuples epoch"] for row in result.rows)
+    assert all(row["old tuples fries"] < row["old tuples epoch"] for row in result["rows"])
 
 
-def test_table_5_goes_past_what_waits(spark):
+def test_table_5_goes_past_what_waits(found: Found) -> None:
     """Fewer old tuples pass by Fries; behind U2 those that wait in front of FD1 and FD2 do."""
-    rows = by(experiment("table5", "test"), "change")
+    rows = by(found["table5"], "change")
     assert list(rows) == ["F1, U2", "FD1", "F2"]
     assert all(row["old tuples fries"] < row["old tuples epoch"] for row in rows.values())
     assert rows["F1, U2"]["old tuples fries"] < rows["FD1"]["old tuples fries"]
 
 
-def test_table_6_shows_what_pruning_saves(spark):
+def test_table_6_shows_what_pruning_saves(found: Found) -> None:
     """A second's work waits in front of FD3 and FD4, and what is pruned goes past it."""
-    rows = by(experiment("table6", "test"), "change")
+    rows = by(found["table6"], "change")
     assert list(rows) == ["FD4", "F3", "F4", "FD3, FD4", "E1"]
     assert all(rows[name]["pruned ms"] < rows[name]["unpruned ms"] for name in ("FD4", "F3", "E1"))
 

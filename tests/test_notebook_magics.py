@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,9 +11,9 @@ from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 from notebook_shell import FRAUD, StandIn, ipython, refused, replace_runs, told
 from pyspark.sql import SparkSession
+from run_setting import until
 
 from fries_nb.errors import DataflowError, FriesError, PlanError, ReconfigurationError, RunError
-from fries_nb.run import Run
 
 PATIENCE_S = 90.0
 PLAIN = """%%fries_dataflow plain
@@ -330,17 +330,6 @@ def test_help_has_examples(shell: InteractiveShell) -> None:
 
 
 # ---- on Spark
-
-
-def until(condition: Callable[[], bool], run: Run) -> None:
-    """Wait until something is true of a run that goes on."""
-    pause = threading.Event()
-    for _ in range(int(PATIENCE_S / 0.02)):
-        assert run.state not in ("failed", "stopped"), run.error
-        if condition():
-            return
-        pause.wait(0.02)
-    raise AssertionError(f"it did not come true: {run.metrics()}")
 
 
 def threads_left() -> list[str]:

@@ -36,10 +36,15 @@ WAITING = """
 def until(condition):
     while not condition():
         assert run.state in ("joining", "running"), run.error
-        Event().wait(0.05)
+        threading.Event().wait(0.05)
+
+def shown():
+    for thread in threading.enumerate():
+        if thread.name == "fries-echo":
+            thread.join()
 """
 CELLS = {
-    "imports": f"%load_ext fries_nb\nfrom threading import Event\nimport importlib, marks, mymodel\n{WAITING}",
+    "imports": f"%load_ext fries_nb\nimport importlib, threading, marks, mymodel\n{WAITING}",
     "declare": """%%fries_dataflow beside
 numbers = flow.source("numbers", fn.rate(1_000))
 numbers.map("D", mymodel.Doubler()).map("E", lambda row: row).sink("out", fn.memory())""",
@@ -76,7 +81,7 @@ class Late:
 
 flow.source("numbers", fn.rate(1_000)).map("L", Late()).sink("out", fn.memory())""",
     "run another": "%fries_run --workers 1 -o second",
-    "end": "second.wait(60)\nEvent().wait(1)",
+    "end": "second.wait(60)\nshown()",
     "status": "%fries_status",
 }
 FAILING = {"refused", "lambda", "run another"}

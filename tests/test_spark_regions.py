@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
+from run_setting import ended_runs, until
 
 import fries_nb as fn
 from fries_nb.errors import DataflowError, PlanError
@@ -21,27 +22,13 @@ PATIENCE_S = 90.0
 @pytest.fixture
 def started(spark: SparkSession) -> Iterator[Callable[..., Run]]:
     """Starts flows, and sees that each of them has ended and has left nothing behind."""
-    runs: list[Run] = []
+    with ended_runs() as runs:
 
-    def start(flow: fn.Dataflow, **options: Any) -> Run:
-        runs.append(flow.run(spark, hosts=1, workers=1, **options))
-        return runs[-1]
+        def start(flow: fn.Dataflow, **options: Any) -> Run:
+            runs.append(flow.run(spark, hosts=1, workers=1, **options))
+            return runs[-1]
 
-    yield start
-    for run in runs:
-        run.stop()
-    assert [thread.name for thread in threading.enumerate() if thread.name.startswith("fries")] == []
-
-
-def until(condition: Callable[[], bool], run: Run) -> None:
-    """Wait until something is true of a run that goes on."""
-    pause = threading.Event()
-    for _ in range(int(PATIENCE_S / 0.02)):
-        assert run.state not in ("failed", "stopped"), run.error
-        if condition():
-            return
-        pause.wait(0.02)
-    raise AssertionError(f"it did not come true: {run.metrics()}")
+        yield start
 
 
 def doubled(row: dict[str, Any]) -> dict[str, Any]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from run_setting import ended_runs, until
 
 import fries_nb as fn
 from fries_nb.errors import CheckpointError, DataflowError, RunError
@@ -23,27 +23,13 @@ PATIENCE_S = 90.0
 @pytest.fixture
 def kept() -> Iterator[Callable[[Run], Run]]:
     """Sees that runs have ended and have left nothing behind."""
-    runs: list[Run] = []
+    with ended_runs() as runs:
 
-    def keep(run: Run) -> Run:
-        runs.append(run)
-        return run
+        def keep(run: Run) -> Run:
+            runs.append(run)
+            return run
 
-    yield keep
-    for run in runs:
-        run.stop()
-    assert [thread.name for thread in threading.enumerate() if thread.name.startswith("fries")] == []
-
-
-def until(condition: Callable[[], bool], run: Run) -> None:
-    """Wait until something is true of a run that goes on."""
-    pause = threading.Event()
-    for _ in range(int(PATIENCE_S / 0.02)):
-        assert run.state not in ("failed", "stopped"), run.error
-        if condition():
-            return
-        pause.wait(0.02)
-    raise AssertionError(f"it did not come true: {run.state}, {run.metrics()}")
+        yield keep
 
 
 def counted(row: dict[str, Any]) -> dict[str, Any]:

@@ -49,7 +49,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
     "figure16": Experiment(figure16, minute=0.6, test=0.02),
     "figure17": Experiment(figure17, minute=0.1, test=0.01),
     "table4": Experiment(table4, minute=0.05, test=0.0025),
-    "table5": Experiment(table5, minute=0.05, test=0.005),
+    "table5": Experiment(table5, minute=0.05, test=0.0008),
     "table6": Experiment(table6, minute=0.02, test=0.0025),
     "table7": Experiment(table7, minute=1.0, test=1.0),
 }

@@ -22,6 +22,8 @@ STARTING_S = 120.0
 STUDENT = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36, 9: 2.31, 10: 2.26}
 """Student's t for 95 % confidence, by the number of measurements."""
 SURGE_S = 0.25
+SETTLED_S = 0.6
+"""A queue that has not grown for so long, in two reports, is full."""
 _LOOK_S = 0.05
 
 
@@ -107,7 +109,7 @@ def surge(run: Run, source: str, operator: str, count: int) -> None:
     run.set_rate(source, 0)
 
 
-def until_full(run: Run, *operators: str, settle_s: float = 1.0) -> None:
+def until_full(run: Run, *operators: str) -> None:
     """Wait until what waits in front of each of these grows no more: their senders have used up their credit."""
     seen = [(time.monotonic(), 0)]
 
@@ -115,7 +117,7 @@ def until_full(run: Run, *operators: str, settle_s: float = 1.0) -> None:
         now, queued = time.monotonic(), [waiting(run, operator) for operator in operators]
         if sum(queued) > 1.02 * seen[-1][1]:
             seen.append((now, sum(queued)))
-        return min(queued) > 0 and now - seen[-1][0] > settle_s
+        return min(queued) > 0 and now - seen[-1][0] > SETTLED_S
 
     until(run, are_full, f"full queues in front of {', '.join(operators)}")
 

@@ -32,7 +32,7 @@ FILES = 40
 def table5(scale: Scale) -> Result:
     """Table 5: the delay of changes of W4 by Fries and by Epoch."""
     workers = scale.workers(least=1)
-    cost_ms = scale.seconds(PAPER_COST_MS, 0.1)
+    cost_ms = scale.seconds(PAPER_COST_MS, 0.02)
     scorer = Waits(cost_ms)
     changes: Mapping[str, Mapping[str, Any]] = {
         "F1, U2": {"F1": ManyPayments(), "U2": EachPayment()},

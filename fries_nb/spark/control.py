@@ -114,12 +114,12 @@ class ControlServer:
         ready = dict(self._poller.poll(timeout_ms))
         if self._bell.fileno() in ready:
             self._bell.hush()
-        self._flush()
+        gone = self._flush()
         if self._sockets.questions in ready:
             self._sockets.answer()
-        if self._router in ready:
+        if self._router in ready or gone:
             self._receive()
-        heard, self._heard = self._heard, []
+        heard, self._heard = self._heard + gone, []  # a host's last words stand before the news that it has gone
         return heard
 
     def close(self, linger_ms: int = 0) -> None:
@@ -131,7 +131,9 @@ class ControlServer:
         self._flush()
         self._sockets.close({self._router: linger_ms})
 
-    def _flush(self) -> None:
+    def _flush(self) -> list[Heard]:
+        """Hand to ZeroMQ what waits to be sent; the hosts that it cannot reach any more."""
+        gone: list[Heard] = []
         while self._outbox:
             peer, encoded = self._outbox.popleft()
             try:
@@ -140,7 +142,8 @@ class ControlServer:
                 if error.errno != errno.EHOSTUNREACH:
                     raise
                 if peer in self._hosts:
-                    self._heard.append(Heard(peer, self._hosts.pop(peer), self.incarnation, Gone()))
+                    gone.append(Heard(peer, self._hosts.pop(peer), self.incarnation, Gone()))
+        return gone
 
     def _receive(self) -> None:
         for _ in range(BURST):

@@ -176,6 +176,7 @@ class Host:
                 self._start()
         elif isinstance(message, (Leave, Refused)):
             self._reason = message.reason or "dismissed"
+            self._tell_printed(TICK_S)  # now, since threads that do not end may outlast the driver's patience
 
     def _start(self) -> None:
         """Let the workers work; what there is by now is looked at no more when Python searches for cycles."""

@@ -145,8 +145,8 @@ def _start(
     )
     driver: Driver
 
-    def died(incarnation: int, reason: str) -> None:
-        driver.post(HostLost(0, f"Spark gave up: {reason}", incarnation))
+    def died(incarnation: int, host: int, reason: str) -> None:
+        driver.post(HostLost(host, f"Spark gave up: {reason}", incarnation))
 
     stage = HostStage(session.spark, region, died)
     driver = Driver(controller, server, region, place, listener, stage)

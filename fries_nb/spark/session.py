@@ -24,6 +24,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from fries_nb.errors import SessionError
+from fries_nb.spark.archive import using_archive
 from fries_nb.spark.java import cache_directory, java_home
 
 RESERVE = 2
@@ -220,6 +221,7 @@ def _settings() -> dict[str, str]:
         "spark.sql.shuffle.partitions": "2",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        **using_archive(),
     }
 
 

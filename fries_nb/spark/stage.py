@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 import threading
 import time
@@ -30,6 +31,8 @@ from fries_nb.spark.region import Region
 _SCHEMA = "report binary"
 EXIT_S = 0.5
 """How long a host in which a user's function does not return has to hand over its report, before it ends itself."""
+_ENDED = re.compile(r"barrier task ResultTask\(\d+, (\d+)\)")
+Died = Callable[[int, int, str], None]
 
 
 class HostStage:
@@ -38,11 +41,11 @@ class HostStage:
     Args:
         spark: the session; its slots have been checked.
         region: what the hosts run.
-        died: called from such a thread, with the incarnation and one sentence, if its job ends before it was
-            cancelled (which says nothing new where the run is over).
+        died: called from such a thread if its job ends before it was cancelled (which says nothing new where the run
+            is over): with the incarnation, the host that ended first as far as Spark says so, and one sentence.
     """
 
-    def __init__(self, spark: SparkSession, region: Region, died: Callable[[int, str], None]) -> None:
+    def __init__(self, spark: SparkSession, region: Region, died: Died) -> None:
         self._spark = spark
         self._died = died
         self._jobs = [_Job(spark, region, died)]
@@ -79,7 +82,7 @@ class HostStage:
 class _Job:
     """The hosts of one incarnation."""
 
-    def __init__(self, spark: SparkSession, region: Region, died: Callable[[int, str], None]) -> None:
+    def __init__(self, spark: SparkSession, region: Region, died: Died) -> None:
         self._spark = spark
         self._region = region
         self._died = died
@@ -109,7 +112,7 @@ class _Job:
 
     def _tell(self, reason: str) -> None:
         if not self._cancelled:
-            self._died(self._region.incarnation, reason)
+            self._died(self._region.incarnation, first_ended(reason), reason)
 
     def cancel(self, reason: str) -> None:
         """End its tasks, wherever they are."""
@@ -153,6 +156,18 @@ def _end_process(attempt: int) -> None:
     place = TaskContext.get()
     if place is None or place.taskAttemptId() == attempt:
         os._exit(0)
+
+
+def first_ended(reason: str) -> int:
+    """The host whose task brought its job down, by Spark's sentence; 0 where it names none.
+
+    Spark often says it before the controller finds that host's connection closed.
+
+    >>> first_ended("Stage failed because barrier task ResultTask(41, 1) finished unsuccessfully.")
+    1
+    """
+    ended = _ENDED.search(reason)
+    return int(ended[1]) if ended else 0
 
 
 def _cause_of(error: Exception) -> str:

@@ -1,0 +1,33 @@
+"""What tests of runs on real Spark share: to wait for a run, and to see that it leaves nothing behind."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from fries_nb.run import Run
+
+PATIENCE_S = 90.0
+_LOOK_S = 0.02
+
+
+@contextmanager
+def ended_runs() -> Iterator[list[Run]]:
+    """A list for runs: behind the block each is stopped, and no thread of theirs is left."""
+    runs: list[Run] = []
+    yield runs
+    for run in runs:
+        run.stop()
+    assert [thread.name for thread in threading.enumerate() if thread.name.startswith("fries")] == []
+
+
+def until(condition: Callable[[], bool], run: Run) -> None:
+    """Wait until something is true of a run that goes on."""
+    pause = threading.Event()
+    for _ in range(int(PATIENCE_S / _LOOK_S)):
+        assert run.state not in ("failed", "stopped"), run.error
+        if condition():
+            return
+        pause.wait(_LOOK_S)
+    raise AssertionError(f"it did not come true: {run.state}, {run.metrics()}")

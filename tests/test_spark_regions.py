@@ -17,6 +17,7 @@ from fries_nb.run import Run
 from fries_nb.trace import Updated
 
 PATIENCE_S = 90.0
+BATCH = "spark.sql.parquet.columnarReaderBatchSize"
 
 
 @pytest.fixture
@@ -189,17 +190,21 @@ def test_a_run_stops_in_any_region(started: Callable[..., Run]) -> None:
     assert run.output().count() == 0
 
 
-def test_a_run_stops_while_spark_computes(spark: SparkSession, started: Callable[..., Run]) -> None:
-    """What Spark SQL is at between two regions is cancelled; it would take minutes."""
+@pytest.mark.parametrize("has_begun", [True, False], ids=["with a job", "before its job"])
+def test_a_run_stops_while_spark_computes(spark: SparkSession, started: Callable[..., Run], has_begun: bool) -> None:
+    """What Spark SQL is at, or about to begin, between two regions is cancelled; it would take minutes."""
     flow = fn.Dataflow("slow")
+    before = spark.conf.get(BATCH)
+    spark.conf.set(BATCH, 1)  # a task that is killed ends behind its batch
     slow = "max(aggregate(sequence(1, 5000000 + value), 0L, (sum, each) -> sum + each % 7))"
     numbers = flow.source("S", fn.rate(None, count=500)).map("A", Stamped(1))
     numbers.aggregate("G", None, {"most": slow}).sink("out", fn.memory())
     run = started(flow)
     until(lambda: any(thread.name == "fries-regions" for thread in threading.enumerate()), run)
     jobs = spark.sparkContext.statusTracker()
-    until(lambda: bool(jobs.getActiveJobsIds()), run)
+    until(lambda: not has_begun or bool(jobs.getActiveJobsIds()), run)
     assert run.state == "joining"
     run.stop()
+    spark.conf.set(BATCH, before)
     assert run.state == "stopped"
     assert run.error == ""

@@ -39,6 +39,7 @@ from fries_nb.spark.staging import remove_scratch
 from fries_nb.spark.storage import join
 from fries_nb.trace import Record
 
+_AGAIN_S = 0.2
 OVER = frozenset(str(state) for state in RunState if state.over)
 
 
@@ -84,6 +85,7 @@ class Course:
         self._open = False  # whether the last region that was launched goes on
         self._group = f"fries-sql-{uuid.uuid4().hex[:8]}"
         self._between: threading.Thread | None = None
+        self._cancelling: threading.Thread | None = None
         self._rates: dict[str, float] = {}
         self._asked: dict[str, Asked] = {}
 
@@ -158,8 +160,9 @@ class Course:
             self._stopped = self._stopped or not drain
             if self._open:
                 self.post(said.DrainRequested() if drain else said.StopRequested())
-            elif self._stopped and self.launched:
-                blocking.cancel(self.launched[0].session.spark, self._group)
+            elif self._stopped and self.launched and self._cancelling is None:
+                self._cancelling = threading.Thread(target=self._cancel, name="fries-cancel", daemon=True)
+                self._cancelling.start()
 
     def checkpoint(self, timeout: float) -> str:
         """Have a checkpoint taken, and wait until it is complete; returns its place."""
@@ -205,8 +208,9 @@ class Course:
         """Wait for threads that are about to end, once ``ended`` is set."""
         for launched in self.launched:
             launched.driver.join()
-        if self._between is not None:
-            self._between.join()
+        for thread in (self._between, self._cancelling):
+            if thread is not None:
+                thread.join()
 
     # ---- one region
 
@@ -291,6 +295,13 @@ class Course:
             with self.lock:
                 self._decide("stopped") if self._stopped else self._decide("failed", *in_one_line(error, details))
             self._end()
+
+    def _cancel(self) -> None:
+        """End what Spark computes between two regions: again and again, since it begins one job behind the other."""
+        spark = self.launched[0].session.spark
+        while not self.ended.is_set():
+            blocking.cancel(spark, self._group)
+            self.ended.wait(_AGAIN_S)
 
     def _decide(self, state: str, error: str = "", details: str = "") -> None:
         self.error, self.details, self._state = error, details, state

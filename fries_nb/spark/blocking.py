@@ -55,7 +55,7 @@ def job_group(spark: SparkSession, group: str) -> Iterator[None]:
 
 
 def cancel(spark: SparkSession, group: str) -> None:
-    """End what is computed in this group, now and later."""
+    """End what is computed in this group now. Later jobs are refused, but for the stages of an adaptive query."""
     spark.sparkContext._jsc.sc().cancelJobGroupAndFutureJobs(group, "the fries_nb run was stopped")
 
 

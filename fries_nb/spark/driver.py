@@ -44,7 +44,7 @@ from fries_nb.spark.tracing import Trace
 
 POLL_MS = 50
 PULSE_S = 0.25
-FAREWELL_S = 6.0
+FAREWELL_S = 10.0
 """How long dismissed hosts get to say goodbye before their tasks are cancelled."""
 RELEASE_S = 4.0
 RESTART_S = 60.0
@@ -186,16 +186,22 @@ class Driver(threading.Thread):
             host = min(set(range(self._region.options.hosts)).difference(self._peers), default=0)
             late = f"Spark has not started it again within {RESTART_S:g} s; likely too few slots are free"
             self._handle(said.HostLost(host, late, self._server.incarnation))
+        self._pulse()
+        self._handle(said.Tick())
+
+    def _pulse(self) -> None:
+        """Tell the hosts now and then that we are there, by which we find out whether they are."""
+        now = time.monotonic()
         if now - self._pulsed >= PULSE_S:
             self._pulsed = now
             for peer in self._peers.values():
                 self._server.send(peer, Pulse())
-        self._handle(said.Tick())
 
     def _part(self) -> None:
         """Hear the last words of the hosts: their traces are among them."""
         deadline = time.monotonic() + FAREWELL_S
         while self._gone < set(self._peers) and time.monotonic() < deadline:
+            self._pulse()
             for heard in self._server.poll(POLL_MS):
                 if heard.peer == self._peers.get(heard.host):
                     self._hear(heard)

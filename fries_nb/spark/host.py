@@ -55,6 +55,8 @@ GARBAGE = 50_000
 """Objects made before Python looks for cycles: rows make many and no cycles (Python's own 700 costs 0.1 us a tuple)."""
 TICK_S = 0.25
 GRACE_S = 5.0
+LINGER_MS = 2_000
+"""For last words to leave; on a busy machine they take a while."""
 
 
 class HostReport(msgspec.Struct, frozen=True):
@@ -134,7 +136,7 @@ class Host:
             self._printer.end_lines()
             self._tell_printed(TICK_S)
             self._links.say(Goodbye(self._error or self._reason))
-            self._links.close(linger_ms=500)
+            self._links.close(LINGER_MS)
         processed = {
             str(instance.worker): instance.processed
             for thread in self._threads.values()

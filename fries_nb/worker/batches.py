@@ -29,9 +29,14 @@ def call_of_batch(instance: Instance) -> Call:
     Raises (the call):
         OperatorError: it failed, and there is no place for dead letters.
     """
-    call = _whole(instance)
+    whole, check = _whole(instance), instance.written.check_batch
     if not is_guarded(instance.operator):
-        return call
+        return whole
+
+    def call(batch: pa.RecordBatch) -> pa.RecordBatch:
+        out = whole(batch)
+        check(out, batch)
+        return out
 
     def row_by_row(batch: pa.RecordBatch) -> pa.RecordBatch:
         try:

@@ -19,9 +19,11 @@ from fries_nb.errors import DeclarationError, OperatorError
 from fries_nb.messages import HIDDEN, TRANSACTION
 from fries_nb.planning.expansion import NO_CALL
 from fries_nb.worker.batches import Call, call_of_batch, one_by_one
+from fries_nb.worker.guarding import is_guarded
 from fries_nb.worker.instance import Instance, SinkPort
 from fries_nb.worker.rows import NOT_ARROW, Columns, Reads, Row, assemble
 from fries_nb.worker.steps import Step, compile_chain, joined_columns, joined_types
+from fries_nb.worker.written import culprit
 
 Results = list[tuple[int, pa.RecordBatch]]
 
@@ -87,6 +89,8 @@ class RowExecution:
         self.rebuild()
 
     def rebuild(self) -> None:
+        for instance in self._instances:
+            instance.written.forget()
         self._first = compile_chain(self._instances, self._outputs, self._side)
         self._reads.forget()
         self._joined = joined_columns(self._instances)
@@ -147,11 +151,20 @@ class RowExecution:
                 try:
                     batch = assemble(rows, self._columns, self._types[branch])
                 except NOT_ARROW as error:
-                    name = self._instances[-1].worker.operator
-                    raise DeclarationError(f"{name} produced rows that make no columns: {error}", name) from error
+                    raise self._culprit(rows, error) from error
                 produced.append((branch, batch))
                 rows.clear()
         return produced
+
+    def _culprit(self, rows: Sequence[Row], error: Exception) -> DeclarationError:
+        """What to say of rows that make no columns: which value it is, and whose.
+
+        An operator that sets tuples aside has asked about its own, so it was one of the others.
+        """
+        others = [one.operator.name for one in self._instances if not is_guarded(one.operator)]
+        names = others or [self._instances[-1].operator.name]
+        found = culprit(" or ".join(names), rows) or f"{names[-1]} produced rows that make no columns: {error}"
+        return DeclarationError(found, names[-1])
 
     def sample(self) -> pa.RecordBatch | None:
         return None if self._columns is None else _one_row(self._columns.batch, self._position)
@@ -170,6 +183,8 @@ class BatchExecution:
         self.rebuild()
 
     def rebuild(self) -> None:
+        for instance in self._instances:
+            instance.written.forget()
         self._calls = [call_of_batch(instance) for instance in self._instances]
 
     reads: Sequence[str] = ()

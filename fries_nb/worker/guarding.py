@@ -2,7 +2,9 @@
 
 An operator that pauses, or sets such tuples aside as dead letters, must not count half of a tuple, and must be able to
 try it again. So its outputs wait until the function has returned, it works on a copy of the row, and its key's state is
-copied beforehand and put back if it raises. Operators that fail the run at once do none of this, and pay for none.
+copied beforehand and put back if it raises. A row that cannot become columns counts as a failure: at the end of the
+chain, where that would show, the tuples behind have met the state already (see ``written``). Operators that fail the
+run at once do none of this, and pay for none.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import pyarrow as pa
 
 from fries_nb.dataflow.graph import Operator
 from fries_nb.errors import OperatorError
+from fries_nb.planning.expansion import NO_CALL
 from fries_nb.worker.instance import Instance
 from fries_nb.worker.rows import Row, key_reader
 from fries_nb.worker.shown import row_as_json
@@ -45,13 +48,17 @@ def guarded(instance: Instance, make: Callable[[Sequence[Step]], Step], emits: S
     """
     held: list[tuple[Step, Row]] = []
     inner = make([_holder(held, emit) for emit in emits])
-    remembered = _remembering(instance)
+    remembered, check = _remembering(instance), instance.written.check
+    asks = instance.operator.kind not in NO_CALL  # what tables and lists hold was in columns
 
     def step(row: Row) -> None:
         held.clear()
         undo = remembered(row)
         try:
             inner(row.copy())
+            if asks:
+                for _, out in held:
+                    check(out, row)
         except OperatorError as error:
             undo()
             row.columns.clear()  # lists and dicts in it may have been changed in place

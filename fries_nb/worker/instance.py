@@ -27,6 +27,7 @@ from fries_nb.errors import OperatorError, ProtocolError
 from fries_nb.messages import WorkerId
 from fries_nb.trace import RanMany, Record, Updated
 from fries_nb.worker.state import KeyedState, Transform
+from fries_nb.worker.written import Written
 
 
 class SinkPort(Protocol):
@@ -56,6 +57,7 @@ class Instance:
         prepared: change id to what is ready to be switched to.
         dead_letters: where tuples go that its function fails on; ``None`` where there is no such place.
         state: keyed state (under the one key ``None`` where the operator has no key).
+        written: the types of the columns that it has written, as far as it asks about each tuple.
     """
 
     def __init__(self, worker: WorkerId, operator: Operator, function: Any, audit: bool) -> None:
@@ -63,6 +65,7 @@ class Instance:
         self.operator = operator
         self.function = function
         self.state = KeyedState(self._initial)
+        self.written = Written(worker.operator)
         self.prepared: dict[str, Ready] = {}
         self.processed = 0
         self.applied: tuple[str, ...] = ()

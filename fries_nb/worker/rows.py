@@ -23,6 +23,7 @@ a batch have is null in the others.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from decimal import Decimal
 from itertools import chain
 from operator import attrgetter, itemgetter
 from typing import Any
@@ -309,6 +310,10 @@ def _inferred(values: Sequence[Any]) -> pa.Array:
         return pa.array(values)
     except pa.ArrowTypeError:
         return pa.array([_plain(value) for value in values])
+    except pa.ArrowInvalid:
+        if Decimal not in map(type, values):
+            raise
+        return pa.array([Decimal(value) if type(value) is int else value for value in values])  # 10 and 1.5: 10.0, 1.5
 
 
 def _plain(value: Any) -> Any:

@@ -1,0 +1,204 @@
+"""Whether what a function wrote can leave as columns, asked tuple by tuple.
+
+Rows become Arrow columns a whole batch at a time, at the end of a chain (see ``rows``). There it is too late to set one
+tuple aside: those behind it have met the state that it left, and other operators have seen its rows. So an operator
+that sets tuples aside, or pauses, asks about each row that it emits. A value of a type that its column has taken before
+costs a look into a dict; about all else Arrow is asked. Operators that fail the run ask only when a batch has failed.
+
+A column keeps its type, from batch to batch too, or a sink could not write it; whole numbers may become floats, and
+nulls anything. The first value decides. It may change when the operator's input does, as after a change upstream.
+
+>>> from fries_nb.worker.rows import Reads
+>>> came = next(Columns(pa.RecordBatch.from_pydict({"n": [1]}), Reads()).rows())
+>>> written = Written("FM")
+>>> written.check(came | {"x": 1}, came), written.check(came | {"x": 0.5}, came)
+(None, None)
+>>> written.check(came | {"x": "n/a"}, came)
+Traceback (most recent call last):
+fries_nb.errors.DeclarationError: FM failed on a tuple: column 'x' cannot hold 'n/a' (str): it was double before, ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from fries_nb.errors import DeclarationError
+from fries_nb.messages import HIDDEN
+from fries_nb.worker.rows import NOT_ARROW, Columns, Row, WholeRow, derived, to_arrow
+
+_EXACT = 2**53
+"""Whole numbers up to this one fit a column of floats, too."""
+_LONGEST = 80
+"""Characters of a value that a message shows."""
+_ABSENT: Any = object()
+
+
+class Written:
+    """The types of the columns that one operator at one worker has written since it runs its present function."""
+
+    __slots__ = ("_columns", "_examples", "_input", "_kinds", "_operator", "_types")
+
+    def __init__(self, operator: str) -> None:
+        self._operator = operator
+        self.forget()
+
+    def forget(self) -> None:
+        """Other functions run now; what they write is to be learnt anew."""
+        self._columns: Columns | None = None
+        self._input: pa.Schema | None = None
+        self._forget_types()
+
+    def _forget_types(self) -> None:
+        self._types: dict[str, pa.DataType] = {}
+        self._examples: dict[str, dict[type, Any]] = {}  # one for each of its Python types
+        self._kinds: dict[Any, set[type]] = {}
+
+    def check(self, out: Row, came: Row) -> None:
+        """Take note of a row that the operator made of the row that came to it.
+
+        Raises:
+            DeclarationError: it has written a value that no column can hold, or none that holds the earlier ones.
+        """
+        columns = out.columns
+        if columns is not self._columns:
+            self._columns = columns
+            self._follow(columns.batch.schema)
+        kinds = self._kinds
+        for name in dict.keys(out) if type(out) is WholeRow else columns.written:
+            value, taken = dict.get(out, name), kinds.get(name)
+            if taken is not None:
+                kind = type(value)
+                if value is None or (
+                    kind in taken
+                    and (kind is not int or -_EXACT <= value <= _EXACT)
+                    and (kind is not str or value.isascii())  # not half a surrogate
+                ):
+                    continue
+            self._ask(name, value, came)
+
+    def check_batch(self, out: pa.RecordBatch, came: pa.RecordBatch) -> None:
+        """Likewise for a batch that a vectorised function made; nothing of one that is refused is noted.
+
+        Raises:
+            DeclarationError: a column has another type than before.
+        """
+        self._follow(came.schema)
+        settled = {}
+        for field in out.schema:
+            if field.name not in HIDDEN:
+                try:
+                    settled[field.name] = self._settled(field.name, field.type)
+                except ValueError as error:
+                    raise self._refused(field.name, f"{field.type}", error) from error
+        self._types.update(settled)
+
+    def _follow(self, schema: pa.Schema) -> None:
+        """If the input's types have changed (not only widened), those of what is written may change as well."""
+        if self._input is None or schema == self._input:
+            self._input = schema
+            return
+        try:
+            self._input = pa.unify_schemas(
+                [self._input.remove_metadata(), schema.remove_metadata()], promote_options="permissive"
+            )
+        except pa.ArrowException:
+            self._input = schema
+            self._forget_types()
+
+    def _ask(self, name: Any, value: Any, came: Row) -> None:
+        """Ask Arrow about a value; one that came with the row and was passed on is not this operator's."""
+        if name in HIDDEN:
+            return
+        try:
+            _refuse_as_name(name)
+            alone = to_arrow([value], self._known(name, came.columns)).type
+            kind, examples = self._settled(name, alone), self._examples.get(name, {})
+            if examples and (type(value) not in examples or alone != self._types[name]):
+                to_arrow([*examples.values(), value], None)  # as if all were in a first batch
+        except NOT_ARROW as error:
+            if dict.get(came, name, _ABSENT) is not value:
+                raise self._refused(name, f"{_shown(value)} ({type(value).__name__})", error) from error
+        else:
+            self._note(name, value, kind)
+
+    def _known(self, name: str, columns: Columns) -> pa.DataType | None:
+        """The type under which the column is tried first, as ``rows.assemble`` will."""
+        present = columns.batch.schema.field(name).type if name in columns.names else None
+        return self._types.get(name, present)
+
+    def _settled(self, name: str, kind: pa.DataType) -> pa.DataType:
+        """The type that the column has from now on: one that holds what it had and this one.
+
+        Raises:
+            ValueError: there is none.
+        """
+        before = self._types.get(name, kind)
+        if kind == before:
+            return before
+        try:
+            both = [pa.schema([("x", one)]) for one in (before, kind)]
+            return pa.unify_schemas(both, promote_options="permissive").field("x").type
+        except pa.ArrowException as error:
+            raise ValueError(f"it was {before} before, and a column keeps its type") from error
+
+    def _note(self, name: str, value: Any, kind: pa.DataType) -> None:
+        sure = self._kinds.setdefault(name, set())
+        if value is None:
+            return
+        self._types[name] = kind
+        self._examples.setdefault(name, {})[type(value)] = value
+        if _takes_all(kind, type(value)):
+            sure.add(type(value))
+
+    def _refused(self, name: Any, what: str, error: Exception) -> DeclarationError:
+        text = f"{self._operator} failed on a tuple: column {name!r} cannot hold {what}: {_reason(error)}"
+        return DeclarationError(text, self._operator, text)
+
+
+def _takes_all(column: pa.DataType, kind: type) -> bool:
+    """Whether a column of this type that has taken one value of a Python type takes all (ints up to ``_EXACT``)."""
+    number = pa.types.is_integer(column) or pa.types.is_floating(column)
+    return (
+        (kind is int and bool(number))
+        or (kind is float and bool(pa.types.is_floating(column)))
+        or (kind is str and bool(pa.types.is_string(column) or pa.types.is_large_string(column)))
+        or (kind is bool and bool(pa.types.is_boolean(column)))
+    )
+
+
+def _refuse_as_name(name: Any) -> None:
+    if not isinstance(name, (str, bytes)):
+        raise ValueError("a column's name is text")
+    pa.field(name, pa.null())  # and text that can be written
+
+
+def _reason(error: Exception) -> str:
+    """The end of what Arrow says; in front of it is the value, which was shown already."""
+    text = (str(error).splitlines() or [type(error).__name__])[0]
+    return text if type(error) is ValueError else text.rpartition(": ")[2]
+
+
+def _shown(value: Any) -> str:
+    """A value on one line; an object's own ``repr`` may fail."""
+    try:
+        text = " ".join(repr(value).split())
+    except Exception as error:  # noqa: BLE001 (the user's code; the value is refused, and its message says why)
+        text = f"<its repr fails with {type(error).__name__}>"
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+
+
+def culprit(operators: str, rows: Sequence[Row]) -> str:
+    """By which value these rows, which an operator (or one of several) has made, make no columns.
+
+    Empty where no value alone is to blame.
+    """
+    written = Written(operators)
+    try:
+        for row in rows:
+            written.check(row, derived({}, row))
+    except DeclarationError as error:
+        return str(error)
+    return ""

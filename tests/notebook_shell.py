@@ -100,6 +100,7 @@ class StandIn:
         self.state = "running"
         self.error = ""
         self.outcome: str | None = "done"
+        self.why_aborted = "FM[0]: open() raised OSError: no model"
         self.asked: dict[str, Any] = {}
         self.changes: tuple[Change, ...] = ()
         self.scratch = ""
@@ -120,7 +121,7 @@ class StandIn:
         self.asked = change
         asked = Change(f"u{len(self.changes) + 1}", plan, updates, 1.0)
         if self.outcome is not None:
-            error = "" if self.outcome == "done" else "FM[0]: open() raised OSError: no model"
+            error = "" if self.outcome == "done" else self.why_aborted
             parts = tuple(tuple(sorted(part.operators)) for part in plan.covering.components)
             asked.resolve(Outcome(asked.id, scheduler, self.outcome, error, components=parts))
         self.changes = (*self.changes, asked)

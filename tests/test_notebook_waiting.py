@@ -2,33 +2,150 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from notebook_shell import FRAUD, ipython, replace_runs, told
+from IPython.core.interactiveshell import InteractiveShell
+from notebook_shell import FRAUD, StandIn, ipython, refused, replace_runs, told
+from pyspark.sql import SparkSession
+from run_setting import until
 
+from fries_nb.changes import Change
+from fries_nb.errors import ReconfigurationError
 from fries_nb.messages import Paused, WorkerId
+from fries_nb.notebook import magics
 from fries_nb.notebook.statuses import status_line, troubles
 from fries_nb.running.seen import Recovery
 
+PATIENCE_S = 90.0
+STANDS = {"FM": (Paused(WorkerId("FM", 0), "FM[0] failed: KeyError: 'shop'"),)}
+WHY = "FM stands: FM[0] failed: KeyError: 'shop'; fix it alone, with %fries_reconfigure FM=..."
 
-def test_status_says_what_a_run_waits_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An operator that stands is named with its error and the magic that mends it; a recovery with its reason."""
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[InteractiveShell]:
+    """A fresh shell with the extension, that has a dataflow."""
     with ipython(tmp_path / "ipython") as shell:
         told(shell, FRAUD)
-        started = replace_runs(monkeypatch)
-        told(shell, "%fries_run")
-        run = started[0]
-        assert troubles(run) == []  # type: ignore[arg-type]
-        run.standing = {"FM": (Paused(WorkerId("FM", 0), "FM[0] failed: KeyError: 'shop'"),)}
-        stands = "FM stands: FM[0] failed: KeyError: 'shop'; fix it alone, with %fries_reconfigure FM=..."
-        assert told(shell, "%fries_status").splitlines()[2] == f"fraud: {stands}"
-        assert status_line(run, run.metrics()).endswith(f" · {stands}")  # type: ignore[arg-type]
-        run.state = "recovering"
-        run.recoveries = (Recovery("host 0 was lost", 1.0, 2, 0.5), Recovery("host 1 was lost", 9.0, 4))
-        lost = "hosts are started again: host 1 was lost"
-        assert status_line(run, run.metrics()).startswith(f"fraud: recovering · 0 tuples/s · {lost}")  # type: ignore[arg-type]
-        run.recoveries = (Recovery("host 1 was lost", 9.0, 4, 1.5),)
-        assert troubles(run) == [stands]  # type: ignore[arg-type]
-        run.state = "stopped"
-        assert troubles(run) == []  # type: ignore[arg-type]
+        yield shell
+
+
+@pytest.fixture
+def run(shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    """A stand-in that runs, whose changes do not end by themselves."""
+    started = replace_runs(monkeypatch)
+    told(shell, "%fries_run")
+    started[0].outcome = None
+    return started[0]
+
+
+def test_status_says_what_a_run_waits_for(shell: InteractiveShell, run: StandIn) -> None:
+    """An operator that stands is named with its error and the magic that mends it; a recovery with its reason."""
+    assert troubles(run) == []  # type: ignore[arg-type]
+    run.standing = STANDS
+    assert told(shell, "%fries_status").splitlines()[2] == f"fraud: {WHY}"
+    assert status_line(run, run.metrics()).endswith(f" · {WHY}")  # type: ignore[arg-type]
+    run.state = "recovering"
+    run.recoveries = (Recovery("host 0 was lost", 1.0, 2, 0.5), Recovery("host 1 was lost", 9.0, 4))
+    lost = "hosts are started again: host 1 was lost"
+    assert status_line(run, run.metrics()).startswith(f"fraud: recovering · 0 tuples/s · {lost}")  # type: ignore[arg-type]
+    run.recoveries = (Recovery("host 1 was lost", 9.0, 4, 1.5),)
+    assert troubles(run) == [WHY]  # type: ignore[arg-type]
+    run.state = "stopped"
+    assert troubles(run) == []  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("line", "waits"), [("MC=dict", "MC"), ("FM=dict MC=dict", "FM, MC")])
+def test_a_change_that_waits_for_a_fix_says_so(
+    shell: InteractiveShell, run: StandIn, monkeypatch: pytest.MonkeyPatch, line: str, waits: str
+) -> None:
+    """At once, however long the cell would wait: nobody can fix anything before it is over."""
+    monkeypatch.setattr(magics, "GLANCE_S", 0.01)
+    run.standing = STANDS
+    assert told(shell, f"%fries_reconfigure {line} --wait 3600").splitlines() == [
+        f"{waits}: waits, since {WHY}",
+        "Next: %fries_reconfigure FM=new_function -o fix, change.result(timeout=60)",
+    ]
+    assert not shell.user_ns["change"].done
+
+
+def test_a_fix_waits_for_no_fix(shell: InteractiveShell, run: StandIn) -> None:
+    """It goes ahead of all others, also where two operators stand."""
+    run.standing = {"MC": (), **STANDS}
+    assert told(shell, "%fries_reconfigure FM=dict --wait 0").startswith("FM: under way by fries")
+
+
+def test_a_change_that_an_operator_in_its_way_has_aborted_says_how_to_fix_it(
+    shell: InteractiveShell, run: StandIn, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The operator failed while the change prepared."""
+    run.outcome, run.standing = "aborted", STANDS
+    run.why_aborted = said = "FM stands in front of a tuple that it fails on (KeyError); nothing changed"
+    error = refused(shell, "%fries_reconfigure MC=dict", capsys)
+    assert type(error) is ReconfigurationError
+    assert str(error) == f"MC aborted: {said}; fix it alone, with %fries_reconfigure FM=..."
+
+
+@pytest.mark.parametrize(
+    ("cell", "waiting", "said"),
+    [
+        ("%fries_reconfigure FM=dict", (Change, "result"), "the change of FM goes on; change.result(timeout=60)"),
+        ("%fries_stop", (StandIn, "stop"), "'fraud' goes on ending; %fries_status says how far it is"),
+        ("%fries_run --replace", (StandIn, "wait_flowing"), "'fraud' is not started; what has begun of it is stopped"),
+    ],
+)  # fmt: skip
+def test_an_interrupt_of_a_wait_says_what_goes_on(
+    shell: InteractiveShell, run: StandIn, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    cell: str, waiting: tuple[type, str], said: str,
+) -> None:  # fmt: skip
+    """In one line, as an error that stops "Run All"; the variable has the change."""
+
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(*waiting, interrupted)
+        error = refused(shell, cell, capsys)
+    assert isinstance(error, KeyboardInterrupt)
+    assert str(error) == said
+    if "reconfigure" in cell:
+        assert shell.user_ns["change"] is run.changes[-1]
+
+
+POISON = """%%fries_dataflow poison
+def strict(row):
+    if row["value"] == 100: raise KeyError("shop")
+    return row | {"fixed": False}
+strictly = flow.source("S", fn.rate(400)).map("FM", strict, on_error="pause")
+strictly.map("MC", lambda row: row | {"version": 1}).sink("out", fn.memory())
+"""
+
+
+def test_a_change_in_front_of_an_operator_that_stands_on_spark(
+    shell: InteractiveShell, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It waits and says for what, the status shows it as well; with the fix both take effect."""
+    told(shell, POISON)
+    told(shell, "%fries_run --hosts 1 --workers 1")
+    run = shell.user_ns["run"]
+    try:
+        until(lambda: "FM" in run.standing, run)
+        line = "%fries_reconfigure MC=lambda row: row | {'version': 2} --wait 60"
+        why = "FM stands: FM failed on a tuple: KeyError: 'shop'; fix it alone, with %fries_reconfigure FM=..."
+        assert told(shell, line).splitlines()[0] == f"MC: waits, since {why}"
+        assert f"poison: {why}" in told(shell, "%fries_status").splitlines()
+        fix = f"%fries_reconfigure FM=lambda row: row | {{'fixed': True}} -o fix --wait {PATIENCE_S}"
+        assert told(shell, fix).startswith("done by fries in ")
+        assert shell.user_ns["change"].result(PATIENCE_S).outcome == "done"
+        until(lambda: not run.standing, run)
+        seen = run.metrics().operators["S"].processed
+        until(lambda: run.metrics().operators["out"].processed > seen, run)
+    finally:
+        told(shell, f"%fries_stop --drain --wait {PATIENCE_S}")
+    rows = {row["value"]: (row["fixed"], row["version"]) for row in run.output().collect()}
+    assert sorted(rows) == list(range(len(rows)))
+    assert rows[99] == (False, 1)
+    assert rows[100][0]
+    assert rows[len(rows) - 1] == (True, 2)

@@ -19,6 +19,7 @@ from fries_nb.dataflow.updates import as_updates, check_updates
 from fries_nb.errors import FriesError
 from fries_nb.notebook import summaries
 from fries_nb.notebook.assignments import evaluate
+from fries_nb.notebook.statuses import in_the_way
 from fries_nb.notebook.summaries import changeable
 from fries_nb.report.planned import in_words
 from fries_nb.run import Run
@@ -97,8 +98,8 @@ class ChangeForm(ipywidgets.VBox):
             self._say(f"{missing[0]} has no new function; type {_EXAMPLE}, or click {missing[0]} again", failed=True)
             return
         self.apply.disabled = True
-        first = [name for name in self._run.standing if self._chosen != (name,)]
-        waits = f" It waits for a change of {first[0]} alone, which stands in front of a tuple." if first else ""
+        first = next(iter(in_the_way(self._run, self._chosen)), "")
+        waits = f" It waits for a change of {first} alone, which stands in front of a tuple." if first else ""
         self._say(f"under way ...{waits}")
         threading.Thread(target=self._apply, args=[typed], name="fries-apply", daemon=True).start()
 

@@ -10,6 +10,7 @@ import functools
 import os
 import sys
 import threading
+import time
 from argparse import Namespace
 from collections.abc import Callable
 from typing import Any
@@ -20,18 +21,19 @@ from IPython.core.magic import Magics, cell_magic, line_cell_magic, line_magic, 
 from IPython.core.magic_arguments import argument, magic_arguments
 from traitlets import Float, Int, TraitError, Unicode, validate
 
-from fries_nb.changes import Change
+from fries_nb.changes import Change, ChangeResult
 from fries_nb.dataflow.runnable import check_runnable
 from fries_nb.errors import ReconfigurationError, RunError, unknown
 from fries_nb.notebook import summaries
 from fries_nb.notebook.assignments import evaluate, split_line
 from fries_nb.notebook.cells import assigned, declare, undone_on_error
 from fries_nb.notebook.echo import Echo
+from fries_nb.notebook.interrupts import told_when_interrupted
 from fries_nb.notebook.known import OVER, Known
 from fries_nb.notebook.leftovers import Notes
 from fries_nb.notebook.options import NO_PRUNING, RUN, SCHEDULER, arguments, options
 from fries_nb.notebook.starts import Start
-from fries_nb.notebook.statuses import why_failed
+from fries_nb.notebook.statuses import in_the_way, why_failed
 from fries_nb.notebook.summaries import Summary, changeable, quoted
 from fries_nb.run import Dataflow, Run
 from fries_nb.scheduling import SCHEDULERS
@@ -40,6 +42,8 @@ GLANCE_S = 2.0
 """A change that ends so soon is shown with its result; a longer one goes on behind the cell."""
 PATIENCE_S = 30.0
 """How long a cell waits for the hosts of a run to join; they may still join later."""
+_LOOK_S = 0.2
+"""How often a cell that waits for a change looks whether an operator stands in its way."""
 PROGRESS = "FRIES_PROGRESS"
 """Environment variable: ``0`` keeps the cell that waits for Spark silent."""
 WAIT = argument("--wait", type=float, default=GLANCE_S, metavar="SECONDS", help="for the result (2); 0 never waits")
@@ -109,7 +113,7 @@ class FriesMagics(Magics):
     @magic_arguments()
     @argument("name", nargs="?", help="of the dataflow; the one declared last if left out")
     @argument("--hosts", type=int, help="Spark tasks that share the workers (2)")
-    @argument("--workers", type=int, help="of each operator declared without a number (2)")
+    @argument("--workers", type=int, help="of each operator without a number (2); --resume has them as before")
     @argument("--audit", action="store_true", help="record every operation, for run.audit()")
     @argument("--no-chaining", action="store_true", help="give each operator a thread of its own")
     @argument("--commit-interval", type=float, default=5.0, metavar="SECONDS", help="between commits of the sinks (5)")
@@ -152,7 +156,7 @@ class FriesMagics(Magics):
         self._known.keep_start(start)
         if not args.noblock:
             _refuse_failed(_wait_for(start), args.output)
-        return summaries.of_start(graph, args.hosts, args.workers, args.audit, args.output)
+        return summaries.of_start(graph, args.hosts, None if args.resume else args.workers, args.audit, args.output)
 
     @no_var_expand
     @line_cell_magic
@@ -192,7 +196,7 @@ class FriesMagics(Magics):
             updates |= evaluate(split.expressions, names)
         change = run.reconfigure(updates, args.scheduler, not args.no_pruning, merge=args.merge)
         names[args.output] = change
-        return _seen(change, args.wait, args.output)
+        return _seen(run, change, args.wait, args.output)
 
     @line_magic
     @magic_arguments()
@@ -211,9 +215,10 @@ class FriesMagics(Magics):
         A change that transformed state can be undone if it said how: ``fn.Update(..., state=..., back=...)``.
         """
         args = arguments(self.fries_rollback, line, self)
-        change = self._known.run(args.run).rollback(args.scheduler)
+        run = self._known.run(args.run)
+        change = run.rollback(args.scheduler)
         self.shell.user_ns[args.output] = change
-        return _seen(change, args.wait, args.output)
+        return _seen(run, change, args.wait, args.output)
 
     @line_magic
     @magic_arguments()
@@ -236,7 +241,8 @@ class FriesMagics(Magics):
             why = f": {why_failed(run, self._known.variable(run))}" if run.error else ""
             return Summary(f"{name!r} has {run.state} before{why}")
         try:
-            run.stop(drain=args.drain, timeout=args.wait)
+            with told_when_interrupted(f"{name!r} goes on ending; %fries_status says how far it is"):
+                run.stop(drain=args.drain, timeout=args.wait)
         except TimeoutError as error:
             raise RunError(f"run {name!r} is still {run.state} after {args.wait:g} s and goes on ending") from error
         _refuse_failed(run, self._known.variable(run))
@@ -276,13 +282,15 @@ def _beginning(flow: Dataflow, args: Namespace) -> Callable[..., Run]:
 def _wait_for(start: Start) -> Run:
     """Wait until a run is there and its data flow; say so if that takes more than a moment. An interrupt cancels it."""
     try:
-        try:
-            start.run(GLANCE_S)
-        except TimeoutError:
-            if start.under_way and os.environ.get(PROGRESS) != "0":
-                sys.stdout.write(f"starting Spark for {start.flow!r}, which takes some seconds the first time ...\n")
-        run = start.run()
-        run.wait_flowing(PATIENCE_S)
+        with told_when_interrupted(f"{start.flow!r} is not started; what has begun of it is stopped"):
+            try:
+                start.run(GLANCE_S)
+            except TimeoutError:
+                if start.under_way and os.environ.get(PROGRESS) != "0":
+                    words = f"starting Spark for {start.flow!r}, which takes some seconds the first time ...\n"
+                    sys.stdout.write(words)
+            run = start.run()
+            run.wait_flowing(PATIENCE_S)
     except KeyboardInterrupt:
         start.cancel()
         raise
@@ -294,17 +302,39 @@ def _refuse_failed(run: Run, variable: str) -> None:
         raise RunError(f"{run.graph.name!r} has failed: {why_failed(run, variable)}")
 
 
-def _seen(change: Change, wait_s: float, variable: str) -> Summary:
+def _seen(run: Run, change: Change, wait_s: float, variable: str) -> Summary:
     """What a change came to within so many seconds.
 
     Raises:
         ReconfigurationError: it was aborted, or the run failed meanwhile.
     """
+    targets = sorted(change.plan.targets)
     try:
-        result = change.result(timeout=wait_s)
+        with told_when_interrupted(f"the change of {', '.join(targets)} goes on; {variable}.result(timeout=60)"):
+            result = _result(run, change, wait_s)
     except TimeoutError:
+        if stands := in_the_way(run, targets):
+            return summaries.of_change_that_waits(change, stands, variable)
         return summaries.of_change_under_way(change, wait_s, variable)
     if result.outcome == "done":
         return summaries.of_change(result)
     more = f" (traceback: print({variable}.result().details))" if result.details else ""
-    raise ReconfigurationError(f"{', '.join(sorted(change.plan.targets))} {result.outcome}: {result.error}{more}")
+    stood = [name for name in in_the_way(run, targets) if result.error.startswith(f"{name} stands")]
+    fix = f"; fix it alone, with %fries_reconfigure {quoted(stood[0])}=..." if stood else ""
+    raise ReconfigurationError(f"{', '.join(targets)} {result.outcome}: {result.error}{fix}{more}")
+
+
+def _result(run: Run, change: Change, wait_s: float) -> ChangeResult:
+    """Wait for the end of a change; but for no operator that stands, whose fix can only come when the cell is over.
+
+    Raises:
+        TimeoutError: it is not over.
+    """
+    until_s, patience_s = time.monotonic() + wait_s, min(wait_s, GLANCE_S)
+    while True:
+        try:
+            return change.result(timeout=patience_s)
+        except TimeoutError:
+            patience_s = min(until_s - time.monotonic(), _LOOK_S)
+            if patience_s <= 0 or in_the_way(run, change.plan.targets):
+                raise

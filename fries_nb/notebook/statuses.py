@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from urllib.parse import quote
 
 from fries_nb.audit import Verdict
 from fries_nb.commands.audit import in_words
 from fries_nb.controller.metrics import Snapshot
 from fries_nb.dataflow.graph import Graph, Kind
+from fries_nb.messages import Paused
 from fries_nb.notebook.known import OVER, Known
+from fries_nb.notebook.options import shortened
 from fries_nb.notebook.summaries import Summary, quoted
 from fries_nb.run import Run
 
@@ -75,11 +77,22 @@ def troubles(run: Run) -> list[str]:
     if run.state in OVER:
         return []
     lost = [f"hosts are started again: {one.reason}" for one in run.recoveries[-1:] if one.seconds is None]
-    stands = [
-        f"{name} stands: {paused[0].error.splitlines()[0]}; fix it alone, with %fries_reconfigure {quoted(name)}=..."
-        for name, paused in run.standing.items()
-    ]
-    return lost + stands
+    return lost + [_stands(name, paused) for name, paused in run.standing.items()]
+
+
+def in_the_way(run: Run, change: Collection[str]) -> dict[str, str]:
+    """Operators that stand in front of a tuple, why, and what fixes them, while a change of ``change`` waits for that.
+
+    There are none for a change that is such a fix itself: it goes ahead of all that waits.
+    """
+    standing = run.standing
+    mends = len(change) == 1 and set(change) <= set(standing)
+    return {} if mends else {name: _stands(name, paused) for name, paused in standing.items()}
+
+
+def _stands(operator: str, paused: Sequence[Paused]) -> str:
+    why = shortened(paused[0].error.partition("\n")[0])
+    return f"{operator} stands: {why}; fix it alone, with %fries_reconfigure {quoted(operator)}=..."
 
 
 def changes_of(run: Run) -> str:

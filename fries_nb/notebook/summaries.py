@@ -50,13 +50,15 @@ def of_definition(graph: Graph, replaced: bool) -> Summary:
     return Summary(f"{text}\n{facts}", f"%fries_run {quoted(graph.name)} --hosts 2 --workers 2")
 
 
-def of_start(graph: Graph, hosts: int, workers: int, audit: bool, variable: str) -> Summary:
-    """A run that was started."""
-    size = f"{hosts} {_plural('host', hosts)}, {workers} {_plural('worker', workers)} an operator"
+def of_start(graph: Graph, hosts: int, workers: int | None, audit: bool, variable: str) -> Summary:
+    """A run that was started; ``workers`` is ``None`` where it goes on with as many as it had."""
+    parallel = "workers as before" if workers is None else f"{workers} {_plural('worker', workers)} an operator"
+    size = f"{hosts} {_plural('host', hosts)}, {parallel}"
     names = changeable(graph)
     change = f"%fries_reconfigure {quoted(names[0])}=new_function, " if names else ""
+    starts = "goes on from its checkpoint" if workers is None else "starts"
     return Summary(
-        f"{graph.name!r} starts on Spark: {size}{', audited' if audit else ''}; `{variable}` holds the run",
+        f"{graph.name!r} {starts} on Spark: {size}{', audited' if audit else ''}; `{variable}` holds the run",
         f"{change}{variable}.metrics(), {variable}.output(), %fries_stop",
     )
 
@@ -77,6 +79,13 @@ def of_change_under_way(change: Change, waited_s: float, variable: str) -> Summa
     targets = ", ".join(sorted(change.plan.targets))
     text = f"{targets}: under way by {change.plan.scheduler}, not over after {waited_s:g} s"
     return Summary(text, f"{variable}.result(timeout=60)")
+
+
+def of_change_that_waits(change: Change, stands: Mapping[str, str], variable: str) -> Summary:
+    """A change that cannot go on before operators that stand in front of a tuple are fixed; ``stands`` says why."""
+    first, why = next(iter(stands.items()))
+    text = f"{', '.join(sorted(change.plan.targets))}: waits, since {why}"
+    return Summary(text, f"%fries_reconfigure {quoted(first)}=new_function -o fix, {variable}.result(timeout=60)")
 
 
 def path_lines(graph: Graph) -> list[str]:

@@ -15,6 +15,7 @@ from fries_nb.dataflow.operators import batched
 from fries_nb.dataflow.tables import JoinTable
 from fries_nb.dataflow.updates import Update
 from fries_nb.messages import WorkerId
+from fries_nb.worker.recent import Recent
 from fries_nb.worker.reconfiguration import Rehearse, Rehearsed, prepare
 from fries_nb.worker.state import KeyedState
 
@@ -59,7 +60,8 @@ def tried(
     """What prepare says to this update."""
     payload = update if isinstance(update, bytes) else cloudpickle.dumps(update)
     operator = Operator("FD", **more)
-    return prepare(Rehearse("u1", WorkerId("FD", 0), payload, operator, present, states, row))
+    recent = None if row is None else Recent(row)
+    return prepare(Rehearse("u1", WorkerId("FD", 0), payload, operator, present, states, recent))
 
 
 def test_a_function_is_opened_rehearsed_and_ready() -> None:

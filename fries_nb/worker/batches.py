@@ -45,12 +45,12 @@ def call_of_batch(instance: Instance) -> Call:
             if instance.dead_letters is None:
                 raise
         made = [batch.slice(0, 0)]
-        for row in one_by_one(batch):
+        for number, row in enumerate(one_by_one(batch)):
             try:
                 made.append(call(row))
             except OperatorError as error:
                 [tuple_] = row.drop_columns([name for name in HIDDEN if name in row.schema.names]).to_pylist()
-                set_aside(instance, tuple_, error)
+                set_aside(instance, tuple_, error, number)
         return _joined(made)
 
     return row_by_row

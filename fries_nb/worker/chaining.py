@@ -16,11 +16,12 @@ import pyarrow as pa
 from fries_nb.dataflow.graph import Kind
 from fries_nb.dataflow.operators import Shape, shape_of
 from fries_nb.errors import DeclarationError, OperatorError
-from fries_nb.messages import HIDDEN, TRANSACTION
+from fries_nb.messages import TRANSACTION
 from fries_nb.planning.expansion import NO_CALL
 from fries_nb.worker.batches import Call, call_of_batch, one_by_one
 from fries_nb.worker.guarding import is_guarded
 from fries_nb.worker.instance import Instance, SinkPort
+from fries_nb.worker.recent import Noted, Recent, last_passed, one_row, recent_row
 from fries_nb.worker.rows import NOT_ARROW, Columns, Reads, Row, assemble
 from fries_nb.worker.steps import Step, compile_chain, joined_columns, joined_types
 from fries_nb.worker.written import culprit
@@ -57,8 +58,11 @@ class Execution(Protocol):
     def rebuild(self) -> None:
         """Some function of the chain was switched."""
 
-    def sample(self) -> pa.RecordBatch | None:
-        """A recent input tuple as a batch of one row, without hidden columns; ``None`` before the first."""
+    def sample(self, position: int) -> Recent | None:
+        """A recent tuple that came to the operator at this position of the chain; ``None`` if none is at hand."""
+
+    def facing(self) -> pa.RecordBatch | None:
+        """The tuple that it stands in front of, as a batch of one row, without hidden columns."""
 
     @property
     def reads(self) -> Sequence[str]:
@@ -85,13 +89,19 @@ class RowExecution:
         self._stands = False
         self._reads = Reads()
         self._first: Step
+        self._noting: Step
+        self._noted: Noted = {}
+        self._passed: tuple[pa.RecordBatch, int] | None = None
         self._joined: list[tuple[pa.Field, str]] = []
         self.rebuild()
 
     def rebuild(self) -> None:
         for instance in self._instances:
             instance.written.forget()
-        self._first = compile_chain(self._instances, self._outputs, self._side)
+        self._noted.clear()
+        self._first = self._noting = compile_chain(self._instances, self._outputs, self._side)
+        if len(self._instances) > 1:
+            self._noting = compile_chain(self._instances, self._outputs, self._side, self._noted)
         self._reads.forget()
         self._joined = joined_columns(self._instances)
 
@@ -104,6 +114,9 @@ class RowExecution:
 
     def load(self, sender: str, batch: pa.RecordBatch) -> None:
         self._sender = sender
+        self._passed = self._last_passed()
+        for instance in self._instances:
+            instance.refused.clear()
         self._columns = Columns(batch, self._reads)
         if self._joined:
             self._learn_types(self._columns.names)
@@ -124,11 +137,14 @@ class RowExecution:
     def advance(self, quota: int) -> int:
         if self._stands and self._columns is not None:
             self.load(self._sender, self._columns.batch.slice(self._position))  # nobody has touched these columns
-        first, attention = self._first, self._attention
+        attention = self._attention
         row: Row | None = None
         try:
-            for row in islice(self._rows, quota):
-                first(row)
+            for step, count in ((self._noting, 1), (self._first, quota - 1)):
+                for row in islice(self._rows, count):
+                    step(row)
+                    if attention.raised:
+                        break
                 if attention.raised:
                     break
         except OperatorError:
@@ -166,8 +182,20 @@ class RowExecution:
         found = culprit(" or ".join(names), rows) or f"{names[-1]} produced rows that make no columns: {error}"
         return DeclarationError(found, names[-1])
 
-    def sample(self) -> pa.RecordBatch | None:
-        return None if self._columns is None else _one_row(self._columns.batch, self._position)
+    def sample(self, position: int) -> Recent | None:
+        if position:
+            row = self._noted.get(self._instances[position])
+            return None if row is None else recent_row(row)
+        passed = self._last_passed()
+        return None if passed is None else Recent(one_row(*passed))
+
+    def _last_passed(self) -> tuple[pa.RecordBatch, int] | None:
+        """The last tuple that the first operator got past, by batch and number."""
+        index = last_passed(self._position, self._instances[0].refused)
+        return self._passed if self._columns is None or index < 0 else (self._columns.batch, index)
+
+    def facing(self) -> pa.RecordBatch | None:
+        return None if self._columns is None or not self.remaining else one_row(self._columns.batch, self._position)
 
 
 class BatchExecution:
@@ -179,6 +207,7 @@ class BatchExecution:
         self._calls: list[Call] = []
         self._batch: pa.RecordBatch | None = None
         self._position = 0
+        self._passed: dict[int, tuple[pa.RecordBatch, int]] = {}
         self._results: Results = []
         self.rebuild()
 
@@ -189,8 +218,12 @@ class BatchExecution:
 
     reads: Sequence[str] = ()
 
-    def sample(self) -> pa.RecordBatch | None:
-        return None if self._batch is None else _one_row(self._batch, self._position)
+    def sample(self, position: int) -> Recent | None:
+        passed = self._passed.get(position)
+        return None if passed is None else Recent(one_row(*passed))
+
+    def facing(self) -> pa.RecordBatch | None:
+        return None if self._batch is None or not self.remaining else one_row(self._batch, self._position)
 
     def load(self, sender: str, batch: pa.RecordBatch) -> None:
         self._batch = batch
@@ -214,8 +247,11 @@ class BatchExecution:
     def _pass(self, batch: pa.RecordBatch) -> int:
         """Through the whole chain; a slice that fails has not been taken."""
         taken: int = batch.num_rows
-        for instance, call in zip(self._instances, self._calls, strict=True):
+        for position, (instance, call) in enumerate(zip(self._instances, self._calls, strict=True)):
+            instance.refused.clear()
             out = call(batch)
+            if (passed := last_passed(batch.num_rows, instance.refused)) >= 0:
+                self._passed[position] = (batch, passed)
             instance.processed += batch.num_rows
             if instance.audit:
                 instance.ran(batch.column(TRANSACTION).to_pylist())
@@ -245,7 +281,10 @@ class PassExecution:
 
     reads: Sequence[str] = ()
 
-    def sample(self) -> pa.RecordBatch | None:
+    def sample(self, position: int) -> Recent | None:
+        return None
+
+    def facing(self) -> pa.RecordBatch | None:
         return None
 
     def load(self, sender: str, batch: pa.RecordBatch) -> None:
@@ -307,10 +346,3 @@ def execution_of(
     if kind not in (Kind.SELF_JOIN, *NO_CALL) and shape_of(instances[0].function) is Shape.BATCH:
         return BatchExecution(instances)
     return RowExecution(instances, attention, branches, left)
-
-
-def _one_row(batch: pa.RecordBatch, position: int) -> pa.RecordBatch | None:
-    if not batch.num_rows:
-        return None
-    hidden = [name for name in HIDDEN if name in batch.schema.names]
-    return batch.slice(min(position, batch.num_rows - 1), 1).drop_columns(hidden)

@@ -62,7 +62,7 @@ def guarded(instance: Instance, make: Callable[[Sequence[Step]], Step], emits: S
         except OperatorError as error:
             undo()
             row.columns.clear()  # lists and dicts in it may have been changed in place
-            set_aside(instance, dict(row), error)
+            set_aside(instance, dict(row), error, row.index)
             return
         for emit, out in held:
             emit(out)
@@ -70,14 +70,15 @@ def guarded(instance: Instance, make: Callable[[Sequence[Step]], Step], emits: S
     return step
 
 
-def set_aside(instance: Instance, row: dict[str, Any], error: OperatorError) -> None:
-    """Write a dead letter.
+def set_aside(instance: Instance, row: dict[str, Any], error: OperatorError, number: int) -> None:
+    """Write a dead letter for a row, which has this number in the batch in hand.
 
     Raises:
         OperatorError: this very error, if there is no place for dead letters.
     """
     if instance.dead_letters is None:
         raise error
+    instance.refused.add(number)
     letter = {
         "operator": [instance.worker.operator],
         "worker": [instance.worker.index],

@@ -58,6 +58,7 @@ class Instance:
         dead_letters: where tuples go that its function fails on; ``None`` where there is no such place.
         state: keyed state (under the one key ``None`` where the operator has no key).
         written: the types of the columns that it has written, as far as it asks about each tuple.
+        refused: the rows of the batch in hand that were set aside, by number.
     """
 
     def __init__(self, worker: WorkerId, operator: Operator, function: Any, audit: bool) -> None:
@@ -66,6 +67,7 @@ class Instance:
         self.function = function
         self.state = KeyedState(self._initial)
         self.written = Written(worker.operator)
+        self.refused: set[int] = set()
         self.prepared: dict[str, Ready] = {}
         self.processed = 0
         self.applied: tuple[str, ...] = ()

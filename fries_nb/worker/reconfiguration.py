@@ -9,7 +9,7 @@ touches nothing of the worker's own.
 >>> from fries_nb.dataflow.updates import Update
 >>> import cloudpickle
 >>> order = Rehearse("u1", WorkerId("FD", 0), cloudpickle.dumps(Update(lambda row: row | {"p": 0.5})), Operator("FD"),
-...                  lambda row: row, (), pa.RecordBatch.from_pydict({"amount": [3]}))
+...                  lambda row: row, (), Recent(pa.RecordBatch.from_pydict({"amount": [3]})))
 >>> prepared = prepare(order)
 >>> prepared.answer.error, prepared.answer.writes
 ('', {'amount': 'int64', 'p': 'double'})
@@ -31,7 +31,8 @@ from fries_nb.errors import FriesError, ReconfigurationError
 from fries_nb.messages import HIDDEN, Prepare, Prepared, WorkerId
 from fries_nb.planning.expansion import NO_CALL
 from fries_nb.worker.instance import Instance, Ready
-from fries_nb.worker.rows import Columns, Reads, Row, assemble
+from fries_nb.worker.recent import Recent
+from fries_nb.worker.rows import Row, assemble
 from fries_nb.worker.state import StateCopy, transformed
 from fries_nb.worker.steps import compile_chain, joined_columns, joined_types, user_traceback
 
@@ -43,8 +44,8 @@ SAMPLE_KEYS = 3
 class Rehearse:
     """An instruction to the shell: run :func:`prepare` on this, beside the worker, and hand back the result.
 
-    ``payload`` is a cloudpickled ``Update``; ``states`` are copies of some keys' states; ``row`` is a recent input
-    tuple, as a batch of one row, or ``None`` where there is to be no rehearsal.
+    ``payload`` is a cloudpickled ``Update``; ``states`` are copies of some keys' states; ``recent`` is a recent input
+    tuple, or ``None`` where there is to be no rehearsal.
     """
 
     change: str
@@ -53,7 +54,7 @@ class Rehearse:
     operator: Operator
     present: Any
     states: tuple[StateCopy, ...]
-    row: pa.RecordBatch | None
+    recent: Recent | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +65,14 @@ class Rehearsed:
     ready: Ready | None
 
 
-def rehearsal(order: Prepare, instance: Instance, row: pa.RecordBatch | None) -> Rehearse | Rehearsed:
+def rehearsal(order: Prepare, instance: Instance, recent: Recent | None) -> Rehearse | Rehearsed:
     """What the shell has to run; or at once the refusal, where the instance's states cannot be copied for a trial."""
     try:
         states = instance.state.sample(SAMPLE_KEYS)
     except Exception as error:  # noqa: BLE001 (pickling runs the user's code; the error is the answer)
         what = f"the state of {instance.worker.operator} cannot be copied for a trial"
         return refused(order.change, instance.worker, what, error)
-    return Rehearse(order.change, instance.worker, order.payload, instance.operator, instance.function, states, row)
+    return Rehearse(order.change, instance.worker, order.payload, instance.operator, instance.function, states, recent)
 
 
 def prepare(order: Rehearse) -> Rehearsed:
@@ -109,7 +110,7 @@ def open_function(function: Any) -> None:
 
 def _trial_copy(order: Rehearse) -> Any:
     """A function of its own for the rehearsal: what one row leaves in an object's attributes must not stay there."""
-    if order.row is None:
+    if order.recent is None:
         return None
     function = pickle.loads(order.payload).function
     open_function(function)
@@ -136,17 +137,18 @@ def _refuse_other_family(operator: Operator, present: Any, new: Any) -> None:
 
 def _rehearse(order: Rehearse, function: Any, states: list[Any]) -> dict[str, str]:
     """Run the function once on a copy of a recent tuple; what it writes, as column to Arrow type name."""
-    if order.row is None or order.operator.kind is Kind.SELF_JOIN:
+    if order.recent is None or order.operator.kind is Kind.SELF_JOIN:
         return {}
     if order.operator.kind not in NO_CALL and shape_of(function) is Shape.BATCH:
-        out = function(order.row)
+        out = function(order.recent.batch)
         return types_of(out.schema) if isinstance(out, pa.RecordBatch) else {}
     instance = Instance(order.worker, order.operator, function, audit=False)
     if states:
         instance.state.initial = lambda: states[0]
     branches: list[list[Row]] = [[] for _ in range(order.operator.branches)]
-    columns = Columns(order.row, Reads())
-    compile_chain([instance], branches, lambda: "left")(next(columns.rows()))
+    row = order.recent.row()
+    columns = row.columns
+    compile_chain([instance], branches, lambda: "left")(row)
     rows = [row for branch in branches for row in branch]
     known = joined_types(joined_columns([instance]), columns.names)
     return types_of(assemble(rows, columns, known).schema) if rows else {}

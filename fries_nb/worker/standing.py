@@ -76,7 +76,7 @@ class Standing:
 
     def _stand(self, error: OperatorError, execution: Execution) -> None:
         self.stands, self._retries = True, False
-        row = execution.sample()
+        row = execution.facing()
         self._tell(
             Paused(self._worker, str(error), error.details, row_as_json(row.to_pylist()[0]) if row is not None else "")
         )

@@ -22,6 +22,7 @@ from fries_nb.dataflow.tables import JoinTable
 from fries_nb.errors import DeclarationError, OperatorError
 from fries_nb.worker.guarding import guarded, is_guarded
 from fries_nb.worker.instance import Instance
+from fries_nb.worker.recent import Noted, noting
 from fries_nb.worker.rows import Row, derived, key_reader
 
 Step = Callable[[Row], None]
@@ -273,8 +274,13 @@ def dedup_step(instance: Instance, emit: Emit) -> Step:
     return step
 
 
-def compile_chain(instances: Sequence[Instance], outputs: Sequence[list[Row]], side: Sides) -> Step:
-    """The chain's first step, with the others behind it; what comes out lands in ``outputs``, one list a branch."""
+def compile_chain(
+    instances: Sequence[Instance], outputs: Sequence[list[Row]], side: Sides, noted: Noted | None = None
+) -> Step:
+    """The chain's first step, with the others behind it; what comes out lands in ``outputs``, one list a branch.
+
+    With ``noted``, what comes to each operator but the first is noted there.
+    """
     emits: list[Emit] = [output.append for output in outputs]
     step: Step = emits[0]
     for position in range(len(instances) - 1, -1, -1):
@@ -286,6 +292,8 @@ def compile_chain(instances: Sequence[Instance], outputs: Sequence[list[Row]], s
             step = _step_of(instance, side, outs)
         if position:
             step = _counted(instance, step)
+        if position and noted is not None:
+            step = noting(noted, instance, step)
         if instance.audit:
             step = _logged(instance, step)
     return step

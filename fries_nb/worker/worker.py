@@ -175,8 +175,8 @@ class Worker:
         if self.ended:
             self._tell(Prepared(order.change, instance.worker))
             return
-        row = self._execution.sample() if order.rehearse and not position else None
-        asked = rehearsal(order, instance, row)
+        recent = self._execution.sample(position) if order.rehearse else None
+        asked = rehearsal(order, instance, recent)
         if isinstance(asked, Rehearse):
             self._instructions.append(asked)
         else:

@@ -1,0 +1,79 @@
+"""A recent tuple as it came to one operator of a chain: what the operator's next function is rehearsed on.
+
+It is one that the present function got past. One that ended as a dead letter, or in front of which the operator stands,
+would make any change fail that is about something else; whether a new function gets past such a tuple is seen when it
+is tried again. In front of the first operator of a chain, and between vectorised ones, tuples are rows of a batch that
+is at hand anyway. Between row functions they are Python rows that nobody keeps; there one tuple of a slice is noted, so
+that tuples cost no more.
+
+>>> came = Recent(pa.RecordBatch.from_pydict({"n": [1], "text": ["x"]})).row()
+>>> recent_row(came | {"words": ["x"]}).row()
+{'n': 1, 'text': 'x', 'words': ['x']}
+>>> last_passed(3, refused={2})
+1
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Container
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from fries_nb.messages import HIDDEN
+from fries_nb.worker.instance import Instance
+from fries_nb.worker.rows import Columns, Reads, Row, WholeRow, derived
+
+Noted = dict[Instance, Row]
+"""For operators behind others in a chain, the row that was noted last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recent:
+    """A tuple, apart from the worker's own: functions may do with it what they like.
+
+    ``batch`` has one row, the user's columns as they came to the chain; ``written`` holds what operators in front have
+    written to it, which is all of it if it is ``whole``.
+    """
+
+    batch: pa.RecordBatch
+    written: dict[str, Any] = field(default_factory=dict)
+    whole: bool = False
+
+    def row(self) -> Row:
+        """The tuple as a row function gets it."""
+        came = next(Columns(self.batch, Reads()).rows())
+        return derived(self.written, came) if self.whole else came | self.written
+
+
+def one_row(batch: pa.RecordBatch, index: int) -> pa.RecordBatch:
+    """A row of a batch, without hidden columns."""
+    return batch.slice(index, 1).drop_columns([name for name in HIDDEN if name in batch.schema.names])
+
+
+def last_passed(end: int, refused: Container[int]) -> int:
+    """Of the rows in front of number ``end`` the last that is not among those refused; -1 if there is none."""
+    return next((index for index in range(end - 1, -1, -1) if index not in refused), -1)
+
+
+def recent_row(row: Row) -> Recent | None:
+    """A noted row; ``None`` where something in it cannot be copied."""
+    written = {name: value for name, value in dict.items(row) if isinstance(name, str)}
+    try:
+        return Recent(one_row(row.columns.batch, row.index), copy.deepcopy(written), isinstance(row, WholeRow))
+    except Exception:  # noqa: BLE001 (an object of the user's; without a copy there is no rehearsal)
+        return None
+
+
+def noting(noted: Noted, instance: Instance, step: Callable[[Row], None]) -> Callable[[Row], None]:
+    """The step, which notes each row that its operator gets past as it came."""
+
+    def keep(row: Row) -> None:
+        came = row.copy()
+        step(row)
+        if row.index not in instance.refused:
+            noted[instance] = came
+
+    return keep

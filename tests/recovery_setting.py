@@ -32,6 +32,8 @@ from fries_nb.spark.staging import remove_scratch
 
 PATIENCE_S = 120.0
 KEYS = 20
+MOST_TOLD = 300
+"""Characters of what was said last, where a wait was in vain: changes come with their functions."""
 
 
 class Count:
@@ -143,7 +145,8 @@ class Watch:
         with self._changed:
             if not self._changed.wait_for(lambda: met() or self.heard_of("closed"), PATIENCE_S) or not met():
                 over = self.heard_of("over")
-                raise AssertionError(f"waited in vain for {what}; over: {over}; last: {self.said[-5:]}")
+                last = [f"{word} {str(told)[:MOST_TOLD]}" for word, told in self.said[-5:]]
+                raise AssertionError(f"waited in vain for {what}; over: {over}; last: {last}")
             return met()
 
     def until_said(self, word: str, times: int = 1) -> Any:

@@ -7,16 +7,18 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from recovery_setting import Count, Mark, Trial, check_counted, counting, trial
+from recovery_setting import PATIENCE_S, Count, Mark, Trial, check_counted, counting, trial
 
 from fries_nb.checkpoints import Decided
+from fries_nb.controller.events import StopRequested
 from fries_nb.errors import CheckpointError, SinkError
-from fries_nb.spark import manifest
+from fries_nb.spark import driver, manifest, stage
 from fries_nb.spark.checkpoints import Place
 from fries_nb.spark.java import java_home
 
@@ -132,6 +134,48 @@ def test_a_failed_commit_in_front_of_a_restart_ends_the_run(
     restoration = Place.load(path)[1]
     assert restoration.checkpoint is not None
     assert restoration.decided == ()
+
+
+def test_hosts_are_asked_for_when_there_are_executors_for_them(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark itself would look again only after 15 s; one executor after the other comes back here."""
+    rooms = [0, 1, 2]
+    with trial(counting(8_000), spark, str(tmp_path / "c")) as run:
+        run.watch.until_said("checkpoint")
+        monkeypatch.setattr(stage, "room_of", lambda spark: rooms.pop(0))
+        run.kill(0, 1)
+        run.watch.until_said("recovered")
+        assert rooms == []
+        assert run.end(drain=False) == ("finished", "")
+        check_counted(run.rows(), 8_000)
+
+
+def test_without_executors_spark_is_asked_in_the_end(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has the last word on what it lacks; here it lacks nothing."""
+    monkeypatch.setattr(stage, "ROOM_S", 0.2)
+    monkeypatch.setattr(stage, "room_of", lambda spark: 0)
+    with trial(counting(100), spark) as run:
+        assert run.end(drain=False) == ("finished", "")
+
+
+def test_a_run_that_is_stopped_before_there_are_executors_never_asks_for_them(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else its hosts would come when nobody waits for them any more."""
+    monkeypatch.setattr(driver, "RELEASE_S", 0.2)
+    waits = threading.Event()
+
+    def no_room(spark: SparkSession) -> int:
+        waits.set()
+        return 0
+
+    monkeypatch.setattr(stage, "room_of", no_room)
+    with trial(counting(None), spark) as run:
+        assert waits.wait(PATIENCE_S)
+        run.launched.driver.post(StopRequested())
+        run.watch.until_said("closed")
+        assert not spark.sparkContext.statusTracker().getJobIdsForGroup(f"fries-{run.launched.run}-1")
 
 
 def test_without_a_place_a_lost_host_fails_the_run_in_words(spark: SparkSession) -> None:

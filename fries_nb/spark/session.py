@@ -157,6 +157,15 @@ def slots_of(spark: SparkSession) -> tuple[int, int]:
     return total, total - busy
 
 
+def room_of(spark: SparkSession) -> int:
+    """How many tasks the executors can run at once, by the count by which Spark lets a barrier job begin.
+
+    ``slots_of`` asks what Spark shows to its users, which may name an executor for a moment after its loss.
+    """
+    java = spark._jsparkSession.sparkContext()
+    return int(java.maxNumConcurrentTasks(java.resourceProfileManager().defaultResourceProfile()))
+
+
 def _lease(spark: SparkSession, owned: bool) -> Session:
     lease = Session(spark, owned, driver_address(spark))
     _leases.append(lease)

@@ -27,10 +27,14 @@ from fries_nb.errors import SessionError
 from fries_nb.spark import interrupt
 from fries_nb.spark.host import HostReport, serve
 from fries_nb.spark.region import Region
+from fries_nb.spark.session import room_of
 
 _SCHEMA = "report binary"
 EXIT_S = 0.5
 """How long a host in which a user's function does not return has to hand over its report, before it ends itself."""
+ROOM_S = 30.0
+"""How long a job waits for executors; then Spark is asked anyway, and says in its own words what it lacks."""
+LOOK_S = 0.05
 _ENDED = re.compile(r"barrier task ResultTask\(\d+, (\d+)\)")
 Died = Callable[[int, int, str], None]
 
@@ -101,6 +105,8 @@ class _Job:
             slots = self._spark.range(0, hosts, 1, hosts)
             with _own_python(context):
                 reporting = slots.mapInArrow(_task(region), _SCHEMA, barrier=True)
+            if not self._has_room():
+                return
             rows = reporting.collect()
             reports = [msgspec.msgpack.decode(bytes(row.report), type=HostReport) for row in rows]
             reasons = sorted({report.error or report.reason for report in reports})
@@ -109,6 +115,17 @@ class _Job:
             self._tell(_cause_of(error))
         finally:
             interrupt.forget(self._group)
+
+    def _has_room(self) -> bool:
+        """Wait for executors in the place of lost ones; whether the job is still wanted.
+
+        Spark refuses a barrier job for which it has too few slots, and looks again only 15 s later.
+        """
+        until = time.monotonic() + ROOM_S
+        hosts = self._region.options.hosts
+        while not self._cancelled and room_of(self._spark) < hosts and time.monotonic() < until:
+            time.sleep(LOOK_S)
+        return not self._cancelled
 
     def _tell(self, reason: str) -> None:
         if not self._cancelled:

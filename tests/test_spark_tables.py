@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import pickle
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -125,6 +126,29 @@ def test_dead_letters_are_read_back(spark: SparkSession, runs: list[Any]) -> Non
     assert all("poison" in letter["error"] and "process" in letter["traceback"] for letter in letters)
     [seven] = run.dead_letters("V").collect()
     assert (seven["operator"], json.loads(seven["tuple"])["value"]) == ("V", 7)
+
+
+def test_a_value_that_no_column_holds_is_a_dead_letter(spark: SparkSession, runs: list[Any]) -> None:
+    """A set of two kinds, and text in a column of numbers, whatever frame they come in; state does not count them."""
+
+    class Shares:
+        def process(self, row: dict[str, Any], state: dict[str, int]) -> dict[str, Any]:
+            state["seen"] = state.get("seen", 0) + 1
+            bad = {7: {1, "a"}, 8: "n/a"}.get(row["value"])
+            return row | {"share": row["value"] / 2 if bad is None else bad, "seen": state["seen"]}
+
+    flow = fn.Dataflow("unspeakable")
+    source = flow.source("n", fn.rate(None, count=100, row=lambda value: {"key": 1}))
+    source.map("FM", Shares(), key="key", on_error=fn.memory()).sink("out", fn.memory())
+    runs.append(run := flow.run(spark, hosts=2, workers=2))
+    assert run.wait(timeout=60) == "finished", run.error
+    rows = run.output().collect()
+    assert {row["value"]: row["share"] for row in rows} == {n: n / 2 for n in range(100) if n not in (7, 8)}
+    assert max(row["seen"] for row in rows) == len(rows) == 98
+    letters = {json.loads(letter["tuple"])["value"]: letter["error"] for letter in run.dead_letters("FM").collect()}
+    assert sorted(letters) == [7, 8]
+    assert re.search(r"column 'share' cannot hold \{.*\} \(set\): ", letters[7])
+    assert "column 'share' cannot hold 'n/a' (str): it was double before, and a column keeps its type" in letters[8]
 
 
 def test_a_delta_sink_is_read_by_spark_and_by_deltalake(spark: SparkSession, runs: list[Any], tmp_path: Path) -> None:

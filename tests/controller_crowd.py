@@ -129,6 +129,7 @@ class Crowd:
         self.saves: list[Saved] = []
         self.told: dict[WorkerId, set[Marker]] = {worker: set() for worker in self.workers}
         self.prepared: set[tuple[WorkerId, str]] = set()
+        self.tried: set[tuple[WorkerId, str]] = set()
         self.passed: dict[WorkerId, set[int]] = {worker: set() for worker in self.workers}
         self.applied: dict[WorkerId, set[int]] = {worker: set() for worker in self.workers}
         self.ended: set[WorkerId] = set()
@@ -167,9 +168,10 @@ class Crowd:
         raise AssertionError(f"no end: marker {self.controller.on_the_way}, changes {self.controller.changes}")
 
     def at_rest(self) -> bool:
-        """All changes are resolved, the lane is free, nobody stands or is held."""
+        """All changes are resolved, the lane is free, nobody stands or is held, or keeps what was prepared."""
         quiet = not self.controller.on_the_way and not self.standing and not self.stuck and not self.held
-        return quiet and CHANGES <= self.requested == len(self.laws.outcomes) and self.controller.state.flows
+        resolved = CHANGES <= self.requested == len(self.laws.outcomes)
+        return quiet and resolved and not self.prepared and self.controller.state.flows
 
     def drain(self) -> None:
         """Ask the endless sources to end."""
@@ -266,7 +268,10 @@ class Crowd:
 
     def say(self, worker: WorkerId) -> None:
         """The oldest of its answers comes to the controller."""
-        self.hear(Answered(self.answers[worker].popleft(), self.rng.choice([0, self.laws.incarnation])))
+        answer = self.answers[worker].popleft()
+        if isinstance(answer, Prepared) and not answer.error:
+            self.tried.add((worker, answer.change))
+        self.hear(Answered(answer, self.rng.choice([0, self.laws.incarnation])))
 
     def save(self, saved: Saved) -> None:
         """A snapshot is on disk."""
@@ -282,11 +287,10 @@ class Crowd:
     def obey(self, worker: WorkerId, control: Control) -> None:
         """Take in what the controller told."""
         match control:
-            case Prepare() if worker in self.ended and self.rng.random() < 0.5:
-                pass  # it may answer, and need not
             case Prepare(change=change):
-                bad = worker not in self.ended and self.rng.random() < 0.1
-                self.prepared.add((worker, change))
+                bad = self.rng.random() < 0.1
+                if not bad:
+                    self.prepared.add((worker, change))
                 self.answers[worker].append(Prepared(change, worker, error="no" if bad else ""))
             case Abort(change=change):
                 self.prepared.discard((worker, change))
@@ -301,12 +305,14 @@ class Crowd:
         """Apply a marker whose time has come."""
         self.passed[worker].add(marker.id)
         self.applied[worker].add(marker.id)
+        change = self.laws.switches(worker, marker)
         if worker in self.ended:
+            self.prepared.discard((worker, change))
             self.answers[worker].append(Done(marker.id, worker, ended=True))
             return
-        change = self.laws.switches(worker, marker)
         if change:
             assert (worker, change) in self.prepared, f"{worker} switches to what it has not prepared"
+            self.prepared.discard((worker, change))
             waits = self.plans[change] == "minibatch" and marker.id not in self.aside
             assert not waits or self.held | self.ended >= set(self.sources), f"{worker} switches within a batch"
             self.laws.switch(worker, change)
@@ -345,7 +351,7 @@ class Crowd:
         instructions = self.controller.handle(event, self.now_ns)
         assert not any(isinstance(instruction, KeepCheckpoint) for instruction in instructions[:-1])
         for instruction in instructions:
-            self.laws.check(instruction)
+            self.laws.check(instruction, self.tried)
             self.carry_out(instruction)
 
     def carry_out(self, instruction: Instruction) -> None:

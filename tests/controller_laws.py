@@ -7,7 +7,7 @@ starts from, and puts on top what was decided.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from fries_nb.checkpoints import Checkpoint, Decided
@@ -85,13 +85,13 @@ class Laws:
 
     # ---- what the controller says
 
-    def check(self, instruction: Instruction) -> None:
-        """Every law that can be seen in a single instruction."""
+    def check(self, instruction: Instruction, tried: Collection[tuple[WorkerId, str]]) -> None:
+        """Every law that can be seen in a single instruction; ``tried`` is what the controller knows to be prepared."""
         after_the_end = RefuseHost | Resolved | CheckpointEnded | CommitFiles
         assert self.over is None or isinstance(instruction, after_the_end), f"{instruction} after the end"
         match instruction:
             case Journal(decided):
-                self.journal(decided)
+                self.journal(decided, tried)
             case Resolved(outcome):
                 self.resolve(outcome)
             case KeepCheckpoint(record):
@@ -108,8 +108,13 @@ class Laws:
             case RunEnded():
                 self.over = instruction
 
-    def journal(self, entry: Decided) -> None:
-        """A decision, once; or one taken back, which is at no worker, before its change is said to have failed."""
+    def journal(self, entry: Decided, tried: Collection[tuple[WorkerId, str]]) -> None:
+        """A decision, once, about what every target worker has tried, those that have ended as well.
+
+        Or one taken back, which is at no worker, before its change is said to have failed.
+        """
+        untried = [w for w in self.workers if w.operator in entry.payloads and (w, entry.change) not in tried]
+        assert not untried, f"{entry.change} is decided, and was not tried at {untried}"
         known = [earlier for earlier in self.decided if earlier.change == entry.change]
         assert entry.incarnation == self.incarnation
         assert len(known) == (0 if entry.payloads else 1)

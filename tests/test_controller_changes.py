@@ -175,12 +175,15 @@ def test_a_change_after_the_end_is_aborted_in_words():
 # ---- workers that have ended
 
 
-def test_a_worker_that_has_ended_is_not_waited_for():
-    """It prepares nothing and is not awaited, and the outcome says so; it is sent the FCM, to pass the marker on."""
+def test_a_worker_that_has_ended_prepares_and_is_not_waited_for():
+    """It may be restored with the function; it switches no more, as the outcome says, and passes the marker on."""
     desk = Desk()
     desk.answer(Ended(WorkerId("FM", 0)))
-    assert told(desk.request(FM_ALONE, rehearse=["FM"]), Prepare) == ["FM[1]"]
-    assert told(desk.answer(Prepared("u1", WorkerId("FM", 1))), Fcm) == ["FM[0]", "FM[1]"]
+    asked = desk.request(FM_ALONE, rehearse=["FM"])
+    assert told(asked, Prepare) == ["FM[0]", "FM[1]"]
+    assert [str(tell.worker) for tell in asked if tell.control.rehearse] == ["FM[1]"], "it has a recent tuple"
+    assert desk.answer(Prepared("u1", WorkerId("FM", 1))) == []
+    assert told(desk.answer(Prepared("u1", WorkerId("FM", 0))), Fcm) == ["FM[0]", "FM[1]"]
     assert desk.answer(Done(1, WorkerId("FM", 0), ended=True)) == []
     desk.answer(Done(1, WorkerId("FM", 1), switched=True))
     outcome = desk.outcomes["u1"]
@@ -188,13 +191,41 @@ def test_a_worker_that_has_ended_is_not_waited_for():
     assert {str(worker): seen.ended for worker, seen in outcome.per_worker.items()} == {"FM[0]": True, "FM[1]": False}
 
 
-def test_the_end_of_a_worker_counts_as_prepared():
-    """It ends while it owes an answer: the change goes on, and its late answer is let pass."""
+def test_a_worker_that_ends_while_it_prepares_still_answers():
+    """The change waits for it, and then for the other alone."""
     desk = Desk()
     desk.request(FM_ALONE)
     desk.answer(Prepared("u1", WorkerId("FM", 0)))
-    assert told(desk.answer(Ended(WorkerId("FM", 1))), Fcm) == ["FM[0]", "FM[1]"]
-    assert desk.answer(Prepared("u1", WorkerId("FM", 1))) == []
+    assert desk.answer(Ended(WorkerId("FM", 1))) == []
+    assert told(desk.answer(Prepared("u1", WorkerId("FM", 1))), Fcm) == ["FM[0]", "FM[1]"]
+    desk.answer(Done(1, WorkerId("FM", 0), switched=True))
+    assert desk.outcomes["u1"].outcome == "done"
+
+
+@pytest.mark.parametrize("at", ["before", "meanwhile"])
+def test_what_fails_at_a_worker_that_has_ended_aborts_the_change(at):
+    """A run that went back to before its end could not be restored. All forget what they prepared, it as well."""
+    desk = Desk()
+    if at == "before":
+        desk.answer(Ended(WorkerId("MC", 1)))
+    desk.request(FM_AND_MC)
+    if at == "meanwhile":
+        desk.answer(Ended(WorkerId("MC", 1)))
+    desk.prepared("FM")
+    desk.answer(Prepared("u1", WorkerId("MC", 0)))
+    said = desk.answer(Prepared("u1", WorkerId("MC", 1), "new MC failed in open(): OSError: no such model"))
+    assert told(said, Abort) == ["FM[0]", "FM[1]", "MC[0]", "MC[1]"]
+    assert (desk.outcomes["u1"].outcome, told(desk.said, Fcm)) == ("aborted", [])
+    assert desk.outcomes["u1"].error == "new MC failed in open(): OSError: no such model"
+
+
+def test_nothing_is_rehearsed_where_all_have_ended():
+    """They prepare; the tuples that they met last may be older than the operators above them."""
+    desk = Desk()
+    desk.ended("payments", "FC", "FM")
+    asked = desk.request(FM_AND_MC, rehearse=["FM"])
+    assert told(asked, Prepare) == ["FM[0]", "FM[1]", "MC[0]", "MC[1]"]
+    assert not [tell.worker for tell in asked if tell.control.rehearse]
 
 
 def test_the_end_of_a_worker_counts_as_done():
@@ -210,14 +241,14 @@ def test_the_end_of_a_worker_counts_as_done():
 
 
 def test_a_change_whose_targets_have_all_ended_is_aborted():
-    """Before it begins, and while it prepares."""
+    """Before it begins, with nothing tried, and while it prepares, without a wait for the answers."""
     desk = Desk()
     desk.ended("payments", "FC", "FM")
-    desk.request(FM_ALONE)
-    assert desk.outcomes["u1"].error == "all workers of FM have ended; there is nothing left to change"
+    (resolved,) = desk.request(FM_ALONE)
+    assert resolved.outcome.error == "all workers of FM have ended; there is nothing left to change"
     desk.request(MC_ALONE, "u2")
-    desk.ended("MC")
-    assert desk.outcomes["u2"].outcome == "aborted"
+    assert told(desk.ended("MC"), Abort) == ["MC[0]", "MC[1]"]
+    assert desk.outcomes["u2"].error == "all workers of MC have ended; there is nothing left to change"
 
 
 def test_a_change_that_reached_nobody_is_not_called_done():
@@ -225,7 +256,7 @@ def test_a_change_that_reached_nobody_is_not_called_done():
     desk = Desk()
     desk.request(FM_ALONE)
     desk.prepared("FM")
-    desk.ended("FM")
+    assert told(desk.ended("FM"), Abort) == ["FM[0]", "FM[1]"], "they keep what they prepared"
     outcome = desk.outcomes["u1"]
     assert (outcome.outcome, outcome.error) == ("failed", "all workers of FM ended before the change reached them")
     assert desk.controller.on_the_way == ()
@@ -249,7 +280,7 @@ def test_heads_that_have_ended_still_lead_to_a_worker_that_lives():
     desk = Desk(flow("a>FM FM>U b>U U>out"), hosts=1)
     desk.ended("a", "FM")
     desk.request(plan("FM U", ({"FM": "FM U"}, "FM U")))
-    assert told(desk.prepared("U"), Fcm) == ["FM[0]"]
+    assert told(desk.prepared("FM", "U"), Fcm) == ["FM[0]"]
     desk.done(1, "U", switched=True)
     assert desk.outcomes["u1"].outcome == "done"
 

@@ -28,7 +28,7 @@ from fries_nb.controller.recovery import Recovery
 from fries_nb.controller.workers import Workers
 from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator, Partitioning
 from fries_nb.errors import ProtocolError
-from fries_nb.messages import Cancel, Commit, Done, Ended, Fcm, Prepared, Saved, WorkerId
+from fries_nb.messages import Abort, Cancel, Commit, Done, Ended, Fcm, Saved, WorkerId
 
 EVERYTHING = tuple(FRAUD.by_name)
 BUT_SINK = EVERYTHING[:-1]
@@ -161,17 +161,17 @@ def test_a_checkpoint_whose_marker_is_through_completes_beside_a_change():
 
 
 def test_a_record_to_be_kept_is_the_last_instruction_of_its_event():
-    """Its answer may be heard while it is obeyed, so that nothing may stand behind it: here, a decision."""
+    """Its answer may be heard while it is obeyed, so that nothing may stand behind it: here, an abort."""
     desk = desk_with_place()
     desk.hear(Tick(), after_ms=100)
+    desk.answer(Ended(WorkerId("FM", 1)))
     for worker in desk.workers(*EVERYTHING):
-        if worker != ("FM", 0):
+        if worker.operator != "FM":
             desk.answer(Done(1, worker))
             desk.answer(Saved(1, worker, "s"))
     desk.request(FM_ALONE)
-    desk.answer(Prepared("u1", WorkerId("FM", 1)))
     said = desk.answer(Ended(WorkerId("FM", 0)))
-    assert isinstance(said[0], Journal)
+    assert told(said, Abort) == ["FM[0]", "FM[1]"]
     assert isinstance(said[-1], KeepCheckpoint)
 
 

@@ -155,7 +155,7 @@ def test_a_target_that_had_ended_at_the_checkpoint_has_not_switched():
     desk.answer(Saved(1, WorkerId("FM", 1), "1/FM[1]"))
     desk.hear(CheckpointKept(1))
     desk.request(FM_ALONE)
-    desk.answer(Prepared("u1", WorkerId("FM", 1)))
+    desk.prepared("FM")
     desk.hear(GONE)
     desk.join(4)
     outcome = desk.outcomes["u1"]

@@ -8,6 +8,7 @@ import pytest
 from test_controller_interleavings import ends_well, ends_well_after_losses, is_mended, recovers_well, rests_well
 
 from fries_nb.checkpoints import Restoration
+from fries_nb.controller import changes
 from fries_nb.controller.changes import Changes
 from fries_nb.controller.checkpoints import Checkpoints
 from fries_nb.controller.commits import Epochs
@@ -23,6 +24,19 @@ from fries_nb.scheduling.plan import Send, Stage
 def _only_to_the_living(lane, sends, action, start=Lane.start):
     """Save the FCMs to workers that have ended, as if they had no part in it."""
     return [tell for tell in start(lane, sends, action) if tell.worker not in lane._workers.ended]
+
+
+def ask_only_the_living(changes, change, now_ns, begin=Changes._begin):
+    """Prepare nothing at workers that have ended, as if no recovery could go back to before."""
+    gone = changes._workers.ended
+    told = [tell for tell in begin(changes, change, now_ns) if isinstance(tell, Resolved) or tell.worker not in gone]
+    change.owing -= gone
+    return told
+
+
+def _tell_one_to_forget(change, forgotten=changes._forgotten):
+    """The others keep what they prepared."""
+    return forgotten(change)[:1]
 
 
 def _close_as_if_in_front(epochs, sink, files, behind_cut=False, hand_in=Epochs.hand_in):
@@ -102,7 +116,8 @@ BROKEN = {
     "the ended not told": (Lane, "start", _only_to_the_living, rests_well),
     "ends do not count": (Lane, "end", lambda lane, worker: [], ends_well),
     "lane freed too early": (Lane, "_retire", Lane.clear, ends_well),
-    "ends do not prepare": (Changes, "ended", lambda changes, worker, now_ns: None, rests_well),
+    "the ended not tried": (Changes, "_begin", ask_only_the_living, ends_well),
+    "not all forget": (changes, "_forgotten", _tell_one_to_forget, rests_well),
     "no journal": (Changes, "_decide", lambda changes, change, now_ns: changes._next_stage(change, now_ns), ends_well),
     "epoch lost": (Epochs, "cancel", lambda epochs, now_ns: epochs.close(), ends_well),
     "cut torn": (Epochs, "hand_in", _close_as_if_in_front, recovers_well),

@@ -48,7 +48,7 @@ def test_every_end_is_final():
 def test_the_times_of_a_change_add_up():
     """Waiting, preparing and committing are told apart; the delay is from request to last target's Done."""
     change = transaction()
-    change.prepare(FM, 10 * MS)
+    change.prepare(10 * MS)
     for at, worker in ((12, FM[0]), (15, FM[1])):
         change.prepared(Prepared("u1", worker), at * MS)
     change.next_stage(FM, 20 * MS)
@@ -78,7 +78,7 @@ def test_an_ended_change_lets_go_of_the_functions():
 def test_answers_that_nobody_asked_for_are_refused(answer, message):
     """Only a target prepares, and once."""
     change = transaction()
-    change.prepare(FM, 0)
+    change.prepare(0)
     change.prepared(Prepared("u1", FM[0]), 1)
     with pytest.raises(ProtocolError, match=message):
         change.prepared(answer, 1)

@@ -12,7 +12,7 @@ from interleaving_checks import caught
 
 import fries_nb as fn
 from fries_nb.controller.markers import Lane
-from fries_nb.messages import Cancel, Commit, Data, End, WorkerId
+from fries_nb.messages import Abort, Cancel, Commit, Data, End, WorkerId
 from fries_nb.scheduling import SCHEDULERS, Plan, Send, Stage, fries
 from fries_nb.testing.cluster import Cluster
 from fries_nb.testing.network import Kind, Network
@@ -118,6 +118,11 @@ def _reorder_data(network, lane, queue: deque):
     return queue.popleft()
 
 
+def _forget_nothing_when_ended(worker, id_, control, direct=Worker._direct):
+    if not (worker.ended and isinstance(control, Abort)):
+        direct(worker, id_, control)
+
+
 def _lose_cancellations(worker, id_, control, direct=Worker._direct):
     if not isinstance(control, Cancel):
         direct(worker, id_, control)
@@ -138,6 +143,8 @@ BROKEN = [
     (KeyedState, "transform", lambda state, transform: None),
     (Lane, "_retire", _free_the_lane_at_the_first_answer),
     (Worker, "_direct", _lose_cancellations),
+    (Worker, "_direct", _forget_nothing_when_ended),
+    (Instance, "let_pass", lambda instance, change: None),
     (Network, "_next", _reorder(Kind.FRAMES)),
     (Network, "_next", _reorder_data),
     (Network, "_next", _reorder(Kind.ANSWERS)),
@@ -158,6 +165,8 @@ NAMES = [
     "state is not transformed",
     "the next marker does not wait",
     "cancellations are lost",
+    "the ended keep what was aborted",
+    "the ended keep what they let pass",
     "frames overtake each other",
     "data overtakes data",
     "answers overtake each other",

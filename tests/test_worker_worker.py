@@ -136,23 +136,6 @@ def test_a_cancel_frees_the_channels_that_its_marker_held() -> None:
     assert bench.sent == [1]
 
 
-def test_an_ended_worker_acknowledges_passes_on_and_switches_nothing() -> None:
-    """An ended worker acknowledges passes on and switches nothing."""
-    bench = Bench(Operator("M", function=version(1)))
-    for index in (0, 1):
-        bench.arrive(index, data(index))
-        bench.arrive(index, End())
-    bench.run()
-    assert bench.worker.ended
-    assert bench.sent == [1, 1, End()]
-    assert bench.answers(Ended) == [Ended(WorkerId("M", 0))]
-    bench.prepare("M", "u1", Update(version(2)))
-    assert bench.answers(Prepared) == [Prepared("u1", WorkerId("M", 0))]
-    bench.direct("M", Fcm(change(1, "M", scope="MZ")))
-    assert bench.answers(Done) == [Done(1, WorkerId("M", 0), ended=True)]
-    assert bench.sent[-1] == change(1, "M", scope="MZ")
-
-
 def test_the_end_of_one_sender_counts_as_its_marker() -> None:
     """The end of one sender counts as its marker."""
     bench = Bench(Operator("M", function=version(1)))

@@ -9,6 +9,10 @@ Each turn of ``advance`` takes the one step that is possible now:
     a stage is over, its marker has retired      send the FCMs of the next stage
     all have prepared for a restart              take a checkpoint; kept: journal, start again; not kept: abort
 
+A worker that has ended prepares like the others. It switches no more, but if the run goes back to a checkpoint from
+before its end, it is restored with the function; so a decided change has been tried at every target worker. Where all
+of them have ended there is nothing left to change, and nothing is tried.
+
 A change ends when its last stage is over. Its marker may be on its way for longer; the next change prepares meanwhile.
 
 While an operator *stands* in front of a tuple (see ``standing``), only a *fix* moves: a change of that operator alone.
@@ -98,11 +102,6 @@ class Changes:
         """The decision taken last is on disk."""
         if self._journaling is not None:
             self._journaling.journaled(now_ns)
-
-    def ended(self, worker: WorkerId, now_ns: int) -> None:
-        """A worker has ended: it prepares for nothing."""
-        for change in self._under_way():
-            change.ended(worker, now_ns)
 
     def acknowledged(self, change: str, worker: WorkerId, done: Done | None, now_ns: int) -> list[Instruction]:
         """A worker has applied a marker of this change, or (``None``) has ended instead."""
@@ -196,12 +195,14 @@ class Changes:
         if self.fix is None:
             self.fix = self._next_fix()
             return None if self.fix is None else self._begin(self.fix, now_ns)
-        if self.fix.owing or self.fix.state is State.COMMITTING:
+        if self.fix.state is State.COMMITTING:
             return None
         if self.fix.alone() not in self._standing.operators:  # it goes on without a fix: this is a change like others
             self._queue.appendleft(self.fix)
             self.fix = None
             return []
+        if self.fix.owing:
+            return None
         operator = self.fix.alone()
         scope = frozenset((operator,))
         self.fix.stages = (Stage((Send(operator, scope),), scope),)
@@ -223,6 +224,8 @@ class Changes:
                 return None
             self.in_flight = self._queue.popleft()
             return self._begin(self.in_flight, now_ns)
+        if change.state is State.PREPARING and (spent := self._spent(change)):
+            return self._abort(change, now_ns, spent)
         if change.owing or (change.state is State.COMMITTING and self._lane.busy):
             return None
         if change.state is State.COMMITTING:
@@ -241,22 +244,28 @@ class Changes:
     def _begin(self, change: Transaction, now_ns: int) -> list[Instruction]:
         if change.state is State.PREPARING:
             return []  # it was begun as a fix before it went back to the queue
-        live = [worker for worker in change.targets if worker not in self._workers.ended]
-        change.prepare(live, now_ns)
+        if spent := self._spent(change):
+            return self._abort(change, now_ns, spent)
+        change.prepare(now_ns)
         first: dict[str, WorkerId] = {}
-        for worker in live:
+        for worker in self._workers.live(change.request.plan.targets):  # the last tuple of one that has ended is old
             first.setdefault(worker.operator, worker)
         request, tagged = change.request, _tags(change) and not self._lane.tags
         return [
             Tell(worker, Prepare(request.change, request.payloads[worker.operator], rehearse, tagged))
-            for worker in live
-            for rehearse in [worker.operator in request.rehearse and first[worker.operator] == worker]
+            for worker in change.targets
+            for rehearse in [worker.operator in request.rehearse and first.get(worker.operator) == worker]
         ]
+
+    def _spent(self, change: Transaction) -> str:
+        """That no target worker is left that could switch, in words, or an empty string."""
+        targets = change.request.plan.targets
+        if self._workers.live(targets):
+            return ""
+        return f"all workers of {names(targets)} have ended; there is nothing left to change"
 
     def _unfit(self, change: Transaction, reports: Mapping[WorkerId, Report]) -> str:
         plan = change.request.plan
-        if not self._workers.live(plan.targets):
-            return f"all workers of {names(plan.targets)} have ended; there is nothing left to change"
         sends = change.stages[0].sends
         if not self._lane.reaches_someone(sends):
             starts = names({send.operator for send in sends})
@@ -319,14 +328,14 @@ class Changes:
             return [Resolved(change.resolve(State.DONE, now_ns))]
         words = f"all workers of {names(change.request.plan.targets)} ended before the change reached them"
         self._journaling = None
-        taken_back = Journal(self._recovery.take_back(change.request.change))
-        return [taken_back, Resolved(change.resolve(State.FAILED, now_ns, words))]
+        outcome = change.resolve(State.FAILED, now_ns, words)
+        return [Journal(self._recovery.take_back(outcome.change)), *_forgotten(change), Resolved(outcome)]
 
     def _abort(self, change: Transaction, now_ns: int, error: str, details: str = "") -> list[Instruction]:
-        told = [worker for worker in change.targets if worker not in self._workers.ended]
+        begun = change.state is State.PREPARING
         outcome = change.resolve(State.ABORTED, now_ns, error, details)
         self._release(change)
-        return [*(Tell(worker, Abort(outcome.change)) for worker in told), Resolved(outcome)]
+        return [*(_forgotten(change) if begun else ()), Resolved(outcome)]
 
     def _under_way(self) -> list[Transaction]:
         begun = (State.PREPARING, State.COMMITTING)
@@ -340,6 +349,11 @@ class Changes:
             self.in_flight, self._awaited_epoch = None, None
         else:
             self._queue.remove(change)
+
+
+def _forgotten(change: Transaction) -> list[Tell]:
+    """Every target worker is to forget what it prepared, those that have ended as well."""
+    return [Tell(worker, Abort(change.request.change)) for worker in change.targets]
 
 
 def _tags(change: Transaction) -> bool:

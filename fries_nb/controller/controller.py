@@ -323,7 +323,6 @@ class Controller:
 
     def _ended(self, ended: Ended, now_ns: int) -> list[Instruction]:
         self._workers.end(ended.worker)
-        self._changes.ended(ended.worker, now_ns)
         commits = self._lane.commits
         actions = self._lane.end(ended.worker)
         counted = any(isinstance(action, Commit) for action in actions)

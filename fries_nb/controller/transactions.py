@@ -58,7 +58,8 @@ class Transaction:
         state: see the table.
         writes: for each rehearsed target the columns that its new function produced, with their Arrow type names.
         stage: number of the plan's stage under way; counts from 0 and is -1 before the decision.
-        owing: workers that owe a ``Prepared`` (while preparing) or a ``Done`` that ends the stage (while committing).
+        owing: workers that owe a ``Prepared`` (while preparing: all targets, ended or not) or a ``Done`` that ends the
+            stage (while committing).
     """
 
     def __init__(
@@ -111,14 +112,14 @@ class Transaction:
             raise ProtocolError(f"change {self.request.change!r} is {self.state} and cannot be {to}; next is {legal}")
         self.state = to
 
-    def prepare(self, owing: Iterable[WorkerId], now_ns: int) -> None:
-        """Preparation starts; these target workers owe an answer, the others have ended."""
+    def prepare(self, now_ns: int) -> None:
+        """Preparation starts; every target worker owes an answer."""
         self.move(State.PREPARING)
-        self.owing = set(owing)
+        self.owing = set(self.targets)
         self._preparing_ns = self._prepared_ns = now_ns
 
     def prepared(self, answer: Prepared, now_ns: int) -> bool:
-        """Note a target worker's answer; false if it comes too late to matter (aborted, or its worker has ended).
+        """Note a target worker's answer; false if it comes too late to matter, since the change was aborted.
 
         Raises:
             ProtocolError: the worker is no target of this change, or it repeats itself.
@@ -128,17 +129,13 @@ class Transaction:
         if answer.worker in self._answered:
             raise ProtocolError(f"{answer.worker} prepared change {self.request.change!r} for the second time")
         self._answered.add(answer.worker)
-        if self.state is not State.PREPARING or answer.worker not in self.owing:
+        if self.state is not State.PREPARING:
             return False
-        self._discharge_preparation(answer.worker, now_ns)
+        self.owing.discard(answer.worker)
+        self._prepared_ns = now_ns
         if answer.writes:
             self.writes[answer.worker.operator] = answer.writes
         return True
-
-    def ended(self, worker: WorkerId, now_ns: int) -> None:
-        """A worker has ended: it has nothing left to prepare."""
-        if self.state is State.PREPARING:
-            self._discharge_preparation(worker, now_ns)
 
     def alone(self) -> str:
         """The operator that is the only target, or an empty string."""
@@ -200,8 +197,3 @@ class Transaction:
             components=self.components,
             per_worker=dict(self._per_worker),
         )
-
-    def _discharge_preparation(self, worker: WorkerId, now_ns: int) -> None:
-        if worker in self.owing:
-            self.owing.discard(worker)
-            self._prepared_ns = now_ns

@@ -17,7 +17,7 @@ fries_nb.errors.ProtocolError: FD[0] was told to switch to change 'u2', which it
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -26,7 +26,7 @@ from fries_nb.dataflow.graph import Operator
 from fries_nb.errors import OperatorError, ProtocolError
 from fries_nb.messages import WorkerId
 from fries_nb.trace import RanMany, Record, Updated
-from fries_nb.worker.state import KeyedState, Transform
+from fries_nb.worker.state import KeyedState, StateCopy, Transform
 from fries_nb.worker.written import Written
 
 
@@ -74,6 +74,7 @@ class Instance:
         self.dead_letters: SinkPort | None = None
         self.audit = audit
         self._prepared_at: dict[str, int] = {}
+        self._missed: dict[str, Transform] = {}
         self._tagged = ""
         self._ran: list[int] = []
         self._records: list[Record] = []
@@ -109,9 +110,33 @@ class Instance:
         self._records.extend(twin.records())
 
     def forget(self, change: str) -> None:
-        """The change was aborted; idempotent."""
+        """The change was aborted, or taken back; idempotent."""
         self.prepared.pop(change, None)
         self._prepared_at.pop(change, None)
+        self._missed.pop(change, None)
+
+    def let_pass(self, change: str) -> None:
+        """The change came when the worker had ended: it gives up the function that it has prepared.
+
+        If the run goes back to before the end, the worker is restored with this change and those that come after it.
+        So of what was prepared the state's transformation is kept, for the trials of those.
+        """
+        ready = self.prepared.get(change)
+        self.forget(change)
+        if ready is not None and ready.transform is not None:
+            self._missed[change] = ready.transform
+
+    def copies(self, count: int) -> tuple[StateCopy, ...]:
+        """Copies of the states of some keys for the trial of a change, in the form in which that one would find them.
+
+        An ended worker has missed the changes decided since, of which the last may still be on its way to it.
+
+        Raises:
+            Exception: whatever pickling raises, where a state cannot be pickled.
+        """
+        coming = [ready.transform for ready in self.prepared.values() if ready.transform is not None]
+        missed = (*self._missed.values(), *coming)
+        return tuple([replace(copy, missed=(*copy.missed, *missed)) for copy in self.state.sample(count)])
 
     def expects(self, change: str) -> bool:
         """Whether this change is being prepared, or is ready, and was not aborted meanwhile."""
@@ -147,6 +172,7 @@ class Instance:
         self.processed, self.applied = processed, applied
         self.prepared.clear()
         self._prepared_at.clear()
+        self._missed.clear()
         self._ran.clear()
         self._records.clear()
 

@@ -91,9 +91,8 @@ def refuse_others(snapshot: Snapshot, instances: Sequence[Instance]) -> None:
 def restore_ended(instance: Instance, checkpoint: Checkpoint) -> None:
     """Bring back an instance whose worker had ended in front of the checkpoint's marker: it will meet no tuple.
 
-    So it needs neither state nor functions, not even those of changes decided since, which nobody may have tried on it.
-    The changes that the checkpoint has behind it are behind this worker, too: whether it had ended before or after it
-    switched, its trace is closed.
+    So it needs neither state nor functions, not even those of changes decided since. The changes that the checkpoint
+    has behind it are behind this worker, too: whether it had ended before or after it switched, its trace is closed.
     """
     instance.begin_at(0, checkpoint.decided)
 

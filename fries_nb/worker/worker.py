@@ -40,7 +40,6 @@ from fries_nb.messages import (
     Hold,
     Marker,
     Prepare,
-    Prepared,
     Reconfigure,
     Release,
     Report,
@@ -172,10 +171,7 @@ class Worker:
 
     def _prepare(self, order: Prepare, position: int, instance: Instance) -> None:
         instance.expect(order.change, order.tagged)
-        if self.ended:
-            self._tell(Prepared(order.change, instance.worker))
-            return
-        recent = self._execution.sample(position) if order.rehearse else None
+        recent = self._execution.sample(position) if order.rehearse and not self.ended else None
         asked = rehearsal(order, instance, recent)
         if isinstance(asked, Rehearse):
             self._instructions.append(asked)
@@ -339,6 +335,8 @@ class Worker:
     def _done(self, marker: Marker, instance: Instance) -> Done:
         action, worker = marker.action, instance.worker
         if self.ended:
+            if isinstance(action, Reconfigure):
+                instance.let_pass(action.change)
             return Done(marker.id, worker, ended=True)
         if isinstance(action, Commit):
             return Done(marker.id, worker, files=instance.close(self._port))

@@ -97,19 +97,24 @@ def test_the_hot_replacement_in_notebook_7(served: Jupyter, tmp_path: Path) -> N
 
 
 def test_a_run_in_voila(served: Jupyter, tmp_path: Path) -> None:
-    """Voila runs a notebook whole and shows what it shows: here the quickstart, up to the run."""
+    """Voila runs a notebook whole and shows what it shows: here the quickstart, up to the run, in its dark theme.
+
+    That of the page holds for pictures too, whatever the system has.
+    """
     notebook = stored("00_quickstart.ipynb")
     run = next(index for index, cell in enumerate(notebook.cells) if cell.source.startswith("%fries_run"))
-    notebook.cells = notebook.cells[: run + 1]
+    notebook.cells = [*notebook.cells[: run + 1], nbformat.v4.new_code_cell("%fries_plan FM MC")]
     nbformat.write(notebook, served.directory / "watch.ipynb")
     with browser(tmp_path) as here:
         page = here.page
-        page.goto(served.address("voila/render/watch.ipynb"))
+        page.goto(f"{served.address('voila/render/watch.ipynb')}&theme=dark")
         view = page.locator("body")
         until_points_move(page)
         replace_by_clicks(view, QUICKSTART)
         until_the_change_is_seen(page)
         in_both_widths(page, view, tmp_path, "changed")
+        scheme = view.locator(".jp-RenderedSVG img").last.evaluate("one => getComputedStyle(one).colorScheme")
+        assert scheme == "dark"
         until_stopped(view)
         assert [address for address in here.abroad if not VOILAS_OWN.match(address)] == []
         assert here.errors == []

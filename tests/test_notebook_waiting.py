@@ -126,7 +126,7 @@ strictly.map("MC", lambda row: row | {"version": 1}).sink("out", fn.memory())
 def test_a_change_in_front_of_an_operator_that_stands_on_spark(
     shell: InteractiveShell, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It waits and says for what, the status shows it as well; with the fix both take effect."""
+    """It waits and says for what, the status shows it as well; the fix goes ahead, and the rest follows."""
     told(shell, POISON)
     told(shell, "%fries_run --hosts 1 --workers 1")
     run = shell.user_ns["run"]
@@ -136,9 +136,11 @@ def test_a_change_in_front_of_an_operator_that_stands_on_spark(
         why = "FM stands: FM failed on a tuple: KeyError: 'shop'; fix it alone, with %fries_reconfigure FM=..."
         assert told(shell, line).splitlines()[0] == f"MC: waits, since {why}"
         assert f"poison: {why}" in told(shell, "%fries_status").splitlines()
-        fix = f"%fries_reconfigure FM=lambda row: row | {{'fixed': True}} -o fix --wait {PATIENCE_S}"
+        told(shell, "%fries_reconfigure MC=lambda row: row | {'version': 3} --wait 0 -o later")
+        fix = f"%fries_reconfigure FM=lambda row: row | {{'fixed': True}} --merge -o fix --wait {PATIENCE_S}"
         assert told(shell, fix).startswith("done by fries in ")
-        assert shell.user_ns["change"].result(PATIENCE_S).outcome == "done"
+        for waited in ("change", "later"):
+            assert shell.user_ns[waited].result(PATIENCE_S).outcome == "done"
         until(lambda: not run.standing, run)
         seen = run.metrics().operators["S"].processed
         until(lambda: run.metrics().operators["out"].processed > seen, run)
@@ -148,4 +150,4 @@ def test_a_change_in_front_of_an_operator_that_stands_on_spark(
     assert sorted(rows) == list(range(len(rows)))
     assert rows[99] == (False, 1)
     assert rows[100][0]
-    assert rows[len(rows) - 1] == (True, 2)
+    assert rows[len(rows) - 1] == (True, 3)

@@ -34,6 +34,8 @@ from IPython.core.error import UsageError
 from fries_nb.errors import DataflowError, FriesError, PlanError, close_match
 from fries_nb.notebook.options import shortened
 
+PLACEHOLDER = "new_function"
+"""In what cells say of the next step, in place of the user's own."""
 _EXPECTED = "expected OPERATOR=expression, as in FM=MerchantModel(window=10)"
 _OPTION = re.compile(r"--[A-Za-z][\w-]*|-[A-Za-z](?=\s|$)")
 
@@ -59,7 +61,8 @@ def split_line(line: str, options: Collection[str]) -> Line:
             word are always an option.
 
     Raises:
-        UsageError: a bracket or quote is left open, an operator has two expressions, or one is empty.
+        UsageError: a bracket or quote is left open, an operator has two expressions, or one is empty or ends in a
+            comma.
     """
     starts = [*_starts(line, _tokens(line), options), _Start(len(line), len(line), None)]
     rest = [line[: starts[0].begins]]
@@ -70,6 +73,8 @@ def split_line(line: str, options: Collection[str]) -> Line:
             rest.append(text)
         elif start.name in expressions:
             raise UsageError(f"{start.name} is assigned twice; a change has one function for each operator")
+        elif text.endswith(","):
+            raise UsageError(f"{start.name}={shortened(text)} ends in a comma; changes are parted by blanks alone")
         elif not text:
             raise UsageError(f"{start.name}= has no expression behind it; {_EXPECTED}")
         else:
@@ -102,11 +107,17 @@ def _value(operator: str, expression: str, names: dict[str, Any]) -> Any:
     except SyntaxError as error:
         raise UsageError(f"{operator}={shortened(expression)} is not a Python expression: {error.msg}") from error
     except NameError as error:
-        hint = close_match(error.name, [name for name in names if not name.startswith("_")]) if error.name else ""
+        hint = _meant(error.name, names) if error.name else ""
         raise UsageError(f"{operator}={shortened(expression)}: {error}{hint}") from error
     except Exception as error:
         said = f"{type(error).__name__}: {shortened(' '.join(str(error).split()))}"
         raise UsageError(f"{operator}={shortened(expression)}: {said}") from error
+
+
+def _meant(missing: str, names: dict[str, Any]) -> str:
+    if missing == PLACEHOLDER:
+        return f"; {PLACEHOLDER} stands for what you write there, as in MerchantModel(window=10)"
+    return close_match(missing, [name for name in names if not name.startswith("_")])
 
 
 @dataclass(frozen=True)

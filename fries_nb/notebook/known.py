@@ -10,6 +10,7 @@ from IPython.core.error import UsageError
 from fries_nb.errors import RunError, unknown
 from fries_nb.notebook.options import shortened
 from fries_nb.notebook.starts import Start
+from fries_nb.notebook.summaries import quoted
 from fries_nb.run import Dataflow, Run
 
 OVER = frozenset({"finished", "stopped", "failed"})
@@ -47,10 +48,10 @@ class Known:
         return [start for start in self._starts.values() if start.under_way or start.error is not None]
 
     def flow(self, name: str | None = None) -> Dataflow:
-        """The flow of that name; without one, what ``flow`` holds, else the only one there is.
+        """The flow of that name, or in that variable; without one, what ``flow`` holds, else the only one there is.
 
         Raises:
-            UsageError: there is none, with close matches; or there are several and none was named.
+            UsageError: there is none, with close matches; or there are several, and none was named, or all alike.
         """
         last = self._names.get("flow")
         if isinstance(last, Dataflow) and name in (None, last.name):
@@ -63,7 +64,12 @@ class Known:
         if name is None:
             raise UsageError(f"which dataflow? name one of {', '.join(flows)}")
         if name not in flows:
+            held = self._names.get(name)
+            if isinstance(held, Dataflow):
+                return held
             raise UsageError(unknown("dataflow", shortened(name), flows))
+        if name not in self._flows and len(alike := self._variables(name)) > 1:
+            raise UsageError(f"{', '.join(alike)} are all named {name!r}; name the variable instead")
         return flows[name]
 
     def run(self, name: str | None = None) -> Run:
@@ -116,14 +122,24 @@ class Known:
         runs = {run.graph.name: run for run in [*self.runs(), *self._runs.values(), *self.live()]}
         if name not in runs:
             begins = name.partition("=")[0].rstrip(":+")
-            is_operator = any(begins in run.graph.by_name for run in self.live())
-            hint = f"; for a change of the operator: {begins}=new_function" if is_operator else ""
+            operators = [operator for run in self.live() for operator in run.graph.by_name]
+            meant = next((one for one in operators if one == begins or one.split(" ")[0] == begins), "")
+            hint = f"; for a change of the operator: {quoted(meant)}=new_function" if meant else ""
             raise UsageError(unknown("run", shortened(name), runs) + hint)
         return runs[name]
 
     def _held(self, variable: str) -> Run | None:
         """The run that a variable holds."""
         return next((run for run in self.runs() if run is self._names.get(variable)), None)
+
+    def _variables(self, flow: str) -> list[str]:
+        """A variable for each dataflow of this name, without those that only a magic has made."""
+        held = {
+            id(value): name
+            for name, value in list(self._names.items())
+            if isinstance(value, Dataflow) and value.name == flow and name[:1] != "_"
+        }
+        return list(held.values())
 
     def _values(self) -> Iterator[Any]:
         """What the user's variables hold, without the shell's memory of earlier results."""

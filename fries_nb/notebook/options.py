@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import keyword
+import os
 import re
 from argparse import Namespace
 from typing import Any
@@ -29,6 +30,7 @@ _NUMBERS = {
     "commit_interval": (0.001, "a number of seconds, more than 0"),
 }
 """Options by what they hold: the least, and what is expected."""
+_PATHS = {"path": "the path of the file", "checkpoint": "--checkpoint"}
 
 
 def arguments(magic: Any, line: str, configured: HasTraits | None = None) -> Namespace:
@@ -54,7 +56,7 @@ def arguments(magic: Any, line: str, configured: HasTraits | None = None) -> Nam
         raise UsageError(f"-o {shortened(output)} is not the name of a variable")
     for given in ("name", "run", "of", "path", "checkpoint"):
         if hasattr(args, given):
-            setattr(args, given, _unquoted(getattr(args, given)))
+            setattr(args, given, _plain(given, getattr(args, given)))
     for name, value in (configured.trait_values(config=True) if configured else {}).items():
         if getattr(args, name, value) is None:
             setattr(args, name, value)
@@ -82,11 +84,29 @@ def shortened(text: str) -> str:
 def _meant(magic: Any, got: str) -> str:
     if got in ("-h", "--help"):
         return ""
-    if not got.startswith("-"):
-        return ", a name with spaces has quotes"
-    return close_match(got[:_LONGEST], options(magic))
+    if re.match("--?[A-Za-z]", got):
+        return close_match(got[:_LONGEST], options(magic))
+    if magic.__name__ == "fries_reconfigure":
+        return "; a change is OPERATOR=expression, and a name with spaces has quotes"
+    takes_names = any(not action.option_strings for action in magic.parser._actions)
+    return ", a name with spaces has quotes" if takes_names else "; it takes none"
 
 
-def _unquoted(name: str | None) -> str | None:
+def _plain(argument: str, given: str | None) -> str | None:
+    """What was given, without its quotes; a path with the user's home in place of ``~``.
+
+    Raises:
+        UsageError: an empty path.
+    """
+    if given is None:
+        return None
+    if argument not in _PATHS:
+        return unquoted(given)
+    if not unquoted(given).strip():
+        raise UsageError(f"{_PATHS[argument]} is empty; expected a path")
+    return os.path.expanduser(unquoted(given))
+
+
+def unquoted(name: str) -> str:
     """Quotes arrive with an argument; they are not part of the name."""
-    return name[1:-1] if name and len(name) > 1 and name[0] == name[-1] and name[0] in "'\"" else name
+    return name[1:-1] if len(name) > 1 and name[0] == name[-1] and name[0] in "'\"" else name

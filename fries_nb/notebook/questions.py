@@ -15,7 +15,7 @@ from fries_nb.notebook import plans, statuses
 from fries_nb.notebook.assignments import evaluate, split_line
 from fries_nb.notebook.known import Known
 from fries_nb.notebook.leftovers import Notes
-from fries_nb.notebook.options import NO_PRUNING, RUN, SCHEDULER, arguments, options, shortened
+from fries_nb.notebook.options import NO_PRUNING, RUN, SCHEDULER, arguments, options, shortened, unquoted
 from fries_nb.notebook.summaries import Summary
 from fries_nb.scheduling import schedule
 
@@ -51,7 +51,7 @@ class FriesQuestions(Magics):
         split = split_line(line, options(self.fries_plan))
         args = arguments(self.fries_plan, split.options, self._configured)
         graph = self._graph(args.of)
-        named = [shortened(name.strip("'\"")) for name in args.operators]
+        named = [shortened(unquoted(name)) for name in args.operators]
         updates: dict[str, Any] = evaluate(split.expressions, self.shell.user_ns) if split.expressions else {}
         check_updates(graph, as_updates(updates) if updates else {})
         plan = schedule(args.scheduler, graph, [*named, *updates], not args.no_pruning)

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import keyword
 import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -109,8 +110,14 @@ def changeable(graph: Graph) -> list[str]:
 
 
 def quoted(name: str) -> str:
-    """A name as it is typed on a magic's line."""
-    return name if name.isidentifier() else f'"{name}"'
+    """A name as it is typed on a magic's line.
+
+    >>> print(quoted("FM"), quoted("my operator"), quoted('say "hi"'), quoted("class"))
+    FM "my operator" 'say "hi"' "class"
+    """
+    if name.isidentifier() and not keyword.iskeyword(name):
+        return name
+    return f"'{name}'" if '"' in name else f'"{name}"'
 
 
 def _plural(noun: str, count: int) -> str:

@@ -44,11 +44,12 @@ class Changing:
         with self._course.lock:
             self._course.refuse_if_over(_NEEDS)
             plans = self._planned(updates, scheduler, pruning)
-            joins = self._ledger.joinable() if merge else []
+            mends = self._mends(updates)
+            joins = self._ledger.joinable() if merge and not mends else []  # with another it would be no fix
             whole = self._planned([name for one in joins for name in one.updates] + [*updates], scheduler, pruning)
             change = self._new(plans, updates, began, requested_s)
             request = Request(change.id, updates, payloads, whole, [change])
-            self._course.carry_out(self._ledger.enter(request.joined_to(joins), joins, self._mends(updates)))
+            self._course.carry_out(self._ledger.enter(request.joined_to(joins), joins, mends))
         return change
 
     def rollback(self, scheduler: str) -> Change:

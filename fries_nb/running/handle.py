@@ -138,7 +138,8 @@ class Run:
             scheduler: ``fries``, ``epoch``, ``naive``, ``multiversion``, ``minibatch`` or ``restart``.
             pruning: whether one-to-many operators that need no synchronisation are left out.
             merge: make it one change with those that wait and have not begun (up to the last rollback), by the
-                scheduler given here. Where two change the same operator, the later update counts. All end alike.
+                scheduler given here. Where two change the same operator, the later update counts. All end alike. The
+                fix of an operator that stands goes alone, ahead of them.
 
         Raises:
             PlanError: unknown operator or scheduler, an empty change, a change of a source, a sink or an operator that

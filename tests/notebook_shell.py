@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,10 @@ from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.updates import as_updates, check_updates
 from fries_nb.errors import RunError
 from fries_nb.messages import Paused, Report, WorkerId
+from fries_nb.planning import Prediction
 from fries_nb.run import Dataflow
 from fries_nb.running.seen import Recovery
-from fries_nb.scheduling import schedule
+from fries_nb.scheduling import Plan, schedule
 from fries_nb.spark.envelopes import Line
 from fries_nb.trace import Ran
 
@@ -110,6 +112,11 @@ class StandIn:
         self.reported = Metrics(graph.by_name)
         self.standing: dict[str, tuple[Paused, ...]] = {}
         self.recoveries: tuple[Recovery, ...] = ()
+        self.prediction: Prediction | None = None
+
+    def plan(self, change: Iterable[str], scheduler: str = "fries", pruning: bool = True) -> Plan:
+        """What a scheduler says of the whole graph, and ``prediction``."""
+        return replace(schedule(scheduler, self.graph, change, pruning), prediction=self.prediction)
 
     def reconfigure(
         self, change: dict[str, Any], scheduler: str = "fries", pruning: bool = True, *, merge: bool = False

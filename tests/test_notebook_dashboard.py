@@ -20,6 +20,7 @@ from fries_nb.notebook.dashboard import RunView
 from fries_nb.notebook.form import HINT
 from fries_nb.notebook.plots import LatencyPlot
 from fries_nb.notebook.widgets import DagView
+from fries_nb.planning import Prediction, Way
 
 PATIENCE_S = 60.0
 
@@ -174,6 +175,10 @@ def test_plan_shows_what_the_form_says(view: RunView, run: StandIn, shown: dict[
     assert "FM, MC change together" in view.form.result.value
     assert [sorted(plan.targets) for plan in shown["plan"]] == [["FM"], ["FM", "MC"]]
     assert shown["plan"][1].scheduler == "epoch"
+    assert "predicted" not in view.form.result.value
+    run.prediction = Prediction((Way(("numbers", "FM", "MC"), 8_400.0),), 8_400.0)
+    view.form.plan.click()
+    assert "predicted delay 8.4 s along numbers → FM → MC" in view.form.result.value
     assert run.changes == ()
 
 

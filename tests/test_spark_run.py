@@ -111,6 +111,23 @@ def test_naive_mixes_versions_where_the_plan_says_it_may(started: Callable[..., 
     assert not run.audit().serializable
 
 
+def test_a_plan_says_how_long_the_change_would_take(started: Callable[..., Run]) -> None:
+    """Tuples wait in front of the target: markers from the source would wait with them, and a message passes them."""
+    flow, numbers = counting()
+    slow = numbers.map("A", first, workers=1).map("B", Slow(2.0), workers=1)
+    slow.sink("out", fn.memory(), workers=1)
+    run = started(flow, hosts=1, chaining=False)
+    until(lambda: run.metrics().operators["B"].queued > 200 and run.metrics().operators["B"].rate > 0, run)
+    alone, both = run.plan(["B"]).prediction, run.plan({"A": second, "B": Slow(0.0)}).prediction
+    assert alone is not None
+    assert both is not None
+    assert [way.operators for way in (*alone.ways, *both.ways)] == [("B",), ("A", "B")]
+    for quicker, slower in ((alone.delay_ms, alone.epoch_ms), (alone.delay_ms, both.delay_ms)):
+        assert quicker is not None
+        assert slower is not None
+        assert 0 < quicker < slower
+
+
 class Slow:
     """Waits for each tuple."""
 

@@ -23,7 +23,7 @@ from fries_nb.notebook.statuses import in_the_way
 from fries_nb.notebook.summaries import changeable
 from fries_nb.report.planned import in_words
 from fries_nb.run import Run
-from fries_nb.scheduling import SCHEDULERS, Plan, schedule
+from fries_nb.scheduling import SCHEDULERS, Plan
 
 HINT = "To change operators, click them in the picture; all that you choose change together."
 _EXAMPLE = "the new function, as in MerchantModel(window=10)"
@@ -85,7 +85,7 @@ class ChangeForm(ipywidgets.VBox):
         try:
             updates = evaluate(typed, self._names) if (typed := self._typed()) else {}
             check_updates(graph, as_updates(updates) if updates else {})
-            plan = schedule(self.scheduler.value, graph, self._chosen)
+            plan = self._run.plan(self._chosen, self.scheduler.value)
         except (UsageError, FriesError) as error:
             self._say(str(error), failed=True)
         else:

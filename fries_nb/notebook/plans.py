@@ -7,24 +7,30 @@ from fries_nb.dataflow.graph import Graph
 from fries_nb.notebook.static import plan_svg
 from fries_nb.notebook.summaries import Summary, changeable, quoted
 from fries_nb.planning.expansion import workers_of
+from fries_nb.report.planned import foretold
 from fries_nb.scheduling import Plan
 
 _OF_THE_COMMAND = " (all of them: --json)"
 
 
 def of_plan(graph: Graph, plan: Plan) -> Summary:
-    """A plan that nobody carries out yet."""
+    """A plan that nobody carries out yet; of a run's plan also how long it would take."""
     words = in_words(as_dict(graph, plan.covering)).replace(_OF_THE_COMMAND, "")
     assignments = " ".join(f"{quoted(name)}=new_function" for name in changeable(graph) if name in plan.targets)
     scheduler = "" if plan.scheduler == "fries" else f" --scheduler {plan.scheduler}"
     then = f"%fries_reconfigure {assignments}{scheduler}" if assignments else ""
-    return Summary(f"{words}\n{messages(graph, plan)}", then, {"image/svg+xml": plan_svg(graph, plan)})
+    text = "\n".join([words, messages(graph, plan), *foretold(plan)])
+    return Summary(text, then, {"image/svg+xml": plan_svg(graph, plan)})
 
 
 def messages(graph: Graph, plan: Plan) -> str:
     """Who is told, stage by stage."""
+
+    def workers(name: str) -> int:
+        # A run's later region may begin with what an edge has kept: one worker replays it, by the name of that edge.
+        return len(workers_of(graph, name)) if name in graph else 1
+
     stages = [
-        "; ".join(f"FCM to {send.operator} ({len(workers_of(graph, send.operator))})" for send in stage.sends)
-        for stage in plan.stages
+        "; ".join(f"FCM to {send.operator} ({workers(send.operator)})" for send in stage.sends) for stage in plan.stages
     ]
     return f"{plan.scheduler} sends (to so many workers): " + ", then ".join(stages)

@@ -9,7 +9,6 @@ from IPython.core.magic import Magics, line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments
 from traitlets import HasTraits
 
-from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.updates import as_updates, check_updates
 from fries_nb.notebook import plans, statuses
 from fries_nb.notebook.assignments import evaluate, split_line
@@ -17,6 +16,7 @@ from fries_nb.notebook.known import Known
 from fries_nb.notebook.leftovers import Notes
 from fries_nb.notebook.options import NO_PRUNING, RUN, SCHEDULER, arguments, options, shortened, unquoted
 from fries_nb.notebook.summaries import Summary
+from fries_nb.run import Run
 from fries_nb.scheduling import schedule
 
 
@@ -42,6 +42,7 @@ class FriesQuestions(Magics):
     def fries_plan(self, line: str) -> Summary:
         """Show what a change would synchronise, and why, without doing it; the dataflow need not run.
 
+        If it runs, also how long the change would take, from the queues as they are, and by the epoch-based scheduler.
         With an expression it is also checked that the operator could run it. Examples::
 
             %fries_plan FM MC
@@ -50,12 +51,15 @@ class FriesQuestions(Magics):
         """
         split = split_line(line, options(self.fries_plan))
         args = arguments(self.fries_plan, split.options, self._configured)
-        graph = self._graph(args.of)
+        run = self._run(args.of)
+        graph = self._known.flow(args.of).graph() if run is None else run.graph
         named = [shortened(unquoted(name)) for name in args.operators]
         updates: dict[str, Any] = evaluate(split.expressions, self.shell.user_ns) if split.expressions else {}
         check_updates(graph, as_updates(updates) if updates else {})
-        plan = schedule(args.scheduler, graph, [*named, *updates], not args.no_pruning)
-        return plans.of_plan(graph, plan)
+        targets, pruning = [*named, *updates], not args.no_pruning
+        if run is None:
+            return plans.of_plan(graph, schedule(args.scheduler, graph, targets, pruning))
+        return plans.of_plan(graph, run.plan(targets, args.scheduler, pruning))
 
     @line_magic
     @magic_arguments()
@@ -100,9 +104,9 @@ class FriesQuestions(Magics):
         run = self._known.run(args.of)
         return statuses.of_report(run.graph.name, str(run.report(args.path)))
 
-    def _graph(self, name: str | None) -> Graph:
-        """What runs under that name, or else was declared."""
+    def _run(self, name: str | None) -> Run | None:
+        """What runs under that name, unless it was only declared."""
         live = self._known.live()
         if live and (name is None or name not in self._known.flows() or self._known.live(name)):
-            return self._known.run(name).graph
-        return self._known.flow(name).graph()
+            return self._known.run(name)
+        return None

@@ -6,9 +6,10 @@ from fries_nb.planning.components import Component
 from fries_nb.planning.covering import Covering, cover
 from fries_nb.planning.expansion import chains, channel_count, channels_of, host_of, workers_of
 from fries_nb.planning.mcs import minimal_covering_subdag
+from fries_nb.planning.prediction import Prediction, Queue, Way
 from fries_nb.planning.pruning import PruningDecision, Rule
 
 __all__ = [
-    "Component", "Covering", "PruningDecision", "Rule", "chains", "channel_count", "channels_of", "cover", "host_of",
-    "minimal_covering_subdag", "workers_of",
+    "Component", "Covering", "Prediction", "PruningDecision", "Queue", "Rule", "Way", "chains", "channel_count",
+    "channels_of", "cover", "host_of", "minimal_covering_subdag", "workers_of",
 ]

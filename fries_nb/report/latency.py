@@ -144,10 +144,10 @@ def said_of(marks: Sequence[Mark], near_s: float) -> list[tuple[float, str]]:
         request, end = requests.get(mark.change), ends.get(mark.change)
         joined = request is not None and end is not None and end.at_s - request.at_s <= near_s
         if mark.kind == "request":
-            outcome = f": {end.kind} in {_took(end.at_s - mark.at_s)}" if joined and end else ""
+            outcome = f": {end.kind} in {took(end.at_s - mark.at_s)}" if joined and end else ""
             said.append((mark.at_s, f"{mark.label}{outcome}"))
         elif not joined:
-            words = f"{mark.kind} after {_took(mark.at_s - request.at_s)}" if request else f"{mark.label}: {mark.kind}"
+            words = f"{mark.kind} after {took(mark.at_s - request.at_s)}" if request else f"{mark.label}: {mark.kind}"
             said.append((mark.at_s, words))
     return said
 
@@ -255,8 +255,11 @@ def _heard(points: Sequence[Point], marks: Iterable[Mark]) -> str:
     return f"{summary}; changes: {changes}" if changes else summary
 
 
-def _took(seconds: float) -> str:
-    return f"{seconds * 1_000:.0f} ms" if seconds < 1 else f"{seconds:.3g} s"
+def took(seconds: float) -> str:
+    """A duration in words: ``12 ms``, ``8.4 s``, ``1,200 s``."""
+    if seconds < 1:
+        return f"{seconds * 1_000:.0f} ms"
+    return f"{seconds:.3g} s" if seconds < 999.5 else f"{seconds:,.0f} s"
 
 
 def _is_finite(point: Point) -> bool:

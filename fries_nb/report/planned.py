@@ -16,9 +16,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fries_nb.dataflow.graph import Graph
+from fries_nb.report.latency import took
 from fries_nb.report.markup import Html, figure, joined, listed
 from fries_nb.report.svg import dag_svg
 from fries_nb.scheduling import Plan
+
+_SHOWN = 12
 
 
 def roles(plan: Plan) -> dict[str, str]:
@@ -46,14 +49,40 @@ def dag_parts(graph: Graph, plan: Plan | None) -> Html:
 
 
 def in_words(graph: Graph, plan: Plan) -> list[str]:
-    """A sentence for each marker of the plan, for each decision about an operator above it, and on naive FCM."""
+    """A sentence for each marker of the plan, each decision about an operator above it, naive FCM, and the delay."""
     lines = [_of_scope(graph, plan, scope) for scope in _scopes(plan)]
     lines += [decision.reason for decision in plan.covering.pruning]
     if plan.covering.naive_safe:
         lines.append("Telling each target directly would be safe here: no tuple meets two of them.")
     else:
         lines.append("Telling each target directly would not be safe: a tuple may meet one old and another new.")
-    return lines
+    return lines + foretold(plan)
+
+
+def foretold(plan: Plan) -> list[str]:
+    """A line on how long the change would take, if the plan was made for a run.
+
+    >>> from dataclasses import replace
+    >>> from fries_nb.dataflow.graph import Edge, Operator
+    >>> from fries_nb.planning import Prediction, Way
+    >>> from fries_nb.scheduling import schedule
+    >>> plan = schedule("fries", Graph("chain", (Operator("S"), Operator("A")), (Edge("S", "A"),)), ["A"])
+    >>> foretold(plan), foretold(replace(plan, prediction=Prediction((Way(("A",), 12.0),), 8_400.0)))
+    ([], ['predicted delay 12 ms (epoch: 8.4 s)'])
+    """
+    if plan.prediction is None:
+        return []
+    slowest = max(plan.prediction.ways, key=lambda way: way.delay_ms or 0.0, default=None)
+    unmeasured = list(dict.fromkeys(name for way in plan.prediction.ways for name in way.unmeasured))
+    if slowest is None:
+        delay = f"unknown, since a change by {plan.scheduler} waits for more than markers"
+    elif unmeasured:
+        delay = f"unknown, since the pace of {', '.join(unmeasured[:_SHOWN])} is not known yet"
+    else:
+        along = f" along {' → '.join(slowest.operators)}" if len(slowest.operators) > 1 else ""
+        delay = took((slowest.delay_ms or 0.0) / 1000) + along
+    by_epoch = plan.prediction.epoch_ms if plan.scheduler != "epoch" else None
+    return [f"predicted delay {delay}" + ("" if by_epoch is None else f" (epoch: {took(by_epoch / 1000)})")]
 
 
 def _of_scope(graph: Graph, plan: Plan, scope: frozenset[str]) -> str:

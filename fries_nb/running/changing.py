@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from fries_nb.changes import Change
+from fries_nb.controller.states import RunState
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.regions import Region
 from fries_nb.dataflow.updates import Update, as_updates, check_updates
 from fries_nb.running.course import Course
 from fries_nb.running.ledger import Ledger, Request
-from fries_nb.running.planned import planned, together
+from fries_nb.running.planned import planned, predicted, together
 from fries_nb.running.seen import Seen
 from fries_nb.scheduling import Plan
 
+_FLOWING = frozenset(str(state) for state in RunState if state.flows)
 _NEEDS = "a change needs a running dataflow"
 
 
@@ -30,12 +33,16 @@ class Changing:
         self._seen = seen
 
     def plan(self, change: Mapping[str, Any] | Iterable[str], scheduler: str, pruning: bool) -> Plan:
-        """What the change would do."""
+        """What the change would do, and how long that would take if tuples flow."""
         if isinstance(change, Mapping):
             check_updates(self._graph, as_updates(change))
         targets = (change,) if isinstance(change, str) else tuple(change)
         with self._course.lock:
-            return together(self._planned(targets, scheduler, pruning))
+            plans = self._planned(targets, scheduler, pruning)
+        if self._course.state not in _FLOWING:
+            return together(plans)
+        measured = self._seen.snapshot().operators
+        return replace(together(plans), prediction=predicted(self._regions, plans, measured))
 
     def request(self, updates: dict[str, Update], scheduler: str, pruning: bool, merge: bool) -> Change:
         """Carry the change out when it is its turn; with ``merge``, as one with those that wait."""

@@ -117,7 +117,7 @@ class Run:
     # ---- changes
 
     def plan(self, change: Mapping[str, Any] | Iterable[str], scheduler: str = "fries", pruning: bool = True) -> Plan:
-        """What a change would do, without doing it.
+        """What a change would do, without doing it; ``prediction``, while tuples flow, how long that would take.
 
         Raises:
             PlanError, DataflowError: see ``reconfigure``.

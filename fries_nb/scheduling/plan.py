@@ -5,10 +5,10 @@ The controller carries out any plan alike and knows no scheduler.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
-from fries_nb.planning import Covering
+from fries_nb.planning import Covering, Prediction
 
 
 class Does(StrEnum):
@@ -47,10 +47,12 @@ class Stage:
 class Plan:
     """How a change of ``targets`` is carried out, stage by stage.
 
-    ``covering`` is the synchronisation that the change needs, whether or not the scheduler keeps to it.
+    ``covering`` is the synchronisation that the change needs, whether or not the scheduler keeps to it. ``prediction``
+    says how long the change would take, if it was asked of a dataflow that runs; the plan is the same without.
     """
 
     scheduler: str
     targets: frozenset[str]
     stages: tuple[Stage, ...]
     covering: Covering
+    prediction: Prediction | None = field(default=None, compare=False)

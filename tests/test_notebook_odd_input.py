@@ -106,6 +106,11 @@ def test_flows_of_one_name_are_told_apart_by_their_variables(
     shell.run_cell("del left").raise_error()
     told(shell, "%fries_run x --replace")
     assert "right" in stand_ins[1].graph.by_name
+    shell.run_cell("left = fn.Dataflow('x')").raise_error()
+    told(shell, "%%fries_dataflow x --replace\nflow.source('made', fn.rate(1)).sink('o', fn.memory())")
+    shell.run_cell("flow = None").raise_error()
+    told(shell, "%fries_run x")
+    assert "made" in stand_ins[2].graph.by_name
 
 
 def test_cells_out_of_order_say_what_is_missing(

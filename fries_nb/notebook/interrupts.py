@@ -18,10 +18,12 @@ class Interrupted(KeyboardInterrupt):
 def told_when_interrupted(words: str) -> Iterator[None]:
     """Say these words if the block is interrupted.
 
-    >>> with told_when_interrupted("the change goes on"):
-    ...     raise KeyboardInterrupt
-    Traceback (most recent call last):
-    fries_nb.notebook.interrupts.Interrupted: the change goes on
+    >>> try:
+    ...     with told_when_interrupted("the change goes on"):
+    ...         raise KeyboardInterrupt
+    ... except Interrupted as interrupt:
+    ...     print(interrupt)
+    the change goes on
     """
     try:
         yield

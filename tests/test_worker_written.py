@@ -111,6 +111,28 @@ def test_a_column_of_the_input_may_be_rewritten_in_another_type() -> None:
     assert outcome(execution(operator), batch(n=[1])) == [{"n": 1}]
 
 
+def test_an_input_that_only_widens_changes_nothing() -> None:
+    """Nulls, then numbers: text stays refused, and so is half a surrogate among text."""
+    operator, port = guarded(Kind.MAP, lambda row: {"x": json.loads(row["v"])})
+    running = execution(operator)
+    for old, value in ((None, "1"), (1, '"n/a"'), (2.5, '"n/a"')):
+        outcome(running, batch(v=[value], old=[old]))
+    assert len(letters(port)) == 2
+    operator, port = guarded(Kind.MAP, lambda row: {"x": json.loads(row["v"])})
+    assert outcome(execution(operator), batch(v=['"a"', '"\\ud800"', '"ä"'])) == [{"x": "a"}, {"x": "ä"}]
+    assert len(letters(port)) == 1
+
+
+def test_numbers_that_the_input_or_decimals_make_room_for_pass() -> None:
+    """Unsigned ones of 64 bits; whole ones among decimals."""
+    operator, port = guarded(Kind.MAP, lambda row: {**row})
+    large = pa.RecordBatch.from_pydict({"n": pa.array([1, 2**63 + 5], pa.uint64()), DUE: [0, 1]})
+    assert outcome(execution(operator), large) == [{"n": 1}, {"n": 2**63 + 5}]
+    operator, _ = guarded(Kind.MAP, lambda row: {"x": [0, 10, Decimal("1.5")][row["n"]]})
+    assert [row["x"] for row in outcome(execution(operator), batch(n=[0, 1, 2]))] == [0, 10, Decimal("1.5")]
+    assert letters(port) == []
+
+
 def test_what_a_row_came_with_is_not_its_operators() -> None:
     """The one that wrote it fails, though it shows only behind the other; and the other goes on."""
     sets = instance("U", Kind.MAP, lambda row: row | {"x": 1j})

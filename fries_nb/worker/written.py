@@ -116,7 +116,7 @@ class Written:
             _refuse_as_name(name)
             alone = to_arrow([value], self._known(name, came.columns)).type
             kind, examples = self._settled(name, alone), self._examples.get(name, {})
-            if examples and (type(value) not in examples or alone != self._types[name]):
+            if examples and alone != self._types[name]:
                 to_arrow([*examples.values(), value], None)  # as if all were in a first batch
         except NOT_ARROW as error:
             if dict.get(came, name, _ABSENT) is not value:

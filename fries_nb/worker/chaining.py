@@ -92,6 +92,7 @@ class RowExecution:
         self._noting: Step
         self._noted: Noted = {}
         self._passed: tuple[pa.RecordBatch, int] | None = None
+        self._refused = [instance.refused for instance in instances if is_guarded(instance.operator)]
         self._joined: list[tuple[pa.Field, str]] = []
         self.rebuild()
 
@@ -115,8 +116,8 @@ class RowExecution:
     def load(self, sender: str, batch: pa.RecordBatch) -> None:
         self._sender = sender
         self._passed = self._last_passed()
-        for instance in self._instances:
-            instance.refused.clear()
+        for refused in self._refused:
+            refused.clear()
         self._columns = Columns(batch, self._reads)
         if self._joined:
             self._learn_types(self._columns.names)

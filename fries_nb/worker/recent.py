@@ -55,7 +55,10 @@ def one_row(batch: pa.RecordBatch, index: int) -> pa.RecordBatch:
 
 def last_passed(end: int, refused: Container[int]) -> int:
     """Of the rows in front of number ``end`` the last that is not among those refused; -1 if there is none."""
-    return next((index for index in range(end - 1, -1, -1) if index not in refused), -1)
+    index = end - 1
+    while index in refused:
+        index -= 1
+    return index
 
 
 def recent_row(row: Row) -> Recent | None:

@@ -159,11 +159,12 @@ def test_without_executors_spark_is_asked_in_the_end(spark: SparkSession, monkey
         assert run.end(drain=False) == ("finished", "")
 
 
-def test_a_run_that_is_stopped_before_there_are_executors_never_asks_for_them(
+def test_a_run_that_is_stopped_before_there_are_executors_gets_none_of_them(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else its hosts would come when nobody waits for them any more."""
     monkeypatch.setattr(driver, "RELEASE_S", 0.2)
+    monkeypatch.setattr(stage, "ROOM_S", 10 * PATIENCE_S)
     waits = threading.Event()
 
     def no_room(spark: SparkSession) -> int:
@@ -173,8 +174,11 @@ def test_a_run_that_is_stopped_before_there_are_executors_never_asks_for_them(
     monkeypatch.setattr(stage, "room_of", no_room)
     with trial(counting(None), spark) as run:
         assert waits.wait(PATIENCE_S)
+        [job] = [thread for thread in threading.enumerate() if thread.name == f"fries-{run.launched.run}-1"]
         run.launched.driver.post(StopRequested())
         run.watch.until_said("closed")
+        job.join(PATIENCE_S)
+        assert not job.is_alive()
         assert not spark.sparkContext.statusTracker().getJobIdsForGroup(f"fries-{run.launched.run}-1")
 
 

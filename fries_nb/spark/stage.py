@@ -105,8 +105,7 @@ class _Job:
             slots = self._spark.range(0, hosts, 1, hosts)
             with _own_python(context):
                 reporting = slots.mapInArrow(_task(region), _SCHEMA, barrier=True)
-            if not self._has_room():
-                return
+            self._await_room()
             rows = reporting.collect()
             reports = [msgspec.msgpack.decode(bytes(row.report), type=HostReport) for row in rows]
             reasons = sorted({report.error or report.reason for report in reports})
@@ -116,16 +115,15 @@ class _Job:
         finally:
             interrupt.forget(self._group)
 
-    def _has_room(self) -> bool:
-        """Wait for executors in the place of lost ones; whether the job is still wanted.
+    def _await_room(self) -> None:
+        """Wait for executors in the place of lost ones, or until the job is cancelled: Spark then refuses it.
 
-        Spark refuses a barrier job for which it has too few slots, and looks again only 15 s later.
+        Spark puts off a barrier job for which it has too few slots, and looks again only 15 s later.
         """
         until = time.monotonic() + ROOM_S
         hosts = self._region.options.hosts
         while not self._cancelled and room_of(self._spark) < hosts and time.monotonic() < until:
             time.sleep(LOOK_S)
-        return not self._cancelled
 
     def _tell(self, reason: str) -> None:
         if not self._cancelled:

@@ -1,10 +1,10 @@
 """A recent tuple as it came to one operator of a chain: what the operator's next function is rehearsed on.
 
-It is one that the present function got past. One that ended as a dead letter, or in front of which the operator stands,
-would make any change fail that is about something else; whether a new function gets past such a tuple is seen when it
-is tried again. In front of the first operator of a chain, and between vectorised ones, tuples are rows of a batch that
-is at hand anyway. Between row functions they are Python rows that nobody keeps; there one tuple of a slice is noted, so
-that tuples cost no more.
+It is one that the present function got past: one that ended as a dead letter would make any change fail that is about
+something else. Only a worker that stands rehearses on the tuple in front of it, which its fix has to get past. In front
+of the first operator of a chain, and between vectorised ones, tuples are rows of a batch that is at hand anyway.
+Between row functions they are Python rows that nobody keeps; there one tuple of a slice is noted, so that tuples cost
+no more.
 
 >>> came = Recent(pa.RecordBatch.from_pydict({"n": [1], "text": ["x"]})).row()
 >>> recent_row(came | {"words": ["x"]}).row()

@@ -52,6 +52,7 @@ from fries_nb.worker.inbox import Inbox
 from fries_nb.worker.instance import Instance, SinkPort
 from fries_nb.worker.meter import LatencyMeter
 from fries_nb.worker.outbox import Outbox
+from fries_nb.worker.recent import Recent
 from fries_nb.worker.reconfiguration import Rehearse, Rehearsed, rehearsal, types_of
 from fries_nb.worker.slices import MOST_PER_SLICE, SLICE_NS, Slices
 from fries_nb.worker.snapshot import kept, refuse_others
@@ -171,12 +172,16 @@ class Worker:
 
     def _prepare(self, order: Prepare, position: int, instance: Instance) -> None:
         instance.expect(order.change, order.tagged)
-        recent = self._execution.sample(position) if order.rehearse and not self.ended else None
-        asked = rehearsal(order, instance, recent)
+        asked = rehearsal(order, instance, self._recent(position) if order.rehearse and not self.ended else None)
         if isinstance(asked, Rehearse):
             self._instructions.append(asked)
         else:
             self._keep(asked)
+
+    def _recent(self, position: int) -> Recent | None:
+        """What to rehearse on; where the worker stands this is for a fix, so the tuple that it has to get past."""
+        facing = self._execution.facing() if self._standing.stands else None
+        return Recent(facing) if facing is not None else self._execution.sample(position)
 
     def _keep(self, rehearsed: Rehearsed) -> None:
         """What was prepared waits for its marker, unless the change was aborted meanwhile."""

@@ -24,8 +24,8 @@ SILENCE_S = 120.0
 STUDENT = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36, 9: 2.31, 10: 2.26}
 """Student's t for 95 % confidence, by the number of measurements."""
 SURGE_S = 0.25
-SETTLED_S = 0.6
-"""A queue that has not grown for so long, in two reports, is full."""
+SETTLED_S = 1.0
+"""A queue that has not grown for so long is full."""
 _LOOK_S = 0.05
 
 

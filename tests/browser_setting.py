@@ -20,9 +20,10 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
+from patience import PATIENCE_S
 from playwright.sync_api import Error, Locator, Page, Route, sync_playwright
 
-PATIENCE_MS = 120_000
+PATIENCE_MS = int(PATIENCE_S * 1000)
 """For anything to appear, on busy cores; what is there already is not waited for."""
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "chrome")
 FLAGS = (

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import nbformat
 from nbclient import NotebookClient
+from patience import PATIENCE_S
 
 NOTEBOOKS = Path(__file__).parent.parent / "notebooks"
-PATIENCE_S = 240
 """For one cell, on busy cores; no notebook takes as long in all."""
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from patience import PATIENCE_S
 from pyspark.sql import SparkSession
 
 import fries_nb as fn
@@ -30,7 +31,6 @@ from fries_nb.spark.packing import unpack
 from fries_nb.spark.region import Options
 from fries_nb.spark.staging import remove_scratch
 
-PATIENCE_S = 120.0
 KEYS = 20
 MOST_TOLD = 300
 """Characters of what was said last, where a wait was in vain: changes come with their functions."""

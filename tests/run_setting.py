@@ -6,9 +6,10 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from patience import PATIENCE_S
+
 from fries_nb.run import Run
 
-PATIENCE_S = 90.0
 _LOOK_S = 0.02
 
 

@@ -12,6 +12,7 @@ import pytest
 from IPython.core.displaypub import CapturingDisplayPublisher
 from IPython.core.interactiveshell import InteractiveShell
 from notebook_shell import FRAUD, StandIn, ipython, replace_runs, told
+from patience import PATIENCE_S
 
 from fries_nb.controller.metrics import Snapshot
 from fries_nb.messages import Paused, WorkerId
@@ -21,8 +22,6 @@ from fries_nb.notebook.form import HINT
 from fries_nb.notebook.plots import LatencyPlot
 from fries_nb.notebook.widgets import DagView
 from fries_nb.planning import Prediction, Way
-
-PATIENCE_S = 60.0
 
 
 @pytest.fixture

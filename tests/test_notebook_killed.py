@@ -12,10 +12,10 @@ import msgspec
 import psutil
 from jupyter_client.manager import start_new_kernel
 from notebook_shell import ipython, told
+from patience import PATIENCE_S
 
 from fries_nb.notebook.leftovers import Note
 
-PATIENCE_S = 120
 FLOW = """get_ipython().run_line_magic("load_ext", "fries_nb")
 get_ipython().run_cell_magic("fries_dataflow", "lasting", '''
 flow.source("numbers", fn.rate(100)).map("D", lambda row: row, key="value").sink("out", fn.memory())''')

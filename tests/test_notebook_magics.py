@@ -10,12 +10,12 @@ import pytest
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 from notebook_shell import FRAUD, StandIn, ipython, refused, replace_runs, told
+from patience import PATIENCE_S
 from pyspark.sql import SparkSession
 from run_setting import until
 
 from fries_nb.errors import DataflowError, FriesError, PlanError, ReconfigurationError, RunError
 
-PATIENCE_S = 90.0
 PLAIN = """%%fries_dataflow plain
 flow.source("numbers", fn.rate(10)).map("A", dict).sink("out", fn.memory())
 """
@@ -336,7 +336,7 @@ def threads_left() -> list[str]:
     """Our threads that do not end; the one that says that all has ended may be at its last step."""
     ours = [thread for thread in threading.enumerate() if thread.name.startswith("fries")]
     for thread in ours:
-        thread.join(timeout=5)
+        thread.join(PATIENCE_S)
     return [thread.name for thread in ours if thread.is_alive()]
 
 

@@ -15,13 +15,12 @@ import pytest
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 from notebook_shell import FRAUD, StandIn, ipython, refused, replace_runs, told
+from patience import PATIENCE_S
 
 from fries_nb.errors import DataflowError, PlanError, RunError, SessionError
 from fries_nb.notebook import magics
 from fries_nb.notebook.leftovers import Note, Notes, Process, born
 from fries_nb.run import Dataflow
-
-PATIENCE_S = 60.0
 
 
 @pytest.fixture

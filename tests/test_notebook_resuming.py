@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from notebook_shell import ipython, refused, told
+from patience import PATIENCE_S
 from pyspark.sql import SparkSession
 from run_setting import until
 
 from fries_nb.errors import CheckpointError
 from fries_nb.run import Run
 
-PATIENCE_S = 90.0
 COUNT = 20_000
 NUMBERS = f"""%%fries_dataflow numbers
 passed = flow.source("S", fn.rate(300, count={COUNT})).map("A", lambda row: row | {{"a": 1}})

@@ -7,8 +7,8 @@ from typing import Any
 import nbformat
 import pytest
 from nbclient import NotebookClient
+from patience import PATIENCE_S
 
-PATIENCE_S = 240
 MODEL = """
 import logging
 import marks
@@ -88,7 +88,7 @@ class Late:
 flow.source("numbers", fn.rate(1_000)).map("L", Late()).sink("out", fn.memory())""",
     "run another": "%fries_run --workers 1 -o second",
     # nbclient hears only what is said while a cell runs, so it fails in this one.
-    "end": "open(GO, 'w').close()\nsecond.wait(60)\nshown()",
+    "end": "open(GO, 'w').close()\nsecond.wait(200)\nshown()",
     "status": "%fries_status",
 }
 FAILING = {"refused", "lambda"}

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from notebook_shell import FRAUD, StandIn, ipython, refused, replace_runs, told
+from patience import PATIENCE_S
 from pyspark.sql import SparkSession
 from run_setting import until
 
@@ -19,7 +20,6 @@ from fries_nb.notebook import magics
 from fries_nb.notebook.statuses import status_line, troubles
 from fries_nb.running.seen import Recovery
 
-PATIENCE_S = 90.0
 STANDS = {"FM": (Paused(WorkerId("FM", 0), "FM[0] failed: KeyError: 'shop'"),)}
 WHY = "FM stands: FM[0] failed: KeyError: 'shop'; fix it alone, with %fries_reconfigure FM=..."
 

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from patience import PATIENCE_S
+
 from fries_nb.spark.java import java_home
 
 SCRIPT = """
@@ -17,7 +19,7 @@ spark = SparkSession.builder.master("local[4]").config("spark.ui.enabled", "fals
 flow = fn.Dataflow("borrowed")
 flow.source("numbers", fn.rate(None, count=500)).map("A", lambda row: row, key="value").sink("out", fn.memory())
 run = flow.run(spark, hosts=2)
-print(run.wait(60), run.error, run.output().count())
+print(run.wait(200), run.error, run.output().count())
 """
 
 
@@ -28,6 +30,6 @@ def test_a_local_session_made_by_hand_runs_a_flow(tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK")}
     environment["JAVA_HOME"] = str(java_home(os.environ))
     said = subprocess.run(
-        [sys.executable, str(script)], env=environment, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, str(script)], env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
     assert said.stdout.split() == ["finished", "500"], said.stdout + said.stderr

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from chaos_setting import STILL, Killer, carry_out, chaos_flow, check, drawn_changes, end_well
 from conftest import SOAK
+from patience import PATIENCE_S
 from pyspark.sql import SparkSession
 from recovery_setting import trial
 
@@ -119,7 +120,7 @@ def test_a_driver_is_killed_in_the_middle_and_the_run_resumed(spark: SparkSessio
         for drawn in changes[begun:]:
             if drawn.version == begun + 4:
                 os.kill(run.host_processes[0], signal.SIGKILL)
-            outcomes[drawn.version] = run.reconfigure(drawn.updates(), drawn.scheduler).result(120).outcome
+            outcomes[drawn.version] = run.reconfigure(drawn.updates(), drawn.scheduler).result(PATIENCE_S).outcome
         made = halt(run)
         run.stop(drain=True)
         assert run.state == "finished", run.error

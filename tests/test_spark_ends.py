@@ -11,6 +11,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_S
 
 SCRIPT = textwrap.dedent(
     """
@@ -48,9 +49,9 @@ def test_hosts_end_with_their_driver(sign: signal.Signals, tmp_path: Path) -> No
         os.killpg(driver.pid, sign)
     else:
         driver.send_signal(sign)
-    driver.communicate(timeout=60)
+    driver.communicate(timeout=PATIENCE_S)
     pause = threading.Event()
-    for _ in range(600):
+    for _ in range(int(PATIENCE_S / 0.05)):
         if not any(_runs(pid) for pid in hosts):
             return
         pause.wait(0.05)

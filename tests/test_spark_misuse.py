@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from patience import PATIENCE_S
 from pyspark.sql import SparkSession
 
 import fries_nb as fn
@@ -21,8 +22,6 @@ from fries_nb.run import Run
 from fries_nb.spark.output import output
 from fries_nb.spark.region import Options
 from fries_nb.spark.replay import plan_replay
-
-PATIENCE_S = 90.0
 
 
 def run_of(function: Callable[[Any], Any], spark: SparkSession) -> Run:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from patience import PATIENCE_S
 
 from fries_nb.dataflow.graph import Kind, Operator
 from fries_nb.dataflow.updates import Update
@@ -31,12 +32,12 @@ def test_lines_of_threads_do_not_mix() -> None:
     def slow() -> None:
         printer.write("a")
         begun.set()
-        ended.wait(60)
+        ended.wait(PATIENCE_S)
         printer.write("b\n")
 
     thread = threading.Thread(target=slow, name="fries-FM[1]")
     thread.start()
-    begun.wait(60)
+    begun.wait(PATIENCE_S)
     printer.write("c\n")
     ended.set()
     thread.join()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from patience import PATIENCE_S
 from pyspark.sql import SparkSession
 from run_setting import ended_runs, until
 
@@ -16,7 +17,6 @@ from fries_nb.errors import DataflowError, PlanError
 from fries_nb.run import Run
 from fries_nb.trace import Updated
 
-PATIENCE_S = 90.0
 BATCH = "spark.sql.parquet.columnarReaderBatchSize"
 
 

@@ -6,14 +6,13 @@ import threading
 from pathlib import Path
 
 import pytest
+from patience import PATIENCE_S
 from pyspark.sql import SparkSession
 from report_page import SECTIONS, stands_alone
 
 import fries_nb as fn
 from fries_nb.workloads.fraud import fraud_change, fraud_flow
 from fries_nb.workloads.payments import payments
-
-PATIENCE_S = 90.0
 
 
 def test_a_run_writes_its_report_while_it_runs_and_afterwards(spark: SparkSession, tmp_path: Path) -> None:

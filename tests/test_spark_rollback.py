@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
+from patience import PATIENCE_S
 from pyspark.sql import SparkSession
 
 import fries_nb as fn
@@ -12,8 +13,6 @@ from fries_nb.errors import PlanError
 from fries_nb.run import Run
 from fries_nb.workloads.fraud import MerchantModel, fraud_change, fraud_flow, pad_to_ten
 from fries_nb.workloads.payments import payments
-
-PATIENCE_S = 90.0
 
 
 def test_a_rollback_is_a_change_back_and_needs_a_way_back_for_the_state(spark: SparkSession) -> None:

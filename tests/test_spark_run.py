@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import PATIENCE_S
 from pyspark.sql import SparkSession
 from run_setting import ended_runs, until
 
@@ -20,8 +21,6 @@ from fries_nb.run import Run
 from fries_nb.workloads.fraud import fraud_change, fraud_flow
 from fries_nb.workloads.payments import payments
 from fries_nb.workloads.reference import replay_fraud
-
-PATIENCE_S = 90.0
 
 
 @pytest.fixture

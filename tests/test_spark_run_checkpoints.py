@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import PATIENCE_S
 from pyspark.sql import SparkSession
 from run_setting import ended_runs, until
 
@@ -16,8 +17,6 @@ import fries_nb as fn
 from fries_nb.errors import CheckpointError, DataflowError, RunError
 from fries_nb.run import Run
 from fries_nb.trace import Updated
-
-PATIENCE_S = 90.0
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
+from patience import PATIENCE_S
 from pyspark.sql import DataFrame, SparkSession
 
 import fries_nb as fn
@@ -63,7 +64,7 @@ def test_a_join_gives_what_sparks_own_join_gives(spark: SparkSession, runs: list
         "J1", table, {"shop": "key"}, how=how, one_to_many=several, key=several
     ).sink("out", fn.memory())
     runs.append(run := flow.run(spark, hosts=2, workers=2))
-    run.wait(timeout=60)
+    run.wait(timeout=PATIENCE_S)
     left = spark.createDataFrame(sales().to_pandas().astype({"shop": "Int64"}), "ID long, shop long, name string")
     right = table.withColumnRenamed("name", "name_right")
     expected = left.join(right, left["shop"] == right["key"], how).drop("key")
@@ -80,13 +81,13 @@ def test_a_joins_table_is_changed_while_it_runs(spark: SparkSession, runs: list[
         "J1", pa.table({"key": [0], "name": ["first"]}), "key"
     ).sink("out", fn.memory())
     runs.append(run := flow.run(spark, hosts=2, workers=2, commit_interval_s=0.2))
-    assert run.reconfigure({"J1": str(tmp_path / "second.parquet")}).result(timeout=30).outcome == "done"
+    assert run.reconfigure({"J1": str(tmp_path / "second.parquet")}).result(timeout=PATIENCE_S).outcome == "done"
     third = spark.createDataFrame([(0, "third")], "key long, name string")
-    assert run.reconfigure({"J1": third}).result(timeout=30).outcome == "done"
-    assert run.rollback().result(timeout=30).outcome == "done"
-    assert run.reconfigure({"J1": third}).result(timeout=30).outcome == "done"
+    assert run.reconfigure({"J1": third}).result(timeout=PATIENCE_S).outcome == "done"
+    assert run.rollback().result(timeout=PATIENCE_S).outcome == "done"
+    assert run.reconfigure({"J1": third}).result(timeout=PATIENCE_S).outcome == "done"
     twice = pa.table({"key": [0, 0], "name": ["a", "b"]})
-    refused = run.reconfigure({"J1": twice}).result(timeout=30)
+    refused = run.reconfigure({"J1": twice}).result(timeout=PATIENCE_S)
     assert refused.outcome == "aborted"
     assert "1 key comes more than once in the table of J1, e.g. 0" in refused.error
     with pytest.raises(DataflowError, match="no column 'key'"):
@@ -117,7 +118,7 @@ def test_dead_letters_are_read_back(spark: SparkSession, runs: list[Any]) -> Non
     counted = source.map("FM", Counts(), key="key", on_error=fn.memory())
     counted.map("V", checked, on_error=fn.memory()).sink("out", fn.memory())
     runs.append(run := flow.run(spark, hosts=2, workers=2))
-    run.wait(timeout=60)
+    run.wait(timeout=PATIENCE_S)
     rows = run.output().collect()
     assert sorted(row["value"] for row in rows) == [n for n in range(100) if n % 5 and n != 7]
     assert max(row["seen"] for row in rows) == 80
@@ -141,7 +142,7 @@ def test_a_value_that_no_column_holds_is_a_dead_letter(spark: SparkSession, runs
     source = flow.source("n", fn.rate(None, count=100, row=lambda value: {"key": 1}))
     source.map("FM", Shares(), key="key", on_error=fn.memory()).sink("out", fn.memory())
     runs.append(run := flow.run(spark, hosts=2, workers=2))
-    assert run.wait(timeout=60) == "finished", run.error
+    assert run.wait(timeout=PATIENCE_S) == "finished", run.error
     rows = run.output().collect()
     assert {row["value"]: row["share"] for row in rows} == {n: n / 2 for n in range(100) if n not in (7, 8)}
     assert max(row["seen"] for row in rows) == len(rows) == 98
@@ -159,7 +160,7 @@ def test_a_delta_sink_is_read_by_spark_and_by_deltalake(spark: SparkSession, run
             "out", fn.delta(tmp_path / "table")
         )
         runs.append(run := flow.run(spark, hosts=2, workers=2, commit_interval_s=0.1))
-        run.wait(timeout=60)
+        run.wait(timeout=PATIENCE_S)
         assert sorted(row["n"] for row in run.output().collect()) == list(range(first, first + 600))
     table = DeltaTable(str(tmp_path / "table"))
     assert sorted(table.to_pyarrow_table()["n"].to_pylist()) == [*range(600), *range(1_000, 1_600)]
@@ -219,6 +220,6 @@ def test_a_run_whose_join_has_a_key_twice_fails_in_words(spark: SparkSession, ru
     flow = fn.Dataflow("twice")
     flow.source("sales", fn.replay(sales())).join("J1", shops(True), {"shop": "key"}).sink("out", fn.memory())
     runs.append(run := flow.run(spark, hosts=2))
-    run.wait(timeout=60)
+    run.wait(timeout=PATIENCE_S)
     assert run.state == "failed"
     assert "2 keys come more than once in the table of J1" in str(run.error)

@@ -7,12 +7,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from patience import PATIENCE_S
 
 import fries_nb as fn
 from fries_nb.workloads import w2, w3
 from fries_nb.workloads.tpcds import WHOLE, Tables, tpcds
 
-PATIENCE_S = 120
 SLOW, FAST = 1_000.0, 1_000_000.0
 SCALE = 0.01
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import shutil
 import tempfile
 import threading
 import time
@@ -67,7 +68,7 @@ def first_scored(version: int, query: StreamingQuery, look: Callable[[], float |
 
 def by_restart(spark: SparkSession, rate: float, workers: int, old_ms: float, new_ms: float, seconds: float) -> float:
     """Seconds from the request to the first payment scored by the new model; ``seconds`` go by before the request."""
-    with _settings(spark, workers), tempfile.TemporaryDirectory(prefix="fries-rival-") as directory:
+    with _settings(spark, workers), _scratch() as directory:
         scored_in = str(Path(directory, "scored"))
 
         def started(model: Model) -> StreamingQuery:
@@ -109,7 +110,7 @@ def by_rereading(spark: SparkSession, rate: float, workers: int, old_ms: float, 
     first: dict[int, float] = {}
     remembered: dict[int, list[float]] = {}
     over = threading.Event()
-    with _settings(spark, workers), tempfile.TemporaryDirectory(prefix="fries-rival-") as directory:
+    with _settings(spark, workers), _scratch() as directory:
         place = Path(directory, "model.pickle")
         place.write_bytes(pickle.dumps(Model(0, old_ms)))
 
@@ -157,6 +158,27 @@ def _stop(query: StreamingQuery) -> None:
     while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:
         threading.Event().wait(LOOK_S)
     query.stop()
+
+
+@contextmanager
+def _scratch() -> Iterator[str]:
+    """A directory for a query's files, removed afterwards.
+
+    ``StreamingQuery.stop`` returns while cancelled tasks still run, and Spark closes state stores in a thread of its
+    own, so files may still be created while the directory is removed: removal is repeated until it succeeds.
+    """
+    directory = tempfile.mkdtemp(prefix="fries-rival-")
+    try:
+        yield directory
+    finally:
+        deadline = time.monotonic() + PATIENCE_S / 10
+        while Path(directory).exists():
+            try:
+                shutil.rmtree(directory)
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise
+                threading.Event().wait(LOOK_S)
 
 
 @contextmanager

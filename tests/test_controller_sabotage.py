@@ -14,6 +14,7 @@ from fries_nb.controller.checkpoints import Checkpoints
 from fries_nb.controller.commits import Epochs
 from fries_nb.controller.controller import Controller
 from fries_nb.controller.events import Resolved
+from fries_nb.controller.lifecycle import Lifecycle
 from fries_nb.controller.markers import Lane
 from fries_nb.controller.recovery import Recovery
 from fries_nb.controller.transactions import State, Transaction
@@ -66,10 +67,10 @@ def _snapshot_of_no_change(checkpoints, epoch, checkpoint, new=Checkpoints._new)
     return replace(new(checkpoints, epoch, checkpoint), decided=())
 
 
-def _recover_at_once(controller, why, now_ns, recover=Controller._recover):
+def _recover_at_once(life, why, now_ns, recover=Lifecycle.recover):
     """Do not wait for the record that is being written."""
-    said = recover(controller, why, now_ns)
-    return said + controller._start_again(now_ns) if controller._checkpoints.keeping else said
+    said = recover(life, why, now_ns)
+    return said + life.start_again(now_ns) if life.checkpoints.keeping else said
 
 
 def _listen_to_the_dead(controller, event, now_ns, heard=Controller._heard):
@@ -126,7 +127,7 @@ BROKEN = {
     "requests forgotten": (Checkpoints, "_take_back", _forget_who_asked, recovers_well),
     "changes not in the record": (Checkpoints, "_new", _snapshot_of_no_change, recovers_well),
     "files of the lost kept": (Epochs, "forget", lambda epochs: None, recovers_well),
-    "record overtaken": (Controller, "_recover", _recover_at_once, recovers_well),
+    "record overtaken": (Lifecycle, "recover", _recover_at_once, recovers_well),
     "the dead heard": (Controller, "_heard", _listen_to_the_dead, recovers_well),
     "same incarnation": (Recovery, "lose", lambda recovery: None, recovers_well),
     "old checkpoint": (Recovery, "keep", lambda recovery, record: None, recovers_well),

@@ -15,27 +15,20 @@ CommitFiles(epoch=1, files={'out': ('part-0',)})
 DismissHosts(reason='the run has finished')
 RunEnded(state='finished', error='', details='')
 
-The rooms behind it hold one idea each: `states` where the run stands, `membership` the hosts, `workers` who has ended,
-`changes` and `transactions` what the user wants, `standing` what waits for a fix, `sources` how fast they go,
-`markers` what is on its way, `commits` what the sinks have written, `checkpoints` what is being kept, `recovery` what
-survives a loss.
+The rooms behind it hold one idea each: `lifecycle` the start, the loss of hosts and the end, `states` where the run
+stands, `membership` the hosts, `workers` who has ended, `changes` and `transactions` what the user wants, `standing`
+what waits for a fix, `sources` how fast they go, `markers` what is on its way, `commits` what the sinks have written,
+`checkpoints` what is being kept, `recovery` what survives a loss.
 """
 
 from __future__ import annotations
 
-from typing import Literal
-
 from fries_nb.checkpoints import Restoration
-from fries_nb.controller.changes import Changes
-from fries_nb.controller.checkpoints import Checkpoints
-from fries_nb.controller.commits import Epochs
 from fries_nb.controller.events import (
-    Admit,
     Answered,
     ChangeRequested,
     CheckpointKept,
     CheckpointRequested,
-    DismissHosts,
     DrainRequested,
     Event,
     HostHeard,
@@ -46,18 +39,12 @@ from fries_nb.controller.events import (
     Journaled,
     RateRequested,
     RefuseHost,
-    RunEnded,
     StopRequested,
     Tick,
 )
-from fries_nb.controller.markers import Lane
-from fries_nb.controller.membership import Membership
-from fries_nb.controller.recovery import MOST_IN_A_ROW, Recovery
-from fries_nb.controller.sources import Sources
-from fries_nb.controller.standing import Standing
-from fries_nb.controller.states import RunState, moved
+from fries_nb.controller.lifecycle import Lifecycle
+from fries_nb.controller.states import RunState
 from fries_nb.controller.transactions import State
-from fries_nb.controller.workers import Workers
 from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import ProtocolError
 from fries_nb.messages import (
@@ -81,7 +68,6 @@ class Controller:
     """All decisions about one run of a graph.
 
     Attributes:
-        state: where the run stands.
         metrics: the last report of each worker.
     """
 
@@ -111,22 +97,30 @@ class Controller:
             run: the run's id, for the records of checkpoints.
             chaining: whether the hosts chain operators: a chain hands over one snapshot, as its first operator.
         """
-        self.state = RunState.JOINING
         self.metrics: dict[WorkerId, Report] = {}
-        self._graph = graph
-        self._recovers = checkpoints
-        self._silence_ns = silence_ns
-        self._recovery = Recovery(incarnation, restored)
-        self._membership = Membership(hosts, incarnation, silence_ns)
-        self._workers = Workers(graph)
-        self._lane = Lane(self._workers)
-        begun = restored.checkpoint.epoch if restored and restored.checkpoint else 0
-        self._epochs = Epochs(commit_interval_ns, begun)
-        self._standing = Standing()
-        self._checkpoints = Checkpoints(self._workers, self._lane, self._epochs, self._recovery, run, chaining)
-        self._changes = Changes(self._workers, self._lane, self._checkpoints, self._recovery, self._standing)
-        self._sources = Sources(self._workers)
-        self._lost_because = ""
+        self._life = Lifecycle(
+            graph,
+            hosts,
+            incarnation,
+            commit_interval_ns,
+            silence_ns,
+            checkpoints=checkpoints,
+            restored=restored,
+            run=run,
+            chaining=chaining,
+        )
+        self._changes = self._life.changes
+        self._checkpoints = self._life.checkpoints
+        self._workers = self._life.workers
+        self._lane = self._life.lane
+        self._epochs = self._life.epochs
+        self._standing = self._life.standing
+        self._sources = self._life.sources
+
+    @property
+    def state(self) -> RunState:
+        """Where the run stands."""
+        return self._life.state
 
     @property
     def changes(self) -> dict[str, State]:
@@ -141,7 +135,7 @@ class Controller:
     @property
     def incarnation(self) -> int:
         """The present one; what an older one says counts for nothing."""
-        return self._recovery.incarnation
+        return self._life.recovery.incarnation
 
     def handle(self, event: Event, now_ns: int) -> list[Instruction]:
         """Take in one event and return what to do, in order.
@@ -170,16 +164,16 @@ class Controller:
         keep, steps = (settled, []) if self._checkpoints.keeping else ([], settled)
         steps += self._changes.advance(self.metrics, now_ns)
         if self._changes.restarting:
-            return [*steps, *self._recover(f"change {self._changes.restarting!r} starts the run again", now_ns)]
-        steps += self._commit(isinstance(event, Tick) and self._epochs.due(now_ns), now_ns)
+            return [*steps, *self._life.recover(f"change {self._changes.restarting!r} starts the run again", now_ns)]
+        steps += self._life.commit(isinstance(event, Tick) and self._epochs.due(now_ns), now_ns)
         if not self._workers.live():
-            steps += self._finish(now_ns)
+            steps += self._life.finish(now_ns)
         return steps + keep
 
     def _take(self, event: Event, now_ns: int) -> list[Instruction]:
         match event:
             case HostJoined():
-                return self._joined(event, now_ns)
+                return self._life.joined(event, now_ns)
             case HostHeard() | HostLost() | HostLeft() | Answered():
                 return self._heard(event, now_ns)
             case ChangeRequested():
@@ -187,15 +181,15 @@ class Controller:
             case CheckpointRequested():
                 self._checkpoints.request(event.request)
             case CheckpointKept():
-                return self._kept(event, now_ns)
+                return self._life.kept(event, now_ns)
             case RateRequested():
                 return self._set_rate(event)
             case DrainRequested():
-                return self._drain()
+                return self._life.drain()
             case StopRequested():
-                return self._end("stopped", "the run was stopped", now_ns)
+                return self._life.end("stopped", "the run was stopped", now_ns)
             case Tick():
-                return self._tick(now_ns)
+                return self._life.tick(now_ns)
             case _:
                 raise ProtocolError(f"{event} has no place in this run")
         return []
@@ -207,85 +201,12 @@ class Controller:
             case Answered():
                 return self._answered(event.answer, now_ns)
             case HostLost():
-                return self._lost(event.host, event.reason, now_ns)
+                return self._life.lost(event.host, event.reason, now_ns)
             case HostLeft():
-                return self._lost(event.host, "it left before the run was over", now_ns)
-        if self.state is not RunState.RECOVERING or event.host in self._membership.addresses:
-            self._membership.hear(event.host, now_ns)
+                return self._life.lost(event.host, "it left before the run was over", now_ns)
+        if self.state is not RunState.RECOVERING or event.host in self._life.membership.addresses:
+            self._life.membership.hear(event.host, now_ns)
         return []
-
-    # ---- hosts
-
-    def _joined(self, hello: HostJoined, now_ns: int) -> list[Instruction]:
-        stranger = self._membership.stranger(hello)
-        if stranger:
-            return [RefuseHost(hello.host, stranger)]
-        restarted = self._membership.restarted(hello)
-        if restarted:
-            return [RefuseHost(hello.host, restarted), *self._lost(hello.host, restarted, now_ns)]
-        self._membership.join(hello, now_ns)
-        return self._start(now_ns) if self._membership.complete else []
-
-    def _start(self, now_ns: int) -> list[Instruction]:
-        """All hosts are there, for the first time or again."""
-        self.state = moved(self.state, RunState.DRAINING if self._sources.draining else RunState.RUNNING)
-        self._epochs.start_clock(now_ns)
-        started: list[Instruction] = [Admit(dict(sorted(self._membership.addresses.items())))]
-        return [*started, *self._sources.tell(), *self._changes.started_again(self._checkpoints.had_ended, now_ns)]
-
-    def _lost(self, host: int, reason: str, now_ns: int) -> list[Instruction]:
-        self._membership.check(host)
-        if self._checkpoints.closing or (self.state is RunState.RECOVERING and self._checkpoints.keeping):
-            return []  # nobody is needed any more, or all are given up already
-        words = f"host {host} was lost ({reason})"
-        if not self._recovers:
-            return self._end("failed", "the run failed", now_ns, f"{words}; what was committed stays readable")
-        return self._recover(words, now_ns)
-
-    def _recover(self, why: str, now_ns: int) -> list[Instruction]:
-        """The present incarnation is over, and the next one begins as soon as it is known from where."""
-        self.state = moved(self.state, RunState.RECOVERING)
-        said: list[Instruction] = [*self._changes.lost(why, now_ns), *self._standing.clear()]
-        self._workers.ended.clear()
-        self._lane.clear()
-        self._checkpoints.lost()
-        self._recovery.lose()
-        self._membership = Membership(self._membership.hosts, self.incarnation, self._silence_ns)
-        self._lost_because = why
-        return said if self._checkpoints.keeping else said + self._start_again(now_ns)
-
-    def _start_again(self, now_ns: int) -> list[Instruction]:
-        if self._recovery.hopeless:
-            error = (
-                f"{self._lost_because}, and the run was recovered {MOST_IN_A_ROW} times without a new checkpoint in "
-                "between; what was committed stays readable"
-            )
-            return self._end("failed", "the run failed", now_ns, error)
-        return [self._recovery.again(self._lost_because)]
-
-    def _tick(self, now_ns: int) -> list[Instruction]:
-        silent = self._membership.silent(now_ns)
-        if silent is None:
-            return []
-        host, silence_ns = silent
-        return self._lost(host, f"nothing was heard from it for {silence_ns / 1e9:.1f} s", now_ns)
-
-    # ---- commits and checkpoints
-
-    def _commit(self, due: bool, now_ns: int) -> list[Instruction]:
-        """Start a marker if one is due or asked for, and nothing is in its way."""
-        if not (due or self._checkpoints.wanted) or not self._checkpoints.may_begin or self._standing.operators:
-            return []
-        return self._checkpoints.begin(now_ns, self._recovers or self._checkpoints.wanted)
-
-    def _kept(self, event: CheckpointKept, now_ns: int) -> list[Instruction]:
-        said = self._checkpoints.kept(event)
-        if self.state is RunState.RECOVERING:
-            return said + self._start_again(now_ns)
-        if self._checkpoints.over and event.reason:
-            error = f"the last checkpoint could not be kept ({event.reason}); what was committed stays readable"
-            return said + self._end("failed", "the run failed", now_ns, error)
-        return said
 
     # ---- answers of workers
 
@@ -295,7 +216,7 @@ class Controller:
             raise ProtocolError(f"{answer.worker} answers before the dataflow was started")
         if self.state is RunState.RECOVERING:
             return []  # its incarnation is over
-        self._membership.hear(host_of(answer.worker, self._membership.hosts), now_ns)
+        self._life.membership.hear(host_of(answer.worker, self._life.membership.hosts), now_ns)
         match answer:
             case Report():
                 self.metrics[answer.worker] = answer
@@ -306,7 +227,7 @@ class Controller:
             case Ended():
                 return self._ended(answer, now_ns)
             case Failed():
-                return self._end("failed", "the run failed", now_ns, answer.error, answer.details)
+                return self._life.end("failed", "the run failed", now_ns, answer.error, answer.details)
             case Saved():
                 self._checkpoints.saved(answer)
             case Paused():
@@ -341,7 +262,7 @@ class Controller:
         operator = paused.worker.operator
         undecidable = self._changes.undecidable(operator)
         if undecidable:
-            return self._end("failed", "the run failed", now_ns, f"{undecidable}: {paused.error}", paused.details)
+            return self._life.end("failed", "the run failed", now_ns, f"{undecidable}: {paused.error}", paused.details)
         return [self._standing.pause(paused), *self._changes.stands(operator, paused.error, now_ns)]
 
     # ---- requests
@@ -350,35 +271,7 @@ class Controller:
         self._sources.set_rate(request.operator, request.rate)
         return self._sources.tell_rate(request.operator) if self.state.flows else []
 
-    def _drain(self) -> list[Instruction]:
-        self._sources.draining = True
-        if self.state is not RunState.RUNNING:
-            return []
-        self.state = moved(self.state, RunState.DRAINING)
-        return self._sources.tell_drain()
-
     # ---- the end
-
-    def _finish(self, now_ns: int) -> list[Instruction]:
-        """All workers have ended: commit the rest, with checkpoints behind a last record, and go home."""
-        if self._checkpoints.keeping:
-            return []
-        if self._recovers and not self._checkpoints.over:
-            return self._checkpoints.last(now_ns)
-        rest = [] if self._recovers else self._checkpoints.rest(now_ns)
-        return [*rest, *self._end("finished", "the run has finished", now_ns)]
-
-    def _end(
-        self,
-        state: Literal["finished", "stopped", "failed"],
-        why: str,
-        now_ns: int,
-        error: str = "",
-        details: str = "",
-    ) -> list[Instruction]:
-        closed = [*self._changes.close(why, now_ns, error, details), *self._checkpoints.refuse(error or why)]
-        self.state = moved(self.state, RunState(state))
-        return [*closed, DismissHosts(error or why), RunEnded(state, error, details)]
 
     def _after_the_end(self, event: Event, now_ns: int) -> list[Instruction]:
         """Hosts still say what they were saying when they were dismissed, which matters no more; a request does."""

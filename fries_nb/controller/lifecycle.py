@@ -1,0 +1,186 @@
+"""From the first host to the end of a run: joining, flowing, recovering, over.
+
+A ``Lifecycle`` owns all parts of a run's controller, since the start, the loss of hosts and the end concern each of
+them: ``membership`` the hosts, ``workers`` those that have ended, ``changes`` what the user wants, ``standing`` what
+waits for a fix, ``sources`` how fast they go, ``lane`` the markers on their way, ``epochs`` what the sinks have
+written, ``checkpoints`` what is being kept, ``recovery`` what survives a loss.
+
+>>> from fries_nb.dataflow.graph import Edge, Kind, Operator
+>>> flow = Graph("pair", (Operator("src", kind=Kind.SOURCE), Operator("out", kind=Kind.SINK)), (Edge("src", "out"),))
+>>> life = Lifecycle(flow, hosts=1, incarnation=1, commit_interval_ns=None, silence_ns=10**9)
+>>> life.joined(HostJoined(0, "tcp://here:1", incarnation=1), now_ns=0), life.state.value
+([Admit(peers={0: 'tcp://here:1'})], 'running')
+>>> life.lost(0, "its process died", now_ns=1)[-1].error
+'host 0 was lost (its process died); what was committed stays readable'
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from fries_nb.checkpoints import Restoration
+from fries_nb.controller.changes import Changes
+from fries_nb.controller.checkpoints import Checkpoints
+from fries_nb.controller.commits import Epochs
+from fries_nb.controller.events import (
+    Admit,
+    CheckpointKept,
+    DismissHosts,
+    HostJoined,
+    Instruction,
+    RefuseHost,
+    RunEnded,
+)
+from fries_nb.controller.markers import Lane
+from fries_nb.controller.membership import Membership
+from fries_nb.controller.recovery import MOST_IN_A_ROW, Recovery
+from fries_nb.controller.sources import Sources
+from fries_nb.controller.standing import Standing
+from fries_nb.controller.states import RunState, moved
+from fries_nb.controller.workers import Workers
+from fries_nb.dataflow.graph import Graph
+
+
+class Lifecycle:
+    """Where a run stands, and the parts of its controller.
+
+    Attributes:
+        state: where the run stands.
+        recovers: a lost host is recovered from; else it fails the run.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        hosts: int,
+        incarnation: int,
+        commit_interval_ns: int | None,
+        silence_ns: int,
+        *,
+        checkpoints: bool = False,
+        restored: Restoration | None = None,
+        run: str = "",
+        chaining: bool = True,
+    ) -> None:
+        """A run that waits for its hosts.
+
+        The arguments are those of ``Controller``.
+        """
+        self.state = RunState.JOINING
+        self.recovers = checkpoints
+        self.recovery = Recovery(incarnation, restored)
+        self.membership = Membership(hosts, incarnation, silence_ns)
+        self.workers = Workers(graph)
+        self.lane = Lane(self.workers)
+        begun = restored.checkpoint.epoch if restored and restored.checkpoint else 0
+        self.epochs = Epochs(commit_interval_ns, begun)
+        self.standing = Standing()
+        self.checkpoints = Checkpoints(self.workers, self.lane, self.epochs, self.recovery, run, chaining)
+        self.changes = Changes(self.workers, self.lane, self.checkpoints, self.recovery, self.standing)
+        self.sources = Sources(self.workers)
+        self._silence_ns = silence_ns
+        self._lost_because = ""
+
+    def joined(self, hello: HostJoined, now_ns: int) -> list[Instruction]:
+        """A host said hello; when all have, tuples flow."""
+        stranger = self.membership.stranger(hello)
+        if stranger:
+            return [RefuseHost(hello.host, stranger)]
+        restarted = self.membership.restarted(hello)
+        if restarted:
+            return [RefuseHost(hello.host, restarted), *self.lost(hello.host, restarted, now_ns)]
+        self.membership.join(hello, now_ns)
+        return self.start(now_ns) if self.membership.complete else []
+
+    def start(self, now_ns: int) -> list[Instruction]:
+        """All hosts are there, for the first time or again."""
+        self.state = moved(self.state, RunState.DRAINING if self.sources.draining else RunState.RUNNING)
+        self.epochs.start_clock(now_ns)
+        started: list[Instruction] = [Admit(dict(sorted(self.membership.addresses.items())))]
+        return [*started, *self.sources.tell(), *self.changes.started_again(self.checkpoints.had_ended, now_ns)]
+
+    def lost(self, host: int, reason: str, now_ns: int) -> list[Instruction]:
+        """A host is gone: recover from it, or fail the run."""
+        self.membership.check(host)
+        if self.checkpoints.closing or (self.state is RunState.RECOVERING and self.checkpoints.keeping):
+            return []  # nobody is needed any more, or all are given up already
+        words = f"host {host} was lost ({reason})"
+        if not self.recovers:
+            return self.end("failed", "the run failed", now_ns, f"{words}; what was committed stays readable")
+        return self.recover(words, now_ns)
+
+    def recover(self, why: str, now_ns: int) -> list[Instruction]:
+        """The present incarnation is over, and the next one begins as soon as it is known from where."""
+        self.state = moved(self.state, RunState.RECOVERING)
+        said: list[Instruction] = [*self.changes.lost(why, now_ns), *self.standing.clear()]
+        self.workers.ended.clear()
+        self.lane.clear()
+        self.checkpoints.lost()
+        self.recovery.lose()
+        self.membership = Membership(self.membership.hosts, self.recovery.incarnation, self._silence_ns)
+        self._lost_because = why
+        return said if self.checkpoints.keeping else said + self.start_again(now_ns)
+
+    def start_again(self, now_ns: int) -> list[Instruction]:
+        """Start the hosts of the new incarnation, unless that has been tried too often."""
+        if self.recovery.hopeless:
+            error = (
+                f"{self._lost_because}, and the run was recovered {MOST_IN_A_ROW} times without a new checkpoint in "
+                "between; what was committed stays readable"
+            )
+            return self.end("failed", "the run failed", now_ns, error)
+        return [self.recovery.again(self._lost_because)]
+
+    def tick(self, now_ns: int) -> list[Instruction]:
+        """Time has passed: a host that has been silent for too long is lost."""
+        silent = self.membership.silent(now_ns)
+        if silent is None:
+            return []
+        host, silence_ns = silent
+        return self.lost(host, f"nothing was heard from it for {silence_ns / 1e9:.1f} s", now_ns)
+
+    def commit(self, due: bool, now_ns: int) -> list[Instruction]:
+        """Start a marker if one is due or asked for, and nothing is in its way."""
+        if not (due or self.checkpoints.wanted) or not self.checkpoints.may_begin or self.standing.operators:
+            return []
+        return self.checkpoints.begin(now_ns, self.recovers or self.checkpoints.wanted)
+
+    def kept(self, event: CheckpointKept, now_ns: int) -> list[Instruction]:
+        """A checkpoint's record is on disk, or could not be written, which a last one must be."""
+        said = self.checkpoints.kept(event)
+        if self.state is RunState.RECOVERING:
+            return said + self.start_again(now_ns)
+        if self.checkpoints.over and event.reason:
+            error = f"the last checkpoint could not be kept ({event.reason}); what was committed stays readable"
+            return said + self.end("failed", "the run failed", now_ns, error)
+        return said
+
+    def drain(self) -> list[Instruction]:
+        """The sources read no more, now or as soon as they run."""
+        self.sources.draining = True
+        if self.state is not RunState.RUNNING:
+            return []
+        self.state = moved(self.state, RunState.DRAINING)
+        return self.sources.tell_drain()
+
+    def finish(self, now_ns: int) -> list[Instruction]:
+        """All workers have ended: commit the rest, with checkpoints behind a last record, and go home."""
+        if self.checkpoints.keeping:
+            return []
+        if self.recovers and not self.checkpoints.over:
+            return self.checkpoints.last(now_ns)
+        rest = [] if self.recovers else self.checkpoints.rest(now_ns)
+        return [*rest, *self.end("finished", "the run has finished", now_ns)]
+
+    def end(
+        self,
+        state: Literal["finished", "stopped", "failed"],
+        why: str,
+        now_ns: int,
+        error: str = "",
+        details: str = "",
+    ) -> list[Instruction]:
+        """The run is over: end what is open, send the hosts home."""
+        closed = [*self.changes.close(why, now_ns, error, details), *self.checkpoints.refuse(error or why)]
+        self.state = moved(self.state, RunState(state))
+        return [*closed, DismissHosts(error or why), RunEnded(state, error, details)]

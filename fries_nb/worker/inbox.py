@@ -19,7 +19,7 @@ A blocked channel keeps its frames; the others neither wait nor notice (DESIGN, 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from fries_nb.errors import ProtocolError
 from fries_nb.messages import ChannelId, Data, Frame
@@ -82,6 +82,14 @@ class Inbox:
         self.bytes -= sum(frame.size for frame in since if isinstance(frame, Data))
         for frame in (*frames, *since):
             self.put(channel, frame)
+
+    def block_only(self, channels: Collection[ChannelId]) -> None:
+        """Block these channels, and unblock the others."""
+        for channel in self._queues:  # not in a set's order, which differs from process to process
+            if channel in channels:
+                self.block(channel)
+            else:
+                self.unblock(channel)
 
     def block(self, channel: ChannelId) -> None:
         """Keep this channel's further frames until it is unblocked; idempotent."""

@@ -34,6 +34,8 @@ from fries_nb.worker.partition import Binning, Bins, deal, routing_table
 
 FLUSH_ROWS = 8192
 """A channel's buffer is framed when it holds this many rows."""
+LONGEST_BUFFERED_NS = 2_000_000
+"""How long a tuple may wait in a buffer while its sender is busy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,7 @@ class Outbox:
         self._binnings = {edge.to: Binning(edge.key) for edge in edges}
         self._tables = {edge.to: routing_table(len(edge.channels)) for edge in edges}
         self._sends: list[Send] = []
+        self._buffered_since = 0
         self.version = 0
 
     @property
@@ -196,6 +199,19 @@ class Outbox:
         for channel in self._channels.values():
             channel.frame_buffer()
             channel.pump(self._sends)
+
+    def flush_old(self, now: int) -> None:
+        """Flush, if something has been buffered for ``LONGEST_BUFFERED_NS``; to be called after each slice of work.
+
+        ``now`` is in nanoseconds.
+        """
+        if not self.buffered:
+            self._buffered_since = 0
+        elif not self._buffered_since:
+            self._buffered_since = now
+        elif now - self._buffered_since >= LONGEST_BUFFERED_NS:
+            self.flush()
+            self._buffered_since = 0
 
     def mark(self, marker: Marker) -> None:
         """Put a marker into every channel of its scope at once, behind what is buffered there."""

@@ -13,7 +13,7 @@ its tuples must not count, so it must not be shorter than that.
 from __future__ import annotations
 
 SLICE_NS = 2_000_000
-"""What a slice aims to take, and how long a tuple may wait in an output buffer while its sender is busy."""
+"""What a slice aims to take."""
 MOST_PER_SLICE = 16_384
 
 

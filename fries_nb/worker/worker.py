@@ -18,14 +18,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import numpy as np
-import pyarrow as pa
-
 from fries_nb.checkpoints import Snapshot
 from fries_nb.dataflow.graph import Kind
 from fries_nb.errors import FriesError, OperatorError, ProtocolError
 from fries_nb.messages import (
-    DUE,
     Abort,
     Answer,
     Cancel,
@@ -33,30 +29,29 @@ from fries_nb.messages import (
     Commit,
     Control,
     Data,
-    Done,
     Ended,
     Failed,
     Fcm,
     Hold,
     Marker,
     Prepare,
-    Reconfigure,
     Release,
-    Report,
     WorkerId,
 )
 from fries_nb.worker.alignment import Alignment
 from fries_nb.worker.chaining import Attention, Execution, execution_of
-from fries_nb.worker.events import Arrived, Directed, Event, Grant, Granted, Instruction, Save, Tell, ToReader, Traced
+from fries_nb.worker.effects import effect_of
+from fries_nb.worker.events import Arrived, Directed, Event, Grant, Granted, Instruction, Save, Tell, ToReader
 from fries_nb.worker.inbox import Inbox
 from fries_nb.worker.instance import Instance, SinkPort
-from fries_nb.worker.meter import LatencyMeter
 from fries_nb.worker.outbox import Outbox
+from fries_nb.worker.preparation import begun, kept_ready
 from fries_nb.worker.recent import Recent
-from fries_nb.worker.reconfiguration import Rehearse, Rehearsed, rehearsal, types_of
-from fries_nb.worker.slices import MOST_PER_SLICE, SLICE_NS, Slices
+from fries_nb.worker.reconfiguration import Rehearsed
+from fries_nb.worker.slices import MOST_PER_SLICE, Slices
 from fries_nb.worker.snapshot import kept, refuse_others
 from fries_nb.worker.standing import Standing
+from fries_nb.worker.telemetry import Telemetry
 from fries_nb.worker.versions import Versions, is_tagged
 from fries_nb.worker.wiring import READER, Wiring
 
@@ -100,7 +95,7 @@ class Worker:
         self._inbox = Inbox(wiring.incoming)
         self._alignment = Alignment(wiring.incoming)
         self._outbox = Outbox(wiring.edges)
-        self._meter = LatencyMeter()
+        self._telemetry = Telemetry(self.instances, self._inbox, clock)
         self._execution = self._running = self._compiled(self.instances)
         self._versions = Versions(self.instances, snapshot.version if snapshot else 0, self._inbox, self._compiled)
         self._held = False
@@ -108,8 +103,6 @@ class Worker:
         self._open = set(wiring.incoming)
         self._current: tuple[ChannelId, int] | None = None
         self._slices = Slices()
-        self._buffered_since = 0
-        self._written = pa.schema([])
         self._instructions: list[Instruction] = [
             Grant(channel, window) for channel in wiring.incoming if channel.sender.operator != READER
         ]
@@ -118,8 +111,8 @@ class Worker:
             self._outbox.resume(snapshot.turns)
 
     def _compiled(self, instances: Sequence[Instance]) -> Execution:
-        wiring = self.wiring
-        return execution_of(instances, self.attention, wiring.branches, wiring.left, self._port, self._measure)
+        wiring, measure = self.wiring, self._telemetry.measure
+        return execution_of(instances, self.attention, wiring.branches, wiring.left, self._port, measure)
 
     # ---- events
 
@@ -136,21 +129,23 @@ class Worker:
         elif isinstance(event, Directed):
             self._direct(event.worker, event.control)
         elif isinstance(event, Rehearsed):
-            self._keep(event)
+            self._instructions.append(kept_ready(event, self._instance(event.answer.worker)[1]))
         else:
-            self._report()
+            reads, in_hand, held = self._execution.reads, self._running.remaining, self._versions.held()
+            self._instructions.extend(self._telemetry.report(reads, in_hand, held))
 
     def _direct(self, worker: WorkerId, control: Control) -> None:
         position, instance = self._instance(worker)
         if isinstance(control, Fcm):
             self._head(control.marker, position)
         elif isinstance(control, Prepare):
-            self._prepare(control, position, instance)
+            recent = self._recent(position) if control.rehearse and not self.ended else None
+            self._instructions.append(begun(control, instance, recent))
         elif isinstance(control, Abort):
             instance.forget(control.change)
         elif isinstance(control, Cancel):
             self._alignment.cancel(control.marker)
-            self._sync_blocks()
+            self._inbox.block_only(self._alignment.blocked)
         else:
             self._instructions.append(ToReader(control))
 
@@ -170,26 +165,10 @@ class Worker:
                 return position, instance
         raise ProtocolError(f"a message for {worker} came to worker {self.wiring.id}, whose chain does not have it")
 
-    def _prepare(self, order: Prepare, position: int, instance: Instance) -> None:
-        instance.expect(order.change, order.tagged)
-        asked = rehearsal(order, instance, self._recent(position) if order.rehearse and not self.ended else None)
-        if isinstance(asked, Rehearse):
-            self._instructions.append(asked)
-        else:
-            self._keep(asked)
-
     def _recent(self, position: int) -> Recent | None:
         """What to rehearse on; where the worker stands this is for a fix, so the tuple that it has to get past."""
         facing = self._execution.facing() if self._standing.stands else None
         return Recent(facing) if facing is not None else self._execution.sample(position)
-
-    def _keep(self, rehearsed: Rehearsed) -> None:
-        """What was prepared waits for its marker, unless the change was aborted meanwhile."""
-        answer = rehearsed.answer
-        instance = self._instance(answer.worker)[1]
-        if rehearsed.ready is not None and instance.expects(answer.change):
-            instance.prepared[answer.change] = rehearsed.ready
-        self._tell(answer)
 
     # ---- work
 
@@ -257,7 +236,7 @@ class Worker:
     def _arrived(self, marker: Marker, channel: ChannelId) -> None:
         tagged = is_tagged(marker)
         complete = self._alignment.arrived(marker, channel, holds=not tagged)
-        self._sync_blocks()
+        self._inbox.block_only(self._alignment.blocked)
         if complete is not None:
             self._apply(complete, 0)
         elif tagged and not self._alignment.passed(marker.id):
@@ -273,43 +252,27 @@ class Worker:
         taken = self._standing.advance(self._running, min(limit, self._slices.quota))
         for branch, batch in self._running.results():
             self._outbox.add(branch, batch)
-            self._written = batch.schema
+            self._telemetry.written = batch.schema
         now = self._clock()
         self._slices.learn(now - began, taken)
-        self._flush_if_old(now)
+        self._outbox.flush_old(now)
         if not self._running.remaining and self._current is not None:
             channel, size = self._current
             self._current = None
             self._grant(channel, size)
 
-    def _flush_if_old(self, now: int) -> None:
-        if not self._outbox.buffered:
-            self._buffered_since = 0
-        elif not self._buffered_since:
-            self._buffered_since = now
-        elif now - self._buffered_since >= SLICE_NS:
-            self._outbox.flush()
-            self._buffered_since = 0
-
     def _end_of(self, channel: ChannelId) -> None:
         self._open.discard(channel)
         for marker in self._alignment.ended(channel):
             self._apply(marker, 0)
-        self._sync_blocks()
+        self._inbox.block_only(self._alignment.blocked)
         if not self._open and not self.ended:
             self._outbox.end()
             self.ended = True
-            self._trace()  # a checkpoint that says it has ended lets nothing be added later
+            # Now, since a checkpoint that says it has ended lets nothing be added later.
+            self._instructions.extend(self._telemetry.traced())
             for instance in self.instances:
                 self._tell(Ended(instance.worker, instance.close(self._port)))
-
-    def _sync_blocks(self) -> None:
-        blocked = self._alignment.blocked
-        for channel in self.wiring.incoming:  # not in a set's order, which differs from process to process
-            if channel in blocked:
-                self._inbox.block(channel)
-            else:
-                self._inbox.unblock(channel)
 
     # ---- markers
 
@@ -319,11 +282,13 @@ class Worker:
         keep: Save | Tell | None = None
         if isinstance(action, Commit) and action.checkpoint and not self.ended:
             keep = kept(action.epoch, self.wiring.id, self.instances, self._outbox.turns, self._versions.number)
-            self._trace()
+            self._instructions.extend(self._telemetry.traced())
         for instance in self.instances[start:]:
             if instance.worker.operator not in marker.scope:
                 break
-            done = self._done(marker, instance)
+            if isinstance(action, Hold | Release) and instance.operator.kind is Kind.SOURCE and not self.ended:
+                self._held = isinstance(action, Hold)
+            done = effect_of(marker, instance, self.ended, self._port)
             switched |= done.switched
             self._tell(done)
         else:
@@ -336,21 +301,6 @@ class Worker:
         if switched:
             self._execution.rebuild()
             self._standing.fixed(marker)
-
-    def _done(self, marker: Marker, instance: Instance) -> Done:
-        action, worker = marker.action, instance.worker
-        if self.ended:
-            if isinstance(action, Reconfigure):
-                instance.let_pass(action.change)
-            return Done(marker.id, worker, ended=True)
-        if isinstance(action, Commit):
-            return Done(marker.id, worker, files=instance.close(self._port))
-        if isinstance(action, Hold | Release) and instance.operator.kind is Kind.SOURCE:
-            self._held = isinstance(action, Hold)
-        if not isinstance(action, Reconfigure) or worker.operator not in action.targets:
-            return Done(marker.id, worker)
-        old_tuples = instance.old_tuples(action.change)
-        return Done(marker.id, worker, switched=instance.switch(action.change), old_tuples=old_tuples)
 
     # ---- answers
 
@@ -367,32 +317,3 @@ class Worker:
     def _fail(self, error: FriesError, operator: str, details: str) -> None:
         self.failed = True
         self._tell(Failed(WorkerId(operator, self.wiring.index), str(error), details))
-
-    def _measure(self, batch: pa.RecordBatch) -> None:
-        due = batch.column(DUE).to_numpy(zero_copy_only=False)
-        self._meter.add((np.int64(self._clock()) - due) / 1e6)
-
-    def _report(self) -> None:
-        reads, writes = tuple(self._execution.reads), types_of(self._written)
-        latency = self._meter.take()
-        for position, instance in enumerate(self.instances):
-            first, last = not position, position == len(self.instances) - 1
-            self._tell(
-                Report(
-                    instance.worker,
-                    instance.processed,
-                    self._inbox.bytes if first else 0,
-                    self._inbox.tuples + self._running.remaining if first else 0,
-                    reads if first else (),
-                    writes if last else {},
-                    latency if last else (),
-                    self._versions.held() if first else 0,
-                )
-            )
-        self._trace()
-
-    def _trace(self) -> None:
-        for instance in self.instances:
-            records = instance.records()
-            if records:
-                self._instructions.append(Traced(tuple(records)))

@@ -13,13 +13,13 @@ from fries_nb.dataflow.runnable import check_runnable
 from fries_nb.running.handle import Run
 from fries_nb.spark.checkpoints import Place
 from fries_nb.spark.region import Options
+from fries_nb.spark.sockets import SILENCE_S
 
 __all__ = ["Dataflow", "Run"]
 
 BUDGET = 64 << 20
 """Bytes that may wait in front of one host's workers, all channels together."""
 COMMIT_INTERVAL_S = 5.0
-SILENCE_S = 10.0
 
 
 class Dataflow(builder.Dataflow):
@@ -50,7 +50,8 @@ class Dataflow(builder.Dataflow):
             budget: bytes that may wait in front of a host's workers.
             commit_interval_s: seconds between commits of the sinks; ``None`` commits at the end only.
             port: of the controller; 0 for any free one.
-            silence_s: seconds after which a silent host counts as lost, and a host without a controller leaves.
+            silence_s: seconds after which a machine that does not answer on the network, or a process that has been
+                stopped, counts as lost. Python code that is busy for longer, on a host or in the notebook, is no loss.
             checkpoint: a directory or URI that the driver and all hosts reach. With it every commit is a checkpoint, a
                 lost host is recovered from, and ``resume`` goes on after the driver has ended.
 

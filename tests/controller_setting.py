@@ -22,7 +22,6 @@ from fries_nb.planning.covering import Component, Covering
 from fries_nb.scheduling.plan import Plan, Send, Stage
 
 MS = 1_000_000
-SECOND = 1_000 * MS
 T = TypeVar("T")
 
 
@@ -75,7 +74,7 @@ class Desk:
         **more: Any,
     ) -> None:
         interval = None if commit_ms is None else commit_ms * MS
-        self.controller = Controller(graph, hosts, 3, interval, silence_ns=3_600 * SECOND, **more)
+        self.controller = Controller(graph, hosts, 3, interval, **more)
         self.graph = graph
         self.hosts = hosts
         self.now_ns = 0

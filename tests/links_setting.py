@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -13,6 +16,7 @@ from fries_nb.spark.control import ControlServer, Heard
 from fries_nb.spark.envelopes import (
     ControllerMessage,
     Hello,
+    Said,
 )
 from fries_nb.spark.keys import RunKeys, make_keys
 from fries_nb.spark.links import HostLinks
@@ -21,6 +25,8 @@ from fries_nb.spark.wire import Arrival
 A, B, C = WorkerId("A", 0), WorkerId("B", 1), WorkerId("C", 1)
 AB, AC = ChannelId(A, B), ChannelId(A, C)
 CHANNELS = (AB, AC)
+WORD = Said(())
+"""A host's word in which nothing is said."""
 TURNS = 2000
 """Polls of 10 ms after which a test gives up; every wait ends by an event long before."""
 
@@ -72,6 +78,53 @@ class Net:
 
     def peer(self, host: int) -> bytes:
         return next(heard.peer for heard in reversed(self.heard) if heard.host == host)
+
+
+class Wire:
+    """A TCP wire to an address that the test can cut, and that is whole again for who calls anew.
+
+    Attributes:
+        address: of this end.
+    """
+
+    def __init__(self, to: str) -> None:
+        name, _, port = to.removeprefix("tcp://").rpartition(":")
+        self._to = (name, int(port))
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.address = f"tcp://127.0.0.1:{self._listening.getsockname()[1]}"
+        self._ends: list[socket.socket] = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                pair = self._listening.accept()[0], socket.create_connection(self._to)
+                self._ends += pair
+                for one, other in (pair, pair[::-1]):
+                    threading.Thread(target=self._carry, args=(one, other), daemon=True).start()
+
+    @staticmethod
+    def _carry(one: socket.socket, other: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := one.recv(1 << 16):
+                other.sendall(data)
+            other.shutdown(socket.SHUT_RDWR)
+
+    def cut(self) -> None:
+        """End what is connected."""
+        ends, self._ends = self._ends, []
+        for end in ends:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
+
+    def __enter__(self) -> Wire:
+        return self
+
+    def __exit__(self, *what: object) -> None:
+        self._listening.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
+        self.cut()
 
 
 @pytest.fixture

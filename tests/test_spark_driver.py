@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from recovery_setting import Watch, counting
 
 from fries_nb.checkpoints import Restoration
 from fries_nb.controller import events as said
 from fries_nb.messages import Failed, WorkerId
+from fries_nb.spark import driver as driving
 from fries_nb.spark.control import Gone, Heard
 from fries_nb.spark.driver import Driver
 from fries_nb.spark.envelopes import Goodbye, Hello, Line, Printed, Records, Said
@@ -20,6 +22,8 @@ WORKER = WorkerId("A", 0)
 
 class Script:
     """Server, controller, place and stage in one: hears what is written, the last of it when the run has ended."""
+
+    runs = True
 
     def __init__(self, polls: list[list[Heard]]) -> None:
         self.incarnation = 1
@@ -44,6 +48,10 @@ class Script:
     def restart(self, region: Region) -> None:
         """Other hosts."""
         self.restarted.append(region.incarnation)
+
+    def is_running(self) -> bool:
+        """Whether Spark has started what was restarted."""
+        return self.runs
 
     def ignored(self, *what: object, **more: object) -> None:
         """Nothing to see in this test."""
@@ -103,3 +111,17 @@ def test_an_attempt_that_is_over_is_heard_no_more() -> None:
     ]  # fmt: skip
     assert driver.records == []
     assert watch.heard_of("printed") == []
+
+
+@pytest.mark.parametrize("runs", [True, False])
+def test_hosts_that_are_started_again_may_take_their_time(runs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once Spark runs their tasks, however long they take to open; that Spark does not start them is a loss."""
+    monkeypatch.setattr(driving, "RESTART_S", -1.0)
+    monkeypatch.setattr(Script, "runs", runs)
+    polls = [
+        [hello(b"a0", 0, 1), hello(b"a1", 1, 1)], [Heard(b"a0", 0, 1, Said((Failed(WORKER, "first"),)))], [], [],
+    ]  # fmt: skip
+    script, _, _ = driven(polls)
+    lost = [event for event in script.taken if isinstance(event, said.HostLost)]
+    assert bool(lost) is not runs
+    assert all("too few slots" in event.reason for event in lost)

@@ -6,16 +6,15 @@ import os
 import threading
 
 import pytest
-from links_setting import AB, AC, CHANNELS, TURNS, A, B, Net, batch, hello, net
+from links_setting import AB, AC, CHANNELS, TURNS, WORD, A, B, Net, batch, hello, net
 
 from fries_nb.errors import LinkError
 from fries_nb.messages import ChannelId, Data, Drain, Ended, Marker, Reconfigure
 from fries_nb.spark.control import ControlServer, Gone, Heard
 from fries_nb.spark.envelopes import (
     Goodbye,
-    Heartbeat,
     Leave,
-    Pulse,
+    Probe,
     Said,
     ToWorker,
     Welcome,
@@ -104,7 +103,7 @@ def test_control_is_not_delayed_by_data(net: Net) -> None:
     """With thousands of messages waiting, the poll that finds a control message brings one burst of data with it."""
     net.join(1)
     sender, receiver = net.hosts
-    receiver.say(Heartbeat())
+    receiver.say(WORD)
     net.until(lambda: bool(net.heard))
     count = 8 * BURST_MESSAGES
     for number in range(count):
@@ -116,12 +115,12 @@ def test_control_is_not_delayed_by_data(net: Net) -> None:
         data += receiver.poll(10).data
         if data:
             break
-    net.server.send(net.peer(1), Pulse())
+    net.server.send(net.peer(1), Probe())
     net.server.poll(0)
     incoming = receiver._control.socket
     assert incoming.poll(10_000)
     control, more = receiver.poll(0)
-    assert control == [Pulse()]
+    assert control == [Probe()]
     assert len(more) <= BURST_MESSAGES
     assert len(data) + len(more) < count
     net.frames[1] = data + more
@@ -132,15 +131,15 @@ def test_control_is_not_delayed_by_posts(net: Net) -> None:
     """With many large batches posted, a host hears control after one message of them has left, not after all."""
     net.join(1)
     sender = net.hosts[0]
-    sender.say(Heartbeat())
+    sender.say(WORD)
     net.until(lambda: bool(net.heard))
-    net.server.send(net.peer(0), Pulse())
+    net.server.send(net.peer(0), Probe())
     net.server.poll(0)
     assert sender._control.socket.poll(10_000)
     large = Data(batch(50_000))
     for _ in range(20):
         sender.post(1, large, [AB])
-    assert sender.poll(0).control == [Pulse()]
+    assert sender.poll(0).control == [Probe()]
     assert len(sender._data._peers[1].waiting) > 10
     net.until(lambda: len(net.frames[1]) == 20)
 
@@ -151,16 +150,16 @@ def test_older_incarnation_is_dropped(net: Net) -> None:
     net.join(1)
     survivor, host = net.hosts
     survivor.post(1, Credit(1), [AB])
-    survivor.say(Heartbeat())
-    host.say(Heartbeat())
+    survivor.say(WORD)
+    host.say(WORD)
     net.until(lambda: len(net.heard) == 2 and len(net.frames[1]) == 1)
     net.server.incarnation = 2
     host.join(2, net.peers(), CHANNELS)
     net.server.incarnation = 1
-    net.server.send(net.peer(1), Pulse())
+    net.server.send(net.peer(1), Probe())
     net.server.incarnation = 2
     survivor.post(1, Credit(2), [AB])
-    survivor.say(Heartbeat())
+    survivor.say(WORD)
     survivor.say(hello(survivor))
     net.until(lambda: host.stale == 2 and net.server.stale == 1 and len(net.heard) == 3)
     assert net.heard[2].message == hello(survivor)
@@ -204,7 +203,7 @@ def test_early_frames_wait_for_the_welcome(net: Net) -> None:
 
 def test_replaced_host(net: Net) -> None:
     """After a failure a new attempt of a host takes its number, at another address; the old is told to leave."""
-    net.hosts[1].say(Heartbeat())
+    net.hosts[1].say(WORD)
     net.until(lambda: bool(net.heard))
     net.join(1)
     net.hosts[0].post(1, Data(batch()), [AB])
@@ -228,23 +227,23 @@ def test_replaced_host(net: Net) -> None:
 
 def test_gone_host_is_noticed_once(net: Net) -> None:
     """Sending to a host whose connection is closed is reported as ``Gone`` in its place, once."""
-    net.hosts[0].say(Heartbeat())
+    net.hosts[0].say(WORD)
     net.until(lambda: bool(net.heard))
     peer = net.peer(0)
     net.hosts.pop(0).close()
     for _ in range(TURNS):
-        net.server.send(peer, Pulse())
+        net.server.send(peer, Probe())
         net.heard += net.server.poll(1)
         if len(net.heard) > 1:
             break
     assert net.heard[1:] == [Heard(peer, 0, 0, Gone())]
-    net.server.send(peer, Pulse())
+    net.server.send(peer, Probe())
     assert net.server.poll(0) == []
 
 
 def test_malformed_message_does_not_lose_others(net: Net) -> None:
     """Garbage from a peer that has the keys is one error; what came before and after it is still heard."""
-    net.hosts[0].say(Heartbeat())
+    net.hosts[0].say(WORD)
     net.hosts[0].poll(0)
     net.hosts[0]._control.socket.send(b"garbage")
     net.hosts[0].say(Goodbye())
@@ -256,7 +255,7 @@ def test_malformed_message_does_not_lose_others(net: Net) -> None:
             errors.append(str(error))
         if len(net.heard) == 2:
             break
-    assert [heard.message for heard in net.heard] == [Heartbeat(), Goodbye()]
+    assert [heard.message for heard in net.heard] == [WORD, Goodbye()]
     assert len(errors) == 1
     assert "7 bytes that are not a host's message" in errors[0]
 
@@ -264,7 +263,7 @@ def test_malformed_message_does_not_lose_others(net: Net) -> None:
 def test_later_incarnation_than_the_run(net: Net) -> None:
     """A host cannot know an incarnation that the controller has not granted."""
     net.hosts[0].join(4, net.peers(), CHANNELS)
-    net.hosts[0].say(Heartbeat())
+    net.hosts[0].say(WORD)
     with pytest.raises(LinkError, match="host 0 speaks of incarnation 4; the run is at 0"):
         net.until(lambda: False)
 
@@ -309,7 +308,7 @@ def test_bad_addresses(net: Net) -> None:
 
 def test_last_words_are_sent(net: Net) -> None:
     """A goodbye said just before closing arrives."""
-    net.hosts[0].say(Heartbeat())
+    net.hosts[0].say(WORD)
     net.until(lambda: bool(net.heard))
     net.hosts[0].say(Goodbye("end"))
     net.hosts.pop(0).close(linger_ms=10_000)
@@ -329,7 +328,7 @@ def converse() -> None:
     net.add()
     net.add()
     net.join(1)
-    net.hosts[0].say(Heartbeat())
+    net.hosts[0].say(WORD)
     net.hosts[0].post(1, Data(batch(200_000)), [AB])
     net.until(lambda: bool(net.frames[1]) and bool(net.heard))
     with pytest.raises(LinkError):
@@ -342,7 +341,7 @@ def converse() -> None:
     with pytest.raises(LinkError, match="closed"):
         net.hosts[0].post(1, Credit(1), [AB])
     with pytest.raises(LinkError, match="closed"):
-        net.server.send(net.heard[0].peer, Pulse())
+        net.server.send(net.heard[0].peer, Probe())
 
 
 def test_close_leaves_nothing() -> None:

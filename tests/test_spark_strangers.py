@@ -7,13 +7,12 @@ from contextlib import ExitStack
 
 import pytest
 import zmq
-from links_setting import AB, TURNS, Net, net
+from links_setting import AB, TURNS, WORD, Net, net
 from zmq.utils.monitor import recv_monitor_message
 
 from fries_nb.spark.control import ControlServer, Heard
 from fries_nb.spark.envelopes import (
     Goodbye,
-    Heartbeat,
 )
 from fries_nb.spark.keys import HostKeys, RunKeys, make_keys
 from fries_nb.spark.links import HostLinks
@@ -57,10 +56,10 @@ def test_stranger_is_refused(net: Net, how: str, lane: str) -> None:
         raw.send(pickle.dumps("boo"))
         net.until(lambda: bool(monitor.poll(0)))
         assert recv_monitor_message(monitor)["event"] & REFUSALS
-        net.hosts[0].say(Heartbeat())
+        net.hosts[0].say(WORD)
         net.hosts[0].post(1, Credit(1), [AB])
         net.until(lambda: bool(net.heard) and bool(net.frames[1]))
-        assert [heard.message for heard in net.heard] == [Heartbeat()]
+        assert [heard.message for heard in net.heard] == [WORD]
         assert net.frames[1] == [Arrival((AB,), Credit(1))]
         raw.disable_monitor()
 
@@ -76,21 +75,20 @@ def test_impostor_controller_hears_nothing(net: Net) -> None:
     """Hosts hold the controller's public key, not its secret: a host cannot pose as the controller."""
     hosts = net.keys.hosts
     impostor = ControlServer(RunKeys(hosts.secret, HostKeys(hosts.public, hosts.secret, hosts.public)))
-    victim = HostLinks(hosts, 0, impostor.address)
-    monitor = victim._control.socket.get_monitor_socket(REFUSALS | zmq.EVENT_HANDSHAKE_SUCCEEDED)
-    try:
-        victim.say(Heartbeat())
-        for _ in range(TURNS):
-            victim.poll(5)
-            assert impostor.poll(5) == []
-            if monitor.poll(0):
-                break
-        assert recv_monitor_message(monitor)["event"] & REFUSALS
-    finally:
-        victim._control.socket.disable_monitor()
-        monitor.close()
-        victim.close()
-        impostor.close()
+    with zmq.Context() as context, context.socket(zmq.DEALER) as victim:
+        victim.linger = 0
+        victim.curve_serverkey = hosts.controller_public
+        victim.curve_publickey, victim.curve_secretkey = hosts.public, hosts.secret
+        with victim.get_monitor_socket(REFUSALS | zmq.EVENT_HANDSHAKE_SUCCEEDED) as monitor:
+            victim.connect(impostor.address)
+            victim.send(b"for the controller only")
+            for _ in range(TURNS):
+                assert impostor.poll(5) == []
+                if monitor.poll(0):
+                    break
+            assert recv_monitor_message(monitor)["event"] & REFUSALS
+            victim.disable_monitor()
+    impostor.close()
 
 
 def test_runs_do_not_meet(net: Net) -> None:
@@ -100,8 +98,8 @@ def test_runs_do_not_meet(net: Net) -> None:
     lost = HostLinks(other.hosts, 0, net.server.address)
     found = HostLinks(other.hosts, 0, server.address)
     try:
-        lost.say(Heartbeat())
-        found.say(Heartbeat())
+        lost.say(WORD)
+        found.say(WORD)
         net.hosts[0].say(Goodbye())
         heard: list[Heard] = []
         for _ in range(TURNS):
@@ -111,7 +109,7 @@ def test_runs_do_not_meet(net: Net) -> None:
             net.turn()
             if heard and net.heard:
                 break
-        assert [each.message for each in heard] == [Heartbeat()]
+        assert [each.message for each in heard] == [WORD]
         assert [each.message for each in net.heard] == [Goodbye()]
     finally:
         lost.close()

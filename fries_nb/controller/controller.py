@@ -2,7 +2,7 @@
 
 >>> from fries_nb.dataflow.graph import Edge, Kind, Operator
 >>> flow = Graph("pair", (Operator("src", kind=Kind.SOURCE), Operator("out", kind=Kind.SINK)), (Edge("src", "out"),))
->>> controller = Controller(flow, hosts=1, incarnation=1, commit_interval_ns=None, silence_ns=10**9)
+>>> controller = Controller(flow, hosts=1, incarnation=1, commit_interval_ns=None)
 >>> controller.handle(HostJoined(0, "tcp://here:1", incarnation=1), now_ns=0)
 [Admit(peers={0: 'tcp://here:1'})]
 >>> controller.handle(DrainRequested(), now_ns=5)
@@ -31,7 +31,6 @@ from fries_nb.controller.events import (
     CheckpointRequested,
     DrainRequested,
     Event,
-    HostHeard,
     HostJoined,
     HostLeft,
     HostLost,
@@ -61,7 +60,6 @@ from fries_nb.messages import (
     Saved,
     WorkerId,
 )
-from fries_nb.planning.expansion import host_of
 
 
 class Controller:
@@ -77,7 +75,6 @@ class Controller:
         hosts: int,
         incarnation: int,
         commit_interval_ns: int | None,
-        silence_ns: int,
         *,
         checkpoints: bool = False,
         restored: Restoration | None = None,
@@ -91,7 +88,6 @@ class Controller:
             hosts: how many hosts share the workers; the dataflow starts when all have joined.
             incarnation: number of this attempt to run it; hosts of older ones are refused.
             commit_interval_ns: nanoseconds between two commits of the sinks; ``None`` commits at the end only.
-            silence_ns: a host from which nothing is heard for longer than these nanoseconds is lost.
             checkpoints: every commit is a checkpoint, and a lost host is recovered from; else it fails the run.
             restored: what the workers start from, and a recovery before the first checkpoint does.
             run: the run's id, for the records of checkpoints.
@@ -103,7 +99,6 @@ class Controller:
             hosts,
             incarnation,
             commit_interval_ns,
-            silence_ns,
             checkpoints=checkpoints,
             restored=restored,
             run=run,
@@ -174,7 +169,7 @@ class Controller:
         match event:
             case HostJoined():
                 return self._life.joined(event, now_ns)
-            case HostHeard() | HostLost() | HostLeft() | Answered():
+            case HostLost() | HostLeft() | Answered():
                 return self._heard(event, now_ns)
             case ChangeRequested():
                 self._changes.request(event, now_ns)
@@ -189,12 +184,12 @@ class Controller:
             case StopRequested():
                 return self._life.end("stopped", "the run was stopped", now_ns)
             case Tick():
-                return self._life.tick(now_ns)
+                pass  # what is due is looked at after every event
             case _:
                 raise ProtocolError(f"{event} has no place in this run")
         return []
 
-    def _heard(self, event: HostHeard | HostLost | HostLeft | Answered, now_ns: int) -> list[Instruction]:
+    def _heard(self, event: HostLost | HostLeft | Answered, now_ns: int) -> list[Instruction]:
         if 0 < event.incarnation < self.incarnation:
             return []
         match event:
@@ -204,9 +199,6 @@ class Controller:
                 return self._life.lost(event.host, event.reason, now_ns)
             case HostLeft():
                 return self._life.lost(event.host, "it left before the run was over", now_ns)
-        if self.state is not RunState.RECOVERING or event.host in self._life.membership.addresses:
-            self._life.membership.hear(event.host, now_ns)
-        return []
 
     # ---- answers of workers
 
@@ -216,7 +208,6 @@ class Controller:
             raise ProtocolError(f"{answer.worker} answers before the dataflow was started")
         if self.state is RunState.RECOVERING:
             return []  # its incarnation is over
-        self._life.membership.hear(host_of(answer.worker, self._life.membership.hosts), now_ns)
         match answer:
             case Report():
                 self.metrics[answer.worker] = answer

@@ -31,16 +31,8 @@ class HostJoined:
 
 
 @dataclass(frozen=True, slots=True)
-class HostHeard:
-    """A host gave a sign of life. (An ``Answered`` is one, too.)"""
-
-    host: int
-    incarnation: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class HostLost:
-    """A host is known to be gone; ``reason`` goes into the sentence that the user reads."""
+    """The network or Spark reports that a host is gone; ``reason`` goes into the sentence that the user reads."""
 
     host: int
     reason: str
@@ -125,7 +117,6 @@ class Tick:
 
 Event = (
     HostJoined
-    | HostHeard
     | HostLost
     | HostLeft
     | Answered

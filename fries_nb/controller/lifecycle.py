@@ -7,7 +7,7 @@ written, ``checkpoints`` what is being kept, ``recovery`` what survives a loss.
 
 >>> from fries_nb.dataflow.graph import Edge, Kind, Operator
 >>> flow = Graph("pair", (Operator("src", kind=Kind.SOURCE), Operator("out", kind=Kind.SINK)), (Edge("src", "out"),))
->>> life = Lifecycle(flow, hosts=1, incarnation=1, commit_interval_ns=None, silence_ns=10**9)
+>>> life = Lifecycle(flow, hosts=1, incarnation=1, commit_interval_ns=None)
 >>> life.joined(HostJoined(0, "tcp://here:1", incarnation=1), now_ns=0), life.state.value
 ([Admit(peers={0: 'tcp://here:1'})], 'running')
 >>> life.lost(0, "its process died", now_ns=1)[-1].error
@@ -55,7 +55,6 @@ class Lifecycle:
         hosts: int,
         incarnation: int,
         commit_interval_ns: int | None,
-        silence_ns: int,
         *,
         checkpoints: bool = False,
         restored: Restoration | None = None,
@@ -69,7 +68,7 @@ class Lifecycle:
         self.state = RunState.JOINING
         self.recovers = checkpoints
         self.recovery = Recovery(incarnation, restored)
-        self.membership = Membership(hosts, incarnation, silence_ns)
+        self.membership = Membership(hosts, incarnation)
         self.workers = Workers(graph)
         self.lane = Lane(self.workers)
         begun = restored.checkpoint.epoch if restored and restored.checkpoint else 0
@@ -78,7 +77,6 @@ class Lifecycle:
         self.checkpoints = Checkpoints(self.workers, self.lane, self.epochs, self.recovery, run, chaining)
         self.changes = Changes(self.workers, self.lane, self.checkpoints, self.recovery, self.standing)
         self.sources = Sources(self.workers)
-        self._silence_ns = silence_ns
         self._lost_because = ""
 
     def joined(self, hello: HostJoined, now_ns: int) -> list[Instruction]:
@@ -89,7 +87,7 @@ class Lifecycle:
         restarted = self.membership.restarted(hello)
         if restarted:
             return [RefuseHost(hello.host, restarted), *self.lost(hello.host, restarted, now_ns)]
-        self.membership.join(hello, now_ns)
+        self.membership.join(hello)
         return self.start(now_ns) if self.membership.complete else []
 
     def start(self, now_ns: int) -> list[Instruction]:
@@ -117,7 +115,7 @@ class Lifecycle:
         self.lane.clear()
         self.checkpoints.lost()
         self.recovery.lose()
-        self.membership = Membership(self.membership.hosts, self.recovery.incarnation, self._silence_ns)
+        self.membership = Membership(self.membership.hosts, self.recovery.incarnation)
         self._lost_because = why
         return said if self.checkpoints.keeping else said + self.start_again(now_ns)
 
@@ -130,14 +128,6 @@ class Lifecycle:
             )
             return self.end("failed", "the run failed", now_ns, error)
         return [self.recovery.again(self._lost_because)]
-
-    def tick(self, now_ns: int) -> list[Instruction]:
-        """Time has passed: a host that has been silent for too long is lost."""
-        silent = self.membership.silent(now_ns)
-        if silent is None:
-            return []
-        host, silence_ns = silent
-        return self.lost(host, f"nothing was heard from it for {silence_ns / 1e9:.1f} s", now_ns)
 
     def commit(self, due: bool, now_ns: int) -> list[Instruction]:
         """Start a marker if one is due or asked for, and nothing is in its way."""

@@ -19,8 +19,6 @@ from fries_nb.spark.session import start_or_find
 HOSTS = 2
 PATIENCE_S = 3_600.0
 STARTING_S = 120.0
-SILENCE_S = 120.0
-"""The paper's 40 workers an operator are hundreds of threads; on two cores a host is silent for longer than 10 s."""
 STUDENT = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36, 9: 2.31, 10: 2.26}
 """Student's t for 95 % confidence, by the number of measurements."""
 SURGE_S = 0.25
@@ -48,9 +46,7 @@ def running(
     Raises:
         RunError: it does not begin to flow.
     """
-    run = flow.run(
-        spark=spark, hosts=hosts, workers=workers, budget=budget, chaining=chaining, silence_s=SILENCE_S
-    )  # fmt: skip
+    run = flow.run(spark=spark, hosts=hosts, workers=workers, budget=budget, chaining=chaining)
     try:
         if not run.wait_flowing(STARTING_S) or run.state != "running":
             raise RunError(f"the flow of an experiment is {run.state} after {STARTING_S:g} s: {run.error}")

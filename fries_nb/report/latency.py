@@ -127,7 +127,7 @@ def said_of(marks: Sequence[Mark], near_s: float) -> list[tuple[float, str]]:
     Of checkpoints, which come every few seconds, nothing is said; of the reason of a recovery only the beginning.
 
     >>> marks = [Mark(1.0, "u1", "request", "FM"), Mark(4.5, "u1", "done", "FM"), Mark(9.0, "u2", "request", "MC")]
-    >>> said_of([Mark(1.0, "r1", "recovery", "host 1 was lost (its connection was closed)")], near_s=1.0)
+    >>> said_of([Mark(1.0, "r1", "recovery", "host 1 was lost (its process is gone)")], near_s=1.0)
     [(1.0, 'recovery: host 1 was lost')]
     >>> said_of(marks, near_s=5.0), said_of(marks, near_s=1.0)[1]
     ([(1.0, 'FM: done in 3.5 s'), (9.0, 'MC')], (4.5, 'done after 3.5 s'))

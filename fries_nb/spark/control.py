@@ -16,7 +16,6 @@ import zmq
 
 from fries_nb.errors import LinkError
 from fries_nb.spark.envelopes import (
-    LIMIT,
     ControllerMessage,
     FromHost,
     Hello,
@@ -27,7 +26,7 @@ from fries_nb.spark.envelopes import (
     encode,
 )
 from fries_nb.spark.keys import HostKeys, RunKeys
-from fries_nb.spark.sockets import Bell, CurveSockets, Lane
+from fries_nb.spark.sockets import SILENCE_S, Bell, CurveSockets, Lane
 
 BURST = 1000
 """Control messages taken in one poll."""
@@ -55,16 +54,22 @@ class ControlServer:
         interface: address of this machine to listen at; ``0.0.0.0`` for all.
         port: 0 for any free one.
         advertised: name or address by which hosts reach this machine, if not ``interface``.
+        silence_s: seconds for which a host's machine may not answer, before its connection is closed.
 
     Raises:
         LinkError: the port is taken.
     """
 
     def __init__(
-        self, keys: RunKeys, interface: str = "127.0.0.1", port: int = 0, advertised: str = "", limit: int = LIMIT
+        self,
+        keys: RunKeys,
+        interface: str = "127.0.0.1",
+        port: int = 0,
+        advertised: str = "",
+        silence_s: float = SILENCE_S,
     ) -> None:
-        hosts = keys.hosts
-        self._sockets = CurveSockets(hosts.controller_public, keys.controller_secret, frozenset([hosts.public]), limit)
+        hosts, admitted = keys.hosts, frozenset([keys.hosts.public])
+        self._sockets = CurveSockets(hosts.controller_public, keys.controller_secret, admitted, silence_s)
         try:
             self._router, port = self._sockets.listen(zmq.ROUTER, Lane.CONTROL, interface, port)
         except LinkError:
@@ -171,7 +176,7 @@ class ControlClient:
     """A host's end; ``HostLinks`` polls it."""
 
     def __init__(self, sockets: CurveSockets, bell: Bell, keys: HostKeys, host: int, controller: str) -> None:
-        self.socket = sockets.call(zmq.DEALER, Lane.CONTROL, controller, keys.controller_public)
+        self.socket = sockets.call(zmq.DEALER, Lane.CONTROL, controller, keys.controller_public, "the driver")
         self._bell = bell
         self._host = host
         self._outbox: deque[bytes] = deque()

@@ -31,7 +31,7 @@ from fries_nb.spark.envelopes import (
     Leave,
     Line,
     Printed,
-    Pulse,
+    Probe,
     Records,
     Refused,
     Said,
@@ -43,10 +43,12 @@ from fries_nb.spark.region import Region
 from fries_nb.spark.tracing import Trace
 
 POLL_MS = 50
-PULSE_S = 0.25
+PROBE_S = 0.25
+"""Between two looks at whether the hosts' connections are still there."""
 FAREWELL_S = 10.0
 """How long dismissed hosts get to say goodbye before their tasks are cancelled."""
 RELEASE_S = 4.0
+LOST = "its connection has ended: its process is gone, or its machine did not answer for {:g} s"
 RESTART_S = 60.0
 """How long Spark may take to start hosts again; then that attempt counts as failed, and another one is made."""
 
@@ -87,6 +89,9 @@ class Stage(Protocol):
 
     def restart(self, region: Region) -> None:
         """Cancel what is left of the present hosts and submit others."""
+
+    def is_running(self) -> bool:
+        """Spark runs the tasks of the present hosts."""
 
     def release(self, grace_s: float) -> None:
         """See that nothing of them is left."""
@@ -132,7 +137,7 @@ class Driver(threading.Thread):
         self._gone: set[int] = set()
         self._over: said.RunEnded | None = None
         self._hello: bytes = b""
-        self._pulsed = 0.0
+        self._probed = 0.0
         self._uncommitted = ""
         self._closing = threading.Lock()
         self._closed = False
@@ -180,28 +185,34 @@ class Driver(threading.Thread):
             self._hear(heard)
         while self._events:
             self._handle(self._events.popleft())
+        self._see_started()
+        self._probe()
+        self._handle(said.Tick())
+
+    def _see_started(self) -> None:
+        """Hosts that Spark does not start again are lost; what they do once they run may take its time."""
         now = time.monotonic()
-        if self._awaits_since is not None and now - self._awaits_since > RESTART_S:
-            self._awaits_since = now
+        if self._awaits_since is None or now - self._awaits_since <= RESTART_S:
+            return
+        self._awaits_since = now
+        if not self._stage.is_running():
             host = min(set(range(self._region.options.hosts)).difference(self._peers), default=0)
             late = f"Spark has not started it again within {RESTART_S:g} s; likely too few slots are free"
             self._handle(said.HostLost(host, late, self._server.incarnation))
-        self._pulse()
-        self._handle(said.Tick())
 
-    def _pulse(self) -> None:
-        """Tell the hosts now and then that we are there, by which we find out whether they are."""
+    def _probe(self) -> None:
+        """Send each host a word now and then: ZeroMQ refuses it where the connection has gone, however that ended."""
         now = time.monotonic()
-        if now - self._pulsed >= PULSE_S:
-            self._pulsed = now
+        if now - self._probed >= PROBE_S:
+            self._probed = now
             for peer in self._peers.values():
-                self._server.send(peer, Pulse())
+                self._server.send(peer, Probe())
 
     def _part(self) -> None:
         """Hear the last words of the hosts: their traces are among them."""
         deadline = time.monotonic() + FAREWELL_S
         while self._gone < set(self._peers) and time.monotonic() < deadline:
-            self._pulse()
+            self._probe()
             for heard in self._server.poll(POLL_MS):
                 if heard.peer == self._peers.get(heard.host):
                     self._hear(heard)
@@ -239,9 +250,7 @@ class Driver(threading.Thread):
             self._handle(said.HostLost(host, message.reason) if message.reason else said.HostLeft(host))
         elif isinstance(message, Gone):
             self._gone.add(host)
-            self._handle(said.HostLost(host, "its connection was closed"))
-        elif self.controller.state != "joining":
-            self._handle(said.HostHeard(host))
+            self._handle(said.HostLost(host, LOST.format(self._region.options.silence_s)))
 
     def _answered(self, answer: Answer, incarnation: int) -> None:
         if incarnation != self._server.incarnation:

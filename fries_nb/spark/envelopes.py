@@ -45,10 +45,6 @@ class Goodbye(msgspec.Struct, frozen=True, tag=True):
     reason: str = ""
 
 
-class Heartbeat(msgspec.Struct, frozen=True, tag=True):
-    """The host is alive."""
-
-
 class Said(msgspec.Struct, frozen=True, tag=True):
     """Answers of the host's workers, in order."""
 
@@ -75,7 +71,7 @@ class Printed(msgspec.Struct, frozen=True, tag=True):
     lines: tuple[Line, ...]
 
 
-HostMessage = Hello | Goodbye | Heartbeat | Said | Records | Printed
+HostMessage = Hello | Goodbye | Said | Records | Printed
 
 
 class FromHost(msgspec.Struct, frozen=True, array_like=True):
@@ -107,8 +103,8 @@ class Leave(msgspec.Struct, frozen=True, tag=True):
     reason: str = ""
 
 
-class Pulse(msgspec.Struct, frozen=True, tag=True):
-    """The controller is alive."""
+class Probe(msgspec.Struct, frozen=True, tag=True):
+    """Asks nothing: that it can be sent shows the controller that the host's connection is still there."""
 
 
 class ToWorker(msgspec.Struct, frozen=True, tag=True):
@@ -118,7 +114,7 @@ class ToWorker(msgspec.Struct, frozen=True, tag=True):
     control: Control
 
 
-ControllerMessage = Welcome | Refused | Leave | Pulse | ToWorker
+ControllerMessage = Welcome | Refused | Leave | Probe | ToWorker
 
 
 class ToHost(msgspec.Struct, frozen=True, array_like=True):

@@ -2,7 +2,7 @@
 
 The task's own thread polls the links: control first, then frames, which it only hands on. Every worker has a thread;
 one more thread prepares changes, so that loading a model delays neither tuples nor control. The host says hello,
-starts when it is welcomed, and leaves on a control message, or when the controller has been silent for too long. It
+starts when it is welcomed, and leaves on a control message, or when its connection to the driver has ended. It
 never raises: Spark would take that for a failure and try again; what went wrong is in its report.
 """
 
@@ -26,11 +26,10 @@ from fries_nb.planning.expansion import channels_of, host_of
 from fries_nb.spark.crew import muster
 from fries_nb.spark.envelopes import (
     Goodbye,
-    Heartbeat,
     Hello,
     Leave,
     Printed,
-    Pulse,
+    Probe,
     Records,
     Refused,
     Said,
@@ -117,7 +116,8 @@ class Host:
         self._error = ""
         self._started = False
         self._printer = printer
-        self._links = HostLinks(region.keys, host, region.controller, region.interface, advertised)
+        silence_s = region.options.silence_s
+        self._links = HostLinks(region.keys, host, region.controller, region.interface, advertised, silence_s)
 
     def run(self) -> HostReport:
         """Say hello, serve until the end, say goodbye."""
@@ -147,12 +147,10 @@ class Host:
     # ---- serving
 
     def _serve(self, failures: list[Failed]) -> None:
-        silent_since = ticked = time.monotonic()
+        ticked = time.monotonic()
         while not self._reason:
             received = self._links.poll(int(TICK_S * 1000))
             now = time.monotonic()
-            if received.control:
-                silent_since = now
             for message in received.control:
                 self._hear(message, failures)
             for arrival in received.data:
@@ -161,10 +159,9 @@ class Host:
                 self._tell_printed(now - ticked)
                 ticked = now
                 self._tick()
-            if now - silent_since > self._region.options.silence_s:
-                self._reason = f"the controller was silent for {self._region.options.silence_s:g} s"
+                self._links.check()
 
-    def _hear(self, message: Welcome | Refused | Leave | Pulse | ToWorker, failures: list[Failed]) -> None:
+    def _hear(self, message: Welcome | Refused | Leave | Probe | ToWorker, failures: list[Failed]) -> None:
         if isinstance(message, ToWorker):
             if not self._started:
                 return  # some worker could not be made; the run is about to fail with its error
@@ -198,8 +195,6 @@ class Host:
                 self._threads[channel.receiver].post(Arrived(channel, arrival.frame))
 
     def _tick(self) -> None:
-        if self._links.incarnation:
-            self._links.say(Heartbeat())
         if self._started:
             for thread in set(self._threads.values()):
                 thread.post(Tick())

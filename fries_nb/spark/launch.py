@@ -111,7 +111,7 @@ def launch(
         keys = make_keys()
         interface = "127.0.0.1" if (session.spark.sparkContext.master or "").startswith("local[") else "0.0.0.0"
         advertised = "" if interface == "127.0.0.1" else session.address  # Spark may have another address
-        server = ControlServer(keys, interface, options.port, advertised)
+        server = ControlServer(keys, interface, options.port, advertised, options.silence_s)
         server.incarnation = place.incarnation
         region = Region(
             place.flow.run, place.incarnation, _bare(graph), functions, sources, sinks, server.address, keys.hosts,
@@ -137,7 +137,6 @@ def _start(
         options.hosts,
         region.incarnation,
         None if options.commit_interval_s is None else int(options.commit_interval_s * 1e9),
-        int(options.silence_s * 1e9),
         checkpoints=checkpoints,
         restored=region.restoration,
         run=region.run,

@@ -21,7 +21,7 @@ from fries_nb.messages import ChannelId
 from fries_nb.spark.control import ControlClient
 from fries_nb.spark.envelopes import LIMIT, ControllerMessage, HostMessage
 from fries_nb.spark.keys import HostKeys
-from fries_nb.spark.sockets import Bell, CurveSockets, Lane
+from fries_nb.spark.sockets import SILENCE_S, Bell, CurveSockets, Lane
 from fries_nb.spark.wire import Arrival, Head, Packer, Part, Payload, Routes, Unpacker, read_head
 
 BURST_MESSAGES = 256
@@ -79,7 +79,7 @@ class DataLink:
         for host, address in peers.items():
             if host != self._host:
                 same = host in old and old[host].address == address
-                socket = old.pop(host).socket if same else self._call(address)
+                socket = old.pop(host).socket if same else self._call(host, address)
                 self._peers[host] = Peer(address, socket, Packer(self._routes, self._host, incarnation, self._limit))
         for gone in old.values():
             self._sockets.drop(gone.socket)
@@ -89,8 +89,13 @@ class DataLink:
         if self._arrived:
             self._bell.ring()
 
-    def _call(self, address: str) -> zmq.Socket[bytes]:
-        return self._sockets.call(zmq.PUSH, Lane.DATA, address, self._public)
+    def _call(self, host: int, address: str) -> zmq.Socket[bytes]:
+        return self._sockets.call(zmq.PUSH, Lane.DATA, address, self._public, f"host {host}")
+
+    def check(self) -> None:
+        """See ``HostLinks.check``."""
+        for peer in self._peers.values():
+            self._sockets.check(peer.socket, needed=False)  # at the end of a run it may leave before this host
 
     def post(self, host: int, frame: Payload, channels: Iterable[ChannelId]) -> None:
         """See ``HostLinks.post``."""
@@ -153,6 +158,7 @@ class HostLinks:
         controller: address of the ``ControlServer``.
         interface: address of this machine to listen at for other hosts; ``0.0.0.0`` for all.
         advertised: name or address by which other hosts reach this machine, if not ``interface``.
+        silence_s: seconds for which another machine may not answer, before it counts as lost.
         limit: bytes above which a frame is refused, at either end.
 
     Raises:
@@ -166,9 +172,10 @@ class HostLinks:
         controller: str,
         interface: str = "127.0.0.1",
         advertised: str = "",
+        silence_s: float = SILENCE_S,
         limit: int = LIMIT,
     ) -> None:
-        self._sockets = CurveSockets(keys.public, keys.secret, frozenset([keys.public]), limit)
+        self._sockets = CurveSockets(keys.public, keys.secret, frozenset([keys.public]), silence_s, limit)
         self._bell = Bell()
         self._closed = False
         try:
@@ -256,6 +263,16 @@ class HostLinks:
         if self._data.socket in ready:
             self._data.receive()
         return Received(self._control.take(), self._data.take())
+
+    def check(self) -> None:
+        """See whether the driver and the other hosts are still connected; from the polling thread, now and then.
+
+        Raises:
+            LinkError: the driver has gone, or the connection to a host broke, so that frames may be lost. (A host
+                that has gone is the controller's to find; this one waits for its word.)
+        """
+        self._sockets.check(self._control.socket, needed=True)
+        self._data.check()
 
     def close(self, linger_ms: int = 0) -> None:
         """End all links from the polling thread; again does nothing.

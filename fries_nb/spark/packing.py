@@ -1,7 +1,7 @@
 """A trace on its way to the driver: a run of data operations is one block of memory, not a million objects.
 
 Sources that run flat out make tens of millions of operations a second. Decoding each to a Python integer would keep
-the driver from its pulses until its hosts take it for dead, and would hold five times the memory.
+the driver from its other work for seconds, and would hold five times the memory.
 
 >>> run = RanMany((7, 8, 9), "FM", 1)
 >>> packed = pack(run)

@@ -23,7 +23,7 @@ class Options:
 
     Attributes:
         budget: bytes that may wait in front of one host's workers, all channels together.
-        silence_s: a host from which nothing is heard for so long is lost; without a controller for so long, it leaves.
+        silence_s: a machine that does not answer on the network for so long counts as lost.
         port: of the controller; 0 for any free one.
     """
 

@@ -6,21 +6,32 @@ thread is spent on it, and runs in one process do not meet. A peer without a key
 with a key that is not the run's is refused; neither delivers a byte.
 
 Control and data are served by different threads of ZeroMQ, so that a large batch under encryption delays no control.
+
+Those threads also ask each peer, several times in ``silence_s``, whether it is still there, and answer such questions.
+They need no interpreter lock, so a process whose Python code is busy for minutes is alive, while one that was stopped,
+or whose machine cannot be reached any more, loses its connections within ``silence_s``.
 """
 
 from __future__ import annotations
 
 import os
 import threading
+import time
 from enum import IntEnum
 
 import zmq
 from zmq.utils import z85
+from zmq.utils.monitor import recv_monitor_message
 
 from fries_nb.errors import LinkError
 from fries_nb.spark.envelopes import LIMIT
 
 ZAP = "inproc://zeromq.zap.01"
+SILENCE_S = 10.0
+"""Seconds for which a peer's machine may not answer, before the connection to it is given up."""
+HANDSHAKE_MS = 5_000
+"""For a peer to show its key. One of ours that is too slow, as while Python is busy at this end, just tries again."""
+_LONGEST_MS = 2**31 - 1
 
 
 class Lane(IntEnum):
@@ -75,19 +86,74 @@ class Bell:
             os.close(self._write)
 
 
+class Connection:
+    """What becomes of the connection of a socket that calls, as ZeroMQ's own threads report it.
+
+    ``check`` and ``close`` belong to the thread that polls the socket.
+
+    Args:
+        socket: one that has not connected yet.
+        whose: at the other end, for messages.
+        silence_s: seconds without a connection after which the peer counts as unreachable.
+    """
+
+    def __init__(self, socket: zmq.Socket[bytes], whose: str, silence_s: float) -> None:
+        self._socket = socket
+        self._whose = whose
+        self._silence_s = silence_s
+        self._monitor = socket.get_monitor_socket(
+            zmq.EVENT_CONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
+        )
+        self._monitor.linger = 0
+        self._made = 0
+        self._missing_since: float | None = time.monotonic()
+
+    def check(self, needed: bool) -> None:
+        """Look at what has happened.
+
+        Args:
+            needed: the peer does not go before this process does, so a connection that ended is a loss at once.
+
+        Raises:
+            LinkError: the connection has ended and was perhaps made again, so that messages may be lost; or there is
+                none for ``silence_s``.
+        """
+        while self._monitor.poll(0):
+            event = recv_monitor_message(self._monitor)["event"]
+            if event == zmq.EVENT_DISCONNECTED:
+                self._missing_since = time.monotonic()
+            else:
+                self._missing_since = None
+                self._made += event == zmq.EVENT_HANDSHAKE_SUCCEEDED
+        missing = self._missing_since is not None
+        if self._made > 1 or (needed and self._made and missing):
+            raise LinkError(f"the connection to {self._whose} broke; likely it died, or the network failed")
+        if self._missing_since is not None and time.monotonic() - self._missing_since > self._silence_s:
+            raise LinkError(f"{self._whose} could not be reached for {self._silence_s:g} s; is its port open to us?")
+
+    def close(self) -> None:
+        """Look no more; before the socket is closed."""
+        self._socket.disable_monitor()
+        self._monitor.close(0)
+
+
 class CurveSockets:
     """Makes sockets that hold one key pair and let in the peers whose public key is in ``admitted``.
 
     All methods belong to one thread, the one that polls. ``refused`` counts the peers whose key was wrong.
     """
 
-    def __init__(self, public: bytes, secret: bytes, admitted: frozenset[bytes], limit: int = LIMIT) -> None:
+    def __init__(
+        self, public: bytes, secret: bytes, admitted: frozenset[bytes], silence_s: float, limit: int = LIMIT
+    ) -> None:
+        self.silence_s = silence_s
         self._public = public
         self._secret = secret
         self._admitted = frozenset(z85.decode(key) for key in admitted)
         self._limit = limit
         self._context = zmq.Context(io_threads=2)
         self._sockets: list[zmq.Socket[bytes]] = []
+        self._connections: dict[zmq.Socket[bytes], Connection] = {}
         self.refused = 0
         self.questions = self._context.socket(zmq.REP)
         self.questions.bind(ZAP)
@@ -109,14 +175,18 @@ class CurveSockets:
         endpoint = made.getsockopt_string(zmq.LAST_ENDPOINT)
         return made, int(endpoint.rpartition(":")[2])
 
-    def call(self, kind: int, lane: Lane, address: str, server: bytes) -> zmq.Socket[bytes]:
+    def call(self, kind: int, lane: Lane, address: str, server: bytes, whose: str) -> zmq.Socket[bytes]:
         """A socket that connects, now or when it can, to ``tcp://host:port``, whose public key must be ``server``.
+
+        Args:
+            whose: at the address, for messages of ``check``.
 
         Raises:
             LinkError: the address is not one.
         """
         made = self._make(kind, lane)
         made.curve_serverkey = server
+        self._connections[made] = Connection(made, whose, self.silence_s)
         try:
             made.connect(address)
         except zmq.ZMQError as error:
@@ -130,14 +200,24 @@ class CurveSockets:
         made.sndhwm = made.rcvhwm = 0
         made.setsockopt(zmq.MAXMSGSIZE, self._limit + 4096)
         made.setsockopt(zmq.AFFINITY, int(lane))
+        made.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
+        silence_ms = self.silence_s * 1000  # a peer is asked four times in it
+        made.setsockopt(zmq.HEARTBEAT_IVL, max(1, int(min(silence_ms / 4, _LONGEST_MS))))
+        made.setsockopt(zmq.HEARTBEAT_TIMEOUT, max(1, int(min(silence_ms * 3 / 4, _LONGEST_MS))))
         made.curve_publickey = self._public
         made.curve_secretkey = self._secret
         self._sockets.append(made)
         return made
 
+    def check(self, socket: zmq.Socket[bytes], needed: bool) -> None:
+        """See whether a socket of ``call`` has lost its peer; see ``Connection.check``."""
+        self._connections[socket].check(needed)
+
     def drop(self, socket: zmq.Socket[bytes]) -> None:
         """Close one of the sockets, with what it has not sent."""
         self._sockets.remove(socket)
+        if socket in self._connections:
+            self._connections.pop(socket).close()
         socket.close(0)
 
     def answer(self) -> None:
@@ -151,6 +231,9 @@ class CurveSockets:
 
     def close(self, linger: dict[zmq.Socket[bytes], int]) -> None:
         """Close all sockets and end ZeroMQ's threads; ``linger`` gives sockets milliseconds to send what they hold."""
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
         for socket in self._sockets:
             socket.close(linger.get(socket, 0))
         self._sockets.clear()

@@ -74,6 +74,10 @@ class HostStage:
         self._jobs.append(_Job(self._spark, region, self._died))
         self.start()
 
+    def is_running(self) -> bool:
+        """Spark runs the tasks of the present hosts."""
+        return self._jobs[-1].is_running()
+
     def release(self, grace_s: float) -> None:
         """See that no task of the stage is left: wait for them to end by themselves, then cancel the job."""
         self._jobs[-1].thread.join(grace_s)
@@ -128,6 +132,13 @@ class _Job:
     def _tell(self, reason: str) -> None:
         if not self._cancelled:
             self._died(self._region.incarnation, first_ended(reason), reason)
+
+    def is_running(self) -> bool:
+        """Spark runs its tasks; it starts all of them together."""
+        tracker = self._spark.sparkContext.statusTracker()
+        jobs = (tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(self._group))
+        stages = (tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds)
+        return any(stage is not None and stage.numActiveTasks > 0 for stage in stages)
 
     def cancel(self, reason: str) -> None:
         """End its tasks, wherever they are."""

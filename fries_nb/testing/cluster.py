@@ -137,7 +137,7 @@ class Cluster:
 
     def _controller(self, incarnation: int, restored: Restoration | None) -> Controller:
         return Controller(
-            self.graph, self._plan.hosts, incarnation, self._interval_ns, silence_ns=10**18,
+            self.graph, self._plan.hosts, incarnation, self._interval_ns,
             checkpoints=self._checkpoints, restored=restored, run="r", chaining=self._plan.chaining,
         )  # fmt: skip
 

@@ -17,11 +17,11 @@ from fries_nb.dataflow.builder import Stream
 from fries_nb.dataflow.endpoints import delta, memory, parquet, rate, replay
 from fries_nb.dataflow.operators import batched
 from fries_nb.dataflow.updates import Update
-from fries_nb.errors import FriesError, SourceError
+from fries_nb.errors import FriesError, SourceError, UncommittedWarning
 
 __all__ = [
-    "Dataflow", "FriesError", "SourceError", "Stream", "Update", "batched", "delta", "memory", "parquet", "rate",
-    "replay",
+    "Dataflow", "FriesError", "SourceError", "Stream", "UncommittedWarning", "Update", "batched", "delta", "memory",
+    "parquet", "rate", "replay",
 ]  # fmt: skip
 
 

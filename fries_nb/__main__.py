@@ -8,10 +8,11 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
+import warnings
 from collections.abc import Sequence
 from typing import NoReturn
 
-from fries_nb.errors import FriesError, close_match
+from fries_nb.errors import FriesError, UncommittedWarning, close_match
 
 COMMANDS = ("demo", "plan", "audit", "experiment", "bench", "archive")
 """Modules of ``fries_nb.commands``: each has ``add_parser(subparsers)``, and its parser sets ``run(args)``."""
@@ -35,6 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in given[:1] if given and given[0] in COMMANDS else COMMANDS:
         importlib.import_module(f"fries_nb.commands.{name}").add_parser(subparsers)
     chosen = parser.parse_args(given)
+    warnings.simplefilter("ignore", UncommittedWarning)  # what commands run is measured, and its output not kept
     try:
         return int(chosen.run(chosen))
     except FriesError as error:

@@ -24,7 +24,8 @@ class ChangeResult:
         plan_ms: making the plan and pickling the functions.
         prepare_ms: shipping, ``open()``, dry run of the state transformation, rehearsal.
         commit_ms: first FCM sent to last target worker switched.
-        delay_ms: request to last target worker switched.
+        delay_ms: request to last target worker switched; of a change requested before tuples flowed, counted from then.
+        waited_ms: from the request until tuples flowed, 0 if they did.
         components: operators of each component of the covering.
         per_worker: for each target worker its delay and the tuples it still processed by the old function.
     """
@@ -38,6 +39,7 @@ class ChangeResult:
     prepare_ms: float
     commit_ms: float
     delay_ms: float
+    waited_ms: float
     components: tuple[tuple[str, ...], ...]
     per_worker: Mapping[WorkerId, WorkerOutcome] = field(repr=False)
 
@@ -109,16 +111,20 @@ class Change:
             outcome.prepare_ms,
             outcome.commit_ms,
             self._delay_ms(outcome),
+            outcome.waited_ms,
             outcome.components,
             outcome.per_worker,
         )
 
     def ended_s(self, outcome: Outcome, heard_s: float) -> float:
         """When it came to this end: if done, when the last worker switched, and not when that was heard of."""
-        return self.requested_s + self._delay_ms(outcome) / 1000 if outcome.outcome == "done" else heard_s
+        passed_ms = self._plan_ms + outcome.waited_ms + outcome.delay_ms
+        return self.requested_s + passed_ms / 1000 if outcome.outcome == "done" else heard_s
 
     def _delay_ms(self, outcome: Outcome) -> float:
-        return outcome.delay_ms + self._plan_ms if outcome.outcome == "done" else 0.0
+        """With the making of the plan, unless tuples flowed only after that."""
+        planned_ms = 0.0 if outcome.waited_ms else self._plan_ms
+        return outcome.delay_ms + planned_ms if outcome.outcome == "done" else 0.0
 
     def resolve(self, outcome: Outcome) -> None:
         """It has come to its end; called by the run."""

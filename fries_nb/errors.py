@@ -80,6 +80,10 @@ class TraceError(FriesError):
     """A line of a trace that is not a data or an update record."""
 
 
+class UncommittedWarning(UserWarning):
+    """A run was stopped without being drained, and tuples that it had read are not in its output."""
+
+
 def close_match(got: str, options: Iterable[str]) -> str:
     """The tail of an error message that suggests what was likely meant, or an empty string.
 

@@ -183,6 +183,7 @@ class Done(msgspec.Struct, frozen=True, tag=True):
         switched: it was a target and now runs the new function.
         old_tuples: tuples that it processed by the old function since the change was prepared.
         files: what a sink closed at a commit marker.
+        read: of a source at a commit marker: the tuples that it has read in front of it.
     """
 
     marker: int
@@ -191,6 +192,7 @@ class Done(msgspec.Struct, frozen=True, tag=True):
     switched: bool = False
     old_tuples: int = 0
     files: tuple[str, ...] = ()
+    read: int = 0
 
 
 class Ended(msgspec.Struct, frozen=True, tag=True):
@@ -247,6 +249,8 @@ class Report(msgspec.Struct, frozen=True, tag=True):
         writes: columns of its output and their Arrow type names, as last seen.
         latency: a sink's end-to-end latencies since the last report: (milliseconds, count) pairs.
         held: bytes of new-tagged tuples set aside until the old ones have drained (at most, since the last report).
+        columns: of a sink: the columns that it has written so far, as a serialized Arrow schema, if there are new ones
+            since the last report.
     """
 
     worker: WorkerId
@@ -257,6 +261,7 @@ class Report(msgspec.Struct, frozen=True, tag=True):
     writes: dict[str, str] = {}
     latency: tuple[tuple[float, int], ...] = ()
     held: int = 0
+    columns: bytes = b""
 
 
 Answer = Prepared | Done | Ended | Failed | Saved | Paused | Resumed | Report

@@ -25,6 +25,7 @@ from fries_nb.messages import Paused, Report, WorkerId
 from fries_nb.planning import Prediction
 from fries_nb.run import Dataflow
 from fries_nb.running.seen import Recovery
+from fries_nb.running.uncommitted import Uncommitted
 from fries_nb.scheduling import Plan, schedule
 from fries_nb.spark.envelopes import Line
 from fries_nb.trace import Ran
@@ -113,6 +114,8 @@ class StandIn:
         self.standing: dict[str, tuple[Paused, ...]] = {}
         self.recoveries: tuple[Recovery, ...] = ()
         self.prediction: Prediction | None = None
+        self.drains = self.resumable = False
+        self.uncommitted: Uncommitted | None = None
 
     def plan(self, change: Iterable[str], scheduler: str = "fries", pruning: bool = True) -> Plan:
         """What a scheduler says of the whole graph, and ``prediction``."""
@@ -180,10 +183,12 @@ class StandIn:
         Path(path).write_text("<html>")
         return path
 
-    def stop(self, drain: bool = False, timeout: float | None = None) -> None:
-        """Ends at once."""
-        self.state = "stopped"
+    def request_stop(self, drain: bool = False) -> None:
+        """Ends at once, unless it ``drains`` for long."""
+        self.state = "stopped" if not drain else "draining" if self.drains else "finished"
 
     def wait(self, timeout: float | None = None) -> str:
-        """It has ended."""
+        """As far as it has ended."""
+        if self.state == "draining" and timeout is not None:
+            raise TimeoutError
         return self.state

@@ -175,6 +175,6 @@ def in_both_widths(page: Page, view: Locator, pictures: Path, name: str) -> None
 
 
 def until_stopped(view: Locator) -> None:
-    """End the run by a click."""
+    """End the run by a click: what it has read is processed first."""
     view.get_by_role("button", name="Stop").click()
-    expect(view.get_by_role("status").first).to_contain_text("stopped")
+    expect(view.get_by_role("status").first).to_contain_text("finished")

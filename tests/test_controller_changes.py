@@ -6,9 +6,7 @@ import pytest
 from controller_setting import FM_ALONE, FM_AND_MC, FM_BY_EPOCH, MC_ALONE, Desk, flow, markers, only, plan, told
 
 from fries_nb.controller.events import (
-    Admit,
     ChangeRequested,
-    HostJoined,
     Journal,
     Journaled,
     Resolved,
@@ -151,16 +149,6 @@ def test_an_error_in_prepare_aborts_with_the_workers_own_words():
     assert told(said, Prepare) == ["MC[0]", "MC[1]"]
     assert desk.answer(Prepared("u1", WorkerId("FM", 0))) == []
     assert told(desk.prepared("MC", change="u2"), Fcm) == ["MC[0]", "MC[1]"]
-
-
-def test_a_change_before_the_start_waits_for_it():
-    """Requested while hosts are still joining, it is prepared after they are admitted."""
-    desk = Desk(joined=False)
-    assert desk.request(FM_ALONE) == []
-    assert desk.hear(HostJoined(0, "a", 3)) == []
-    started = desk.hear(HostJoined(1, "b", 3))
-    assert isinstance(started[0], Admit)
-    assert told(started, Prepare) == ["FM[0]", "FM[1]"]
 
 
 def test_a_change_after_the_end_is_aborted_in_words():

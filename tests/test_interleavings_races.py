@@ -12,7 +12,8 @@ from interleaving_checks import SOAK
 
 import fries_nb as fn
 from fries_nb.audit import judge
-from fries_nb.messages import Cancel, WorkerId
+from fries_nb.controller.events import Answered
+from fries_nb.messages import Cancel, Report, WorkerId
 from fries_nb.testing import Cluster, figures
 from fries_nb.testing.flows import source_rows
 from fries_nb.testing.functions import Mark, stamps
@@ -151,3 +152,26 @@ def _count(played, met):
     met["several epochs"] += len(played.cluster.epochs) > 1
     met["stopped"] += played.cluster.state == "stopped"
     met["queued"] += sum(outcome.outcome == "done" for outcome in outcomes) > 1
+
+
+def test_a_stop_knows_how_many_tuples_are_not_in_the_output():
+    """At whatever step: what was read is what is committed and what is counted as missing."""
+    missing = 0
+    for seed in range(SEEDS):
+        cluster = _running(seed, commit_interval_ns=10_000_000)
+        cluster.until(lambda cluster=cluster: cluster.supply.read >= 10)
+        cluster.steps(seed * 7 % 190)
+        if cluster.state != "running":
+            continue
+        cluster.stop()
+        read = 0
+        for source in (one for one in cluster.graph.by_name if one in cluster.graph.sources):
+            for instance in cluster.instances(source):
+                read += instance.processed
+                report = Answered(Report(instance.worker, instance.processed, 0))
+                assert cluster.controller.handle(report, cluster.clock()) == []
+        left = cluster.controller.uncommitted
+        assert left.tuples == read - len(cluster.rows("out")), f"seed {seed}"
+        assert left.first == (not cluster.epochs) or not cluster.rows("out"), f"seed {seed}"
+        missing += left.tuples
+    assert missing, "nothing was ever missing"

@@ -22,6 +22,7 @@ from fries_nb.notebook.form import HINT
 from fries_nb.notebook.plots import LatencyPlot
 from fries_nb.notebook.widgets import DagView
 from fries_nb.planning import Prediction, Way
+from fries_nb.running.uncommitted import Uncommitted
 
 
 @pytest.fixture
@@ -132,11 +133,21 @@ def test_a_closed_view_publishes_no_more(view: RunView) -> None:
     assert not view.is_open
 
 
-def test_stop_stops_the_run(view: RunView, run: StandIn) -> None:
-    """By a click, in a thread."""
+def test_stop_drains_the_run_and_a_second_click_ends_it_at_once(view: RunView, run: StandIn) -> None:
+    """The button says so by then, and the status how much still waits; in the end, what the output lacks."""
+    run.drains = True
+    assert view.stop.description == "Stop"
     view.stop.click()
-    until(lambda: run.state == "stopped")
-    joined("fries-view", "fries-stop")
+    assert run.state == "draining"
+    until(lambda: view.stop.description == "Stop now" and not view.stop.disabled)
+    assert "draining" in view.status.value
+    assert "0 tuples wait" in view.status.value
+    run.uncommitted = Uncommitted(1204, 0.0)
+    view.stop.click()
+    assert run.state == "stopped"
+    joined("fries-view")
+    assert view.stop.disabled
+    assert "1,204 tuples read since the last commit at" in view.status.value
 
 
 def test_a_click_chooses_and_another_takes_back(view: RunView) -> None:

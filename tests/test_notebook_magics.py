@@ -303,10 +303,10 @@ def test_one_of_several_runs_is_named(
     for cell in (FRAUD, "%fries_run -o first", PLAIN, "%fries_run -o second"):
         told(shell, cell)
     assert "name one of fraud, plain" in str(refused(shell, "%fries_stop", capsys))
-    assert "'fraud' has stopped" in told(shell, "%fries_stop first")
-    assert "'plain' has stopped" in told(shell, "%fries_stop")
+    assert "'fraud' has finished" in told(shell, "%fries_stop first")
+    assert "'plain' has stopped" in told(shell, "%fries_stop --now")
     assert "'plain' has stopped before" in told(shell, "%fries_stop plain")
-    assert [run.state for run in stand_ins] == ["stopped", "stopped"]
+    assert [run.state for run in stand_ins] == ["finished", "stopped"]
 
 
 @pytest.mark.parametrize(
@@ -358,7 +358,7 @@ def test_a_session_on_spark(shell: InteractiveShell, spark: SparkSession, capsys
         assert shown[1] == "1 component: FM -> MC"
         seen = run.metrics().operators["out"].processed
         until(lambda: run.metrics().operators["out"].processed > seen + 500, run)
-        assert told(shell, f"%fries_stop --drain --wait {PATIENCE_S}").startswith("'fraud' has ")
+        assert told(shell, f"%fries_stop --wait {PATIENCE_S}").startswith("'fraud' has ")
     finally:
         run.stop()
     assert threads_left() == []

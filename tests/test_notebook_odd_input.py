@@ -127,7 +127,7 @@ def test_cells_out_of_order_say_what_is_missing(
     assert stand_ins[0].asked == {"FM": dict}
     assert told(shell, "%fries_plan FM").startswith("change of FM in dataflow 'fraud'")
     told(shell, "%fries_stop")
-    assert told(shell, "%fries_stop") == "'fraud' has stopped before"
+    assert told(shell, "%fries_stop") == "'fraud' has finished before"
     assert told(shell, "%fries_plan FM").startswith("change of FM in dataflow 'fraud'")
 
 
@@ -146,5 +146,5 @@ def test_unloading_leaves_a_run_alone_and_loading_finds_it(
     shell.run_line_magic("load_ext", "fries_nb")
     assert told(shell, "%fries_status").splitlines()[1].split()[:2] == ["fraud", "running"]
     assert type(refused(shell, "%fries_audit", capsys)) is RunError
-    assert told(shell, "%fries_stop fraud").startswith("'fraud' has stopped")
-    assert run.state == "stopped"
+    assert told(shell, "%fries_stop fraud").startswith("'fraud' has finished")
+    assert run.state == "finished"

@@ -60,7 +60,7 @@ def test_a_run_goes_on_by_magic_in_a_new_shell(
             until_more_comes_out(run)
             known = len(run.checkpoints)
             until(lambda: len(run.checkpoints) > known, run)
-            assert told(shell, "%fries_stop").startswith("'numbers' has stopped")
+            assert told(shell, "%fries_stop --now").startswith("'numbers' has stopped")
         finally:
             run.stop()
         assert type(refused(shell, begin, capsys)) is CheckpointError
@@ -100,7 +100,7 @@ def test_changes_that_wait_are_merged_by_magic(spark: SparkSession, tmp_path: Pa
             assert [end.outcome for end in ends] == ["done"] * 3
             assert ends[1].components == ends[2].components == (("B", "C"),)
             until_more_comes_out(run)
-            told(shell, f"%fries_stop --drain --wait {PATIENCE_S}")
+            told(shell, f"%fries_stop --wait {PATIENCE_S}")
         finally:
             gate.touch()
             run.stop()

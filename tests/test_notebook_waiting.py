@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from fries_nb.messages import Paused, WorkerId
 from fries_nb.notebook import magics
 from fries_nb.notebook.statuses import status_line, troubles
 from fries_nb.running.seen import Recovery
+from fries_nb.running.uncommitted import Uncommitted
 
 STANDS = {"FM": (Paused(WorkerId("FM", 0), "FM[0] failed: KeyError: 'shop'"),)}
 WHY = "FM stands: FM[0] failed: KeyError: 'shop'; fix it alone, with %fries_reconfigure FM=..."
@@ -92,7 +94,12 @@ def test_a_change_that_an_operator_in_its_way_has_aborted_says_how_to_fix_it(
     ("cell", "waiting", "said"),
     [
         ("%fries_reconfigure FM=dict", (Change, "result"), "the change of FM goes on; change.result(timeout=60)"),
-        ("%fries_stop", (StandIn, "stop"), "'fraud' goes on ending; %fries_status says how far it is"),
+        (
+            "%fries_stop",
+            (StandIn, "wait"),
+            "'fraud' goes on draining; %fries_stop fraud --now ends it at once, without what still waits",
+        ),
+        ("%fries_stop --now", (StandIn, "wait"), "'fraud' goes on ending; %fries_status says how far it is"),
         ("%fries_run --replace", (StandIn, "wait_flowing"), "'fraud' is not started; what has begun of it is stopped"),
     ],
 )  # fmt: skip
@@ -112,6 +119,32 @@ def test_an_interrupt_of_a_wait_says_what_goes_on(
     assert str(error) == said
     if "reconfigure" in cell:
         assert shell.user_ns["change"] is run.changes[-1]
+
+
+def test_stop_drains_unless_it_is_told_now(shell: InteractiveShell, run: StandIn) -> None:
+    """And says what the output lacks; so does a run that takes the place of another."""
+    assert told(shell, "%fries_stop").startswith("'fraud' has finished; what it has read is in its output\n")
+    run.state, run.uncommitted = "running", Uncommitted(1204, 0.0, first=True)
+    lacks = r"none of the 1,204 tuples read since it was started at \d\d:\d\d:\d\d is in the output"
+    again = "; %fries_stop fraud without --now would have committed them\n"
+    assert re.match(f"'fraud' has stopped, and {lacks}{again}", told(shell, "%fries_stop --now"))
+    assert re.search(f"^fraud: {lacks}$", told(shell, "%fries_status"), re.MULTILINE)
+    run.state = "running"
+    assert re.search(f"^its old run was stopped: {lacks}$", told(shell, "%fries_run --replace"), re.MULTILINE)
+
+
+def test_a_drain_that_waits_for_a_fix_or_for_long_says_how_to_end_it(
+    shell: InteractiveShell, run: StandIn, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nobody can fix an operator before the cell is over, so that the cell does not wait."""
+    run.drains = True
+    now = "%fries_stop fraud --now ends it at once, without what still waits"
+    error = refused(shell, "%fries_stop --wait 0.01", capsys)
+    assert str(error) == f"'fraud' has not ended after 0.01 s and goes on draining; {now}"
+    run.standing = STANDS
+    error = refused(shell, "%fries_stop --wait 3600", capsys)
+    assert str(error) == f"'fraud' cannot end yet: {WHY}; {now}"
+    assert "one of them" in str(refused(shell, "%fries_stop --now --drain", capsys))
 
 
 POISON = """%%fries_dataflow poison
@@ -145,7 +178,7 @@ def test_a_change_in_front_of_an_operator_that_stands_on_spark(
         seen = run.metrics().operators["S"].processed
         until(lambda: run.metrics().operators["out"].processed > seen, run)
     finally:
-        told(shell, f"%fries_stop --drain --wait {PATIENCE_S}")
+        told(shell, f"%fries_stop --wait {PATIENCE_S}")
     rows = {row["value"]: (row["fixed"], row["version"]) for row in run.output().collect()}
     assert sorted(rows) == list(range(len(rows)))
     assert rows[99] == (False, 1)

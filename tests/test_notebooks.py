@@ -33,7 +33,7 @@ def test_the_quickstart_replaces_an_operator(tmp_path: Path):
     assert "FM" in said(notebook, "%fries_plan")
     assert said(notebook, "%%fries_reconfigure").startswith("done by fries in ")
     assert "'fraud' is serializable" in said(notebook, "%fries_audit")
-    assert "'fraud' has stopped" in said(notebook, "%fries_stop")
+    assert "'fraud' has finished; what it has read is in its output" in said(notebook, "%fries_stop")
 
 
 def test_the_hot_replacement_goes_as_told(tmp_path: Path):

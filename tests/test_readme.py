@@ -14,15 +14,22 @@ def python_blocks(text: str) -> list[tuple[int, str]]:
     return [(text.count("\n", 0, fence.start(1)) + 1, fence.group(1)) for fence in fences]
 
 
-def test_the_code_of_the_readme_runs(tmp_path, monkeypatch):
-    """Every Python block of the README runs, and what it asserts holds."""
+def test_the_code_of_the_readme_runs(tmp_path, monkeypatch, capsys):
+    """Every Python block runs, and what it asserts holds; the tour prints rows, and a delay without the start in it."""
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, object] = {"__name__": "readme"}
-    blocks = python_blocks(README.read_text())
+    blocks, toured = python_blocks(README.read_text()), False
     assert blocks
     for line, block in blocks:
         # Padded with empty lines, so that a failure points at the README's own line.
         exec(compile("\n" * (line - 1) + block, str(README), "exec"), namespace)
+        if "print(f\"replaced in" in block:
+            printed = capsys.readouterr().out
+            assert re.search(r"^replaced in \d+\.\d ms$", printed, re.MULTILINE)
+            assert len(re.findall(r"^\| +\d+\|2018-04-01 ", printed, re.MULTILINE)) == 3, printed
+            assert namespace["result"].delay_ms < namespace["result"].waited_ms
+            toured = True
+    assert toured
 
 
 def test_blocks_are_found_with_their_lines():

@@ -37,7 +37,7 @@ def function(name: str) -> Any:
 class Desk:
     """A ledger for ``S > A > B > G > C > Out``, where G is blocking: two regions, of which the first runs."""
 
-    def __init__(self) -> None:
+    def __init__(self, flowing: bool = True) -> None:
         kinds = {"S": Kind.SOURCE, "Out": Kind.SINK, "G": Kind.AGGREGATE}
         operators = tuple(
             Operator(name, kind=kinds.get(name, Kind.MAP), blocking=name == "G", function=first) for name in NAMES
@@ -49,6 +49,8 @@ class Desk:
         self.ended: list[tuple[str, str]] = []
         self.ledger = Ledger(graph, self.regions, self._note, clock=lambda: self.now_s)
         assert self.ledger.started(0, self.ledger.starting(0)) == []
+        if flowing:
+            self.ledger.flows(0)
 
     def _note(self, change: Change, outcome: Outcome) -> None:
         assert not change.done
@@ -65,9 +67,9 @@ class Desk:
         updates = self.ledger.back(last)
         return self._enter(updates, last)
 
-    def end(self, region: int, change: str, outcome: str = "done", delay_ms: float = 1.0) -> list[str]:
+    def end(self, region: int, change: str, outcome: str = "done", delay_ms: float = 1.0, **more: float) -> list[str]:
         """The controller of a region says how a change ended."""
-        return shown(self.ledger.resolved(region, Outcome(change, "fries", outcome, delay_ms=delay_ms)))  # type: ignore[arg-type]
+        return shown(self.ledger.resolved(region, Outcome(change, "fries", outcome, delay_ms=delay_ms, **more)))  # type: ignore[arg-type]
 
     def start_second(self) -> list[Request]:
         """The first region ends and the second begins; returns what it begins with."""
@@ -226,6 +228,19 @@ def test_a_merge_does_not_reach_behind_a_rollback() -> None:
     assert set(order.request.updates) == {"A", "B"}
 
 
+def test_changes_requested_before_tuples_flow_are_timed_from_then() -> None:
+    """So is one that waited behind another; how long it was until then is said apart."""
+    desk = Desk(flowing=False)
+    first, second = desk.ask(A=function("a"))[0], desk.ask(A=function("b"))[0]
+    desk.now_s = 3.0
+    desk.ledger.flows(0)
+    desk.now_s = 3.5
+    assert desk.end(0, "u1", delay_ms=20.0, waited_ms=3480.0) == ["0:u2"]
+    desk.end(0, "u2", delay_ms=30.0)
+    assert (first.result(0).delay_ms, first.result(0).waited_ms) == (pytest.approx(20.0), pytest.approx(3480.0))
+    assert (second.result(0).delay_ms, second.result(0).waited_ms) == (pytest.approx(530.0), pytest.approx(3000.0))
+
+
 def test_a_change_of_a_later_region_is_what_it_begins_with() -> None:
     """It does not stand in the way of the first region's; it is done when its region starts."""
     desk = Desk()
@@ -237,7 +252,7 @@ def test_a_change_of_a_later_region_is_what_it_begins_with() -> None:
     [applied] = desk.start_second()
     assert applied.updates["C"].function.__name__ == "c"
     assert change.result(0).outcome == "done"
-    assert change.result(0).delay_ms == pytest.approx(3000.0)
+    assert (change.result(0).delay_ms, change.result(0).waited_ms) == (pytest.approx(0.0), pytest.approx(3000.0))
     assert [str(worker) for worker in change.result(0).per_worker] == ["C[0]"]
     assert desk.ledger.executed() == [("u2", "A")]
     assert desk.ask(C=function("d"))[1] == ["1:u3"]

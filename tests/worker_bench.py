@@ -51,6 +51,7 @@ class Sum:
 class Port:
     def __init__(self) -> None:
         self.rows: list[dict[str, Any]] = []
+        self.columns = pa.schema([])
         self.parts = 0
 
     def write(self, batch: pa.RecordBatch) -> None:

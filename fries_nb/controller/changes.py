@@ -2,7 +2,7 @@
 
 Each turn of ``advance`` takes the one step that is possible now:
 
-    nothing in flight, one waits                 tell its target workers to prepare
+    nothing in flight, one waits                 tell its target workers to prepare (an early one: once tuples flow)
     all have prepared, it no longer fits         abort it
     all have prepared, the lane is free          journal the decision, send the FCMs of its first stage
     all have prepared, a commit is on its way    journal the decision, cancel the commit, send the FCMs
@@ -66,8 +66,13 @@ class Changes:
         self._journaling: Transaction | None = None
         self._awaited_epoch: int | None = None
 
-    def request(self, request: ChangeRequested, now_ns: int) -> None:
+    def request(self, request: ChangeRequested, now_ns: int, early: bool = False) -> None:
         """Put a change at the end of the queue.
+
+        Args:
+            request: the change.
+            now_ns: when.
+            early: hosts are joining: it waits for tuples, on which it can be rehearsed, and its delay counts from then.
 
         Raises:
             ProtocolError: its id is not new, or its plan or payloads cannot be carried out.
@@ -79,7 +84,7 @@ class Changes:
         components = tuple(
             tuple(sorted(component.operators, key=declared.index)) for component in request.plan.covering.components
         )
-        transaction = Transaction(request, self._workers.of(request.plan.targets), components, now_ns)
+        transaction = Transaction(request, self._workers.of(request.plan.targets), components, now_ns, early)
         self.known[request.change] = transaction
         self._queue.append(transaction)
 
@@ -221,6 +226,8 @@ class Changes:
         change = self.in_flight
         if change is None:
             if not self._queue or self._standing.operators or (self._lane.tags and _tags(self._queue[0])):
+                return None
+            if self._queue[0].early and not self._checkpoints.intake.flows(self._queue[0].request.plan.targets):
                 return None
             self.in_flight = self._queue.popleft()
             return self._begin(self.in_flight, now_ns)

@@ -23,7 +23,7 @@ a recovery waits for the answer. At the end of a run a last record names no snap
 >>> [str(tell.worker) for tell in checkpoints.begin(0, checkpoint=True)]
 ['src[0]']
 >>> for worker in workers.live():
-...     _ = lane.acknowledge(1, worker), checkpoints.acknowledged(worker, ended=False)
+...     _ = lane.acknowledge(1, worker), checkpoints.acknowledged(worker, Done(1, worker))
 ...     checkpoints.saved(Saved(1, worker, name=f"1-1/{worker}"))
 >>> [keep] = checkpoints.settle()
 >>> keep.record.snapshots
@@ -40,11 +40,12 @@ from enum import StrEnum
 from fries_nb.checkpoints import Checkpoint
 from fries_nb.controller.commits import Epochs
 from fries_nb.controller.events import CheckpointEnded, CheckpointKept, CommitFiles, Instruction, KeepCheckpoint
+from fries_nb.controller.intake import Intake
 from fries_nb.controller.markers import Lane
 from fries_nb.controller.recovery import Recovery
 from fries_nb.controller.workers import Workers
 from fries_nb.errors import ProtocolError
-from fries_nb.messages import Commit, Saved, WorkerId
+from fries_nb.messages import Commit, Done, Saved, WorkerId
 from fries_nb.planning.expansion import chains
 from fries_nb.scheduling.plan import Send
 
@@ -101,6 +102,7 @@ class Checkpoints:
 
     Attributes:
         phase: see the table.
+        intake: counts what the sources read, and what of it is in a commit.
         over: the last record is kept, or could not be (``why_not``).
         why_not: why the last attempt came to nothing; empty if it did not.
     """
@@ -109,6 +111,7 @@ class Checkpoints:
         self, workers: Workers, lane: Lane, epochs: Epochs, recovery: Recovery, run: str, chaining: bool
     ) -> None:
         self.phase = Phase.IDLE
+        self.intake = Intake(workers, restored=recovery.checkpoint is not None)
         self.over = False
         self.why_not = ""
         self._workers = workers
@@ -187,6 +190,7 @@ class Checkpoints:
         """Start the marker, at all sources, through the whole graph."""
         self.move(Phase.MARKING)
         self._attempt = self._new(self._epochs.begin(now_ns), checkpoint)
+        self.intake.begin(now_ns)
         everywhere = frozenset(self._workers.graph.by_name)
         sends = [Send(source, everywhere) for source in self._workers.graph.sources]
         return [*self._lane.start(sends, Commit(self._attempt.epoch, checkpoint))]
@@ -196,15 +200,17 @@ class Checkpoints:
         """Number of the attempt under way, or of the last one."""
         return self._attempt.epoch
 
-    def acknowledged(self, worker: WorkerId, ended: bool) -> list[Instruction]:
-        """A worker has applied the marker, or has ended in front of it.
+    def acknowledged(self, worker: WorkerId, done: Done | None) -> list[Instruction]:
+        """A worker has applied the marker, or (``None``) has ended in front of it.
 
         So has one that starts from a checkpoint at which it had ended, though it may not have said so again: it has no
         position and no state that anybody could start from.
         """
         attempt = self._attempt
+        if done is not None and not done.ended:
+            self.intake.passed(done)
         if worker.operator in self._heads:
-            if ended or self.had_ended(worker):
+            if done is None or self.had_ended(worker):
                 attempt.ended.append(worker)
             elif attempt.checkpoint:
                 attempt.owing.add(worker)
@@ -248,6 +254,7 @@ class Checkpoints:
         """All workers have ended: what is left becomes output with a record of its own."""
         self._absorb()
         self._attempt = self._new(self._epochs.begin(now_ns), checkpoint=True)
+        self.intake.begin(now_ns)
         self._attempt.files = self._epochs.close()
         self._attempt.last = True
         return self._keep()
@@ -256,6 +263,7 @@ class Checkpoints:
         """All workers have ended: what is left becomes output, without a record."""
         self._absorb()
         self._attempt = Attempt(self._epochs.begin(now_ns), checkpoint=False, files=self._epochs.close())
+        self.intake.begin(now_ns)
         return self._commit()
 
     def kept(self, event: CheckpointKept) -> list[Instruction]:
@@ -287,6 +295,7 @@ class Checkpoints:
         if self.phase in (Phase.MARKING, Phase.SAVING):
             self._take_back()
         self._epochs.forget()
+        self.intake.lost()
 
     def _take_back(self) -> None:
         """The attempt is over, and those who asked for it wait for the next."""
@@ -323,6 +332,7 @@ class Checkpoints:
         return [KeepCheckpoint(self._record)]
 
     def _commit(self) -> list[Instruction]:
+        self.intake.commit()
         return [CommitFiles(self._attempt.epoch, self._attempt.files)] if self._attempt.files else []
 
     def _give_up(self, reason: str) -> list[Instruction]:

@@ -41,6 +41,7 @@ from fries_nb.controller.events import (
     StopRequested,
     Tick,
 )
+from fries_nb.controller.intake import Uncommitted
 from fries_nb.controller.lifecycle import Lifecycle
 from fries_nb.controller.states import RunState
 from fries_nb.controller.transactions import State
@@ -128,6 +129,11 @@ class Controller:
         return self._lane.on_the_way
 
     @property
+    def uncommitted(self) -> Uncommitted:
+        """What the sources have read since the last commit, hosts' last reports included."""
+        return self._checkpoints.intake.uncommitted()
+
+    @property
     def incarnation(self) -> int:
         """The present one; what an older one says counts for nothing."""
         return self._life.recovery.incarnation
@@ -172,7 +178,7 @@ class Controller:
             case HostLost() | HostLeft() | Answered():
                 return self._heard(event, now_ns)
             case ChangeRequested():
-                self._changes.request(event, now_ns)
+                self._changes.request(event, now_ns, early=self.state is RunState.JOINING)
             case CheckpointRequested():
                 self._checkpoints.request(event.request)
             case CheckpointKept():
@@ -180,7 +186,7 @@ class Controller:
             case RateRequested():
                 return self._set_rate(event)
             case DrainRequested():
-                return self._life.drain()
+                return self._life.drain(event.spared)
             case StopRequested():
                 return self._life.end("stopped", "the run was stopped", now_ns)
             case Tick():
@@ -211,6 +217,7 @@ class Controller:
         match answer:
             case Report():
                 self.metrics[answer.worker] = answer
+                self._checkpoints.intake.report(answer)
             case Prepared():
                 return self._changes.prepared(answer, now_ns)
             case Done():
@@ -246,7 +253,7 @@ class Controller:
 
     def _acknowledged(self, action: Action, worker: WorkerId, done: Done | None, now_ns: int) -> list[Instruction]:
         if isinstance(action, Commit):
-            return self._checkpoints.acknowledged(worker, ended=done is None)
+            return self._checkpoints.acknowledged(worker, done)
         return self._changes.acknowledged(action.change, worker, done, now_ns)
 
     def _paused(self, paused: Paused, now_ns: int) -> list[Instruction]:
@@ -268,6 +275,8 @@ class Controller:
         """Hosts still say what they were saying when they were dismissed, which matters no more; a request does."""
         if isinstance(event, HostJoined):
             return [RefuseHost(event.host, f"the run is over ({self.state})")]
+        if isinstance(event, Answered) and isinstance(event.answer, Report):
+            self._checkpoints.intake.report(event.answer)
         if isinstance(event, ChangeRequested):
             self._changes.request(event, now_ns)
             return self._changes.close(f"the run was over ({self.state})", now_ns)

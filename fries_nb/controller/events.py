@@ -102,7 +102,9 @@ class RateRequested:
 
 @dataclass(frozen=True, slots=True)
 class DrainRequested:
-    """End the sources; the run finishes when the last tuple has left."""
+    """End the sources, but for those ``spared``; the run finishes when the last tuple has left."""
+
+    spared: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +189,8 @@ class Outcome:
         error: one sentence, empty when done; ``details`` is the traceback from the user's frame on, if there is one.
         prepare_ms: from the first ``Prepare`` sent to the last ``Prepared``, or to the abort; 0 if it was not begun.
         commit_ms: from the decision on disk, when the first FCM leaves, to the last target's ``Done``; 0 unless done.
-        delay_ms: from the request to the last target's ``Done``; 0 unless done.
+        delay_ms: from the request, or from when tuples flow, to the last target's ``Done``; 0 unless done.
+        waited_ms: from the request until tuples flowed, which is no part of ``delay_ms``.
         components: the operators of each component of the plan, in the order of declaration.
         per_worker: the target workers that have acknowledged.
     """
@@ -200,6 +203,7 @@ class Outcome:
     prepare_ms: float = 0.0
     commit_ms: float = 0.0
     delay_ms: float = 0.0
+    waited_ms: float = 0.0
     components: tuple[tuple[str, ...], ...] = ()
     per_worker: dict[WorkerId, WorkerOutcome] = field(default_factory=dict)
 

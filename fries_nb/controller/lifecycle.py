@@ -94,6 +94,7 @@ class Lifecycle:
         """All hosts are there, for the first time or again."""
         self.state = moved(self.state, RunState.DRAINING if self.sources.draining else RunState.RUNNING)
         self.epochs.start_clock(now_ns)
+        self.checkpoints.intake.start(now_ns)
         started: list[Instruction] = [Admit(dict(sorted(self.membership.addresses.items())))]
         return [*started, *self.sources.tell(), *self.changes.started_again(self.checkpoints.had_ended, now_ns)]
 
@@ -145,9 +146,9 @@ class Lifecycle:
             return said + self.end("failed", "the run failed", now_ns, error)
         return said
 
-    def drain(self) -> list[Instruction]:
-        """The sources read no more, now or as soon as they run."""
-        self.sources.draining = True
+    def drain(self, spared: frozenset[str]) -> list[Instruction]:
+        """The sources read no more, but for those that are spared; now or as soon as they run."""
+        self.sources.drain(spared)
         if self.state is not RunState.RUNNING:
             return []
         self.state = moved(self.state, RunState.DRAINING)

@@ -18,12 +18,13 @@ from fries_nb.messages import Drain, SetRate
 
 
 class Sources:
-    """The last rate asked for, by source, and whether all are to read no more (``draining``)."""
+    """The last rate asked for, by source, and whether they are to read no more (``draining``)."""
 
     def __init__(self, workers: Workers) -> None:
         self.draining = False
         self._workers = workers
         self._rates: dict[str, float] = {}
+        self._spared: frozenset[str] = frozenset()
 
     def set_rate(self, source: str, rate: float) -> None:
         """Tuples per second of all workers of the source together; 0 pauses it.
@@ -38,6 +39,10 @@ class Sources:
             raise SourceError(f"a rate of {rate} tuples per second; expected 0 (pause) or more")
         self._rates[source] = rate
 
+    def drain(self, spared: frozenset[str]) -> None:
+        """They are to read no more, but for those that are ``spared``."""
+        self.draining, self._spared = True, spared
+
     def tell(self) -> list[Instruction]:
         """Everything, to workers that know nothing of it yet."""
         told = [instruction for source in self._rates for instruction in self.tell_rate(source)]
@@ -49,5 +54,6 @@ class Sources:
         return [Tell(worker, SetRate(share)) for worker in self._workers.live({source})]
 
     def tell_drain(self) -> list[Instruction]:
-        """All sources read no more."""
-        return [Tell(worker, Drain()) for worker in self._workers.live(self._workers.graph.sources)]
+        """All sources read no more, but for those that are spared."""
+        drained = [source for source in self._workers.graph.sources if source not in self._spared]
+        return [Tell(worker, Drain()) for worker in self._workers.live(drained)]

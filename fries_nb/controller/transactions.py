@@ -56,6 +56,7 @@ class Transaction:
         components: the plan's components, for the outcome.
         stages: the plan's, unless the change is carried out in another way (see ``changes``).
         state: see the table.
+        early: it was requested before tuples flowed: its delay counts from its preparation on.
         writes: for each rehearsed target the columns that its new function produced, with their Arrow type names.
         stage: number of the plan's stage under way; counts from 0 and is -1 before the decision.
         owing: workers that owe a ``Prepared`` (while preparing: all targets, ended or not) or a ``Done`` that ends the
@@ -68,6 +69,7 @@ class Transaction:
         targets: Iterable[WorkerId],
         components: tuple[tuple[str, ...], ...],
         now_ns: int,
+        early: bool = False,
     ) -> None:
         self.request = request
         self.targets = tuple(targets)
@@ -77,7 +79,8 @@ class Transaction:
         self.writes: dict[str, dict[str, str]] = {}
         self.stage = -1
         self.owing: set[WorkerId] = set()
-        self._requested_ns = now_ns
+        self.early = early
+        self._entered_ns = self._requested_ns = now_ns
         self._preparing_ns = self._prepared_ns = self._sent_ns = self._last_ns = now_ns
         self._per_worker: dict[WorkerId, WorkerOutcome] = {}
         self._answered: set[WorkerId] = set()
@@ -116,6 +119,8 @@ class Transaction:
         """Preparation starts; every target worker owes an answer."""
         self.move(State.PREPARING)
         self.owing = set(self.targets)
+        if self.early:
+            self._requested_ns = now_ns
         self._preparing_ns = self._prepared_ns = now_ns
 
     def prepared(self, answer: Prepared, now_ns: int) -> bool:
@@ -194,6 +199,7 @@ class Transaction:
             prepare_ms=(self._prepared_ns - self._preparing_ns) / NS_PER_MS,
             commit_ms=(self._last_ns - self._sent_ns) / NS_PER_MS if done else 0.0,
             delay_ms=(self._last_ns - self._requested_ns) / NS_PER_MS if done else 0.0,
+            waited_ms=(self._requested_ns - self._entered_ns) / NS_PER_MS,
             components=self.components,
             per_worker=dict(self._per_worker),
         )

@@ -52,7 +52,8 @@ def running(
             raise RunError(f"the flow of an experiment is {run.state} after {STARTING_S:g} s: {run.error}")
         yield run
     finally:
-        run.stop()
+        run.request_stop()  # its output is not looked at
+        run.wait()
 
 
 def changed(run: Run, change: Mapping[str, Any], scheduler: str, pruning: bool = True) -> ChangeResult:

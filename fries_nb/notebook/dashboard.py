@@ -14,6 +14,7 @@ from typing import Any
 import ipywidgets
 
 from fries_nb.controller.metrics import Snapshot
+from fries_nb.notebook.endings import Ending
 from fries_nb.notebook.form import ChangeForm
 from fries_nb.notebook.known import OVER
 from fries_nb.notebook.plots import LatencyPlot
@@ -21,6 +22,7 @@ from fries_nb.notebook.statuses import status_line
 from fries_nb.notebook.widgets import DagView
 from fries_nb.run import Run
 
+STOP, STOP_NOW = "Stop", "Stop now"
 PERIOD_S = 0.2
 """Between two updates, where nothing else is said."""
 
@@ -48,12 +50,15 @@ class RunView(ipywidgets.VBox):
         self._ended = ended
         self._period_s = period_s
         self._closed = threading.Event()
+        self._over = False
         self._changes_shown = 0
         self._plotted: tuple[float, int] | None = None
         self.status = ipywidgets.HTML()
         self.status.layout.flex = "1 1 auto"
-        self.stop = ipywidgets.Button(description="Stop", tooltip="End the run; Spark stays")
+        self.stop = ipywidgets.Button(description=STOP, tooltip="Commit all that was read, then end; Spark stays")
         self.stop.layout.flex = "0 0 80px"
+        self._ending: Ending | None = None
+        self._stops_now = False
         self.stop.on_click(self._stopped)
         self.dag = DagView(run.graph)
         self.latency = LatencyPlot()
@@ -101,14 +106,21 @@ class RunView(ipywidgets.VBox):
             self.latency.show(points, marks)
 
     def _show_status(self, snapshot: Snapshot) -> None:
-        line = html.escape(status_line(self._run, snapshot))
+        trouble = self._ending.trouble if self._ending is not None and self._run.state not in OVER else ""
+        line = html.escape(" · ".join(filter(None, [status_line(self._run, snapshot), trouble])))
         text = f'<div role="status" style="line-height: 1.4; padding: 4px 0">{line}</div>'
         if text != self.status.value:
             self.status.value = text
-        if self._run.state in OVER and not self.stop.disabled:
-            self.stop.disabled = True
-            self.form.end()
+        if self._run.state in OVER:
+            if not self._over:
+                self._over = self.stop.disabled = True
+                self.form.end()
+        elif self._ending is not None and not self._stops_now and self.stop.disabled:
+            self.stop.description, self.stop.tooltip = STOP_NOW, "End at once, without the tuples that still wait"
+            self.stop.disabled = False
 
     def _stopped(self, _: object) -> None:
+        """End it so that all that was read comes out; or at once, if the button says so by then."""
+        self._stops_now = self.stop.description == STOP_NOW
         self.stop.disabled = True
-        threading.Thread(target=self._run.stop, name="fries-stop", daemon=True).start()
+        self._ending = Ending(self._run, now=self._stops_now)

@@ -28,6 +28,7 @@ from fries_nb.notebook import summaries
 from fries_nb.notebook.assignments import evaluate, split_line
 from fries_nb.notebook.cells import assigned, declare, undone_on_error
 from fries_nb.notebook.echo import Echo
+from fries_nb.notebook.endings import Ending
 from fries_nb.notebook.interrupts import told_when_interrupted
 from fries_nb.notebook.known import OVER, Known
 from fries_nb.notebook.leftovers import Notes
@@ -141,7 +142,7 @@ class FriesMagics(Magics):
         graph = flow.graph(args.workers)
         check_runnable(graph)  # before a run is stopped to make way
         begin = _beginning(flow, args)
-        self._make_way(flow.name, args.replace, f"%fries_run {quoted(flow.name)} --replace")
+        replaced = self._make_way(flow.name, args.replace, f"%fries_run {quoted(flow.name)} --replace")
         launch = functools.partial(
             begin,
             hosts=args.hosts,
@@ -156,7 +157,8 @@ class FriesMagics(Magics):
         self._known.keep_start(start)
         if not args.noblock:
             _refuse_failed(_wait_for(start), args.output)
-        return summaries.of_start(graph, args.hosts, None if args.resume else args.workers, args.audit, args.output)
+        workers = None if args.resume else args.workers
+        return summaries.of_start(graph, args.hosts, workers, args.audit, args.output, replaced)
 
     @no_var_expand
     @line_cell_magic
@@ -223,15 +225,18 @@ class FriesMagics(Magics):
     @line_magic
     @magic_arguments()
     @RUN
-    @argument("--drain", action="store_true", help="first process what the sources have read, and commit it")
+    @argument("--now", action="store_true", help="at once: what was read and is not committed is not in the output")
+    @argument("--drain", action="store_true", help="for good, also where it keeps checkpoints to resume from")
     @argument("--wait", type=float, default=60.0, metavar="SECONDS", help="for the end (60)")
     def fries_stop(self, line: str) -> Summary:
         """End a run, and wait until no host, thread or socket of it is left. Spark stays.
 
+        The sources, endless ones as well, read no more; what they have read is processed and committed first, which
+        takes as long as the queues are. A run that keeps checkpoints takes a last one, so that --resume goes on there.
         Examples::
 
             %fries_stop
-            %fries_stop fraud --drain
+            %fries_stop fraud --now
         """
         args = arguments(self.fries_stop, line)
         run = self._known.run(args.run)
@@ -240,24 +245,25 @@ class FriesMagics(Magics):
             run.wait(args.wait)
             why = f": {why_failed(run, self._known.variable(run))}" if run.error else ""
             return Summary(f"{name!r} has {run.state} before{why}")
-        try:
-            with told_when_interrupted(f"{name!r} goes on ending; %fries_status says how far it is"):
-                run.stop(drain=args.drain, timeout=args.wait)
-        except TimeoutError as error:
-            raise RunError(f"run {name!r} is still {run.state} after {args.wait:g} s and goes on ending") from error
+        if args.now and args.drain:
+            raise UsageError("--now leaves what was read, --drain processes it; expected one of them")
+        ending = Ending(run, now=args.now, drain=args.drain)
+        ending.wait(args.wait)
         _refuse_failed(run, self._known.variable(run))
-        return Summary(f"{name!r} has {run.state}", f"run.output(), %fries_run {quoted(name)}")
+        return summaries.of_end(name, run.state, run.uncommitted)
 
-    def _make_way(self, flow: str, replace: bool, instead: str) -> bool:
-        """Stop the runs of a flow if that was asked for; returns whether there was one."""
+    def _make_way(self, flow: str, replace: bool, instead: str) -> str:
+        """Stop the runs of a flow if that was asked for; says so if there was one, and what its output lacks."""
         live = self._known.live(flow)
         if any(start.under_way and start.flow == flow for start in self._known.starts()):
             raise UsageError(f"{flow!r} is starting; it will be there in a few seconds")
         if live and not replace:
             raise UsageError(f"{flow!r} is running; %fries_stop {quoted(flow)} ends it, {instead} takes its place")
         for run in live:
-            run.stop()
-        return bool(live)
+            run.request_stop()
+            run.wait()
+        missing = [run.uncommitted.facts for run in live if run.uncommitted is not None]
+        return ": ".join(["its old run was stopped", *missing]) if live else ""
 
     def _started(self, variable: str, echo: Echo, run: Run) -> None:
         self.shell.user_ns[variable] = run

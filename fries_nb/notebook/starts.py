@@ -56,7 +56,8 @@ class Start:
             self._cancelled = True
             run = self._run
         if run is not None:
-            run.stop()
+            run.request_stop()
+            run.wait()
 
     def _go(self) -> None:
         try:
@@ -70,4 +71,5 @@ class Start:
                 self._run = run
                 self._ready(run)
         if not wanted:
-            run.stop()
+            run.request_stop()
+            run.wait()

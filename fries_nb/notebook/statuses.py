@@ -28,6 +28,7 @@ def of_all(known: Known, ended: Sequence[str]) -> Summary:
     rows += [(name, "declared", *[""] * 4) for name in known.flows() if name not in taken]
     errors = [f"{run.graph.name}: {why_failed(run, known.variable(run))}" for run in runs if run.error]
     errors += [f"{start.flow}: {start.error}" for start in known.starts() if start.error is not None]
+    errors += [f"{run.graph.name}: {run.uncommitted.facts}" for run in runs if run.uncommitted is not None]
     lines = [*errors, *(f"{run.graph.name}: {line}" for run in runs for line in troubles(run)), *ended]
     if not rows:
         return Summary("\n".join(["no dataflow is declared or running", *lines]), "a cell %%fries_dataflow NAME")
@@ -64,12 +65,19 @@ def status_line(run: Run, snapshot: Snapshot) -> str:
     facts = [f"{run.graph.name}: {run.state}"]
     if run.state not in OVER:
         facts.append(f"{sink_rate(run.graph, snapshot):,.0f} tuples/s")
+    if run.state == "draining":
+        facts.append(f"{sum(one.queued for one in snapshot.operators.values()):,} tuples wait")
     latency = snapshot.total if run.state in OVER else snapshot.latency
     if latency.count:
         facts.append(f"p50 {latency.p50_ms:,.1f} ms, p99 {latency.p99_ms:,.1f} ms")
     if run.changes:
         facts.append(f"changes: {changes_of(run)}")
-    return " · ".join([*facts, *troubles(run), run.error] if run.error else [*facts, *troubles(run)])
+    return " · ".join([*facts, *troubles(run), *_ends(run)])
+
+
+def _ends(run: Run) -> list[str]:
+    """Why a run has failed, and what its output lacks."""
+    return [run.error] * bool(run.error) + ([run.uncommitted.facts] if run.uncommitted is not None else [])
 
 
 def troubles(run: Run) -> list[str]:

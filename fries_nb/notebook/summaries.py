@@ -15,6 +15,7 @@ from typing import Any
 
 from fries_nb.changes import Change, ChangeResult
 from fries_nb.dataflow.graph import Edge, Graph, Kind
+from fries_nb.running.uncommitted import Uncommitted
 
 _LINES = 10
 _CHANGEABLE = (Kind.MAP, Kind.FLAT_MAP, Kind.FILTER, Kind.SPLIT, Kind.JOIN)
@@ -39,11 +40,11 @@ class Summary:
         return {"text/plain": repr(self), **self.rich}
 
 
-def of_definition(graph: Graph, replaced: bool) -> Summary:
-    """A dataflow that was declared."""
+def of_definition(graph: Graph, replaced: str) -> Summary:
+    """A dataflow that was declared; ``replaced`` says what became of its old run, if there was one."""
     keyed = [f"{operator.name} by {', '.join(operator.key)}" for operator in graph.operators if operator.key]
     facts = f"{len(graph.operators)} operators" + (f"; keyed: {'; '.join(keyed)}" if keyed else "")
-    head = f"Dataflow {graph.name!r}" + (" (its old run was stopped)" if replaced else "")
+    head = f"Dataflow {graph.name!r}" + (f" ({replaced})" if replaced else "")
     lines = path_lines(graph)
     if len(lines) > _LINES:
         lines = [*lines[:_LINES], f"... and {len(lines) - _LINES} more paths"]
@@ -51,7 +52,9 @@ def of_definition(graph: Graph, replaced: bool) -> Summary:
     return Summary(f"{text}\n{facts}", f"%fries_run {quoted(graph.name)} --hosts 2 --workers 2")
 
 
-def of_start(graph: Graph, hosts: int, workers: int | None, audit: bool, variable: str) -> Summary:
+def of_start(
+    graph: Graph, hosts: int, workers: int | None, audit: bool, variable: str, replaced: str = ""
+) -> Summary:
     """A run that was started; ``workers`` is ``None`` where it goes on with as many as it had."""
     parallel = "workers as before" if workers is None else f"{workers} {_plural('worker', workers)} an operator"
     size = f"{hosts} {_plural('host', hosts)}, {parallel}"
@@ -59,14 +62,26 @@ def of_start(graph: Graph, hosts: int, workers: int | None, audit: bool, variabl
     change = f"%fries_reconfigure {quoted(names[0])}=new_function, " if names else ""
     starts = "goes on from its checkpoint" if workers is None else "starts"
     return Summary(
-        f"{graph.name!r} {starts} on Spark: {size}{', audited' if audit else ''}; `{variable}` holds the run",
+        f"{graph.name!r} {starts} on Spark: {size}{', audited' if audit else ''}; `{variable}` holds the run"
+        + (f"\n{replaced}" if replaced else ""),
         f"{change}{variable}.metrics(), {variable}.output(), %fries_stop",
     )
+
+
+def of_end(flow: str, state: str, missing: Uncommitted | None) -> Summary:
+    """A run that has ended, and what its output lacks."""
+    if missing is not None:
+        tail = ", and " + missing.sentence(f"%fries_stop {quoted(flow)} without --now would have committed them")
+    else:
+        tail = "; what it has read is in its output"
+    return Summary(f"{flow!r} has {state}{tail}", f"run.output(), %fries_run {quoted(flow)}")
 
 
 def of_change(result: ChangeResult) -> Summary:
     """A change that was done; the second line says which operators changed together."""
     took = f"{result.delay_ms:,.1f} ms (prepare {result.prepare_ms:,.1f}, commit {result.commit_ms:,.1f})"
+    if result.waited_ms:
+        took += f" from when tuples flowed, {result.waited_ms / 1000:,.1f} s after the request"
     parts = "; ".join(" -> ".join(component) for component in result.components)
     workers = len(result.per_worker)
     return Summary(

@@ -7,6 +7,7 @@ launched by a thread of its own, when all before it is closed; Spark computes th
 from __future__ import annotations
 
 import threading
+import time
 import traceback
 import uuid
 import weakref
@@ -15,6 +16,7 @@ from dataclasses import replace
 from typing import Any
 
 import networkx as nx
+import pyarrow as pa
 
 from fries_nb.controller import events as said
 from fries_nb.controller.states import RunState
@@ -29,6 +31,7 @@ from fries_nb.running.listening import Listening
 from fries_nb.running.places import Places
 from fries_nb.running.seen import Seen
 from fries_nb.running.traces import in_region
+from fries_nb.running.uncommitted import Uncommitted
 from fries_nb.spark import blocking
 from fries_nb.spark.launch import Launched, launch
 from fries_nb.spark.output import output
@@ -57,6 +60,7 @@ class Course:
     Attributes:
         seen: what is known of the run.
         launched: the regions so far.
+        uncommitted: what was read and is not in the output, once the run has been stopped or has failed.
         error: why the run failed, empty otherwise; ``details`` is the traceback from the user's frame on.
         flowing: set when the first workers are at work, or the run is over.
         ended: set when nothing of the run is left.
@@ -68,6 +72,7 @@ class Course:
         closed: Callable[[], None],
     ) -> None:  # fmt: skip
         self.launched: list[Launched] = []
+        self.uncommitted: Uncommitted | None = None
         self.error = ""
         self.details = ""
         self.flowing = threading.Event()
@@ -82,12 +87,19 @@ class Course:
         self._closed = closed
         self._state = ""
         self._stopped = False
+        self._draining = False
         self._open = False  # whether the last region that was launched goes on
         self._group = f"fries-sql-{uuid.uuid4().hex[:8]}"
         self._between: threading.Thread | None = None
         self._cancelling: threading.Thread | None = None
         self._rates: dict[str, float] = {}
+        self._flows: set[int] = set()  # regions whose workers are at work
         self._asked: dict[str, Asked] = {}
+
+    @property
+    def resumable(self) -> bool:
+        """Whether checkpoints are kept in a place of the user's."""
+        return self._places.of(0) != ""
 
     @property
     def state(self) -> str:
@@ -155,11 +167,12 @@ class Course:
             self.launched[region].driver.post(change)
 
     def stop(self, drain: bool) -> None:
-        """Ask for the end; returns at once. What is drained goes on into the regions behind."""
+        """Ask for the end; returns at once. What is drained goes on into the regions behind, whose sources end, too."""
         with self.lock:
             self._stopped = self._stopped or not drain
+            self._draining = self._draining or drain
             if self._open:
-                self.post(said.DrainRequested() if drain else said.StopRequested())
+                self.post(self._drained(len(self.launched) - 1) if drain else said.StopRequested())
             elif self._stopped and self.launched and self._cancelling is None:
                 self._cancelling = threading.Thread(target=self._cancel, name="fries-cancel", daemon=True)
                 self._cancelling.start()
@@ -193,8 +206,8 @@ class Course:
         with self.lock:
             behind = [one for one in self.launched if sink in one.sinks]
         if not behind:  # its region has not begun, so this is empty
-            return output(first.session.spark, join(first.scratch, "sinks", sink), first.run)
-        return output(first.session.spark, behind[0].sinks[sink], behind[0].run)
+            return output(first.session.spark, join(first.scratch, "sinks", sink), first.run, pa.schema([]))
+        return output(first.session.spark, behind[0].sinks[sink], behind[0].run, self.seen.columns(sink))
 
     def records(self) -> list[Record]:
         """The trace so far; source tuples of further regions are named by the region's number and their own."""
@@ -236,17 +249,27 @@ class Course:
             for source in self._rates.keys() & set(region.own):
                 self.post(said.RateRequested(source, self._rates[source]))
             self.carry_out(self._ledger.started(number, applied))
+            if self._draining:
+                self.post(self._drained(number))
             if self._stopped:
                 self.post(said.StopRequested())
         listening.launched.set()
 
+    def _drained(self, number: int) -> said.DrainRequested:
+        """End the region's sources, but for rows that an earlier region has made: they were read already."""
+        return said.DrainRequested(spared=frozenset(self._regions[number].inputs))
+
     def _read(self, spark: Any, kept: Kept) -> Any:
         launched = self.launched[kept.region]
-        return output(spark, launched.sinks[kept.sink], launched.run)
+        return output(spark, launched.sinks[kept.sink], launched.run, self.seen.columns(kept.sink))
 
     def answered(self, number: int, event: said.Answered) -> None:
         """A worker of the region has said something."""
         self.flowing.set()
+        if number not in self._flows:
+            self._flows.add(number)
+            with self.lock:
+                self._ledger.flows(number)
         if isinstance(event.answer, Report):
             self.seen.report(self._regions[number], event.answer)
 
@@ -268,6 +291,8 @@ class Course:
                 asked.answer("the dataflow, or this region of it, has ended")
             if not self._state and self._stopped:
                 self._decide("stopped")
+            if self._state in ("stopped", "failed"):
+                self.uncommitted = self._uncommitted(self.launched[number])
             if not self._state:
                 self.seen.metrics.rest(self._regions[number].graph)
                 self._ledger.over(number, f"region {number + 1} of {len(self._regions)} had finished")
@@ -277,6 +302,12 @@ class Course:
                 self._between.start()
         if self._state:
             self._end()
+
+    def _uncommitted(self, launched: Launched) -> Uncommitted | None:
+        """What the region that was ended has read and not committed; what those before it read is in their output."""
+        left = launched.driver.controller.uncommitted
+        since_s = time.time() - (time.monotonic_ns() - left.since_ns) / 1e9
+        return Uncommitted(left.tuples, since_s, left.first, self.resumable) if left.tuples else None
 
     # ---- between regions, and the end
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import time
+import warnings
 import weakref
 from collections.abc import Iterable, Mapping
 from os import PathLike
@@ -20,7 +21,7 @@ from fries_nb.controller.metrics import Snapshot
 from fries_nb.dataflow.graph import Graph, Kind
 from fries_nb.dataflow.regions import regions
 from fries_nb.dataflow.updates import as_updates
-from fries_nb.errors import DataflowError, PlanError, RunError, unknown
+from fries_nb.errors import DataflowError, PlanError, RunError, UncommittedWarning, unknown
 from fries_nb.messages import Paused
 from fries_nb.report import Story, run_page, write_page
 from fries_nb.running.changing import Changing
@@ -28,6 +29,7 @@ from fries_nb.running.course import Course
 from fries_nb.running.ledger import Ledger
 from fries_nb.running.places import Places
 from fries_nb.running.seen import KeptCheckpoint, Recovery, Seen
+from fries_nb.running.uncommitted import Uncommitted
 from fries_nb.scheduling import Plan
 from fries_nb.spark.envelopes import Line
 from fries_nb.spark.region import Options
@@ -260,16 +262,66 @@ class Run:
         """End the run and wait until no host, thread or socket of it is left; does nothing if it has ended.
 
         Args:
-            drain: first process what the sources have read, and commit it; also through the regions behind, whose own
-                sources read to their ends unless it is asked for again there.
+            drain: end the sources, endless ones as well, then process what they have read, and commit it; through the
+                regions behind, too. Without it, tuples read since the last commit are not in the output: an
+                ``UncommittedWarning`` says how many, and ``uncommitted`` has them.
             timeout: seconds to wait.
 
         Raises:
-            TimeoutError: it has not ended by then; it goes on ending.
+            TimeoutError: it has not ended by then; it goes on ending. So it does behind an interrupt (Ctrl-C), and
+                ``stop()`` ends at once what is being drained.
         """
+        if self._course.ended.is_set():
+            return
+        self.request_stop(drain)
+        on = "draining; stop() ends it at once, without what still waits" if drain else "ending"
+        try:
+            self._course.ended.wait(timeout)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(f"run {self.graph.name!r} goes on {on}") from None
+        if not self._course.ended.is_set():
+            raise TimeoutError(f"run {self.graph.name!r} has not ended after {timeout:g} s and goes on {on}")
+        self._course.join()
+        if self.uncommitted is not None and self.state == "stopped":
+            missing = self.uncommitted.sentence("stop(drain=True) processes and commits what was read")
+            warnings.warn(f"{self.graph.name!r} was stopped, and {missing}", UncommittedWarning, stacklevel=2)
+
+    def request_stop(self, drain: bool = False) -> None:
+        """Ask for the end, as ``stop`` does, and return at once; ``wait`` waits for it. Never warns."""
         if not self._course.ended.is_set():
             self._course.stop(drain)
-            self.wait(timeout)
+
+    def suspend(self, timeout: float = 60.0) -> None:
+        """Pause the sources, take a checkpoint of all that they have read, and end there: ``resume`` goes on from it.
+
+        Unlike ``stop(drain=True)``, after which nothing is left to resume, and like it in that all that was read is
+        committed.
+
+        Args:
+            timeout: seconds to wait.
+
+        Raises:
+            RunError: the run keeps no checkpoints, or is over, or none could be taken; then its sources stay paused.
+            TimeoutError: the checkpoint, or the end, has not come by then; the sources stay paused.
+        """
+        if not self.resumable:
+            raise RunError(f"run {self.graph.name!r} keeps no checkpoints; expected stop(drain=True), or checkpoint=")
+        until_s = time.monotonic() + timeout
+        for source in self.graph.sources:
+            self.set_rate(source, 0)
+        self.checkpoint(timeout)
+        self.request_stop()
+        self.wait(max(0.0, until_s - time.monotonic()))
+
+    @property
+    def resumable(self) -> bool:
+        """Whether it keeps checkpoints from which ``resume`` goes on."""
+        return self._course.resumable
+
+    @property
+    def uncommitted(self) -> Uncommitted | None:
+        """What was read and is not in the output, once the run has been stopped or has failed; ``None`` for nothing."""
+        return self._course.uncommitted
 
     def wait_flowing(self, timeout: float | None = None) -> bool:
         """Wait until its workers are at work (or it has failed before); false if they are not after so many seconds."""
@@ -288,6 +340,8 @@ class Run:
 
     def output(self, sink: str | None = None) -> Any:
         """What was committed so far at a sink, as a Spark DataFrame; the sink may be left out if there is but one.
+
+        Where nothing was committed it has no rows, and the columns that were written at the sink, as far as any were.
 
         Raises:
             DataflowError: no such sink, or several and none named.

@@ -123,6 +123,7 @@ class Ledger:
         self._waiting: list[list[Request]] = [[] for _ in regions]
         self._in_flight: list[dict[str, Request]] = [{} for _ in regions]
         self._entered_s: dict[str, float] = {}
+        self._flows_s: dict[int, float] = {}
 
     # ---- what the user asks
 
@@ -232,6 +233,10 @@ class Ledger:
             self._end(region, request, self._at_start(region, request))
         return self._next(region)
 
+    def flows(self, region: int) -> None:
+        """The region's workers are at work: what was requested before is timed from now."""
+        self._flows_s.setdefault(region, self._clock())
+
     def resolved(self, region: int, outcome: Outcome) -> list[Order]:
         """The region's controller has come to the end of a request."""
         request = self._in_flight[region].pop(outcome.change, None)
@@ -309,11 +314,12 @@ class Ledger:
                 self._resolve(change, self._whole(request, self._entered_s[change.id], change.id))
 
     def _whole(self, request: Request, entered_s: float, change: str) -> Outcome:
-        """The outcome of all regions together; times count from when the change was entered."""
-        parts = [
-            _later(outcome, 1000 * max(0.0, request.begun_s.get(region, entered_s) - entered_s))
-            for region, outcome in sorted(request.outcomes.items())
-        ]
+        """The outcome of all regions together; times count from when the change was entered and tuples flowed."""
+        parts = []
+        for region, outcome in sorted(request.outcomes.items()):
+            begun_s = max(entered_s, request.begun_s.get(region, entered_s))
+            from_s = max(entered_s, min(begun_s, self._flows_s.get(region, begun_s)))
+            parts.append(_later(outcome, 1000 * (from_s - entered_s), 1000 * (begun_s - from_s)))
         return combined(change, parts)
 
     def _resolve(self, change: Change, outcome: Outcome) -> None:
@@ -344,15 +350,21 @@ def combined(change: str, parts: list[Outcome]) -> Outcome:
         error=error,
         prepare_ms=sum(part.prepare_ms for part in parts),
         commit_ms=sum(part.commit_ms for part in parts),
-        delay_ms=max(part.delay_ms for part in parts),
+        delay_ms=(delay_ms := max(part.delay_ms for part in parts)),
+        waited_ms=max(part.waited_ms + part.delay_ms for part in parts) - delay_ms,
         components=tuple(component for part in parts for component in part.components),
         per_worker=dict(per_worker),
     )
 
 
-def _later(outcome: Outcome, waited_ms: float) -> Outcome:
-    """The outcome as seen by who has waited for so long before it was begun."""
+def _later(outcome: Outcome, waited_ms: float, delayed_ms: float) -> Outcome:
+    """The outcome as timed from the request: first it waited for tuples to flow, then it was delayed by others."""
     if outcome.outcome != "done":
         return outcome
-    workers = {worker: replace(one, delay_ms=one.delay_ms + waited_ms) for worker, one in outcome.per_worker.items()}
-    return replace(outcome, delay_ms=outcome.delay_ms + waited_ms, per_worker=workers)
+    workers = {worker: replace(one, delay_ms=one.delay_ms + delayed_ms) for worker, one in outcome.per_worker.items()}
+    return replace(
+        outcome,
+        delay_ms=outcome.delay_ms + delayed_ms,
+        waited_ms=outcome.waited_ms + waited_ms,
+        per_worker=workers,
+    )

@@ -10,6 +10,9 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
+
+import pyarrow as pa
 
 from fries_nb.changes import Change
 from fries_nb.controller.events import CheckpointEnded, Outcome, Recover, Stands
@@ -17,8 +20,9 @@ from fries_nb.controller.history import History
 from fries_nb.controller.metrics import Metrics, Snapshot
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.regions import Region
-from fries_nb.messages import Paused, Report
+from fries_nb.messages import Paused, Report, WorkerId
 from fries_nb.spark.envelopes import Line
+from fries_nb.spark.schemas import unified
 
 
 @dataclass(frozen=True)
@@ -75,12 +79,24 @@ class Seen:
         self.standing: Mapping[str, tuple[Paused, ...]] = {}
         self.checkpoints: tuple[KeptCheckpoint, ...] = ()
         self.recoveries: tuple[Recovery, ...] = ()
+        self._columns: dict[WorkerId, pa.Schema] = {}
 
     def report(self, region: Region, report: Report) -> None:
         """Take in a worker's report."""
         if report.worker.operator not in region.inputs:
             self.metrics.add(report, time.monotonic())
             self.history.add(report, time.time())
+        if report.columns:
+            self._columns[report.worker] = pa.ipc.read_schema(pa.py_buffer(report.columns))
+
+    def columns(self, sink: str) -> pa.Schema:
+        """The columns that the sink's workers have written so far, committed or not; none if nothing came.
+
+        Raises:
+            SinkError: two of them wrote a column in types that no one type holds.
+        """
+        schemas = [schema for worker, schema in sorted(self._columns.items()) if worker.operator == sink]
+        return reduce(unified, schemas, pa.schema([]))
 
     def hear(self, lines: Iterable[Line]) -> None:
         """Take in what operators have printed."""

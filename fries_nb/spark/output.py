@@ -5,6 +5,7 @@ A Delta table is read by the files that its log names, so Spark needs no jar for
 
 from __future__ import annotations
 
+import uuid
 from functools import reduce
 from itertools import groupby
 
@@ -17,11 +18,20 @@ from fries_nb.errors import SessionError
 from fries_nb.spark.manifest import committed, recover
 from fries_nb.spark.parts import PartName
 from fries_nb.spark.schemas import unified
-from fries_nb.spark.storage import for_spark, locate
+from fries_nb.spark.sinks import part_writer
+from fries_nb.spark.storage import for_spark, join, locate
+
+NOTHING = pa.schema([])
 
 
-def output(spark: SparkSession, path: str, run: str | None = None) -> DataFrame:
+def output(spark: SparkSession, path: str, run: str | None = None, written: pa.Schema = NOTHING) -> DataFrame:
     """What is committed in a target, of all runs or of one; columns that a row had not are null.
+
+    Args:
+        spark: the session.
+        path: the target.
+        run: whose rows; of all runs if left out.
+        written: the columns of what was written there, which the frame has if nothing is committed.
 
     Raises:
         SessionError: the session has been stopped.
@@ -32,13 +42,26 @@ def output(spark: SparkSession, path: str, run: str | None = None) -> DataFrame:
     recover(path)
     files = sorted(committed(path, run), key=_columns)
     if not files:
-        return spark.createDataFrame([], StructType([]))
+        return spark.createDataFrame([], _as_spark_reads(spark, path, written))
     groups = [list(group) for _, group in groupby(files, _columns)]
     schemas = [_schema(group[0]) for group in groups]
     whole = reduce(unified, schemas)
     frames = [_read(spark, group, schema, whole) for group, schema in zip(groups, schemas, strict=True)]
     rows = reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), frames)
     return rows.select(*(rows[f"`{name.replace('`', '``')}`"] for name in whole.names if name in rows.columns))
+
+
+def _as_spark_reads(spark: SparkSession, path: str, schema: pa.Schema) -> StructType:
+    """The columns as they will be once parts with them are committed: Spark is shown such a part, without rows."""
+    if not schema.names:
+        return StructType([])
+    part = join(path, "_fries", f"columns-{uuid.uuid4().hex[:8]}.parquet")
+    filesystem, file = locate(part)
+    part_writer(file, schema, filesystem).close()
+    try:
+        return spark.read.parquet(for_spark(part)).schema
+    finally:
+        filesystem.delete_file(file)
 
 
 def _read(spark: SparkSession, files: list[str], schema: pa.Schema, whole: pa.Schema) -> DataFrame:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow import fs
 
 from fries_nb.errors import SinkError
 from fries_nb.messages import HIDDEN, WorkerId
@@ -34,6 +35,9 @@ class FileSink:
         run: the run, which distinguishes files of successive runs.
         keep_hidden: write the columns named in ``messages.HIDDEN`` as well.
 
+    Attributes:
+        columns: all that were written so far, which are those of the part at hand.
+
     Raises:
         SinkError: from every method: rows without a column, a column that changed its type, or the file system failed.
     """
@@ -46,7 +50,7 @@ class FileSink:
         self._hidden = () if keep_hidden else HIDDEN
         self._filesystem, self._directory = locate(pending(path))
         self._seen: pa.Schema | None = None  # as the last batch came
-        self._columns = pa.schema([])  # all columns so far, and those of the part at hand
+        self.columns = pa.schema([])
         self._rows: list[pa.RecordBatch] = []
         self._recent: list[pa.RecordBatch] = []  # not merged yet
         self._count = 0
@@ -65,11 +69,11 @@ class FileSink:
             self._seen = batch.schema
             if not batch.schema.names:
                 raise SinkError(f"{self._worker} got rows without a column; return None, not {{}}, to drop a tuple")
-            wider = unified(self._columns, batch.schema)
-            if wider != self._columns:
+            wider = unified(self.columns, batch.schema)
+            if wider != self.columns:
                 self._end_part()
-                self._columns = wider
-        self._recent.append(batch if batch.schema == self._columns else fitted(batch, self._columns))
+                self.columns = wider
+        self._recent.append(batch if batch.schema == self.columns else fitted(batch, self.columns))
         self._count += batch.num_rows
         if len(self._recent) >= MERGED:
             self._merge()
@@ -110,7 +114,7 @@ class FileSink:
         try:
             if self._writer is None:
                 self._writer = self._open()
-            rows = pa.Table.from_batches(self._rows + self._recent, self._columns).combine_chunks()
+            rows = pa.Table.from_batches(self._rows + self._recent, self.columns).combine_chunks()
             self._writer.write_table(rows, row_group_size=2 * GROUP_ROWS)
         except (OSError, pa.ArrowException) as error:
             raise self._failed(error) from error
@@ -119,16 +123,21 @@ class FileSink:
     def _open(self) -> pq.ParquetWriter:
         self._serial += 1
         operator, index = self._worker
-        name = PartName(self._run, operator, index, self._incarnation, self._serial, fingerprint(self._columns))
+        name = PartName(self._run, operator, index, self._incarnation, self._serial, fingerprint(self.columns))
         self._name = join(pending(self._path), str(name))
         self._filesystem.create_dir(self._directory, recursive=True)
-        return pq.ParquetWriter(
-            f"{self._directory}/{name}",
-            self._columns,
-            filesystem=self._filesystem,
-            coerce_timestamps="us",  # Spark reads no nanoseconds
-            allow_truncated_timestamps=True,
-        )
+        return part_writer(f"{self._directory}/{name}", self.columns, self._filesystem)
 
     def _failed(self, error: Exception) -> SinkError:
         return SinkError(f"{self._worker} cannot write to {self._path}: {str(error).splitlines()[0]}")
+
+
+def part_writer(file: str, columns: pa.Schema, filesystem: fs.FileSystem) -> pq.ParquetWriter:
+    """A writer of one part, by a path within the file system."""
+    return pq.ParquetWriter(
+        file,
+        columns,
+        filesystem=filesystem,
+        coerce_timestamps="us",  # Spark reads no nanoseconds
+        allow_truncated_timestamps=True,
+    )

@@ -73,6 +73,7 @@ class WorkerThread(threading.Thread):
 
     def run(self) -> None:
         try:
+            self.worker.handle(Tick())  # a first report says where a restored worker stands
             while not self._left:
                 self.worker.attention.raised = False
                 self._take_events(block=False)

@@ -19,11 +19,13 @@ class ListPort:
     def __init__(self, name: str) -> None:
         self.name = name
         self.parts: dict[str, list[dict[str, Any]]] = {}
+        self.columns = pa.schema([])
         self._open: list[dict[str, Any]] = []
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Keep the rows, hidden columns included."""
         self._open.extend(batch.to_pylist())
+        self.columns = batch.schema
 
     def close_part(self) -> tuple[str, ...]:
         """Close what was written since the last call."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fries_nb.dataflow.graph import Kind
 from fries_nb.messages import Commit, Done, Marker, Reconfigure
 from fries_nb.worker.instance import Instance, SinkPort
 
@@ -21,7 +22,8 @@ def effect_of(marker: Marker, instance: Instance, ended: bool, port: SinkPort | 
             instance.let_pass(action.change)
         return Done(marker.id, worker, ended=True)
     if isinstance(action, Commit):
-        return Done(marker.id, worker, files=instance.close(port))
+        read = instance.processed if instance.operator.kind is Kind.SOURCE else 0
+        return Done(marker.id, worker, files=instance.close(port), read=read)
     if not isinstance(action, Reconfigure) or worker.operator not in action.targets:
         return Done(marker.id, worker)
     old_tuples = instance.old_tuples(action.change)

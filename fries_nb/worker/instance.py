@@ -33,6 +33,10 @@ from fries_nb.worker.written import Written
 class SinkPort(Protocol):
     """Where rows leave the dataflow, at a sink or as dead letters; the shells provide it (files, a list)."""
 
+    @property
+    def columns(self) -> pa.Schema:
+        """All columns that were written so far; the same object as long as there are no new ones."""
+
     def write(self, batch: pa.RecordBatch) -> None:
         """Take a batch, hidden columns included."""
 

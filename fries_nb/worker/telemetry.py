@@ -10,7 +10,7 @@ import pyarrow as pa
 from fries_nb.messages import DUE, Report
 from fries_nb.worker.events import Instruction, Tell, Traced
 from fries_nb.worker.inbox import Inbox
-from fries_nb.worker.instance import Instance
+from fries_nb.worker.instance import Instance, SinkPort
 from fries_nb.worker.meter import LatencyMeter
 from fries_nb.worker.reconfiguration import types_of
 
@@ -22,16 +22,21 @@ class Telemetry:
         instances: the worker's operators, in the chain's order.
         inbox: what waits in front of the first of them.
         clock: returns nanoseconds since the Unix epoch.
+        port: where a sink writes; its columns are reported when they have changed.
 
     Attributes:
         written: the schema of the batch that left the chain last.
     """
 
-    def __init__(self, instances: Sequence[Instance], inbox: Inbox, clock: Callable[[], int]) -> None:
+    def __init__(
+        self, instances: Sequence[Instance], inbox: Inbox, clock: Callable[[], int], port: SinkPort | None = None
+    ) -> None:
         self.written = pa.schema([])
         self._instances = tuple(instances)
         self._inbox = inbox
         self._clock = clock
+        self._port = port
+        self._columns = None if port is None else port.columns  # as reported last
         self._meter = LatencyMeter()
 
     def measure(self, batch: pa.RecordBatch) -> None:
@@ -47,7 +52,7 @@ class Telemetry:
             in_hand: tuples of the frame in hand that are not yet taken.
             held: the most bytes of another version that were set aside at a time.
         """
-        writes, latency = types_of(self.written), self._meter.take()
+        writes, latency, columns = types_of(self.written), self._meter.take(), self._new_columns()
         told: list[Instruction] = []
         for position, instance in enumerate(self._instances):
             first, last = not position, position == len(self._instances) - 1
@@ -62,10 +67,17 @@ class Telemetry:
                         writes if last else {},
                         latency if last else (),
                         held if first else 0,
+                        columns if last else b"",
                     )
                 )
             )
         return [*told, *self.traced()]
+
+    def _new_columns(self) -> bytes:
+        if self._port is None or self._port.columns is self._columns:
+            return b""
+        self._columns = self._port.columns
+        return bytes(self._columns.serialize())
 
     def traced(self) -> list[Instruction]:
         """The audit's records since the last call."""

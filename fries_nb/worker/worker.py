@@ -95,7 +95,7 @@ class Worker:
         self._inbox = Inbox(wiring.incoming)
         self._alignment = Alignment(wiring.incoming)
         self._outbox = Outbox(wiring.edges)
-        self._telemetry = Telemetry(self.instances, self._inbox, clock)
+        self._telemetry = Telemetry(self.instances, self._inbox, clock, port)
         self._execution = self._running = self._compiled(self.instances)
         self._versions = Versions(self.instances, snapshot.version if snapshot else 0, self._inbox, self._compiled)
         self._held = False

@@ -1,0 +1,112 @@
+"""What the sources have read: whether tuples flow yet, and how many of those read are in no commit.
+
+The cut of a commit is where its marker went by at each source, so it is exact; what was read since is known from the
+workers' reports, of which a host that is dismissed sends a last one.
+
+>>> from fries_nb.dataflow.graph import Graph, Kind, Operator
+>>> intake = Intake(Workers(Graph("one", (Operator("src", kind=Kind.SOURCE),), ())), restored=False)
+>>> source = WorkerId("src", 0)
+>>> intake.start(now_ns=5)
+>>> intake.report(Report(source, processed=70, queued=0))
+>>> intake.uncommitted()
+Uncommitted(tuples=70, since_ns=5, first=True)
+>>> intake.begin(now_ns=9)
+>>> intake.passed(Done(1, source, read=60))
+>>> intake.commit()
+>>> intake.uncommitted()
+Uncommitted(tuples=10, since_ns=9, first=False)
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from fries_nb.controller.workers import Workers
+from fries_nb.dataflow.graph import Kind
+from fries_nb.messages import Done, Report, WorkerId
+
+PATIENCE = 8
+"""Reports of each source worker, about two seconds, after which tuples count as flowing though none has come."""
+
+
+@dataclass(frozen=True, slots=True)
+class Uncommitted:
+    """Source tuples that were read and are in no commit.
+
+    Attributes:
+        tuples: how many.
+        since_ns: when the last commit's marker was sent, or when the dataflow started, by the controller's clock.
+        first: no commit precedes them.
+    """
+
+    tuples: int
+    since_ns: int
+    first: bool
+
+
+class Intake:
+    """Counts of the tuples that source workers have read.
+
+    Args:
+        workers: of the run.
+        restored: they start from a checkpoint, hence count on from there; the first report says from where.
+    """
+
+    def __init__(self, workers: Workers, restored: bool) -> None:
+        self._workers = workers
+        self._restored = restored
+        self._read: dict[WorkerId, int] = {}
+        self._base: dict[WorkerId, int | None] = {}  # at the last commit; None: all, since the worker had ended
+        self._cut: dict[WorkerId, int] = {}
+        self._began_ns = self._since_ns = 0
+        self._first = True
+        self._reports: Counter[WorkerId] = Counter()
+        self._active: set[str] = set()
+
+    def start(self, now_ns: int) -> None:
+        """The dataflow starts on its hosts, for the first time or again."""
+        self._reports.clear()
+        if not self._since_ns:
+            self._since_ns = now_ns
+
+    def report(self, report: Report) -> None:
+        """Take in a worker's report."""
+        worker = report.worker
+        if report.processed:
+            self._active.add(worker.operator)
+        if self._workers.graph.operator(worker.operator).kind is Kind.SOURCE:
+            self._reports[worker] += 1
+            self._read[worker] = report.processed
+            self._base.setdefault(worker, report.processed if self._restored else 0)
+
+    def flows(self, operators: Iterable[str]) -> bool:
+        """Whether these operators have got tuples; or will get none soon, since the sources have ended or pause."""
+        sources = self._workers.live(self._workers.graph.sources)
+        return self._active.issuperset(operators) or all(self._reports[worker] >= PATIENCE for worker in sources)
+
+    def begin(self, now_ns: int) -> None:
+        """The marker of a commit is sent."""
+        self._began_ns = now_ns
+        self._cut = {}
+
+    def passed(self, done: Done) -> None:
+        """A worker has applied the marker; a source's lies behind what it had read."""
+        self._cut[done.worker] = done.read
+
+    def commit(self) -> None:
+        """The commit whose marker was sent last is output; a source that has not met the marker had ended before."""
+        sources = self._workers.of(self._workers.graph.sources)
+        self._base = {worker: self._cut.get(worker) for worker in sources}
+        self._since_ns, self._first = self._began_ns, False
+
+    def lost(self) -> None:
+        """The hosts are gone: what was read since the last checkpoint is read again."""
+        self._read.clear()
+
+    def uncommitted(self) -> Uncommitted:
+        """What was read since the last commit, as last reported."""
+        bases = {worker: self._base.get(worker, 0) for worker in self._read}
+        tuples = sum(max(0, read - base) for worker, read in self._read.items() if (base := bases[worker]) is not None)
+        return Uncommitted(tuples, self._since_ns, self._first)

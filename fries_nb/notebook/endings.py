@@ -1,0 +1,74 @@
+"""How a notebook ends a run: so that all that was read comes out, unless the user wants it at once."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from fries_nb.errors import FriesError, RunError
+from fries_nb.notebook.interrupts import told_when_interrupted
+from fries_nb.notebook.statuses import in_the_way
+from fries_nb.notebook.summaries import quoted
+from fries_nb.run import Run
+
+_LOOK_S = 0.2
+"""How often somebody who waits for the end looks whether an operator stands in its way."""
+
+
+class Ending:
+    """Tells a run to end, and returns at once.
+
+    Without ``now`` or ``drain`` it is drained, or, if it keeps checkpoints, suspended at a last one.
+
+    Args:
+        run: what is to end.
+        now: at once, without what was read and is not committed.
+        drain: for good, also if it keeps checkpoints.
+    """
+
+    def __init__(self, run: Run, now: bool = False, drain: bool = False) -> None:
+        self._run = run
+        self._now = now
+        self._refused: Exception | None = None
+        if run.resumable and not now and not drain:
+            threading.Thread(target=self._suspend, name="fries-suspend", daemon=True).start()
+        else:
+            run.request_stop(drain=not now)
+
+    @property
+    def trouble(self) -> str:
+        """Why it cannot be suspended, or empty; its sources are paused meanwhile."""
+        return f"{self._refused}; its sources are paused" if self._refused is not None else ""
+
+    def wait(self, wait_s: float) -> None:
+        """Wait for the end.
+
+        Raises:
+            RunError: it has not come after so many seconds; or, while the run is drained, an operator stands in front
+                of a tuple, whose fix can only come when the cell is over; or it cannot be suspended.
+            KeyboardInterrupt: the user's; the run goes on ending.
+        """
+        name = self._run.graph.name
+        now = f"%fries_stop {quoted(name)} --now ends it at once, without what still waits"
+        on = "goes on ending; %fries_status says how far it is" if self._now else f"goes on draining; {now}"
+        until_s = time.monotonic() + wait_s
+        with told_when_interrupted(f"{name!r} {on}"):
+            while not self._has_ended(until_s):
+                why = self.trouble or next(iter({} if self._now else in_the_way(self._run, ()).values()), "")
+                if why:
+                    raise RunError(f"{name!r} cannot end yet: {why}; {now}")
+                if time.monotonic() >= until_s:
+                    raise RunError(f"{name!r} has not ended after {wait_s:g} s and {on}")
+
+    def _has_ended(self, until_s: float) -> bool:
+        try:
+            self._run.wait(max(0.0, min(_LOOK_S, until_s - time.monotonic())))
+        except TimeoutError:
+            return False
+        return True
+
+    def _suspend(self) -> None:
+        try:
+            self._run.suspend(timeout=threading.TIMEOUT_MAX)
+        except FriesError as error:
+            self._refused = error

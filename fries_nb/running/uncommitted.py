@@ -1,0 +1,40 @@
+"""What a run has read and its output lacks: said when a run is stopped without being drained, and when it fails.
+
+>>> print(Uncommitted(tuples=1204, since_s=0.0, first=True).facts[:42])
+none of the 1,204 tuples read since it was
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Uncommitted:
+    """Source tuples that a run has read and that are in none of its commits.
+
+    Attributes:
+        tuples: how many; one at least.
+        since_s: when the last commit was begun, or the run was started, in seconds since the Unix epoch.
+        first: nothing was committed before.
+        resumable: the run keeps checkpoints, so that ``resume`` reads these tuples again.
+    """
+
+    tuples: int
+    since_s: float
+    first: bool = False
+    resumable: bool = False
+
+    @property
+    def facts(self) -> str:
+        """What is missing, as a clause."""
+        at = time.strftime("%H:%M:%S", time.localtime(self.since_s))
+        noun, verb = ("tuple", "is") if self.tuples == 1 else ("tuples", "are")
+        if self.first:
+            return f"none of the {self.tuples:,} {noun} read since it was started at {at} is in the output"
+        return f"{self.tuples:,} {noun} read since the last commit at {at} {verb} not in the output"
+
+    def sentence(self, remedy: str) -> str:
+        """What is missing, and what brings it: ``remedy``, unless the run can be resumed."""
+        return f"{self.facts}; {'resume reads them again' if self.resumable else remedy}"

@@ -1,0 +1,183 @@
+"""How runs end on real Spark, and what is said of the tuples that their output lacks; the tour of a hurried reader."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+from notebook_shell import ipython, told
+from patience import PATIENCE_S
+from pyspark.sql import SparkSession
+from run_setting import ended_runs, until
+
+import fries_nb as fn
+from fries_nb.run import Run
+
+
+@pytest.fixture
+def started(spark: SparkSession) -> Iterator[Callable[..., Run]]:
+    """Starts flows, and sees that each of them has ended and has left nothing behind."""
+    with ended_runs() as runs:
+
+        def start(flow: Any, **options: Any) -> Run:
+            run: Run = flow.run(spark, **options)
+            runs.append(run)
+            return run
+
+        yield start
+
+
+def processed(run: Run, operator: str) -> int:
+    """Tuples that the operator has taken in, as last reported."""
+    return run.metrics().operators[operator].processed
+
+
+def typed(row: dict[str, Any]) -> dict[str, Any]:
+    """Columns of many types."""
+    value = row["value"]
+    return row | {
+        "amount": decimal.Decimal(value) / 4,
+        "day": datetime.date(2026, 1, 1),
+        "at": datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC),
+        "local": datetime.datetime(2026, 1, 1),
+        "parts": [{"x": 1.5, "name": "a"}],
+        "nothing": None,
+    }
+
+
+def test_a_stop_says_what_is_lost_and_the_output_keeps_its_columns(
+    started: Callable[..., Run], tmp_path: Path
+) -> None:
+    """Every tuple that was read is counted; the columns are those that a commit would have brought."""
+    numbers = tmp_path / "numbers.parquet"
+    pq.write_table(pa.table({"value": pa.array(range(5_000)), "small": pa.array([1] * 5_000, pa.uint8())}), numbers)
+    flow = fn.Dataflow("typed")
+    flow.source("S", fn.replay(numbers, rate=1_000)).map("A", typed).sink("out", fn.memory())
+    run = started(flow, hosts=1, workers=2, commit_interval_s=None)
+    until(lambda: processed(run, "out") > 50, run)
+    with pytest.warns(fn.UncommittedWarning, match=r"'typed' was stopped, and none of the .* is in the output; stop"):
+        run.stop()
+    assert run.uncommitted is not None
+    assert run.uncommitted.first
+    assert run.uncommitted.tuples == processed(run, "S") > 50
+    assert run.output().count() == 0
+    whole = started(flow, hosts=1, workers=2, commit_interval_s=None)
+    until(lambda: processed(whole, "out") > 50, whole)
+    whole.stop(drain=True)
+    assert whole.uncommitted is None
+    assert whole.output().count() == processed(whole, "S")
+    assert whole.output().schema == run.output().schema
+    assert set(run.output().columns) == {"value", "small", "amount", "day", "at", "local", "parts", "nothing"}
+
+
+def test_what_follows_the_last_commit_is_counted(started: Callable[..., Run]) -> None:
+    """Of a flow without end: rows of the output and tuples that it lacks are all that was read."""
+    flow = fn.Dataflow("endless")
+    flow.source("S", fn.rate(2_000)).map("A", lambda row: row).sink("out", fn.memory())
+    run = started(flow, hosts=2, workers=2, commit_interval_s=0.5)
+    until(lambda: run.output().count() > 0, run)
+    run.request_stop()
+    assert run.wait(PATIENCE_S) == "stopped"
+    missing = 0 if run.uncommitted is None else run.uncommitted.tuples
+    assert run.output().count() + missing == processed(run, "S")
+    assert run.uncommitted is None or not run.uncommitted.first
+
+
+def test_a_change_asked_for_with_the_start_is_timed_from_when_tuples_flow(started: Callable[..., Run]) -> None:
+    """Hosts that join are no delay of it, and it finds tuples to be rehearsed on: one that fails there is aborted."""
+    flow = fn.Dataflow("hurried")
+    flow.source("S", fn.rate(1_000)).map("A", lambda row: row).sink("out", fn.memory())
+    run = started(flow, hosts=1, workers=1)
+    change = run.reconfigure({"A": lambda row: row | {"missing": row["no such column"]}})
+    later = run.reconfigure({"A": lambda row: row | {"version": 2}})
+    assert run.state == "joining"
+    assert change.result(PATIENCE_S).outcome == "aborted"
+    assert "no such column" in change.result(0).error
+    result = later.result(PATIENCE_S)
+    assert result.outcome == "done"
+    assert result.waited_ms > 0
+    done = next(mark for mark in run.marks() if (mark.change, mark.kind) == (later.id, "done"))
+    total_ms = (done.at_s - later.requested_s) * 1000
+    assert result.delay_ms + result.waited_ms == pytest.approx(total_ms, abs=1000 * 0.1)
+    run.stop(drain=True)
+    assert run.output().where("version = 2").count() > 0
+
+
+def test_an_interrupted_drain_goes_on_and_says_how_to_end_it(started: Callable[..., Run]) -> None:
+    """The queue takes hours; a stop ends it at once."""
+    release = threading.Event()
+    flow = fn.Dataflow("slow")
+    flow.source("S", fn.rate(2_000)).map("A", slowly).sink("out", fn.memory())
+    run = started(flow, hosts=1, workers=1)
+    until(lambda: run.metrics().operators["A"].queued > 100, run)
+    timer = threading.Thread(target=_interrupt_when, args=(lambda: run.state == "draining", release))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt, match=r"'slow' goes on draining; stop\(\) ends it at once"):
+        run.stop(drain=True, timeout=None)
+    release.set()
+    timer.join()
+    assert run.state == "draining"
+    with pytest.raises(TimeoutError, match=r"has not ended after 0.01 s and goes on draining; stop\(\) ends it"):
+        run.stop(drain=True, timeout=0.01)
+    with pytest.warns(fn.UncommittedWarning):
+        run.stop()
+    assert run.state == "stopped"
+
+
+def slowly(row: dict[str, Any]) -> dict[str, Any]:
+    """Takes its time."""
+    threading.Event().wait(0.02)
+    return row
+
+
+def _interrupt_when(condition: Callable[[], bool], over: threading.Event) -> None:
+    """What Ctrl-C does, as often as it takes: a signal may come before the main thread waits."""
+    while not over.wait(0.05):
+        if condition():
+            os.kill(os.getpid(), signal.SIGINT)
+            return
+
+
+NUMBERS = """%%fries_dataflow numbers
+flow.source("S", fn.rate(1_000)).map("A", lambda row: row).sink("out", fn.memory())
+"""
+
+
+@pytest.fixture
+def shell(spark: SparkSession, tmp_path: Path) -> Iterator[InteractiveShell]:
+    """A fresh shell with the extension, over a session."""
+    with ipython(tmp_path / "ipython") as shell:
+        yield shell
+
+
+def test_the_magic_drains_an_endless_source_and_suspends_what_can_be_resumed(
+    shell: InteractiveShell, tmp_path: Path
+) -> None:
+    """All that was read comes out either way; what keeps checkpoints goes on where it was."""
+    told(shell, NUMBERS)
+    told(shell, "%fries_run --hosts 1 --workers 1 --commit-interval 3600")
+    run = shell.user_ns["run"]
+    until(lambda: processed(run, "out") > 0, run)
+    assert told(shell, f"%fries_stop --wait {PATIENCE_S}").startswith("'numbers' has finished; what it has read is in")
+    assert run.output().count() == processed(run, "S") > 0
+    begin = f"%fries_run --hosts 1 --workers 1 --commit-interval 3600 --checkpoint {tmp_path / 'place'}"
+    told(shell, begin)
+    run = shell.user_ns["run"]
+    until(lambda: processed(run, "out") > 0, run)
+    assert told(shell, f"%fries_stop --wait {PATIENCE_S}").startswith("'numbers' has stopped; what it has read is in")
+    read = processed(run, "S")
+    assert run.output().count() == read > 0
+    told(shell, f"{begin} --resume")
+    again = shell.user_ns["run"]
+    until(lambda: processed(again, "out") > read, again)
+    assert "resume reads them again" in told(shell, "%fries_stop --now")

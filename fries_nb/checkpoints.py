@@ -67,6 +67,7 @@ class Decided(msgspec.Struct, frozen=True):
         components: operators of each component of its covering.
         payloads: target operator to the cloudpickled ``fries_nb.Update``.
         incarnation: in which it was decided.
+        before: a change decided earlier that is ordered behind this one; empty if this one is the last so far.
     """
 
     change: str
@@ -74,18 +75,32 @@ class Decided(msgspec.Struct, frozen=True):
     components: tuple[tuple[str, ...], ...]
     payloads: dict[str, bytes]
     incarnation: int = 1
+    before: str = ""
 
 
 def in_effect(decided: Iterable[Decided]) -> tuple[Decided, ...]:
-    """The changes that were decided and not taken back, in order.
+    """The changes that were decided and not taken back, in the order in which they take effect.
 
     >>> first, second = Decided("u1", "fries", (), {"FM": b"code"}), Decided("u2", "fries", (), {"FC": b"code"})
     >>> [change.change for change in in_effect((first, second, Decided("u1", "fries", (), {})))]
     ['u2']
+    >>> fix = Decided("u3", "fries", (), {"FC": b"code"}, before="u2")
+    >>> [change.change for change in in_effect((first, second, fix))]
+    ['u1', 'u3', 'u2']
     """
     entries = tuple(decided)
     taken_back = {entry.change for entry in entries if not entry.payloads}
-    return tuple(entry for entry in entries if entry.change not in taken_back)
+    ordered: list[Decided] = []
+    for entry in entries:
+        if entry.change not in taken_back:
+            insert_decided(ordered, entry)
+    return tuple(ordered)
+
+
+def insert_decided(ordered: list[Decided], entry: Decided) -> None:
+    """Put a decision at its place: ahead of the change that it names, or last."""
+    behind = [place for place, other in enumerate(ordered) if other.change == entry.before]
+    ordered.insert(behind[0] if behind else len(ordered), entry)
 
 
 class Checkpoint(msgspec.Struct, frozen=True):

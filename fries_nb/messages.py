@@ -41,11 +41,14 @@ class Reconfigure(msgspec.Struct, frozen=True, tag=True):
 
     ``tagged``: by versions side by side. From the marker on, sources tag what they read as new; a worker runs old and
     new configuration beside each other, by tag, until the marker has come on all its channels, and blocks none.
+
+    ``before`` names a change that is ordered behind this one: a worker that has applied it already skips this one.
     """
 
     change: str
     targets: frozenset[str]
     tagged: bool = False
+    before: str = ""
 
 
 class Commit(msgspec.Struct, frozen=True, tag=True):
@@ -119,13 +122,14 @@ class Prepare(msgspec.Struct, frozen=True, tag=True):
     """Get a new function ready off the data path. ``payload`` is a cloudpickled ``fries_nb.Update``.
 
     ``tagged``: the change will come by versions; tuples of the next version are for this function, even before the
-    marker.
+    marker. ``before`` names a change, prepared and not yet applied everywhere, that is ordered behind this one.
     """
 
     change: str
     payload: bytes
     rehearse: bool = True
     tagged: bool = False
+    before: str = ""
 
 
 class Abort(msgspec.Struct, frozen=True, tag=True):

@@ -7,7 +7,7 @@ conflict-serializability needs, in whatever way the workers' records are interle
 >>> print(to_line(Ran("t1", "FM")))
 {"kind":"data","transaction":"t1","operator":"FM","worker":0}
 >>> from_line('{"kind":"update","id":"u1","operator":"FM"}')
-Updated(id='u1', operator='FM', worker=0)
+Updated(id='u1', operator='FM', worker=0, before='')
 """
 
 from __future__ import annotations
@@ -26,11 +26,16 @@ class Ran(msgspec.Struct, frozen=True, tag_field="kind", tag="data"):
 
 
 class Updated(msgspec.Struct, frozen=True, tag_field="kind", tag="update"):
-    """A function update: at this worker, ``operator`` switched to the configuration of change ``id``."""
+    """A function update: at this worker, ``operator`` switched to the configuration of change ``id``.
+
+    ``before`` names a change that is ordered behind this one at every worker, and replaces the same function: a worker
+    that has applied that one skips this one.
+    """
 
     id: str | int
     operator: str
     worker: int = 0
+    before: str = ""
 
 
 class RanMany(msgspec.Struct, frozen=True, tag_field="kind", tag="data_many"):

@@ -34,6 +34,7 @@ from fries_nb.controller.events import (
     Tell,
     Tick,
 )
+from fries_nb.controller.transactions import State
 from fries_nb.dataflow.graph import Edge, Emits, Graph, Kind, Operator, Partitioning
 from fries_nb.messages import (
     Abort,
@@ -184,9 +185,10 @@ class Crowd:
         self.ask(frozenset(self.rng.sample(maps, min(len(maps), self.rng.randint(1, 3)))))
 
     def mend(self) -> None:
-        """A change of an operator that stands and for which none is open, by any scheduler."""
-        resolved = {outcome.change for outcome in self.laws.outcomes}
-        tended = [targets for change, targets in self.targets.items() if change not in resolved]
+        """A change of an operator that stands and for which none waits or is prepared, by any scheduler."""
+        states = self.controller.changes
+        waiting = (State.REQUESTED, State.PREPARING)
+        tended = [targets for change, targets in self.targets.items() if states.get(change) in waiting]
         untended = [operator for operator in sorted(self.standing) if frozenset({operator}) not in tended]
         if untended:
             self.ask(frozenset({self.rng.choice(untended)}))
@@ -251,7 +253,7 @@ class Crowd:
             for worker in self.workers:
                 if worker.operator not in marker.scope or marker.id in self.passed[worker]:
                     continue
-                if worker in self.stuck and (len(marker.scope) > 1 or not self.laws.switches(worker, marker)):
+                if worker in self.stuck and marker not in self.told[worker]:
                     continue
                 inside = [sender for sender in self.senders[worker] if sender.operator in marker.scope]
                 come = marker in self.told[worker] or any(marker.id in self.applied[sender] for sender in inside)
@@ -316,6 +318,9 @@ class Crowd:
             waits = self.plans[change] == "minibatch" and marker.id not in self.aside
             assert not waits or self.held | self.ended >= set(self.sources), f"{worker} switches within a batch"
             self.laws.switch(worker, change)
+        elif isinstance(marker.action, Reconfigure) and marker.action.before in self.laws.past[worker].changes:
+            self.prepared.discard((worker, marker.action.change))
+            self.laws.skip(worker, marker.action)
         if worker in self.sources and isinstance(marker.action, Hold | Release):
             (self.held.add if isinstance(marker.action, Hold) else self.held.discard)(worker)
         files = self.close(worker) if isinstance(marker.action, Commit) else ()

@@ -66,6 +66,12 @@ class Laws:
         assert all(order.index(earlier) < order.index(change) for earlier in before), f"{worker}: {before}, {change}"
         self.past[worker] = Past((*before, change), self.past[worker].files)
 
+    def skip(self, worker: WorkerId, action: Reconfigure) -> None:
+        """A worker was told of a change that is ordered ahead of one that it has applied."""
+        past = list(self.past[worker].changes)
+        past.insert(past.index(action.before), action.change)
+        self.past[worker] = Past(tuple(past), self.past[worker].files)
+
     def close(self, worker: WorkerId, files: tuple[str, ...]) -> None:
         """A sink worker has closed files."""
         self.past[worker] = Past(self.past[worker].changes, self.past[worker].files + files)
@@ -119,7 +125,8 @@ class Laws:
         assert entry.incarnation == self.incarnation
         assert len(known) == (0 if entry.payloads else 1)
         if entry.payloads:
-            self.decided.append(entry)
+            behind = [place for place, other in enumerate(self.decided) if other.change == entry.before]
+            self.decided.insert(behind[0] if behind else len(self.decided), entry)
         else:
             self.take_back(known[0])
 
@@ -212,4 +219,6 @@ class Laws:
     def switches(self, worker: WorkerId, marker: Marker) -> str:
         """The change to which the marker switches the worker, or nothing."""
         action = marker.action
-        return action.change if isinstance(action, Reconfigure) and worker.operator in action.targets else ""
+        if not isinstance(action, Reconfigure) or worker.operator not in action.targets:
+            return ""
+        return "" if action.before in self.past[worker].changes else action.change

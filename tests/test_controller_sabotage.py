@@ -8,7 +8,7 @@ import pytest
 from test_controller_interleavings import ends_well, ends_well_after_losses, is_mended, recovers_well, rests_well
 
 from fries_nb.checkpoints import Restoration
-from fries_nb.controller import changes
+from fries_nb.controller import changes, recovery
 from fries_nb.controller.changes import Changes
 from fries_nb.controller.checkpoints import Checkpoints
 from fries_nb.controller.commits import Epochs
@@ -139,7 +139,8 @@ BROKEN = {
     "holding is switching": (Transaction, "acknowledged", _count_every_stage, ends_well),
     "no fix goes ahead": (Changes, "_next_fix", lambda changes: None, is_mended),
     "a fix waits in line": (Lane, "start_aside", _fix_like_any_other, is_mended),
-    "undecidable goes on": (Changes, "undecidable", lambda changes, operator: "", is_mended),
+    "not fixed in its version": (Changes, "_stands_before", lambda changes, operator: False, is_mended),
+    "fix behind the change": (recovery, "insert_decided", list.append, is_mended),
     "what prepares is not aborted": (Changes, "stands", lambda changes, operator, error, now_ns: [], is_mended),
 }
 

@@ -1,4 +1,4 @@
-"""Operators that stand in front of a tuple: what moves, what waits, and what cannot be decided any more."""
+"""Operators that stand in front of a tuple: what moves, what waits, and in which version it is fixed."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import pytest
 from controller_setting import FM_ALONE, FM_AND_MC, FM_BY_EPOCH, FRAUD, MC_ALONE, Desk, flow, markers, only, plan, told
 
 from fries_nb.controller.events import (
+    ChangeRequested,
     CheckpointRequested,
     HostLost,
     Journal,
     Recover,
     Resolved,
-    RunEnded,
     Stands,
     Tell,
     Tick,
@@ -23,6 +23,7 @@ from fries_nb.scheduling import SCHEDULERS, schedule
 
 FM0, FM1 = WorkerId("FM", 0), WorkerId("FM", 1)
 STANDS = Paused(FM0, "FM: KeyError: 'x'", "Traceback", '{"a": 1}')
+MC_STANDS = Paused(WorkerId("MC", 0), "MC: no")
 MC_BY_EPOCH = plan("MC", ({"payments": "payments FC FM MC scored"}, "MC"), scheduler="epoch")
 
 
@@ -123,21 +124,51 @@ def test_a_change_that_was_begun_as_a_fix_and_is_none_any_more_is_one_like_other
     assert told(desk.prepared("FM", change="u2"), Fcm) == ["payments[0]", "payments[1]"]
 
 
-@pytest.mark.parametrize(("done", "fails"), [((), True), (("FM",), False)])
-def test_a_change_under_way_of_an_operator_that_stands_cannot_be_decided(done, fails):
-    """Unless all its workers have switched: then the tuple is due to the new version."""
+def committing(desk):
+    """A change is being committed, whose FCMs have gone to FM, its head."""
+    desk.request(FM_AND_MC, "u1")
+    desk.prepared("FM", "MC", change="u1")
+
+
+def test_a_worker_below_the_head_of_a_change_is_fixed_in_the_old_version():
+    """The fix is ordered ahead of the change, in the journal and at each worker, and asks nothing of the head."""
     desk = Desk()
-    desk.request(FM_AND_MC)
-    desk.prepared("FM", "MC")
-    desk.done(1, *done, switched=True)
-    said = desk.answer(STANDS)
-    assert isinstance(said[-1], RunEnded) == fails
-    if fails:
-        assert said[-1].error == (
-            "FM stands in front of a tuple that it fails on while change 'u1' of it is being committed, so that "
-            "nobody can say which version the tuple is due: FM: KeyError: 'x'"
-        )
-        assert said[-1].details == "Traceback"
+    committing(desk)
+    assert desk.answer(MC_STANDS) == [Stands("MC", (MC_STANDS,))]
+    said = desk.request(MC_ALONE, "u2")
+    assert [tell.control.before for tell in said] == ["u1", "u1"]
+    said = desk.prepared("MC", change="u2")
+    assert [entry.decided.before for entry in only(said, Journal)] == ["u1"]
+    assert {tell.control.marker.action.before for tell in only(said, Tell)} == {"u1"}
+    desk.done(2, "MC", switched=True)
+    assert (desk.outcomes["u2"].outcome, desk.outcomes["u2"].before) == ("done", "u1")
+    assert desk.controller.changes["u1"] is State.COMMITTING
+
+
+def test_a_fix_in_the_old_version_keeps_the_state_as_the_change_under_way_expects_it():
+    """One that transforms it is refused in words, and nothing has changed."""
+    desk = Desk()
+    committing(desk)
+    desk.answer(MC_STANDS)
+    asked = ChangeRequested("u2", MC_ALONE, {"MC": b"new"}, transforms=frozenset({"MC"}))
+    assert only(desk.hear(asked), Tell) == []
+    assert desk.outcomes["u2"].error == (
+        "MC stands in front of a tuple of before change 'u1', which expects its state as it is; "
+        "expected a fix that keeps the state as it is"
+    )
+
+
+@pytest.mark.parametrize("switched", [(), ("FM",)])
+def test_a_head_and_a_worker_that_has_switched_wait_for_the_change(switched):
+    """The FCM of a head comes in front of its tuple; behind a switch the tuple is one of the new version."""
+    desk = Desk()
+    committing(desk)
+    desk.done(1, *switched, switched=True)
+    desk.answer(STANDS)
+    assert desk.request(FM_ALONE, "u2") == []
+    desk.done(1, *{"FM", "MC"} - {*switched}, switched=True)
+    assert desk.outcomes["u1"].outcome == "done"
+    assert desk.controller.changes["u2"] is State.PREPARING
 
 
 def test_a_change_of_just_the_operator_that_is_on_its_way_is_a_fix_by_itself():

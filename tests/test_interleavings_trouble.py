@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from interleaving_checks import SOAK, try_focused, try_troubled
+from interleaving_checks import SOAK, try_focused, try_standing, try_troubled
 
 from fries_nb.dataflow.builder import Dataflow
 from fries_nb.dataflow.endpoints import memory
@@ -38,6 +38,14 @@ def test_every_promise_holds_of_state_changed_in_mid_stream(chunk):
     size = RUNS * SOAK // CHUNKS
     for seed in range(chunk * size, (chunk + 1) * size):
         try_focused(seed)
+
+
+@pytest.mark.parametrize("chunk", range(4))
+def test_a_tuple_that_pauses_its_operator_within_a_change_of_several_ends_no_run(chunk):
+    """Its operator is fixed in the version that took the tuple; the change goes on behind it."""
+    for seed in range(chunk * 75 * SOAK, (chunk + 1) * 75 * SOAK):
+        played = try_standing(seed)
+        assert played.cluster.state == "finished", f"seed {seed}: {played.cluster.error}"
 
 
 def test_a_source_that_had_ended_is_read_no_more(monkeypatch):

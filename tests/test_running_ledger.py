@@ -307,3 +307,15 @@ def test_a_fix_goes_ahead_of_what_waits() -> None:
     assert desk.end(0, "u3") == []
     assert fix.result(0).outcome == "done"
     assert desk.end(0, "u1", "aborted") == ["0:u2"]
+
+
+def test_a_fix_ahead_of_a_change_under_way_is_what_its_rollback_returns_to() -> None:
+    """The operator runs the change's function in the end, and the fix ran before it."""
+    desk = Desk()
+    desk.ask(A=function("a1"), B=function("b1"))
+    fix, _ = desk.ask(ahead=True, B=function("b2"))
+    desk.ledger.resolved(0, Outcome(fix.id, "fries", "done", before="u1"))
+    desk.end(0, "u1")
+    last = desk.ledger.last()
+    assert last.id == "u1"
+    assert desk.ledger.back(last)["B"].function.__name__ == "b2"

@@ -27,6 +27,7 @@ from fries_nb.messages import (
     Paused,
     Prepare,
     Prepared,
+    Reconfigure,
     Release,
     Report,
     Resumed,
@@ -163,16 +164,31 @@ def test_a_fix_that_does_not_get_past_the_tuple_lets_it_stand_again() -> None:
     assert len(bench.answers(Resumed)) == 2
 
 
-def test_a_change_of_others_as_well_does_not_retry() -> None:
-    """Which version the tuple is due cannot be decided there; the controller fails the run."""
+def test_an_fcm_of_a_change_of_others_as_well_comes_in_front_of_the_tuple() -> None:
+    """The worker is its head: the tuple is the first of the new version, and the marker leaves before its rows."""
     bench = standing()
-    fix(bench, 1, Picky(version=2), scope="MZ")
-    assert bench.answers(Done)[0].switched
-    assert numbers(bench) == [(1, 1, 1)]
     bench.direct("M", Fcm(Marker(2, frozenset("M"), Commit(2))))
     bench.run()
-    assert numbers(bench) == [(1, 1, 1)]
     assert bench.answers(Resumed) == []
+    fix(bench, 1, Picky(version=2), scope="MZ")
+    assert numbers(bench) == [(1, 1, 1), (2, 2, 2), (3, 2, 3)]
+    assert [isinstance(one, Marker) for one in bench.sent].index(True) == 1
+
+
+def test_a_fix_ahead_of_a_change_is_skipped_where_that_was_applied() -> None:
+    """It counts as applied, and the later change's function stays; where it was not, the fix is the present version."""
+    for first, (late, early) in ((1, ("u1", "u2")), (2, ("u2", "u1"))):
+        bench = standing()
+        for change_, function in (("u1", Picky(version=2)), ("u2", Picky(version=3))):
+            bench.prepare("M", change_, Update(function))
+        ahead = Marker(2, frozenset("M"), Reconfigure("u2", frozenset("M"), before="u1"))
+        orders = {1: change(1, "M", scope="MZ"), 2: ahead}
+        bench.direct("M", Fcm(orders[first]))
+        bench.direct("M", Fcm(orders[3 - first]))
+        bench.run()
+        assert bench.worker.instances[0].function.version == 2
+        assert bench.worker.instances[0].applied == (late, early)
+        assert [done.switched for done in bench.answers(Done)] == [True, first == 2]
 
 
 def test_a_fix_is_rehearsed_on_the_very_tuple() -> None:

@@ -8,6 +8,9 @@ That rests on one decision. Where u updates O at some worker, it updates O at *e
 ended before u came, or has not got to it yet, and then its switch comes after all that the trace holds of it. Without
 it, a tuple that an ended FM[0] had processed by the old configuration could meet the new one at MC and go unnoticed.
 
+An update may be ordered *ahead* of another one of the same operator, and a worker that has applied the other skips it
+(Thomas's write rule: what it would have written is overwritten already). So a version that has the other has it, too.
+
 Transactions that met the same versions are alike, so they are grouped as they are read: a group is the state of a
 finite automaton, which moves on by one dictionary look-up an operation.
 
@@ -53,6 +56,7 @@ class Sightings:
         self._group_of: dict[Id, int] = {}
         self._step_at: dict[tuple[str, int], _Step] = {}
         self._last_update: dict[tuple[str, int], Id] = {}
+        self._skipped: defaultdict[tuple[str, Id], set[Id]] = defaultdict(set)
 
     def add(self, record: Record) -> None:
         """Takes the next record; the records of one worker come in its own order, those of others in between.
@@ -68,15 +72,26 @@ class Sightings:
                 step = self._step(operator, worker)
                 for transaction in transactions:
                     group_of[transaction] = step[group_of.get(transaction, 0)]
-            case Updated(update, operator, worker):
+            case Updated(update, operator, worker, before):
                 self._switch(update, operator, worker)
+                if before:
+                    self._skipped[operator, before].add(update)
 
     def groups(self) -> dict[frozenset[Version], list[Id]]:
         """Transactions by the versions that they met, in the order of their first operations."""
         members: dict[int, list[Id]] = {}
         for transaction, group in self._group_of.items():
             members.setdefault(group, []).append(transaction)
-        return {self._groups.versions[group]: transactions for group, transactions in members.items()}
+        groups: defaultdict[frozenset[Version], list[Id]] = defaultdict(list)
+        for group, transactions in members.items():
+            groups[frozenset(map(self._with_skipped, self._groups.versions[group]))] += transactions
+        return dict(groups)
+
+    def _with_skipped(self, version: Version) -> Version:
+        """The version with the updates that are ordered ahead of those that the worker has applied."""
+        operator, applied = version
+        skipped = [self._skipped[operator, update] for update in applied if (operator, update) in self._skipped]
+        return Version(operator, applied.union(*skipped)) if skipped else version
 
     def _step(self, operator: str, worker: int) -> _Step:
         step = self._step_at.get((operator, worker))

@@ -17,7 +17,8 @@ A change ends when its last stage is over. Its marker may be on its way for long
 
 While an operator *stands* in front of a tuple (see ``standing``), only a *fix* moves: a change of that operator alone.
 It is prepared and decided at once, ahead of the queue and of a change whose marker is stuck behind the operator, and
-its own marker goes to the operator's workers only, whatever its scheduler planned.
+its own marker goes to the operator's workers only, whatever its scheduler planned. If that change is one of the same
+operator, the fix is ordered ahead of it.
 
 When hosts are lost, a change that was not decided is aborted, and one that was is carried out by the restoration.
 """
@@ -116,21 +117,6 @@ class Changes:
         transaction.acknowledged(worker, done, now_ns)
         return self._end_if_over(transaction, now_ns)
 
-    def undecidable(self, operator: str) -> str:
-        """Why the run cannot go on now that a worker of this operator stands, or an empty string.
-
-        A change of it under way would switch it in front of the tuple or behind it, and nobody can say which is due;
-        unless its marker concerns just this operator, and so is a fix.
-        """
-        for change in self._under_way():
-            beyond = any(send.scope != {operator} for stage in change.stages for send in stage.sends)
-            if change.state is State.COMMITTING and beyond and change.unswitched(operator):
-                return (
-                    f"{operator} stands in front of a tuple that it fails on while change {change.request.change!r} "
-                    "of it is being committed, so that nobody can say which version the tuple is due"
-                )
-        return ""
-
     def stands(self, operator: str, error: str, now_ns: int) -> list[Instruction]:
         """A worker of this operator stands: what is not decided is aborted, unless it is the operator's fix."""
         change = self.in_flight
@@ -203,6 +189,7 @@ class Changes:
         if self.fix.state is State.COMMITTING:
             return None
         if self.fix.alone() not in self._standing.operators:  # it goes on without a fix: this is a change like others
+            self.fix.before = ""
             self._queue.appendleft(self.fix)
             self.fix = None
             return []
@@ -217,10 +204,24 @@ class Changes:
     def _next_fix(self) -> Transaction | None:
         committing = self.in_flight.request.plan.targets if self.in_flight is not None else frozenset()
         for waiting in self._queue:
-            if waiting.alone() in self._standing.operators - committing:
+            operator = waiting.alone()
+            if operator in self._standing.operators and (operator not in committing or self._stands_before(operator)):
                 self._queue.remove(waiting)
+                if operator in committing and self.in_flight is not None:
+                    waiting.before = self.in_flight.request.change
                 return waiting
         return None
+
+    def _stands_before(self, operator: str) -> bool:
+        """A worker of this operator stands that the change being committed reaches only once it has got past its tuple.
+
+        What a worker as a head of that change fails on is due to the new version, since the FCM comes in front of it.
+        """
+        change = self.in_flight
+        if change is None or change.state is not State.COMMITTING or operator in change.switches_now:
+            return False
+        standing = [worker for worker in self._standing.workers if worker.operator == operator]
+        return not all(map(change.has_switched, standing))
 
     def _main_step(self, reports: Mapping[WorkerId, Report], now_ns: int) -> list[Instruction] | None:
         change = self.in_flight
@@ -253,13 +254,15 @@ class Changes:
             return []  # it was begun as a fix before it went back to the queue
         if spent := self._spent(change):
             return self._abort(change, now_ns, spent)
+        if change.before and change.request.transforms:
+            return self._abort(change, now_ns, _keep_state(change))
         change.prepare(now_ns)
         first: dict[str, WorkerId] = {}
         for worker in self._workers.live(change.request.plan.targets):  # the last tuple of one that has ended is old
             first.setdefault(worker.operator, worker)
         request, tagged = change.request, _tags(change) and not self._lane.tags
         return [
-            Tell(worker, Prepare(request.change, request.payloads[worker.operator], rehearse, tagged))
+            Tell(worker, Prepare(request.change, request.payloads[worker.operator], rehearse, tagged, change.before))
             for worker in change.targets
             for rehearse in [worker.operator in request.rehearse and first.get(worker.operator) == worker]
         ]
@@ -303,7 +306,9 @@ class Changes:
         request = change.request
         self._journaling = change
         return Journal(
-            self._recovery.decide(request.change, request.plan.scheduler, change.components, request.payloads)
+            self._recovery.decide(
+                request.change, request.plan.scheduler, change.components, request.payloads, change.before
+            )
         )
 
     def _decide(self, change: Transaction, now_ns: int) -> list[Instruction]:
@@ -363,6 +368,15 @@ def _forgotten(change: Transaction) -> list[Tell]:
     return [Tell(worker, Abort(change.request.change)) for worker in change.targets]
 
 
+def _keep_state(change: Transaction) -> str:
+    """Why a fix ahead of a change that was prepared for the state as it is cannot transform that."""
+    operator = change.alone()
+    return (
+        f"{operator} stands in front of a tuple of before change {change.before!r}, which expects its state as it is; "
+        "expected a fix that keeps the state as it is"
+    )
+
+
 def _tags(change: Transaction) -> bool:
     """Whether it comes by versions: workers then tell its tuples by their tag, so two such do not overlap."""
     return any(stage.does is Does.TAG for stage in change.stages)
@@ -372,7 +386,7 @@ def _action(stage: Stage, change: Transaction) -> Action:
     name, targets = change.request.change, change.request.plan.targets
     match stage.does:
         case Does.SWITCH:
-            return Reconfigure(name, targets)
+            return Reconfigure(name, targets, before=change.before)
         case Does.TAG:
             return Reconfigure(name, targets, tagged=True)
         case Does.HOLD:

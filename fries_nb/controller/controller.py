@@ -257,11 +257,8 @@ class Controller:
         return self._changes.acknowledged(action.change, worker, done, now_ns)
 
     def _paused(self, paused: Paused, now_ns: int) -> list[Instruction]:
-        operator = paused.worker.operator
-        undecidable = self._changes.undecidable(operator)
-        if undecidable:
-            return self._life.end("failed", "the run failed", now_ns, f"{undecidable}: {paused.error}", paused.details)
-        return [self._standing.pause(paused), *self._changes.stands(operator, paused.error, now_ns)]
+        stands = self._changes.stands(paused.worker.operator, paused.error, now_ns)
+        return [self._standing.pause(paused), *stands]
 
     # ---- requests
 

@@ -64,12 +64,14 @@ class ChangeRequested:
         plan: what a scheduler made of it.
         payloads: for each target the cloudpickled ``fries_nb.Update``.
         rehearse: the targets whose new function is to be tried on a copy of recent input while it is prepared.
+        transforms: the targets whose state the change transforms.
     """
 
     change: str
     plan: Plan
     payloads: Mapping[str, bytes]
     rehearse: frozenset[str] = frozenset()
+    transforms: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +195,8 @@ class Outcome:
         waited_ms: from the request until tuples flowed, which is no part of ``delay_ms``.
         components: the operators of each component of the plan, in the order of declaration.
         per_worker: the target workers that have acknowledged.
+        before: the change that was under way and is ordered behind this one, whose function its operator runs in the
+            end: a fix of the version in which the failing tuple was; empty otherwise.
     """
 
     change: str
@@ -206,6 +210,7 @@ class Outcome:
     waited_ms: float = 0.0
     components: tuple[tuple[str, ...], ...] = ()
     per_worker: dict[WorkerId, WorkerOutcome] = field(default_factory=dict)
+    before: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fries_nb.checkpoints import Checkpoint, Decided, Restoration
+from fries_nb.checkpoints import Checkpoint, Decided, Restoration, insert_decided
 from fries_nb.controller.events import Recover
 
 MOST_IN_A_ROW = 10
@@ -45,11 +45,16 @@ class Recovery:
         return self._in_a_row >= MOST_IN_A_ROW
 
     def decide(
-        self, change: str, scheduler: str, components: tuple[tuple[str, ...], ...], payloads: Mapping[str, bytes]
+        self,
+        change: str,
+        scheduler: str,
+        components: tuple[tuple[str, ...], ...],
+        payloads: Mapping[str, bytes],
+        before: str = "",
     ) -> Decided:
-        """A change will be carried out, whatever fails."""
-        decided = Decided(change, scheduler, components, dict(payloads), self.incarnation)
-        self.decided.append(decided)
+        """A change will be carried out, whatever fails; ahead of another one that it names as ``before``."""
+        decided = Decided(change, scheduler, components, dict(payloads), self.incarnation, before)
+        insert_decided(self.decided, decided)
         return decided
 
     def take_back(self, change: str) -> Decided:

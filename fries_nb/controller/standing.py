@@ -1,7 +1,12 @@
 """Operators whose workers stand in front of a tuple that they fail on (``on_error="pause"``).
 
-Such a worker takes no tuple and passes no marker until a change of just its operator has come past all that waits; then
-it tries the tuple again, and goes on or stands again.
+Such a worker takes no tuple and no marker that came behind the tuple, until a change of just its operator has come past
+all that waits; then it tries the tuple again, and goes on or stands again.
+
+While a change of several operators is being committed, the tuple belongs to the version that took it. A worker that has
+not switched yet is fixed in the old version: its fix is ordered *ahead* of that change, and workers that have applied
+the change skip it. A worker that has switched is fixed when the change is over, which it does not hold up. A worker
+that is about to get the FCM of the change itself, as a head, needs no fix: its tuple is the first of the new version.
 
 >>> standing = Standing()
 >>> standing.pause(Paused(WorkerId("FM", 0), "FM: KeyError: 'x'")).operator, "FM" in standing.operators
@@ -27,6 +32,11 @@ class Standing:
     def operators(self) -> frozenset[str]:
         """The operators of which at least one worker stands."""
         return frozenset(worker.operator for worker in self._paused)
+
+    @property
+    def workers(self) -> tuple[WorkerId, ...]:
+        """The workers that stand."""
+        return tuple(sorted(self._paused))
 
     def pause(self, answer: Paused) -> Stands:
         """A worker stands, or stands again after a fix that was none."""

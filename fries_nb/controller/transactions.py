@@ -58,6 +58,7 @@ class Transaction:
         state: see the table.
         early: it was requested before tuples flowed: its delay counts from its preparation on.
         writes: for each rehearsed target the columns that its new function produced, with their Arrow type names.
+        before: the id of a change under way that this one, a fix, is ordered ahead of; or empty.
         stage: number of the plan's stage under way; counts from 0 and is -1 before the decision.
         owing: workers that owe a ``Prepared`` (while preparing: all targets, ended or not) or a ``Done`` that ends the
             stage (while committing).
@@ -77,6 +78,7 @@ class Transaction:
         self.stages: tuple[Stage, ...] = request.plan.stages
         self.state = State.REQUESTED
         self.writes: dict[str, dict[str, str]] = {}
+        self.before = ""
         self.stage = -1
         self.owing: set[WorkerId] = set()
         self.early = early
@@ -100,9 +102,16 @@ class Transaction:
         """Some target worker has acknowledged and had not ended before."""
         return any(not outcome.ended for outcome in self._per_worker.values())
 
-    def unswitched(self, operator: str) -> bool:
-        """Some worker of this operator is a target and has not acknowledged that it switched."""
-        return any(worker.operator == operator and worker not in self._per_worker for worker in self.targets)
+    def has_switched(self, worker: WorkerId) -> bool:
+        """This target worker has acknowledged that it switched, or had ended before."""
+        return worker in self._per_worker
+
+    @property
+    def switches_now(self) -> frozenset[str]:
+        """The operators whose workers are sent the FCM of the stage under way that makes them switch."""
+        if not 0 <= self.stage < len(self.stages) or self.stages[self.stage].does is not Does.SWITCH:
+            return frozenset()
+        return frozenset(send.operator for send in self.stages[self.stage].sends)
 
     def move(self, to: State) -> None:
         """Go to another state.
@@ -189,7 +198,7 @@ class Transaction:
         self.owing = set()
         done = state is State.DONE
         plan = self.request.plan
-        self.request = ChangeRequested(self.request.change, plan, {}, self.request.rehearse)
+        self.request = ChangeRequested(self.request.change, plan, {}, self.request.rehearse, self.request.transforms)
         return Outcome(
             change=self.request.change,
             scheduler=plan.scheduler,
@@ -202,4 +211,5 @@ class Transaction:
             waited_ms=(self._requested_ns - self._entered_ns) / NS_PER_MS,
             components=self.components,
             per_worker=dict(self._per_worker),
+            before=self.before,
         )

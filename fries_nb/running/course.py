@@ -163,7 +163,8 @@ class Course:
             rehearsable = frozenset(
                 name for name in plan.targets if not plan.targets & nx.ancestors(graph.digraph, name)
             )  # what a target gets below another one changes, so a recent tuple is no fair trial
-            change = said.ChangeRequested(request.id, plan, payloads, rehearsable)
+            transforms = frozenset(name for name in plan.targets if request.updates[name].state is not None)
+            change = said.ChangeRequested(request.id, plan, payloads, rehearsable, transforms)
             self.launched[region].driver.post(change)
 
     def stop(self, drain: bool) -> None:

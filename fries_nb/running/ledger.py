@@ -298,6 +298,13 @@ class Ledger:
             self._end(region, request, Outcome(request.id, request.plans[region].scheduler, "aborted", words))
         return []
 
+    def _order(self, request: Request, before: str) -> None:
+        """What a fix changed is what ran before the change that it is ordered ahead of, for the rollback of that."""
+        behind = next((one for one in self._requests if one.id == before), None)
+        if behind is not None:
+            self._requests.remove(request)
+            self._requests.insert(self._requests.index(behind), request)
+
     def _at_start(self, region: int, request: Request) -> Outcome:
         plan = request.plans[region]
         workers = {
@@ -309,6 +316,7 @@ class Ledger:
 
     def _end(self, region: int, request: Request, outcome: Outcome) -> None:
         request.outcomes[region] = outcome
+        self._order(request, outcome.before)
         if request.ended:
             for change in request.changes:
                 self._resolve(change, self._whole(request, self._entered_s[change.id], change.id))

@@ -157,7 +157,8 @@ class Cluster:
         payloads = {operator: cloudpickle.dumps(update) for operator, update in updates.items()}
         below = {name for target in plan.targets for name in nx.descendants(self.graph.digraph, target)}
         rehearsed = plan.targets - below if rehearse else frozenset[str]()
-        self._say(said.ChangeRequested(name, plan, payloads, rehearsed))
+        transforms = frozenset(operator for operator, update in updates.items() if update.state is not None)
+        self._say(said.ChangeRequested(name, plan, payloads, rehearsed, transforms))
         return name
 
     @property

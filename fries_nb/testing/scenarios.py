@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from fries_nb.controller.transactions import State
 from fries_nb.dataflow.endpoints import memory
 from fries_nb.dataflow.graph import Graph, Operator
 from fries_nb.dataflow.updates import Update
@@ -172,6 +173,27 @@ def draw_focused(seed: int) -> Scenario:
     return _troubled(plain, chance)
 
 
+def draw_standing(seed: int) -> Scenario:
+    """A small dataflow two of whose operators pause on some tuples, changed together by any scheduler meanwhile."""
+    chance = random.Random(f"standing {seed}")
+    plain = draw_focused(seed)
+    pausing = tuple(chance.sample(plain.flow.tasting, 2))
+    count = max(map(len, plain.inputs.values()))
+    stops = {name: frozenset(chance.sample(range(count), 4)) for name in pausing}
+    wishes = tuple(
+        Wish(at, targets, scheduler, pruning, transforms=chance.random() < 0.5)
+        for at in sorted(chance.uniform(0.1, 0.8) for _ in range(chance.choice((1, 2))))
+        for others in [[name for name in plain.flow.changeable if name != pausing[0]]]
+        for targets in [(pausing[0], *chance.sample(others, chance.randint(1, 2)))]
+        for scheduler, pruning in [chance.choice(SCHEDULES[:4] + ALL_SCHEDULES[5:8])]
+    )
+    declared = plain.flow.dataflow.graph().operators  # what ``plain`` has poisoned is as it was
+    operators = tuple(_poisoned(one, {}, stops) for one in declared)
+    graph = Graph(plain.graph.name, operators, plain.graph.edges)
+    settings = plain.cluster | {"faults": Faults(slow=chance.random() < 0.2), "checkpoints": chance.random() < 0.3}
+    return replace(plain, graph=graph, cluster=settings, wishes=wishes, letters={}, stops=stops, requests=())
+
+
 def _troubled(plain: Scenario, chance: random.Random) -> Scenario:
     faults = Faults(
         hazard=chance.choice((0.001, 0.003, 0.01)),
@@ -272,12 +294,20 @@ class _Play:
         cluster.steps(max(0, int((share - 1.0) * 3_000)))
 
     def _mend(self, operator: str) -> None:
-        """Ask for a fix, unless one is under way."""
-        open_ = {self._played.changes[change].targets for change in self._cluster.open}
-        if (operator,) not in open_:
+        """Ask for a fix, unless one waits or is prepared; one that is committed may be stuck behind the tuple."""
+        states = self._cluster.controller.changes
+        waiting = {
+            self._played.changes[change].targets
+            for change in self._cluster.open
+            if states.get(change) is not State.COMMITTING
+        }
+        if (operator,) not in waiting:
             self._mended.add(operator)
+            before = self._cluster.open
             scheduler, pruning = self._cluster.random.choice(ALL_SCHEDULES)
             self._ask(Wish(0.0, (operator,), scheduler, pruning, self._cluster.random.random() < 0.5))
+            if not self._cluster.open - before:  # refused at once: it was to keep the state as it is
+                self._ask(Wish(0.0, (operator,), scheduler, pruning, transforms=False))
 
     def _ask(self, wish: Wish) -> None:
         scenario, version = self._scenario, len(self._played.changes) + 1

@@ -26,5 +26,8 @@ def effect_of(marker: Marker, instance: Instance, ended: bool, port: SinkPort | 
         return Done(marker.id, worker, files=instance.close(port), read=read)
     if not isinstance(action, Reconfigure) or worker.operator not in action.targets:
         return Done(marker.id, worker)
+    if action.before in instance.applied:
+        instance.skip(action.change)
+        return Done(marker.id, worker)
     old_tuples = instance.old_tuples(action.change)
-    return Done(marker.id, worker, switched=instance.switch(action.change), old_tuples=old_tuples)
+    return Done(marker.id, worker, switched=instance.switch(action.change, action.before), old_tuples=old_tuples)

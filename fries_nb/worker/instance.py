@@ -119,6 +119,11 @@ class Instance:
         self._prepared_at.pop(change, None)
         self._missed.pop(change, None)
 
+    def skip(self, change: str) -> None:
+        """The change is ordered ahead of one that was applied here: it is behind the operator, and changes nothing."""
+        self.forget(change)
+        self.applied = (*self.applied, change)
+
     def let_pass(self, change: str) -> None:
         """The change came when the worker had ended: it gives up the function that it has prepared.
 
@@ -130,15 +135,17 @@ class Instance:
         if ready is not None and ready.transform is not None:
             self._missed[change] = ready.transform
 
-    def copies(self, count: int) -> tuple[StateCopy, ...]:
+    def copies(self, count: int, before: str = "") -> tuple[StateCopy, ...]:
         """Copies of the states of some keys for the trial of a change, in the form in which that one would find them.
 
-        An ended worker has missed the changes decided since, of which the last may still be on its way to it.
+        An ended worker has missed the changes decided since, of which the last may still be on its way to it. A change
+        ordered ahead of one that is on its way (``before``) finds them as they are without that.
 
         Raises:
             Exception: whatever pickling raises, where a state cannot be pickled.
         """
-        coming = [ready.transform for ready in self.prepared.values() if ready.transform is not None]
+        prepared = [ready for change, ready in self.prepared.items() if change != before]
+        coming = [ready.transform for ready in prepared if ready.transform is not None]
         missed = (*self._missed.values(), *coming)
         return tuple([replace(copy, missed=(*copy.missed, *missed)) for copy in self.state.sample(count)])
 
@@ -150,8 +157,8 @@ class Instance:
         """Tuples processed since the change was first heard of."""
         return self.processed - self._prepared_at.pop(change, self.processed)
 
-    def switch(self, change: str) -> bool:
-        """Run the prepared function from the next tuple on.
+    def switch(self, change: str, before: str = "") -> bool:
+        """Run the prepared function from the next tuple on; ``before`` is what is ordered behind this change.
 
         Raises:
             ProtocolError: nothing is prepared under this change.
@@ -160,16 +167,16 @@ class Instance:
         if ready is None:
             raise ProtocolError(f"{self.worker} was told to switch to change {change!r}, which it has not prepared")
         self.function = ready.function
-        self.put_on(change, ready.transform)
+        self.put_on(change, ready.transform, before)
         return True
 
-    def put_on(self, change: str, transform: Transform | None) -> None:
+    def put_on(self, change: str, transform: Transform | None, before: str = "") -> None:
         """The change counts from here on: what is in state is old to it, what comes next is new."""
         self.state.transform(transform)
         self.applied = (*self.applied, change)
         if self.audit:
             self._close_run()
-            self._records.append(Updated(change, self.worker.operator, self.worker.index))
+            self._records.append(Updated(change, self.worker.operator, self.worker.index, before))
 
     def begin_at(self, processed: int, applied: tuple[str, ...]) -> None:
         """Go on from where another one stood, with nothing prepared and nothing recorded since."""

@@ -68,7 +68,7 @@ class Rehearsed:
 def rehearsal(order: Prepare, instance: Instance, recent: Recent | None) -> Rehearse | Rehearsed:
     """What the shell has to run; or at once the refusal, where the instance's states cannot be copied for a trial."""
     try:
-        states = instance.copies(SAMPLE_KEYS)
+        states = instance.copies(SAMPLE_KEYS, order.before)
     except Exception as error:  # noqa: BLE001 (pickling runs the user's code; the error is the answer)
         what = f"the state of {instance.worker.operator} cannot be copied for a trial"
         return refused(order.change, instance.worker, what, error)

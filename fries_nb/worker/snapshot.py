@@ -114,13 +114,13 @@ def restore(instance: Instance, snapshot: InstanceSnapshot | None, decided: Sequ
     if unknown:
         listed = ", ".join(sorted(unknown))
         raise ProtocolError(f"{instance.worker} had applied {listed}, which is not among the decided changes")
-    mine = [(change.change, _update(name, change)) for change in decided if name in change.payloads]
+    mine = [(change, _update(name, change)) for change in decided if name in change.payloads]
     instance.state.load(_states(name, before))
     instance.begin_at(before.processed, before.applied)
     for change, update in mine:
         instance.function = update.function
-        if change not in before.applied:
-            instance.put_on(change, update.state)
+        if change.change not in before.applied:
+            instance.put_on(change.change, update.state, change.before)
     if mine:
         _open(name, instance.function)
 

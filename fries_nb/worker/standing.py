@@ -3,8 +3,8 @@
 An operator whose ``on_error`` is "pause" runs alone in its chain. When its function fails, the tuples in front have
 been taken and the failed one has not: its rows did not leave, its state is as before, no count includes it (see
 ``guarding`` and ``chaining``). The worker *stands*: it takes no tuple, while it hears control as ever; markers that
-came behind the tuple wait behind it. A marker for just this operator that switches it is a fix: the worker *retries*
-that one tuple; past it, it goes on with the rest of the frame.
+came behind the tuple wait behind it. So a marker that switches the operator meanwhile came as an FCM, in front of the
+tuple, and is a fix: the worker *retries* that one tuple; past it, it goes on with the rest of the frame.
 
     state      the tuple passes      the tuple fails      a fix
     running    -> running            -> stands: Paused    -> running
@@ -24,7 +24,7 @@ Paused {"x": 0}
 (1, True, 2)
 >>> instance.function = lambda row: {"y": 1.0}
 >>> execution.rebuild()
->>> standing.fixed(Marker(1, frozenset("R"), Reconfigure("u1", frozenset("R"))))
+>>> standing.fixed()
 >>> standing.advance(execution, 100), standing.advance(execution, 100), standing.stands
 Resumed
 (1, 1, False)
@@ -35,7 +35,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from fries_nb.errors import OperatorError
-from fries_nb.messages import Marker, Paused, Reconfigure, Resumed
+from fries_nb.messages import Paused, Resumed
 from fries_nb.worker.chaining import Execution
 from fries_nb.worker.instance import Instance
 from fries_nb.worker.shown import row_as_json
@@ -81,10 +81,7 @@ class Standing:
             Paused(self._worker, str(error), error.details, row_as_json(row.to_pylist()[0]) if row is not None else "")
         )
 
-    def fixed(self, marker: Marker) -> None:
-        """The operator was switched by this marker; one that switches others as well does not decide about the tuple.
-
-        Which version that tuple is due is known only if nobody else changes.
-        """
-        if self.stands and isinstance(marker.action, Reconfigure) and marker.scope == {self._worker.operator}:
+    def fixed(self) -> None:
+        """The operator was switched in front of the tuple, which is tried again by what it runs now."""
+        if self.stands:
             self.stands, self._retries = False, True

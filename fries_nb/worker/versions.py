@@ -6,10 +6,12 @@ order, some of the new ones even in front of the marker, since senders pass on n
 
     a chain with                        a frame of the next version
     no target                           is processed as any other
-    targets, none with keyed state      is processed by twins of the targets, which have the new functions
+    targets, none of the last row       is processed by twins of the targets, which have the new functions
     a target that keeps keyed state     is set aside, and processed when the last old one has been
+    or pauses on a tuple
 
-The third row is due to state: an old tuple must not meet what a new one has written. What is set aside is granted
+The last row is due to state: an old tuple must not meet what a new one has written; and to pauses: the tuple that waits
+for a fix is then always one of the present version. What is set aside is granted
 back at once, so that no old frame waits for its credit; behind a marker everything is set aside, the end of the
 channel too, so that order within a channel stays.
 
@@ -117,10 +119,14 @@ class Versions:
             self._behind.add(channel)
 
     def _waits(self) -> bool:
-        """Whether a target of the chain keeps keyed state, by its old function or by its new one."""
+        """Whether a target of the chain keeps keyed state, by its old function or by its new one, or pauses."""
         for instance in self._instances:
             ready, kind = instance.tagged, instance.operator.kind
-            if ready is not None and (keeps_state(kind, instance.function) or keeps_state(kind, ready.function)):
+            if ready is None:
+                continue
+            if keeps_state(kind, instance.function) or keeps_state(kind, ready.function):
+                return True
+            if instance.operator.on_error == "pause":
                 return True
         return False
 

@@ -300,7 +300,7 @@ class Worker:
             self._running = self._execution
         if switched:
             self._execution.rebuild()
-            self._standing.fixed(marker)
+            self._standing.fixed()
 
     # ---- answers
 

@@ -98,9 +98,7 @@ class Crowd:
         self.rng = random.Random(seed)
         self.graph = random_flow(self.rng)
         interval = self.rng.choice([None, 20 * MS])
-        self.controller = Controller(
-            self.graph, HOSTS, 1, interval, 10**18, checkpoints=checkpoints, run="r", chaining=False
-        )
+        self.controller = Controller(self.graph, HOSTS, 1, interval, checkpoints=checkpoints, run="r", chaining=False)
         self.now_ns = 0
         self.haste = self.rng.choice([0.01, 0.1, 0.3])
         self.losses, self.poison = losses, poison

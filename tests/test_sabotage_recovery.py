@@ -105,11 +105,10 @@ def _mix_versions(outbox, version):
         channel.version = version
 
 
-def _release_at_once(worker, marker, instance, done=Worker._done):
-    said = done(worker, marker, instance)
+def _release_at_once(worker, marker, start, apply=Worker._apply):
+    apply(worker, marker, start)
     if isinstance(marker.action, Hold):
         worker._held = False
-    return said
 
 
 def _digest_twice(instance, make, emits, guarded=steps.guarded):
@@ -158,7 +157,7 @@ BROKEN = {
     "files are committed without a record": (Checkpoints, "_keep", _keep_no_record),
     "new tuples meet old state": (Versions, "_waits", lambda versions: False, "multiversion"),
     "a buffer mixes versions": (Outbox, "turn_to", _mix_versions, "multiversion"),
-    "sources are not held": (Worker, "_done", _release_at_once, "minibatch"),
+    "sources are not held": (Worker, "_apply", _release_at_once, "minibatch"),
     "a failed tuple leaves its state": (guarding, "_remembering", lambda instance: lambda row: guarding._nothing),
     "a poisonous tuple is taken twice": (steps, "guarded", _digest_twice),
     "files are committed again": (Epochs, "forget", _commit_again),

@@ -125,7 +125,9 @@ class Bench:
         self.direct(operator, Prepare(change, cloudpickle.dumps(update), tagged=tagged))
         for order in self.take():
             if isinstance(order, Rehearse):
-                self.worker.handle(prepare(order))
+                rehearsed = prepare(order)
+                self.worker.handle(rehearsed)
+                self.said.append(Tell(rehearsed.answer))
 
     @property
     def sent(self) -> list[Any]:

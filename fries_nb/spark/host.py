@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fries_nb.errors import FriesError
-from fries_nb.messages import Answer, ChannelId, Failed, Fcm, Prepare, WorkerId
+from fries_nb.messages import Answer, ChannelId, Control, Failed, Fcm, Prepare, WorkerId
 from fries_nb.planning.expansion import channels_of, host_of
 from fries_nb.spark.crew import muster
 from fries_nb.spark.envelopes import (
@@ -44,7 +44,7 @@ from fries_nb.spark.snapshots import Saver
 from fries_nb.spark.threads import Leave as LeaveThread
 from fries_nb.spark.threads import WorkerThread
 from fries_nb.spark.wire import Arrival, Credit
-from fries_nb.worker.events import Arrived, Directed, Grant, Granted, Instruction, Save, Tell, Tick, Traced
+from fries_nb.worker.events import Arrived, Directed, Expected, Grant, Granted, Instruction, Save, Tell, Tick, Traced
 from fries_nb.worker.outbox import Send
 from fries_nb.worker.reconfiguration import Rehearse, prepare
 
@@ -165,8 +165,7 @@ class Host:
         if isinstance(message, ToWorker):
             if not self._started:
                 return  # some worker could not be made; the run is about to fail with its error
-            urgent = isinstance(message.control, (Fcm, Prepare))
-            self._threads[message.worker].post(Directed(message.worker, message.control), urgent)
+            self._direct(message.worker, message.control)
         elif isinstance(message, Welcome):
             self._links.join(self._region.incarnation, message.peers, self._channels)
             if failures:
@@ -176,6 +175,16 @@ class Host:
         elif isinstance(message, (Leave, Refused)):
             self._reason = message.reason or "dismissed"
             self._tell_printed(TICK_S)  # now, since threads that do not end may outlast the driver's patience
+
+    def _direct(self, worker: WorkerId, control: Control) -> None:
+        """Hand on what the controller says; a prepare that comes in the middle of a slow tuple does not wait for it."""
+        thread = self._threads[worker]
+        trial = thread.worker.preparation.trial(worker, control) if isinstance(control, Prepare) else None
+        if isinstance(control, Prepare) and trial is not None:
+            thread.post(Expected(worker, control))
+            self._rehearsals.put(trial)
+        else:
+            thread.post(Directed(worker, control), urgent=isinstance(control, (Fcm, Prepare)))
 
     def _start(self) -> None:
         """Let the workers work; what there is by now is looked at no more when Python searches for cycles."""
@@ -243,8 +252,12 @@ class Host:
             self._links.post(host_of(channel.sender, self._region.options.hosts), Credit(size), (channel,))
 
     def _prepare(self) -> None:
+        """Try out next functions. The answer does not wait for the worker's next tuple: what follows comes behind."""
         while (order := self._rehearsals.get()) is not None:
-            self._threads[order.worker].post(prepare(order), urgent=True)
+            rehearsed = prepare(order)
+            self._threads[order.worker].post(rehearsed)
+            self._tell(rehearsed.answer)
+            del order, rehearsed  # they hold functions, and the next change may be long in coming
 
     # ---- ending
 

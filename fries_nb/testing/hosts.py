@@ -193,7 +193,10 @@ class Hosts:
         order = self._rehearsals.pop(self._random.randrange(len(self._rehearsals)))
         if not self._rehearsals:
             self.draws.discard(("rehearse", None))
-        self.give(order.worker, prepare(order))
+        rehearsed = prepare(order)
+        self.give(order.worker, rehearsed)
+        if self._lives(order.worker):
+            self._answer(self._of[order.worker], rehearsed.answer)
 
     def _save(self) -> None:
         worker, epoch, snapshot = self._saves.pop(self._random.randrange(len(self._saves)))

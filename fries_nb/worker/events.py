@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fries_nb.checkpoints import Snapshot
-from fries_nb.messages import Answer, ChannelId, Control, Drain, Frame, SetRate, WorkerId
+from fries_nb.messages import Answer, ChannelId, Control, Drain, Frame, Prepare, SetRate, WorkerId
 from fries_nb.trace import Record
 from fries_nb.worker.outbox import Send
 from fries_nb.worker.reconfiguration import Rehearse, Rehearsed
@@ -40,7 +40,15 @@ class Tick:
     """Time to report."""
 
 
-Event = Arrived | Granted | Directed | Rehearsed | Tick
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """A change of this operator is being prepared; its trial was begun in the middle of a slice."""
+
+    worker: WorkerId
+    order: Prepare
+
+
+Event = Arrived | Granted | Directed | Expected | Rehearsed | Tick
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,14 +65,30 @@ class Rehearsed:
     ready: Ready | None
 
 
-def rehearsal(order: Prepare, instance: Instance, recent: Recent | None) -> Rehearse | Rehearsed:
-    """What the shell has to run; or at once the refusal, where the instance's states cannot be copied for a trial."""
-    try:
-        states = instance.copies(SAMPLE_KEYS, order.before)
-    except Exception as error:  # noqa: BLE001 (pickling runs the user's code; the error is the answer)
-        what = f"the state of {instance.worker.operator} cannot be copied for a trial"
-        return refused(order.change, instance.worker, what, error)
-    return Rehearse(order.change, instance.worker, order.payload, instance.operator, instance.function, states, recent)
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What the trial of a change needs to know of an operator at a worker, as it was between two tuples."""
+
+    worker: WorkerId
+    operator: Operator
+    present: Any
+    states: tuple[StateCopy, ...]
+    recent: Recent | None
+
+
+def offer_of(instance: Instance, recent: Recent | None, before: str = "") -> Offer:
+    """The operator as it is now; ``before`` is a change that is ordered behind the one to be tried.
+
+    Raises:
+        Exception: whatever pickling raises, where a state cannot be copied for a trial.
+    """
+    return Offer(instance.worker, instance.operator, instance.function, instance.copies(SAMPLE_KEYS, before), recent)
+
+
+def rehearsal(order: Prepare, offer: Offer) -> Rehearse:
+    """What the shell has to run."""
+    recent = offer.recent if order.rehearse else None
+    return Rehearse(order.change, offer.worker, order.payload, offer.operator, offer.present, offer.states, recent)
 
 
 def prepare(order: Rehearse) -> Rehearsed:

@@ -10,7 +10,8 @@ another thread, queue the event and raise ``attention``.
     Arrived      queues the frame in its inbox
     Granted      spends the credit on what waits in its outbox
     Directed     FCM: applies the marker now, as a head of its scope; Prepare, Abort, Cancel: at once
-    Rehearsed    keeps the prepared function until the marker comes
+    Expected     notes that a change is being prepared, whose trial was begun in the middle of a slice
+    Rehearsed    keeps the prepared function until the marker comes; the shell has told the controller
     Tick         reports what it measured
 """
 
@@ -41,11 +42,11 @@ from fries_nb.messages import (
 from fries_nb.worker.alignment import Alignment
 from fries_nb.worker.chaining import Attention, Execution, execution_of
 from fries_nb.worker.effects import effect_of
-from fries_nb.worker.events import Arrived, Directed, Event, Grant, Granted, Instruction, Save, Tell, ToReader
+from fries_nb.worker.events import Arrived, Directed, Event, Expected, Grant, Granted, Instruction, Save, Tell, ToReader
 from fries_nb.worker.inbox import Inbox
 from fries_nb.worker.instance import Instance, SinkPort
 from fries_nb.worker.outbox import Outbox
-from fries_nb.worker.preparation import begun, kept_ready
+from fries_nb.worker.preparation import Preparation, keep_ready
 from fries_nb.worker.recent import Recent
 from fries_nb.worker.reconfiguration import Rehearsed
 from fries_nb.worker.slices import MOST_PER_SLICE, Slices
@@ -74,6 +75,7 @@ class Worker:
         attention: raise it to have ``run`` return at the next tuple boundary.
         ended: all input is processed and the out-channels are ended.
         failed: an operator failed; the worker takes no further tuple.
+        preparation: has the trial of a change whose ``Prepare`` comes in the middle of a slice; see there.
     """
 
     def __init__(
@@ -103,6 +105,7 @@ class Worker:
         self._open = set(wiring.incoming)
         self._current: tuple[ChannelId, int] | None = None
         self._slices = Slices()
+        self.preparation = Preparation(self.instances, self._recent, clock)
         self._instructions: list[Instruction] = [
             Grant(channel, window) for channel in wiring.incoming if channel.sender.operator != READER
         ]
@@ -128,8 +131,10 @@ class Worker:
             self._outbox.credit(event.channel, event.size)
         elif isinstance(event, Directed):
             self._direct(event.worker, event.control)
+        elif isinstance(event, Expected):
+            self._instance(event.worker)[1].expect(event.order.change, event.order.tagged)
         elif isinstance(event, Rehearsed):
-            self._instructions.append(kept_ready(event, self._instance(event.answer.worker)[1]))
+            keep_ready(event, self._instance(event.answer.worker)[1])
         else:
             reads, in_hand, held = self._execution.reads, self._running.remaining, self._versions.held()
             self._instructions.extend(self._telemetry.report(reads, in_hand, held))
@@ -139,8 +144,7 @@ class Worker:
         if isinstance(control, Fcm):
             self._head(control.marker, position)
         elif isinstance(control, Prepare):
-            recent = self._recent(position) if control.rehearse and not self.ended else None
-            self._instructions.append(begun(control, instance, recent))
+            self._instructions.append(self.preparation.begin(control, position, control.rehearse and not self.ended))
         elif isinstance(control, Abort):
             instance.forget(control.change)
         elif isinstance(control, Cancel):
@@ -248,6 +252,7 @@ class Worker:
             self._instructions.append(Grant(channel, size))
 
     def _advance(self, limit: int) -> None:
+        self.preparation.offer()
         began = self._clock()
         taken = self._standing.advance(self._running, min(limit, self._slices.quota))
         for branch, batch in self._running.results():
@@ -255,6 +260,7 @@ class Worker:
             self._telemetry.written = batch.schema
         now = self._clock()
         self._slices.learn(now - began, taken)
+        self.preparation.withdraw(now - began, taken)
         self._outbox.flush_old(now)
         if not self._running.remaining and self._current is not None:
             channel, size = self._current

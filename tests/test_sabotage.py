@@ -84,13 +84,13 @@ def _send_to_every_target(graph, targets, pruning=True):
     return Plan("fries", plan.targets, (Stage(sends, plan.targets),), plan.covering)
 
 
-def _switch_in_name_only(instance, change):
+def _switch_in_name_only(instance, change, before=""):
     ready = instance.prepared.pop(change)
     instance.put_on(change, ready.transform)
     return True
 
 
-def _switch_without_a_trace(instance, change):
+def _switch_without_a_trace(instance, change, before=""):
     instance.prepared.pop(change)
     return True
 

@@ -155,7 +155,7 @@ BROKEN = {
     "a change is put on again": (hosts, "restore", _put_on_again),
     "an older incarnation's answer counts": (Controller, "_heard", _count_old_answers),
     "files are committed without a record": (Checkpoints, "_keep", _keep_no_record),
-    "new tuples meet old state": (Versions, "_waits", lambda versions: False, "multiversion"),
+    "new tuples meet old state": (Versions, "waits", property(lambda versions: False), "multiversion"),
     "a buffer mixes versions": (Outbox, "turn_to", _mix_versions, "multiversion"),
     "sources are not held": (Worker, "_apply", _release_at_once, "minibatch"),
     "a failed tuple leaves its state": (guarding, "_remembering", lambda instance: lambda row: guarding._nothing),

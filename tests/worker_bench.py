@@ -28,6 +28,7 @@ from fries_nb.worker.instance import Instance
 from fries_nb.worker.outbox import Send
 from fries_nb.worker.reconfiguration import Rehearse, prepare
 from fries_nb.worker.snapshot import restore
+from fries_nb.worker.versions import Spill
 from fries_nb.worker.wiring import wire
 from fries_nb.worker.worker import Worker
 
@@ -76,6 +77,7 @@ class Bench:
         receivers: int = 1,
         snapshot: Snapshot | None = None,
         decided: Sequence[Decided] = (),
+        spill: Spill = list,
     ) -> None:
         names = [operator.name for operator in chain]
         edges = [Edge("A", names[0], Partitioning.REBALANCE), *map(Edge, names, names[1:]), Edge(names[-1], "Z")]
@@ -94,7 +96,7 @@ class Bench:
             if snapshot is not None or decided:
                 restore(instance, snapshot.instances[position] if snapshot else None, decided)
         wiring = wire(graph, tuple(names), 0)
-        self.worker = Worker(wiring, instances, window, lambda: next(self.ticks), port, snapshot)
+        self.worker = Worker(wiring, instances, window, lambda: next(self.ticks), port, snapshot, spill)
         self.incoming = self.worker.wiring.incoming
         self.said: list[Any] = []
         for out in (channel for edge in self.worker.wiring.edges for channel in edge.channels):

@@ -16,6 +16,7 @@ from fries_nb.spark.region import Region
 from fries_nb.spark.sinks import FileSink
 from fries_nb.spark.snapshots import part_of, read_snapshots
 from fries_nb.spark.sources import NoReader, Reader
+from fries_nb.spark.spill import spilled
 from fries_nb.spark.threads import WorkerThread
 from fries_nb.worker.events import Instruction
 from fries_nb.worker.instance import Instance
@@ -90,7 +91,7 @@ class _Yard:
         port = self._port(wiring.id) if first.kind is Kind.SINK else None
         reader = self._reader(instances[0], first.workers) if first.kind is Kind.SOURCE else None
         snapshot = self._snapshots.get(instances[-1].worker)
-        worker = Worker(wiring, instances, self._window, time.time_ns, port, snapshot)
+        worker = Worker(wiring, instances, self._window, time.time_ns, port, snapshot, spilled)
         return WorkerThread(worker, self._carry_out, reader)
 
     def _port(self, worker: WorkerId) -> FileSink:

@@ -11,9 +11,13 @@ order, some of the new ones even in front of the marker, since senders pass on n
     or pauses on a tuple
 
 The last row is due to state: an old tuple must not meet what a new one has written; and to pauses: the tuple that waits
-for a fix is then always one of the present version. What is set aside is granted
-back at once, so that no old frame waits for its credit; behind a marker everything is set aside, the end of the
-channel too, so that order within a channel stays.
+for a fix is then always one of the present version.
+
+In front of the marker, old frames may follow a new one on its channel. So a new one is granted back at once, lest an
+old one wait for its credit; and what is set aside beyond ``limit`` bytes is spilled to disk, so that memory is bounded.
+Behind the marker only new frames follow, and the channel is blocked as by any marker: its credit bounds what waits.
+That cannot lock up. A sender that waits for this credit has the marker behind it, and so have all that send to it, up
+to the sources; so no old tuple, and no marker that somebody still waits for, is in it or behind it.
 
 When the marker is complete the targets switch, as at any change; what twins have done counts as done after the switch,
 and what was set aside waits in the inbox again, in front of what has come since.
@@ -36,12 +40,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+import pyarrow as pa
+
 from fries_nb.errors import ProtocolError
 from fries_nb.messages import ChannelId, Data, Frame, Marker, Reconfigure
 from fries_nb.worker.chaining import Execution
 from fries_nb.worker.inbox import Inbox
 from fries_nb.worker.instance import Instance
 from fries_nb.worker.state import keeps_state
+
+Spill = Callable[[Sequence[pa.RecordBatch]], Sequence[pa.RecordBatch]]
 
 
 def is_tagged(marker: Marker) -> bool:
@@ -57,13 +65,21 @@ class Versions:
         number: of tagged changes behind it.
         inbox: where frames wait again that were set aside.
         compiled: makes the execution of a chain.
+        limit: bytes that are set aside in memory.
+        spill: moves batches out of memory; returns the same rows, which are read when somebody looks at them.
 
     Attributes:
         number: of tagged changes behind it, which is the version of a tuple that is processed as ever.
     """
 
     def __init__(
-        self, instances: Sequence[Instance], number: int, inbox: Inbox, compiled: Callable[[list[Instance]], Execution]
+        self,
+        instances: Sequence[Instance],
+        number: int,
+        inbox: Inbox,
+        compiled: Callable[[list[Instance]], Execution],
+        limit: int = 1 << 20,
+        spill: Spill = list,
     ) -> None:
         self.number = number
         self._instances = tuple(instances)
@@ -71,9 +87,11 @@ class Versions:
         self._compiled = compiled
         self._next: Execution | None = None
         self._twins: list[tuple[Instance, Instance]] = []
-        self._behind: set[ChannelId] = set()
-        self._aside: dict[ChannelId, list[Frame]] = {}
-        self._bytes = self._most = 0
+        self._aside: dict[ChannelId, list[Data]] = {}
+        self._limit = limit
+        self._spill = spill
+        self._in_memory: list[tuple[ChannelId, int]] = []  # places in what is set aside
+        self._bytes_in_memory = self._bytes = self._most = 0
 
     def execution_of(self, version: int, present: Execution) -> Execution:
         """What processes a frame of this version; ``present`` is what processes the old ones.
@@ -103,23 +121,28 @@ class Versions:
 
     def sets_aside(self, channel: ChannelId, frame: Frame) -> bool:
         """Keep the frame until the marker is complete, if it has to wait for that. The caller grants back its size."""
-        is_new = isinstance(frame, Data) and frame.version > self.number
-        if channel not in self._behind and not (is_new and self._waits()):
+        if not isinstance(frame, Data) or frame.version <= self.number or not self.waits:
             return False
-        if isinstance(frame, Data):
-            self._bytes += frame.size
-            self._most = max(self._most, self._bytes)
-            frame = replace(frame, size=0)
-        self._aside.setdefault(channel, []).append(frame)
+        frames = self._aside.setdefault(channel, [])
+        self._in_memory.append((channel, len(frames)))
+        frames.append(replace(frame, size=0))
+        self._bytes_in_memory += frame.size
+        self._bytes += frame.size
+        self._most = max(self._most, self._bytes)
+        if self._bytes_in_memory > self._limit:
+            self._move_out()
         return True
 
-    def arrived(self, channel: ChannelId) -> None:
-        """The marker of a tagged change has come on this channel, and is awaited on others."""
-        if self._waits():
-            self._behind.add(channel)
+    def _move_out(self) -> None:
+        batches = [self._aside[channel][place].batch for channel, place in self._in_memory]
+        for (channel, place), batch in zip(self._in_memory, self._spill(batches), strict=True):
+            self._aside[channel][place] = replace(self._aside[channel][place], batch=batch)
+        self._in_memory.clear()
+        self._bytes_in_memory = 0
 
-    def _waits(self) -> bool:
-        """Whether a target of the chain keeps keyed state, by its old function or by its new one, or pauses."""
+    @property
+    def waits(self) -> bool:
+        """Whether new tuples wait for old ones: a target pauses, or one of its two functions keeps keyed state."""
         for instance in self._instances:
             ready, kind = instance.tagged, instance.operator.kind
             if ready is None:
@@ -139,11 +162,11 @@ class Versions:
             self._inbox.put_back(channel, frames)
         self._next = None
         self._twins.clear()
-        self._behind.clear()
         self._aside.clear()
-        self._bytes = 0
+        self._in_memory.clear()
+        self._bytes_in_memory = self._bytes = 0
 
     def held(self) -> int:
-        """The most bytes that were set aside at a time since the last call."""
+        """The most bytes that were set aside at a time since the last call, those on disk included."""
         most, self._most = self._most, self._bytes
         return most

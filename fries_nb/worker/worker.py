@@ -53,7 +53,7 @@ from fries_nb.worker.slices import MOST_PER_SLICE, Slices
 from fries_nb.worker.snapshot import kept, refuse_others
 from fries_nb.worker.standing import Standing
 from fries_nb.worker.telemetry import Telemetry
-from fries_nb.worker.versions import Versions, is_tagged
+from fries_nb.worker.versions import Spill, Versions, is_tagged
 from fries_nb.worker.wiring import READER, Wiring
 
 
@@ -67,6 +67,7 @@ class Worker:
         clock: returns nanoseconds since the Unix epoch.
         port: where a sink writes.
         snapshot: of the worker that this one continues; its instances were restored from it.
+        spill: moves batches out of memory that have to wait for a tagged change; see ``versions``.
 
     Raises:
         ProtocolError: the snapshot is another worker's.
@@ -86,6 +87,7 @@ class Worker:
         clock: Callable[[], int],
         port: SinkPort | None = None,
         snapshot: Snapshot | None = None,
+        spill: Spill = list,
     ) -> None:
         self.wiring = wiring
         self.instances = tuple(instances)
@@ -99,7 +101,8 @@ class Worker:
         self._outbox = Outbox(wiring.edges)
         self._telemetry = Telemetry(self.instances, self._inbox, clock, port)
         self._execution = self._running = self._compiled(self.instances)
-        self._versions = Versions(self.instances, snapshot.version if snapshot else 0, self._inbox, self._compiled)
+        version, limit = snapshot.version if snapshot else 0, window * max(1, len(wiring.incoming))
+        self._versions = Versions(self.instances, version, self._inbox, self._compiled, limit, spill)
         self._held = False
         self._standing = Standing(self.instances[0], self._tell)
         self._open = set(wiring.incoming)
@@ -238,13 +241,10 @@ class Worker:
         self._current = (channel, frame.size)
 
     def _arrived(self, marker: Marker, channel: ChannelId) -> None:
-        tagged = is_tagged(marker)
-        complete = self._alignment.arrived(marker, channel, holds=not tagged)
+        complete = self._alignment.arrived(marker, channel, holds=not is_tagged(marker) or self._versions.waits)
         self._inbox.block_only(self._alignment.blocked)
         if complete is not None:
             self._apply(complete, 0)
-        elif tagged and not self._alignment.passed(marker.id):
-            self._versions.arrived(channel)
 
     def _grant(self, channel: ChannelId, size: int) -> None:
         """Give back the credit of a frame, unless that was done when it was set aside."""

@@ -28,6 +28,7 @@ from fries_nb.spark.envelopes import (
     decode_to_host,
     encode,
 )
+from fries_nb.spark.pieces import Part
 from fries_nb.spark.wire import (
     INLINE,
     MERGED,
@@ -37,7 +38,6 @@ from fries_nb.spark.wire import (
     DataFrame,
     Head,
     Packer,
-    Part,
     Payload,
     Routes,
     Unpacker,

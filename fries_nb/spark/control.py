@@ -26,6 +26,7 @@ from fries_nb.spark.envelopes import (
     encode,
 )
 from fries_nb.spark.keys import HostKeys, RunKeys
+from fries_nb.spark.pieces import Part, joined, split
 from fries_nb.spark.sockets import SILENCE_S, Bell, CurveSockets, Lane
 
 BURST = 1000
@@ -142,7 +143,7 @@ class ControlServer:
         while self._outbox:
             peer, encoded = self._outbox.popleft()
             try:
-                self._router.send_multipart([peer, encoded], zmq.NOBLOCK)
+                self._router.send_multipart([peer, *split([encoded])], zmq.NOBLOCK)
             except zmq.ZMQError as error:
                 if error.errno != errno.EHOSTUNREACH:
                     raise
@@ -154,10 +155,8 @@ class ControlServer:
         for _ in range(BURST):
             if not self._router.poll(0):
                 return
-            peer, *parts = self._router.recv_multipart()
-            if len(parts) != 1:
-                raise LinkError(f"got a control message of {len(parts)} parts; expected 1")
-            self._take(peer, decode_from_host(parts[0]))
+            peer, *pieces = self._router.recv_multipart()
+            self._take(peer, decode_from_host(_only(pieces)))
 
     def _take(self, peer: bytes, envelope: FromHost) -> None:
         if envelope.incarnation > self.incarnation:
@@ -196,7 +195,7 @@ class ControlClient:
     def flush(self) -> None:
         """Hand to ZeroMQ what waits to be sent."""
         while self._outbox:
-            self.socket.send(self._outbox.popleft(), zmq.NOBLOCK)
+            self.socket.send_multipart(split([self._outbox.popleft()]), zmq.NOBLOCK)
 
     def receive(self) -> None:
         """Take from ZeroMQ what has come.
@@ -207,10 +206,7 @@ class ControlClient:
         for _ in range(BURST):
             if not self.socket.poll(0):
                 return
-            parts = self.socket.recv_multipart()
-            if len(parts) != 1:
-                raise LinkError(f"got a control message of {len(parts)} parts; expected 1")
-            envelope = decode_to_host(parts[0])
+            envelope = decode_to_host(_only(self.socket.recv_multipart()))
             if envelope.incarnation < self.incarnation:
                 self.stale += 1
             else:
@@ -220,3 +216,11 @@ class ControlClient:
         """What has come since the last take."""
         arrived, self._arrived = self._arrived, []
         return arrived
+
+
+def _only(pieces: list[bytes]) -> Part:
+    """A control message, which is one part."""
+    parts = joined(pieces)
+    if len(parts) != 1:
+        raise LinkError(f"got a control message of {len(parts)} parts; expected 1")
+    return parts[0]

@@ -20,7 +20,7 @@ from typing import Protocol
 from fries_nb.controller import events as said
 from fries_nb.controller.controller import Controller
 from fries_nb.errors import CheckpointError, FriesError, SessionError, in_one_line
-from fries_nb.messages import Answer, Commit, Control, Done, Fcm, WorkerId
+from fries_nb.messages import Abort, Answer, Commit, Control, Done, Fcm, Prepare, WorkerId
 from fries_nb.planning.expansion import host_of
 from fries_nb.spark import manifest
 from fries_nb.spark.checkpoints import Place
@@ -35,10 +35,12 @@ from fries_nb.spark.envelopes import (
     Records,
     Refused,
     Said,
+    Took,
     ToWorker,
     Welcome,
 )
 from fries_nb.spark.packing import Packed
+from fries_nb.spark.payloads import CHUNK, PayloadSender
 from fries_nb.spark.region import Region
 from fries_nb.spark.tracing import Trace
 
@@ -137,6 +139,7 @@ class Driver(threading.Thread):
         self._gone: set[int] = set()
         self._over: said.RunEnded | None = None
         self._hello: bytes = b""
+        self._payloads = PayloadSender(server.send)
         self._probed = 0.0
         self._uncommitted = ""
         self._closing = threading.Lock()
@@ -243,6 +246,8 @@ class Driver(threading.Thread):
                 self._answered(answer, heard.incarnation)
         elif isinstance(message, Records):
             self._trace.add(message.worker, message.records)
+        elif isinstance(message, Took):
+            self._payloads.took(heard.peer)
         elif isinstance(message, Printed):
             self._listener.heard(message.lines)
         elif isinstance(message, Goodbye):
@@ -296,6 +301,11 @@ class Driver(threading.Thread):
             if isinstance(marker.action, Commit) and marker.action.checkpoint:
                 self._epochs[marker.id] = marker.action.epoch
         peer = self._peers[host_of(worker, self._region.options.hosts)]
+        if isinstance(control, Prepare) and len(control.payload) > CHUNK:
+            self._payloads.prepare(peer, worker, control)
+            return
+        if isinstance(control, Abort):
+            self._payloads.abort(peer, worker, control.change)
         self._server.send(peer, ToWorker(worker, control))
 
     def _admit(self, instruction: said.Admit) -> None:
@@ -340,6 +350,7 @@ class Driver(threading.Thread):
         self._dismiss("the run starts again")
         self._peers.clear()
         self._gone.clear()
+        self._payloads.clear()
         self.hosts.clear()
         self._epochs.clear()
         self._region = replace(self._region, incarnation=order.incarnation, restoration=order.restoration)

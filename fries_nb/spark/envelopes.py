@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from fries_nb.errors import LinkError
-from fries_nb.messages import Answer, Control, WorkerId
+from fries_nb.messages import Answer, Control, Prepare, WorkerId
 from fries_nb.spark.packing import Packed
 
 LIMIT = 1 << 30
@@ -71,7 +71,11 @@ class Printed(msgspec.Struct, frozen=True, tag=True):
     lines: tuple[Line, ...]
 
 
-HostMessage = Hello | Goodbye | Said | Records | Printed
+class Took(msgspec.Struct, frozen=True, tag=True):
+    """The host has taken one more ``Chunk``, and the controller may send another."""
+
+
+HostMessage = Hello | Goodbye | Said | Records | Printed | Took
 
 
 class FromHost(msgspec.Struct, frozen=True, array_like=True):
@@ -114,7 +118,23 @@ class ToWorker(msgspec.Struct, frozen=True, tag=True):
     control: Control
 
 
-ControllerMessage = Welcome | Refused | Leave | Probe | ToWorker
+class Chunk(msgspec.Struct, frozen=True, tag=True):
+    """The next bytes of a change's function; see ``payloads``. Chunks of different transfers do not mingle."""
+
+    data: bytes
+
+
+class Shipped(msgspec.Struct, frozen=True, tag=True):
+    """The transfer is complete: what the chunks hold is the payload of these orders, which came without theirs.
+
+    ``digest`` is BLAKE2b over the payload. Without orders the change was given up, and the chunks are of no use.
+    """
+
+    digest: bytes
+    orders: tuple[tuple[WorkerId, Prepare], ...]
+
+
+ControllerMessage = Welcome | Refused | Leave | Probe | ToWorker | Chunk | Shipped
 
 
 class ToHost(msgspec.Struct, frozen=True, array_like=True):

@@ -25,19 +25,23 @@ from fries_nb.messages import Answer, ChannelId, Control, Failed, Fcm, Prepare, 
 from fries_nb.planning.expansion import channels_of, host_of
 from fries_nb.spark.crew import muster
 from fries_nb.spark.envelopes import (
+    Chunk,
+    ControllerMessage,
     Goodbye,
     Hello,
     Leave,
     Printed,
-    Probe,
     Records,
     Refused,
     Said,
+    Shipped,
+    Took,
     ToWorker,
     Welcome,
 )
 from fries_nb.spark.links import HostLinks
 from fries_nb.spark.packing import pack
+from fries_nb.spark.payloads import PayloadReceiver
 from fries_nb.spark.printing import Printer, printing
 from fries_nb.spark.region import Region
 from fries_nb.spark.snapshots import Saver
@@ -116,6 +120,7 @@ class Host:
         self._error = ""
         self._started = False
         self._printer = printer
+        self._payloads = PayloadReceiver()
         silence_s = region.options.silence_s
         self._links = HostLinks(region.keys, host, region.controller, region.interface, advertised, silence_s)
 
@@ -161,11 +166,15 @@ class Host:
                 self._tick()
                 self._links.check()
 
-    def _hear(self, message: Welcome | Refused | Leave | Probe | ToWorker, failures: list[Failed]) -> None:
+    def _hear(self, message: ControllerMessage, failures: list[Failed]) -> None:
         if isinstance(message, ToWorker):
-            if not self._started:
-                return  # some worker could not be made; the run is about to fail with its error
             self._direct(message.worker, message.control)
+        elif isinstance(message, Chunk):
+            self._payloads.take(message)
+            self._links.say(Took())
+        elif isinstance(message, Shipped):
+            for worker, order in self._payloads.complete(message):
+                self._direct(worker, order)
         elif isinstance(message, Welcome):
             self._links.join(self._region.incarnation, message.peers, self._channels)
             if failures:
@@ -178,6 +187,8 @@ class Host:
 
     def _direct(self, worker: WorkerId, control: Control) -> None:
         """Hand on what the controller says; a prepare that comes in the middle of a slow tuple does not wait for it."""
+        if not self._started:
+            return  # some worker could not be made; the run is about to fail with its error
         thread = self._threads[worker]
         trial = thread.worker.preparation.trial(worker, control) if isinstance(control, Prepare) else None
         if isinstance(control, Prepare) and trial is not None:

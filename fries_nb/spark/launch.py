@@ -22,6 +22,7 @@ from fries_nb.spark.checkpoints import Place
 from fries_nb.spark.control import ControlServer
 from fries_nb.spark.driver import Driver, Listener
 from fries_nb.spark.keys import make_keys
+from fries_nb.spark.payloads import LARGEST
 from fries_nb.spark.reading import ReplayPlan, SourcePlan, plan_source
 from fries_nb.spark.region import Options, Region
 from fries_nb.spark.session import Session, start_or_find
@@ -56,11 +57,18 @@ class Launched:
         """An update as it is shipped to the operator's workers; a join's new table is put where they can read it.
 
         Raises:
-            DataflowError: it cannot be pickled, names the operator; or a table that has not the columns to join on.
+            DataflowError: it cannot be pickled, or is too large; names the operator. A table that has not the columns
+                to join on.
             SourceError: a join's new table cannot be read or computed.
         """
         spark, staged = self.session.spark, staging_of(self.place)
-        return pickled(operator.name, stage_update(operator, update, spark, staged))
+        payload = pickled(operator.name, stage_update(operator, update, spark, staged))
+        if len(payload) > LARGEST:
+            raise DataflowError(
+                f"the new function of {operator.name} is {len(payload)} bytes long; expected at most {LARGEST}; "
+                "let it load its model from a file in open()"
+            )
+        return payload
 
 
 def launch(

@@ -21,8 +21,9 @@ from fries_nb.messages import ChannelId
 from fries_nb.spark.control import ControlClient
 from fries_nb.spark.envelopes import LIMIT, ControllerMessage, HostMessage
 from fries_nb.spark.keys import HostKeys
+from fries_nb.spark.pieces import Part, joined, split
 from fries_nb.spark.sockets import SILENCE_S, Bell, CurveSockets, Lane
-from fries_nb.spark.wire import Arrival, Head, Packer, Part, Payload, Routes, Unpacker, read_head
+from fries_nb.spark.wire import Arrival, Head, Packer, Payload, Routes, Unpacker, read_head
 
 BURST_MESSAGES = 256
 BURST_BYTES = 4 << 20
@@ -64,7 +65,7 @@ class DataLink:
         self._peers: dict[int, Peer] = {}
         self._unpackers: dict[int, Unpacker] = {}
         self._outbox: deque[tuple[int, tuple[int, ...], Payload]] = deque()
-        self._early: list[tuple[Head, list[Part]]] = []
+        self._early: list[tuple[Head, Sequence[Part]]] = []
         self._arrived: list[Arrival] = []
         self.stale = 0
 
@@ -115,7 +116,7 @@ class DataLink:
             self._peers[host].waiting.append((numbers, frame))
         for peer in self._peers.values():
             if peer.waiting:
-                peer.socket.send_multipart(peer.packer.pack(peer.waiting), zmq.NOBLOCK)
+                peer.socket.send_multipart(split(peer.packer.pack(peer.waiting)), zmq.NOBLOCK)
                 if peer.waiting:
                     self._bell.ring()
 
@@ -129,11 +130,11 @@ class DataLink:
         for _ in range(BURST_MESSAGES):
             if size > BURST_BYTES or not self.socket.poll(0):
                 return
-            parts: list[Part] = [frame.buffer for frame in self.socket.recv_multipart(copy=False)]
+            parts = joined([frame.buffer for frame in self.socket.recv_multipart(copy=False)])
             size += sum(map(len, parts))
             self._take(read_head(parts[0], self._limit), parts[1:])
 
-    def _take(self, head: Head, parts: list[Part]) -> None:
+    def _take(self, head: Head, parts: Sequence[Part]) -> None:
         if head.incarnation < self._incarnation:
             self.stale += 1
         elif head.incarnation > self._incarnation:
@@ -175,7 +176,7 @@ class HostLinks:
         silence_s: float = SILENCE_S,
         limit: int = LIMIT,
     ) -> None:
-        self._sockets = CurveSockets(keys.public, keys.secret, frozenset([keys.public]), silence_s, limit)
+        self._sockets = CurveSockets(keys.public, keys.secret, frozenset([keys.public]), silence_s)
         self._bell = Bell()
         self._closed = False
         try:

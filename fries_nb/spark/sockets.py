@@ -24,7 +24,7 @@ from zmq.utils import z85
 from zmq.utils.monitor import recv_monitor_message
 
 from fries_nb.errors import LinkError
-from fries_nb.spark.envelopes import LIMIT
+from fries_nb.spark.pieces import PIECE
 
 ZAP = "inproc://zeromq.zap.01"
 SILENCE_S = 10.0
@@ -144,13 +144,12 @@ class CurveSockets:
     """
 
     def __init__(
-        self, public: bytes, secret: bytes, admitted: frozenset[bytes], silence_s: float, limit: int = LIMIT
+        self, public: bytes, secret: bytes, admitted: frozenset[bytes], silence_s: float
     ) -> None:
         self.silence_s = silence_s
         self._public = public
         self._secret = secret
         self._admitted = frozenset(z85.decode(key) for key in admitted)
-        self._limit = limit
         self._context = zmq.Context(io_threads=2)
         self._sockets: list[zmq.Socket[bytes]] = []
         self._connections: dict[zmq.Socket[bytes], Connection] = {}
@@ -198,7 +197,7 @@ class CurveSockets:
         made = self._context.socket(kind)
         made.linger = 0
         made.sndhwm = made.rcvhwm = 0
-        made.setsockopt(zmq.MAXMSGSIZE, self._limit + 4096)
+        made.setsockopt(zmq.MAXMSGSIZE, PIECE + 4096)  # what encryption adds is less
         made.setsockopt(zmq.AFFINITY, int(lane))
         made.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
         silence_ms = self.silence_s * 1000  # a peer is asked four times in it

@@ -33,6 +33,7 @@ import pyarrow as pa
 from fries_nb.errors import LinkError
 from fries_nb.messages import ChannelId, Data, End, Marker
 from fries_nb.spark.envelopes import LIMIT
+from fries_nb.spark.pieces import Part
 
 INLINE = 8192
 """Batches up to this many bytes lie within the head. ZeroMQ shares its receive buffer (8 KiB) among parts that fit it,
@@ -50,8 +51,6 @@ SCHEMAS = 64
 
 SELF_DESCRIBED = -1
 """In place of a schema's number: the body is an Arrow IPC stream with its schema and its dictionaries."""
-
-Part = bytes | memoryview
 
 
 class Credit(msgspec.Struct, frozen=True, tag=True):

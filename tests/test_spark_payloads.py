@@ -119,7 +119,7 @@ class Model:
     """An operator with so many bytes of weights."""
 
     def __init__(self, size: int) -> None:
-        self.weights = random.Random(size).randbytes(size)
+        self.weights = bytes(size)
 
     def process(self, row: dict[str, Any]) -> dict[str, Any]:
         """The row, and how many weights there are."""

@@ -8,6 +8,8 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -17,7 +19,7 @@ from pyspark.sql import SparkSession
 from fries_nb.errors import SessionError
 from fries_nb.messages import DUE
 from fries_nb.spark import java
-from fries_nb.spark.session import driver_address, slots_of, start_or_find
+from fries_nb.spark.session import driver_address, driver_interface, slots_of, start_or_find
 
 
 def test_an_active_session_is_found_and_survives_the_release(spark: SparkSession) -> None:
@@ -113,6 +115,20 @@ def test_the_advertised_address_can_be_set(spark: SparkSession) -> None:
     """Hosts on other machines may know the driver by another name than Spark does."""
     assert driver_address(spark, {}) == "127.0.0.1"
     assert driver_address(spark, {"FRIES_DRIVER_ADDRESS": "notebook.example"}) == "notebook.example"
+
+
+@pytest.mark.parametrize(
+    ("master", "conf", "interface"),
+    [
+        ("local[4]", {"spark.driver.host": "10.0.0.7"}, "127.0.0.1"),
+        ("spark://here:7077", {"spark.driver.host": "10.0.0.7"}, "10.0.0.7"),
+        ("k8s://here", {"spark.driver.host": "svc", "spark.driver.bindAddress": "10.0.0.8"}, "10.0.0.8"),
+    ],
+)
+def test_the_driver_listens_where_spark_does(master: str, conf: dict[str, str], interface: str) -> None:
+    """On this machine alone if all hosts are here, and nowhere at all addresses of a machine."""
+    spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(master=master), conf=conf)
+    assert driver_interface(spark, {}) == interface
 
 
 def test_a_session_of_ours_is_quiet_and_ends_with_its_last_lease() -> None:

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import pickle
-from contextlib import ExitStack
+import resource
+import socket
+from contextlib import ExitStack, nullcontext
+from pathlib import Path
 
 import pytest
 import zmq
 from links_setting import AB, TURNS, WORD, Net, net
 from zmq.utils.monitor import recv_monitor_message
 
+from fries_nb.errors import LinkError
+from fries_nb.spark import sockets
+from fries_nb.spark.connections import STRANGERS
 from fries_nb.spark.control import ControlServer, Heard
 from fries_nb.spark.envelopes import (
     Goodbye,
 )
+from fries_nb.spark.files import make_room
 from fries_nb.spark.keys import HostKeys, RunKeys, make_keys
 from fries_nb.spark.links import HostLinks
 from fries_nb.spark.wire import Arrival, Credit
@@ -124,3 +132,96 @@ def test_keys_are_not_printed() -> None:
     assert pickle.loads(pickle.dumps(keys)) == keys
     assert repr(keys) == "RunKeys(hosts=HostKeys())"
     assert keys.controller_secret not in pickle.dumps(keys.hosts)
+
+
+GREETING = b"\xff" + bytes(7) + b"\x01\x7f\x03\x00" + b"CURVE".ljust(20, b"\0") + bytes(32)
+"""How ZeroMQ begins, before any key."""
+HUGE = b"\x06" + (1 << 30).to_bytes(8, "big")
+"""A command of 1 GiB follows."""
+
+
+def resident() -> int:
+    """Bytes that this process holds."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def knock(address: str, timeout_s: float = 20.0) -> socket.socket:
+    """A bare TCP connection."""
+    name, _, port = address.removeprefix("tcp://").rpartition(":")
+    return socket.create_connection((name, int(port)), timeout=timeout_s)
+
+
+@pytest.mark.parametrize("lane", ["control", "data"])
+def test_stranger_cannot_fill_the_memory(net: Net, lane: str) -> None:
+    """Who announces a frame of 1 GiB before it has shown a key is hung up on, and not read."""
+    address = net.server.address if lane == "control" else net.hosts[1].data_address
+    before = resident()
+    with ExitStack() as stack:
+        strangers = [stack.enter_context(knock(address)) for _ in range(3)]
+        for raw in strangers:
+            raw.sendall(GREETING + HUGE)
+            with pytest.raises(ConnectionError):
+                raw.sendall(bytes(64 << 20))
+        assert resident() - before < 48 << 20
+
+
+@pytest.mark.parametrize("words", [b"", GREETING[:10], GREETING, GREETING + b"\x06" + (1 << 19).to_bytes(8, "big")])
+def test_idle_stranger_is_hung_up_on(words: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who does not show a key soon is let go, wherever it stops; that needs no poll, hence no interpreter lock."""
+    monkeypatch.setattr(sockets, "HANDSHAKE_MS", 200)
+    server = ControlServer(make_keys())
+    try:
+        with knock(server.address) as raw:
+            raw.sendall(words)
+            while raw.recv(4096):
+                pass
+    finally:
+        server.close()
+
+
+def held() -> int:
+    """Open files of this process."""
+    return len(os.listdir("/proc/self/fd"))
+
+
+@pytest.mark.parametrize("lane", ["control", "data"])
+def test_strangers_leave_files_to_open(net: Net, lane: str) -> None:
+    """At a port at which too many do nothing, nobody gets in until some have gone; who is in notices nothing."""
+    net.join(1)
+    net.hosts[0].say(WORD)
+    net.hosts[0].post(1, Credit(1), [AB])
+    net.until(lambda: bool(net.heard) and bool(net.frames[1]))
+    address = net.server.address if lane == "control" else net.hosts[1].data_address
+    before = held()
+    with ExitStack() as stack:
+        for count in range(1, 1_101):
+            net.turn() if count % 20 == 0 else None
+            try:
+                stack.enter_context(knock(address, 0.5))
+            except TimeoutError:
+                break
+        net.hosts[0].say(WORD)
+        net.hosts[0].post(1, Credit(2), [AB])
+        net.until(lambda: len(net.heard) == 2 and len(net.frames[1]) == 2)
+        assert STRANGERS < count < 3 * STRANGERS
+        assert held() - before - count < 3 * STRANGERS
+    late = HostLinks(net.keys.hosts, 2, net.server.address)
+    net.hosts.append(late)
+    net.orders.append([])
+    net.frames.append([])
+    net.join(2)
+    late.say(WORD)
+    net.hosts[0].post(1, Credit(3), [AB])
+    net.until(lambda: len(net.heard) == 3 and len(net.frames[1]) == 3)
+
+
+@pytest.mark.parametrize(("soft", "hard", "words"), [(1_024, 1_024, ""), (60, 4_096, ""), (60, 60, "may open 60 ")])
+def test_files_that_may_be_opened(soft: int, hard: int, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many as the system allows are asked for; too few for a run are told before it starts."""
+    limits = [(soft, hard)]
+    monkeypatch.setattr(resource, "getrlimit", lambda _: limits[-1])
+    monkeypatch.setattr(resource, "setrlimit", lambda _, pair: limits.append(pair))
+    monkeypatch.setattr(os, "listdir", lambda _: ["0"] * 50)
+    with pytest.raises(LinkError, match=words) if words else nullcontext():
+        make_room(2)
+    assert limits[-1] == (hard, hard)

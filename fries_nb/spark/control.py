@@ -27,7 +27,7 @@ from fries_nb.spark.envelopes import (
 )
 from fries_nb.spark.keys import HostKeys, RunKeys
 from fries_nb.spark.pieces import Part, joined, split
-from fries_nb.spark.sockets import SILENCE_S, Bell, CurveSockets, Lane
+from fries_nb.spark.sockets import PEERS, SILENCE_S, Bell, CurveSockets, Lane
 
 BURST = 1000
 """Control messages taken in one poll."""
@@ -56,6 +56,7 @@ class ControlServer:
         port: 0 for any free one.
         advertised: name or address by which hosts reach this machine, if not ``interface``.
         silence_s: seconds for which a host's machine may not answer, before its connection is closed.
+        peers: how many hosts are expected.
 
     Raises:
         LinkError: the port is taken.
@@ -68,18 +69,19 @@ class ControlServer:
         port: int = 0,
         advertised: str = "",
         silence_s: float = SILENCE_S,
+        peers: int = PEERS,
     ) -> None:
         hosts, admitted = keys.hosts, frozenset([keys.hosts.public])
         self._sockets = CurveSockets(hosts.controller_public, keys.controller_secret, admitted, silence_s)
         try:
-            self._router, port = self._sockets.listen(zmq.ROUTER, Lane.CONTROL, interface, port)
+            self._router, port = self._sockets.listen(zmq.ROUTER, Lane.CONTROL, interface, port, peers)
         except LinkError:
             self._sockets.close({})
             raise
         self._router.setsockopt(zmq.ROUTER_MANDATORY, 1)
         self._bell = Bell()
         self._poller = zmq.Poller()
-        for readable in (self._bell, self._sockets.questions, self._router):
+        for readable in (self._bell, *self._sockets.readable, self._router):
             self._poller.register(readable, zmq.POLLIN)
         self._outbox: deque[tuple[bytes, bytes]] = deque()
         self._heard: list[Heard] = []
@@ -121,8 +123,7 @@ class ControlServer:
         if self._bell.fileno() in ready:
             self._bell.hush()
         gone = self._flush()
-        if self._sockets.questions in ready:
-            self._sockets.answer()
+        self._sockets.attend(ready)
         if self._router in ready or gone:
             self._receive()
         heard, self._heard = self._heard + gone, []  # a host's last words stand before the news that it has gone

@@ -39,6 +39,7 @@ from fries_nb.spark.envelopes import (
     ToWorker,
     Welcome,
 )
+from fries_nb.spark.files import make_room
 from fries_nb.spark.links import HostLinks
 from fries_nb.spark.packing import pack
 from fries_nb.spark.payloads import PayloadReceiver
@@ -76,17 +77,17 @@ class HostReport(msgspec.Struct, frozen=True):
     processed: dict[str, int] = {}
 
 
-def serve(region: Region, host: int, advertised: str) -> bytes:
+def serve(region: Region, host: int, interface: str) -> bytes:
     """Run host number ``host`` to its end; returns its ``HostReport`` as msgpack. Never raises.
 
-    ``advertised`` is the name or address at which other machines reach this one.
+    ``interface`` is the name or address of this machine at which other hosts reach it.
     """
     before = sys.getswitchinterval(), gc.get_threshold()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     gc.set_threshold(GARBAGE, *before[1][1:])
     try:
         with printing() as printer:
-            return msgspec.msgpack.encode(Host(region, host, advertised, printer).run())
+            return msgspec.msgpack.encode(Host(region, host, interface, printer).run())
     except Exception as error:  # noqa: BLE001 - Spark would try again; the report says it
         return msgspec.msgpack.encode(HostReport(host, os.getpid(), "failed", f"{type(error).__name__}: {error}"))
     finally:
@@ -108,7 +109,7 @@ def warm_up() -> None:
 class Host:
     """One barrier task's workers, threads and links."""
 
-    def __init__(self, region: Region, host: int, advertised: str, printer: Printer) -> None:
+    def __init__(self, region: Region, host: int, interface: str, printer: Printer) -> None:
         self._region = region
         self._host = host
         self._channels = tuple(channel for edge in region.graph.edges for channel in channels_of(region.graph, edge))
@@ -121,8 +122,9 @@ class Host:
         self._started = False
         self._printer = printer
         self._payloads = PayloadReceiver()
-        silence_s = region.options.silence_s
-        self._links = HostLinks(region.keys, host, region.controller, region.interface, advertised, silence_s)
+        hosts, silence_s = region.options.hosts, region.options.silence_s
+        make_room(hosts)
+        self._links = HostLinks(region.keys, host, region.controller, interface, silence_s=silence_s, peers=hosts)
 
     def run(self) -> HostReport:
         """Say hello, serve until the end, say goodbye."""

@@ -21,11 +21,12 @@ from fries_nb.spark import interrupt, manifest
 from fries_nb.spark.checkpoints import Place
 from fries_nb.spark.control import ControlServer
 from fries_nb.spark.driver import Driver, Listener
-from fries_nb.spark.keys import make_keys
+from fries_nb.spark.files import make_room
+from fries_nb.spark.keys import RunKeys, make_keys
 from fries_nb.spark.payloads import LARGEST
 from fries_nb.spark.reading import ReplayPlan, SourcePlan, plan_source
 from fries_nb.spark.region import Options, Region
-from fries_nb.spark.session import Session, start_or_find
+from fries_nb.spark.session import LOOPBACK, Session, driver_interface, start_or_find
 from fries_nb.spark.shipping import dumped
 from fries_nb.spark.stage import HostStage
 from fries_nb.spark.staging import make_scratch, remove_scratch
@@ -96,7 +97,7 @@ def launch(
         CheckpointError: a place that is taken, damaged, of another flow, or cannot be written.
         SourceError, SinkError: an end of the flow that cannot be read or written.
         DataflowError: a function that cannot be pickled.
-        LinkError: the port is taken.
+        LinkError: the port is taken, the address is not this machine's, or too few files may be opened.
     """
     functions = pickled_functions(graph)
     run = run or uuid.uuid4().hex[:8]
@@ -117,9 +118,7 @@ def launch(
         if resumed is not None:
             _complete(resumed, sinks)
         keys = make_keys()
-        interface = "127.0.0.1" if (session.spark.sparkContext.master or "").startswith("local[") else "0.0.0.0"
-        advertised = "" if interface == "127.0.0.1" else session.address  # Spark may have another address
-        server = ControlServer(keys, interface, options.port, advertised, options.silence_s)
+        server, interface = _listen(session, keys, options)
         server.incarnation = place.incarnation
         region = Region(
             place.flow.run, place.incarnation, _bare(graph), functions, sources, sinks, server.address, keys.hosts,
@@ -128,6 +127,16 @@ def launch(
         driver = _start(graph, region, session, server, listener, place, bool(checkpoint))
         undo.pop_all()
         return Launched(session, driver, dict(sinks), scratch, place, place.flow.run)
+
+
+def _listen(session: Session, keys: RunKeys, options: Options) -> tuple[ControlServer, str]:
+    """The control server, and where hosts shall listen (see ``Region.interface``)."""
+    make_room(options.hosts)
+    interface = driver_interface(session.spark)
+    is_local = interface == LOOPBACK
+    advertised = "" if is_local else session.address
+    server = ControlServer(keys, interface, options.port, advertised, options.silence_s, options.hosts)
+    return server, interface if is_local else ""
 
 
 def _start(

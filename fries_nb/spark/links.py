@@ -22,7 +22,7 @@ from fries_nb.spark.control import ControlClient
 from fries_nb.spark.envelopes import LIMIT, ControllerMessage, HostMessage
 from fries_nb.spark.keys import HostKeys
 from fries_nb.spark.pieces import Part, joined, split
-from fries_nb.spark.sockets import SILENCE_S, Bell, CurveSockets, Lane
+from fries_nb.spark.sockets import PEERS, SILENCE_S, Bell, CurveSockets, Lane
 from fries_nb.spark.wire import Arrival, Head, Packer, Payload, Routes, Unpacker, read_head
 
 BURST_MESSAGES = 256
@@ -51,15 +51,22 @@ class DataLink:
     """Frames to and from the other hosts; ``HostLinks`` polls it."""
 
     def __init__(
-        self, sockets: CurveSockets, bell: Bell, keys: HostKeys, host: int, interface: str, advertised: str, limit: int
+        self,
+        sockets: CurveSockets,
+        bell: Bell,
+        keys: HostKeys,
+        host: int,
+        socket: zmq.Socket[bytes],
+        address: str,
+        limit: int,
     ) -> None:
         self._sockets = sockets
         self._bell = bell
         self._public = keys.public
         self._host = host
         self._limit = limit
-        self.socket, port = sockets.listen(zmq.PULL, Lane.DATA, interface)
-        self.address = f"tcp://{advertised or interface}:{port}"
+        self.socket = socket
+        self.address = address
         self._incarnation = 0
         self._routes = Routes(())
         self._peers: dict[int, Peer] = {}
@@ -160,6 +167,7 @@ class HostLinks:
         interface: address of this machine to listen at for other hosts; ``0.0.0.0`` for all.
         advertised: name or address by which other hosts reach this machine, if not ``interface``.
         silence_s: seconds for which another machine may not answer, before it counts as lost.
+        peers: how many other hosts are expected.
         limit: bytes above which a frame is refused, at either end.
 
     Raises:
@@ -174,6 +182,7 @@ class HostLinks:
         interface: str = "127.0.0.1",
         advertised: str = "",
         silence_s: float = SILENCE_S,
+        peers: int = PEERS,
         limit: int = LIMIT,
     ) -> None:
         self._sockets = CurveSockets(keys.public, keys.secret, frozenset([keys.public]), silence_s)
@@ -181,13 +190,15 @@ class HostLinks:
         self._closed = False
         try:
             self._control = ControlClient(self._sockets, self._bell, keys, host, controller)
-            self._data = DataLink(self._sockets, self._bell, keys, host, interface, advertised, limit)
+            socket, port = self._sockets.listen(zmq.PULL, Lane.DATA, interface, peers=peers)
+            address = f"tcp://{advertised or interface}:{port}"
+            self._data = DataLink(self._sockets, self._bell, keys, host, socket, address, limit)
         except LinkError:
             self._bell.close()
             self._sockets.close({})
             raise
         self._poller = zmq.Poller()
-        for readable in (self._bell, self._sockets.questions, self._control.socket, self._data.socket):
+        for readable in (self._bell, *self._sockets.readable, self._control.socket, self._data.socket):
             self._poller.register(readable, zmq.POLLIN)
 
     @property
@@ -259,8 +270,7 @@ class HostLinks:
         if self._control.socket in ready:
             self._control.receive()
         self._data.flush()
-        if self._sockets.questions in ready:
-            self._sockets.answer()
+        self._sockets.attend(ready)
         if self._data.socket in ready:
             self._data.receive()
         return Received(self._control.take(), self._data.take())

@@ -65,7 +65,7 @@ class Region:
         sinks: for each sink, and each operator that keeps dead letters, the directory that it writes to.
         controller: address of the control server.
         keys: the hosts' keys.
-        interface: what hosts listen at for each other.
+        interface: what hosts listen at for each other; empty for the address by which Spark knows their machine.
         heads: for each operator the first one of the chain that it may be in.
         checkpoint: the place where snapshots are kept.
         restoration: what the workers start from.

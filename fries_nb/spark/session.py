@@ -32,6 +32,8 @@ RESERVE = 2
 ADDRESS = "FRIES_DRIVER_ADDRESS"
 """Environment variable: the host name or address at which hosts reach the driver."""
 
+LOOPBACK = "127.0.0.1"
+
 _PATIENCE_S = 3.0  # executors of a session that has just started, or tasks that have just ended, take so long to show
 _lock = threading.RLock()
 _leases: list[Session] = []
@@ -143,6 +145,13 @@ def _found(borrowed: SparkSession | None) -> Session | None:
 def driver_address(spark: SparkSession, environment: Mapping[str, str] = os.environ) -> str:
     """Where hosts reach the driver: the environment's ``FRIES_DRIVER_ADDRESS``, else what Spark itself advertises."""
     return environment.get(ADDRESS) or spark.conf.get("spark.driver.host") or "127.0.0.1"
+
+
+def driver_interface(spark: SparkSession, environment: Mapping[str, str] = os.environ) -> str:
+    """Where the driver listens: on this machine alone if all hosts are here, else at the address that Spark uses."""
+    if (spark.sparkContext.master or "").startswith("local["):
+        return LOOPBACK
+    return spark.conf.get("spark.driver.bindAddress", "") or driver_address(spark, environment)
 
 
 def slots_of(spark: SparkSession) -> tuple[int, int]:

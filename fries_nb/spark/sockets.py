@@ -14,16 +14,17 @@ or whose machine cannot be reached any more, loses its connections within ``sile
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
-import time
+from collections.abc import Container
 from enum import IntEnum
 
 import zmq
 from zmq.utils import z85
-from zmq.utils.monitor import recv_monitor_message
 
 from fries_nb.errors import LinkError
+from fries_nb.spark.connections import Connection, Entrance
 from fries_nb.spark.pieces import PIECE
 
 ZAP = "inproc://zeromq.zap.01"
@@ -31,6 +32,8 @@ SILENCE_S = 10.0
 """Seconds for which a peer's machine may not answer, before the connection to it is given up."""
 HANDSHAKE_MS = 5_000
 """For a peer to show its key. One of ours that is too slow, as while Python is busy at this end, just tries again."""
+PEERS = 16
+"""Connections that a port expects, where nobody says how many."""
 _LONGEST_MS = 2**31 - 1
 
 
@@ -86,66 +89,13 @@ class Bell:
             os.close(self._write)
 
 
-class Connection:
-    """What becomes of the connection of a socket that calls, as ZeroMQ's own threads report it.
-
-    ``check`` and ``close`` belong to the thread that polls the socket.
-
-    Args:
-        socket: one that has not connected yet.
-        whose: at the other end, for messages.
-        silence_s: seconds without a connection after which the peer counts as unreachable.
-    """
-
-    def __init__(self, socket: zmq.Socket[bytes], whose: str, silence_s: float) -> None:
-        self._socket = socket
-        self._whose = whose
-        self._silence_s = silence_s
-        self._monitor = socket.get_monitor_socket(
-            zmq.EVENT_CONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
-        )
-        self._monitor.linger = 0
-        self._made = 0
-        self._missing_since: float | None = time.monotonic()
-
-    def check(self, needed: bool) -> None:
-        """Look at what has happened.
-
-        Args:
-            needed: the peer does not go before this process does, so a connection that ended is a loss at once.
-
-        Raises:
-            LinkError: the connection has ended and was perhaps made again, so that messages may be lost; or there is
-                none for ``silence_s``.
-        """
-        while self._monitor.poll(0):
-            event = recv_monitor_message(self._monitor)["event"]
-            if event == zmq.EVENT_DISCONNECTED:
-                self._missing_since = time.monotonic()
-            else:
-                self._missing_since = None
-                self._made += event == zmq.EVENT_HANDSHAKE_SUCCEEDED
-        missing = self._missing_since is not None
-        if self._made > 1 or (needed and self._made and missing):
-            raise LinkError(f"the connection to {self._whose} broke; likely it died, or the network failed")
-        if self._missing_since is not None and time.monotonic() - self._missing_since > self._silence_s:
-            raise LinkError(f"{self._whose} could not be reached for {self._silence_s:g} s; is its port open to us?")
-
-    def close(self) -> None:
-        """Look no more; before the socket is closed."""
-        self._socket.disable_monitor()
-        self._monitor.close(0)
-
-
 class CurveSockets:
     """Makes sockets that hold one key pair and let in the peers whose public key is in ``admitted``.
 
     All methods belong to one thread, the one that polls. ``refused`` counts the peers whose key was wrong.
     """
 
-    def __init__(
-        self, public: bytes, secret: bytes, admitted: frozenset[bytes], silence_s: float
-    ) -> None:
+    def __init__(self, public: bytes, secret: bytes, admitted: frozenset[bytes], silence_s: float) -> None:
         self.silence_s = silence_s
         self._public = public
         self._secret = secret
@@ -153,26 +103,34 @@ class CurveSockets:
         self._context = zmq.Context(io_threads=2)
         self._sockets: list[zmq.Socket[bytes]] = []
         self._connections: dict[zmq.Socket[bytes], Connection] = {}
+        self._entrances: dict[zmq.Socket[bytes], Entrance] = {}
         self.refused = 0
-        self.questions = self._context.socket(zmq.REP)
-        self.questions.bind(ZAP)
+        self._questions = self._context.socket(zmq.REP)
+        self._questions.bind(ZAP)
 
-    def listen(self, kind: int, lane: Lane, interface: str, port: int = 0) -> tuple[zmq.Socket[bytes], int]:
+    def listen(
+        self, kind: int, lane: Lane, interface: str, port: int = 0, peers: int = PEERS
+    ) -> tuple[zmq.Socket[bytes], int]:
         """A bound socket and its port; port 0 stands for any free one.
+
+        Args:
+            interface: name or address of this machine; ``0.0.0.0`` for all that it has.
+            peers: how many may be expected to connect.
 
         Raises:
             LinkError: the port is taken, or the interface is not this machine's.
         """
         made = self._make(kind, lane)
         made.curve_server = True
+        entrance = self._entrances[made] = Entrance(self._context, made, peers)
         try:
-            made.bind(f"tcp://{interface}:{port or '*'}")
-        except zmq.ZMQError as error:
+            port = entrance.open(interface, port)
+        except OSError as error:
             self.drop(made)
-            hint = "choose another port, or 0 for any" if error.errno == zmq.EADDRINUSE else "check the address"
+            taken = error.errno == errno.EADDRINUSE
+            hint = "choose another port, or 0 for any" if taken else f"{interface} is not an address of this machine"
             raise LinkError(f"cannot listen at {interface}:{port}: {error}; {hint}") from None
-        endpoint = made.getsockopt_string(zmq.LAST_ENDPOINT)
-        return made, int(endpoint.rpartition(":")[2])
+        return made, port
 
     def call(self, kind: int, lane: Lane, address: str, server: bytes, whose: str) -> zmq.Socket[bytes]:
         """A socket that connects, now or when it can, to ``tcp://host:port``, whose public key must be ``server``.
@@ -185,7 +143,7 @@ class CurveSockets:
         """
         made = self._make(kind, lane)
         made.curve_serverkey = server
-        self._connections[made] = Connection(made, whose, self.silence_s)
+        self._connections[made] = Connection(self._context, made, whose, self.silence_s)
         try:
             made.connect(address)
         except zmq.ZMQError as error:
@@ -214,27 +172,41 @@ class CurveSockets:
 
     def drop(self, socket: zmq.Socket[bytes]) -> None:
         """Close one of the sockets, with what it has not sent."""
-        self._sockets.remove(socket)
-        if socket in self._connections:
-            self._connections.pop(socket).close()
-        socket.close(0)
+        self._drop(socket, 0)
 
-    def answer(self) -> None:
-        """Answer all waiting questions whether to let a peer in."""
-        while self.questions.poll(0):
-            version, request, _domain, _address, _identity, mechanism, *credentials = self.questions.recv_multipart()
+    def _drop(self, socket: zmq.Socket[bytes], linger_ms: int) -> None:
+        self._sockets.remove(socket)
+        for watched in (self._connections.pop(socket, None), self._entrances.pop(socket, None)):
+            if watched is not None:
+                watched.close()
+        socket.close(linger_ms)
+
+    @property
+    def readable(self) -> list[zmq.Socket[bytes]]:
+        """What to poll beside the sockets, for ``attend``."""
+        return [self._questions, *(entrance.reports for entrance in self._entrances.values())]
+
+    def attend(self, ready: Container[object]) -> None:
+        """See to those who knock, where what was polled is ready: let them in, or close the port for a while."""
+        if self._questions in ready:
+            self._answer()
+        for entrance in self._entrances.values():
+            if entrance.reports in ready:
+                entrance.attend()
+
+    def _answer(self) -> None:
+        while self._questions.poll(0):
+            version, request, _domain, _address, _identity, mechanism, *credentials = self._questions.recv_multipart()
             admitted = mechanism == b"CURVE" and credentials[0] in self._admitted
             self.refused += not admitted
             verdict = [b"200", b"OK"] if admitted else [b"400", b"not a key of this run"]
-            self.questions.send_multipart([version, request, *verdict, b"", b""])
+            self._questions.send_multipart([version, request, *verdict, b"", b""])
 
     def close(self, linger: dict[zmq.Socket[bytes], int]) -> None:
         """Close all sockets and end ZeroMQ's threads; ``linger`` gives sockets milliseconds to send what they hold."""
-        for connection in self._connections.values():
-            connection.close()
-        self._connections.clear()
-        for socket in self._sockets:
-            socket.close(linger.get(socket, 0))
-        self._sockets.clear()
-        self.questions.close(0)
+        for socket in tuple(linger):
+            self._drop(socket, linger[socket])
+        for socket in tuple(self._sockets):
+            self.drop(socket)
+        self._questions.close(0)
         self._context.term()

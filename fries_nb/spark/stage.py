@@ -168,7 +168,7 @@ def _task(region: Region) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Re
         place = BarrierTaskContext.get()
         host = place.partitionId()
         address = place.getTaskInfos()[host].address.rpartition(":")[0]
-        report = serve(region, host, "" if region.interface == "127.0.0.1" else address)
+        report = serve(region, host, region.interface or address)
         if msgspec.msgpack.decode(report, type=HostReport).stuck:
             threading.Thread(target=_end_process, args=(place.taskAttemptId(),), daemon=True).start()
         yield pa.RecordBatch.from_arrays([pa.array([report], pa.binary())], names=["report"])

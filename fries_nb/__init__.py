@@ -21,7 +21,7 @@ from fries_nb.errors import FriesError, SourceError, UncommittedWarning
 
 __all__ = [
     "Dataflow", "FriesError", "SourceError", "Stream", "UncommittedWarning", "Update", "batched", "delta", "memory",
-    "parquet", "rate", "replay",
+    "parquet", "rate", "replay", "show",
 ]  # fmt: skip
 
 
@@ -32,6 +32,29 @@ def __getattr__(name: str) -> Any:
 
         return Dataflow
     raise AttributeError(f"module 'fries_nb' has no attribute {name!r}")
+
+
+def show(run: Any, offer: Any = None) -> None:
+    """Show a run live in the output of a notebook's cell, as a cell does whose last line is ``run``.
+
+    Args:
+        run: what ``flow.run()`` returned.
+        offer: operator name to label to new function (or ``fn.Update``), as in
+            ``{"FM": {"lighter": LightModel()}}``. The form below the picture then chooses among these, and evaluates
+            no text. Under Voila, whose visitors are not the author, it never does.
+
+    Raises:
+        RunError: this is no notebook, or ``run`` is no run.
+        FriesError: an operator could not run what is offered for it.
+    """
+    from fries_nb.notebook.extension import show
+
+    show(run, offer)
+
+
+def __dir__() -> list[str]:
+    """The public names, those imported on demand too."""
+    return sorted({*globals(), *__all__})
 
 
 def load_ipython_extension(shell: Any) -> None:

@@ -30,14 +30,13 @@ FLAGS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
 )  # fmt: skip
-# No windowing: a cell out of sight is still there. No news from the network.
+# No news from the network; all else as JupyterLab ships it, windowing too.
 SETTINGS = {
-    "notebook-extension/tracker": {"windowingMode": "none"},
     "apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
 }
 # The toolbar says "idle" before there is a kernel, and what is run then is lost; these parts of the pages know.
 HAS_KERNEL = {
-    "lab/tree": '#jp-main-statusbar :text("| Idle")',
+    "lab": '#jp-main-statusbar :text("| Idle")',
     "notebooks": '.jp-NotebookKernelLogo img[src*="kernelspecs"]',
 }
 CONNECTED = """async address => {
@@ -164,10 +163,10 @@ def browser(pictures: Path) -> Iterator[Browser]:
 
 
 def opened(page: Page, served: Jupyter, way: str, notebook: str) -> None:
-    """Open a notebook in JupyterLab (``lab/tree``) or Notebook 7 (``notebooks``), and wait until it has its kernel."""
+    """Open a notebook in JupyterLab (``lab/...``) or Notebook 7 (``notebooks``), and wait until it has its kernel."""
     page.goto(served.address(f"{way}/{notebook}"))
     page.locator(".jp-Notebook .jp-CodeCell").first.wait_for()
-    page.locator(HAS_KERNEL[way]).wait_for()
+    page.locator(HAS_KERNEL[way.partition("/")[0]]).wait_for()
     page.wait_for_function(CONNECTED, arg=served.address("api/kernels"))
 
 
@@ -178,3 +177,10 @@ def run_cell(page: Page, beginning: str) -> Locator:
     page.keyboard.press("Shift+Enter")
     cell.locator(".jp-InputPrompt", has_text=re.compile(r"\[\d+\]")).wait_for()
     return cell
+
+
+def saved(page: Page, served: Jupyter, notebook: str) -> str:
+    """The text of the notebook's file after it was saved by its button."""
+    with page.expect_response(lambda answer: notebook in answer.url and answer.request.method == "PUT"):
+        page.locator('[data-command="docmanager:save"]').first.click()
+    return (served.directory / notebook).read_text()

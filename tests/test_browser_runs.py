@@ -9,7 +9,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from browser_setting import PATIENCE_MS, Jupyter, browser, jupyter, opened, run_cell
+from browser_setting import PATIENCE_MS, Jupyter, browser, jupyter, opened, run_cell, saved
 from notebook_files import NOTEBOOKS, stored
 from playwright.sync_api import Locator, Page, expect
 
@@ -35,6 +35,7 @@ VOILAS_OWN = re.compile(
     r"|https://cdnjs\.cloudflare\.com/ajax/libs/(font-awesome|mathjax)/"
 )
 QUICKSTART = {"FM": "fn.Update(MerchantModel(window=10), state=pad_to_ten)", "MC": "Combine([0.4, 0.4, 0.2])"}
+OFFER = "{" + ", ".join(f"{name!r}: {{'better': {function}}}" for name, function in QUICKSTART.items()) + "}"
 SURGE = {
     "FM": "fn.Update(LogisticMerchant(window=10), state=pad_to_ten)", "MC": "Combine([0.4, 0.4, 0.2], strict=False)"
 }  # fmt: skip
@@ -99,32 +100,30 @@ def test_the_hot_replacement_in_notebook_7(served: Jupyter, tmp_path: Path) -> N
 def test_a_run_in_voila(served: Jupyter, tmp_path: Path) -> None:
     """Voila runs a notebook whole and shows what it shows: here the quickstart, up to the run, in its dark theme.
 
-    That of the page holds for pictures too, whatever the system has.
+    That of the page holds for pictures too, whatever the system has. Visitors choose what the author offers.
     """
     notebook = stored("00_quickstart.ipynb")
     run = next(index for index, cell in enumerate(notebook.cells) if cell.source.startswith("%fries_run"))
-    notebook.cells = [*notebook.cells[: run + 1], nbformat.v4.new_code_cell("%fries_plan FM MC")]
+    start, _, _ = notebook.cells[run].source.rpartition("\n")
+    added = (start, f"fn.show(run, offer={OFFER})", "%fries_plan FM MC")
+    notebook.cells = [*notebook.cells[:run], *map(nbformat.v4.new_code_cell, added)]
     nbformat.write(notebook, served.directory / "watch.ipynb")
     with browser(tmp_path) as here:
         page = here.page
         page.goto(f"{served.address('voila/render/watch.ipynb')}&theme=dark")
         view = page.locator("body")
         until_points_move(page)
-        replace_by_clicks(view, QUICKSTART)
+        select_operators(view, QUICKSTART)
+        expect(view.locator(".fries-live").get_by_role("textbox")).to_have_count(0)
+        for operator in QUICKSTART:
+            view.get_by_label(operator, exact=True).and_(view.get_by_role("combobox")).select_option("better")
+        apply(view)
         until_the_change_is_seen(page)
         in_both_widths(page, view, tmp_path, "changed")
-        scheme = view.locator(".jp-RenderedSVG img").last.evaluate("one => getComputedStyle(one).colorScheme")
-        assert scheme == "dark"
+        assert view.locator("svg .paper").last.evaluate("one => getComputedStyle(one).fill") == "rgb(21, 25, 30)"
         until_stopped(view)
         assert [address for address in here.abroad if not VOILAS_OWN.match(address)] == []
         assert here.errors == []
-
-
-def saved(page: Page, served: Jupyter, notebook: str) -> str:
-    """The text of the notebook's file after it was saved by its button."""
-    with page.expect_response(lambda answer: notebook in answer.url and answer.request.method == "PUT"):
-        page.locator('[data-command="docmanager:save"]').first.click()
-    return (served.directory / notebook).read_text()
 
 
 def last_point(page: Page) -> float:
@@ -140,6 +139,14 @@ def until_points_move(page: Page) -> None:
 
 def replace_by_clicks(view: Locator, functions: dict[str, str]) -> None:
     """Choose the operators in the picture, plan, give each a new function, apply."""
+    select_operators(view, functions)
+    for operator, function in functions.items():
+        view.get_by_label(operator, exact=True).and_(view.get_by_role("textbox")).fill(function)
+    apply(view)
+
+
+def select_operators(view: Locator, functions: dict[str, str]) -> None:
+    """Choose operators in the picture, and see the plan of their change in it."""
     for operator in functions:
         view.locator(f'.fries-dag g.node[data-operator="{operator}"]').click()
     view.get_by_role("button", name="Plan").click()
@@ -147,8 +154,10 @@ def replace_by_clicks(view: Locator, functions: dict[str, str]) -> None:
         chosen = view.locator(f'.fries-dag g.node[data-operator="{operator}"]')
         expect(chosen).to_have_attribute("data-state", re.compile("target"))
         expect(chosen).to_have_attribute("aria-pressed", "true")
-    for operator, function in functions.items():
-        view.get_by_label(operator, exact=True).and_(view.get_by_role("textbox")).fill(function)
+
+
+def apply(view: Locator) -> None:
+    """Apply the change, and wait until it is done."""
     view.get_by_role("button", name="Apply").click()
     expect(view.get_by_role("status").filter(has_text="done by fries in")).to_be_visible()
 

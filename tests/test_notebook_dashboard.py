@@ -18,7 +18,7 @@ from fries_nb.controller.metrics import Snapshot
 from fries_nb.messages import Paused, WorkerId
 from fries_nb.notebook import dashboard, display
 from fries_nb.notebook.dashboard import RunView
-from fries_nb.notebook.form import HINT
+from fries_nb.notebook.functions import HINT, TypedFunctions
 from fries_nb.notebook.plots import LatencyPlot
 from fries_nb.notebook.widgets import DagView
 from fries_nb.planning import Prediction, Way
@@ -55,7 +55,7 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[Any]]:
 @pytest.fixture
 def view(run: StandIn, shell: InteractiveShell, shown: dict[str, list[Any]]) -> Iterator[RunView]:
     """A view of the run."""
-    view = RunView(run, shell.user_ns)  # type: ignore[arg-type]
+    view = RunView(run, TypedFunctions(run.graph, shell.user_ns))  # type: ignore[arg-type]
     yield view
     view.close()
     joined("fries-view", "fries-apply")
@@ -105,7 +105,7 @@ def test_a_view_asks_how_long_to_wait_before_each_update(run: StandIn, shown: di
         asked.append(0.01)
         return asked[-1]
 
-    view = RunView(run, period_s=period_s)  # type: ignore[arg-type]
+    view = RunView(run, TypedFunctions(run.graph, {}), period_s=period_s)  # type: ignore[arg-type]
     until(lambda: len(asked) > 3 and len(shown["metrics"]) > 3)
     view.close()
     joined("fries-view")
@@ -117,7 +117,8 @@ def test_the_setting_refresh_holds_for_views_that_are_shown(
     """By ``%config``, whenever that was."""
     shell.kernel = SimpleNamespace()
     displayed = shell.display_formatter.mimebundle_formatter.lookup_by_type(dashboard.Run)
-    displayed(run)
+    shell.display_pub = CapturingDisplayPublisher()
+    displayed.show(run)
     [view] = displayed._views.values()
     for seconds in (0.1, 0.7):
         shell.run_line_magic("config", f"FriesMagics.refresh = {seconds}")
@@ -189,6 +190,41 @@ def test_plan_shows_what_the_form_says(view: RunView, run: StandIn, shown: dict[
     run.prediction = Prediction((Way(("numbers", "FM", "MC"), 8_400.0),), 8_400.0)
     view.form.plan.click()
     assert "predicted delay 8.4 s along numbers → FM → MC" in view.form.result.value
+    assert run.changes == ()
+
+
+def test_a_plan_goes_with_its_selection(view: RunView, run: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Below the form and in the picture, which then shows the last change again."""
+    drawn: list[Any] = []
+    monkeypatch.setattr(view.dag, "show_plan", drawn.append)
+    monkeypatch.setattr(view.dag, "clear", lambda: drawn.append(None))
+    view.dag.selected = ["FM"]
+    view.form.plan.click()
+    assert "nothing has changed yet" in view.form.result.value
+    view.dag.selected = ["FM", "MC"]
+    assert view.form.result.value == ""
+    assert drawn[1:] == [None]
+    view.form.plan.click()
+    view.form.scheduler.value = "epoch"
+    assert view.form.result.value == ""
+    view.form.functions["FM"].value = view.form.functions["MC"].value = "dict"
+    view.form.apply.click()
+    joined("fries-apply")
+    view.form.plan.click()
+    view.dag.selected = []
+    assert drawn[-1] is run.changes[0].plan
+
+
+def test_enter_plans_the_change(view: RunView, run: StandIn) -> None:
+    """And nothing else does; the line says what is wanted, by what the operator runs now."""
+    view.dag.selected = ["FM", "MC"]
+    line = view.form.functions["FM"]
+    assert line.placeholder == "the new function of FM, as in Score(...); Enter plans the change"
+    assert "as in lambda row: ..." in view.form.functions["MC"].placeholder
+    line._handle_custom_msg({"event": "blur"}, [])
+    assert view.form.result.value == ""
+    line._handle_custom_msg({"event": "submit"}, [])
+    assert "nothing has changed yet" in view.form.result.value
     assert run.changes == ()
 
 
@@ -265,8 +301,9 @@ def test_a_change_that_waits_for_a_fix_says_so(view: RunView, run: StandIn, monk
 def test_a_run_is_shown_as_text_and_picture_without_a_kernel(run: StandIn, shell: InteractiveShell) -> None:
     """Plain IPython: one bundle, no widget, no thread."""
     bundle, _ = bundle_of(shell, run)
-    assert set(bundle) == {"text/plain", "image/svg+xml", "image/png"}
+    assert set(bundle) == {"text/plain", "text/html", "image/svg+xml", "image/png"}
     assert bundle["text/plain"].startswith("fraud: running · 0 tuples/s")
+    assert bundle["image/svg+xml"] in bundle["text/html"]
     assert 'data-operator="FM"' in bundle["image/svg+xml"]
     assert bundle["image/svg+xml"].count("<svg") == 3
 
@@ -274,35 +311,42 @@ def test_a_run_is_shown_as_text_and_picture_without_a_kernel(run: StandIn, shell
 def test_a_run_is_shown_in_one_view_where_there_is_a_kernel(
     run: StandIn, shell: InteractiveShell, shown: dict[str, list[Any]]
 ) -> None:
-    """Shown twice, it is the same view; closed, it is a new one. The picture stays in the bundle."""
-    shell.kernel = SimpleNamespace()
-    first, second = bundle_of(shell, run)[0], bundle_of(shell, run)[0]
+    """Shown twice, it is the same view, each time beside a picture: front ends show a view or nothing of its bundle."""
+    outputs = published(shell, lambda shows: (shows.show(run), shows.show(run)))
     widget = "application/vnd.jupyter.widget-view+json"
-    assert set(first) == {"text/plain", "image/svg+xml", "image/png", widget}
-    assert first[widget]["model_id"] == second[widget]["model_id"]
+    picture, view, _, again = (set(output["data"]) for output in outputs)
+    assert picture == {"text/plain", "text/html", "image/svg+xml", "image/png"}
+    assert view == again == {widget}
+    assert outputs[1]["data"][widget]["model_id"] == outputs[3]["data"][widget]["model_id"]
     run.state = "stopped"
     joined("fries-view")
 
 
 def test_a_saved_notebook_keeps_the_end_of_a_run(run: StandIn, shell: InteractiveShell) -> None:
-    """Each output of the run has its picture at first, and is updated once, before the view says that it is over."""
-    published: list[tuple[str, bool, str]] = []
+    """Each picture is renewed when a change has ended, and before the view says that the run is over."""
+
+    def shown_until_the_end(shows: display.RunDisplay) -> None:
+        shows.show(run)  # type: ignore[arg-type]
+        shows.show(run)  # type: ignore[arg-type]
+        run.reconfigure({"FM": dict})
+        until(lambda: len(shell.display_pub.outputs) >= 6)
+        run.state = "stopped"
+        joined("fries-view")
+
+    outputs = [output for output in published(shell, shown_until_the_end) if "image/svg+xml" in output["data"]]
+    first, second, *updates = [(output["transient"]["display_id"], output["update"]) for output in outputs]
+    assert [first[1], second[1]] == [False, False]
+    assert updates == 2 * [(first[0], True), (second[0], True)]
+    assert 'data-operator="FM" data-state=""' in outputs[0]["data"]["image/svg+xml"]
+    assert all('data-operator="FM" data-state="target' in output["data"]["text/html"] for output in outputs[2:])
+
+
+def published(shell: InteractiveShell, show: Callable[[display.RunDisplay], Any]) -> list[dict[str, Any]]:
+    """What is published in a shell with a kernel."""
     shell.display_pub = CapturingDisplayPublisher()
     shell.kernel = SimpleNamespace()
-    shows = display.RunDisplay(shell, lambda: 0.01)
-    shows.show(run)  # type: ignore[arg-type]
-    shows.show(run)  # type: ignore[arg-type]
-    run.reconfigure({"FM": dict})
-    run.state = "stopped"
-    joined("fries-view")
-    for output in shell.display_pub.outputs:
-        picture = output["data"]["image/svg+xml"]
-        published.append((output["transient"]["display_id"], output["update"], picture))
-    first, second, *updates = published
-    assert [first[1], second[1]] == [False, False]
-    assert [(output, update) for output, update, _ in updates] == [(first[0], True), (second[0], True)]
-    assert 'data-operator="FM" data-state=""' in first[2]
-    assert 'data-operator="FM" data-state="target' in updates[0][2]
+    show(display.RunDisplay(shell, lambda: 0.01))
+    return list(shell.display_pub.outputs)
 
 
 def test_a_kernel_shows_runs_in_outputs_that_can_be_updated(tmp_path: Path) -> None:

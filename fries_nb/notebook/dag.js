@@ -1,4 +1,5 @@
 // Shows the dataflow. The picture is put in once; afterwards only attributes and texts of what is there change.
+const PATIENCE_MS = 1500;
 const SAMPLE = `<svg class="fries-dag-svg" width="28" height="22"><g>
   <rect class="ring" x="2" y="1" width="24" height="20" rx="6"/><rect class="box" x="5" y="4" width="18" height="14" rx="4"/>
 </g></svg>`;
@@ -11,8 +12,34 @@ function sampled([state, words]) {
   return entry;
 }
 
+// Says that a click waits while the kernel does not answer: it is busy with a cell, and the front end has no other way.
+function sayingWhatWaits(model, el, place) {
+  let asked;
+  const quiet = () => {
+    clearTimeout(asked);
+    asked = undefined;
+    place.textContent = "";
+  };
+  const ask = (event) => {
+    const view = el.closest(".fries-live") ?? el;
+    if (asked !== undefined || !view.contains(event.target) || !event.target.closest("button, g.node")) return;
+    model.send({ event: "ping" });
+    asked = setTimeout(() => { place.textContent = "The kernel is busy: this click takes effect after the cell."; }, PATIENCE_MS);
+  };
+  const answered = (content) => { if (content.event === "pong") quiet(); };
+  // The buttons are beside this element, and Jupyter moves it; so the page is listened to, while it is shown.
+  document.addEventListener("click", ask);
+  el.addEventListener("keydown", ask);
+  model.on("msg:custom", answered);
+  return () => {
+    quiet();
+    document.removeEventListener("click", ask);
+    model.off("msg:custom", answered);
+  };
+}
+
 function render({ model, el }) {
-  const [host, legend, note] = ["fries-dag", "fries-dag-legend", "fries-dag-note"].map((name) => {
+  const [host, legend, note, waits] = ["fries-dag", "fries-dag-legend", "fries-dag-note", "fries-dag-waits"].map((name) => {
     const part = document.createElement("div");
     part.className = name;
     return part;
@@ -20,7 +47,9 @@ function render({ model, el }) {
   legend.setAttribute("aria-hidden", "true"); // each operator says its own
   note.append(document.createElement("div"));
   el.classList.add("fries-dag-view");
-  el.replaceChildren(host, legend, note);
+  waits.setAttribute("role", "status");
+  el.replaceChildren(host, legend, note, waits);
+  const end = sayingWhatWaits(model, el, waits);
   const nodes = () => host.querySelectorAll("g.node");
 
   const paint = () => {
@@ -82,6 +111,7 @@ function render({ model, el }) {
   load();
   explain();
   return () => {
+    end();
     model.off("change:svg", load);
     model.off(painted, paint);
     model.off("change:legend", explain);

@@ -16,11 +16,15 @@ import ipywidgets
 from fries_nb.controller.metrics import Snapshot
 from fries_nb.notebook.endings import Ending
 from fries_nb.notebook.form import ChangeForm
+from fries_nb.notebook.functions import FunctionSource
 from fries_nb.notebook.known import OVER
+from fries_nb.notebook.pictures import LIVE
 from fries_nb.notebook.plots import LatencyPlot
 from fries_nb.notebook.statuses import status_line
+from fries_nb.notebook.subshells import answer_in_subshell
 from fries_nb.notebook.widgets import DagView
 from fries_nb.run import Run
+from fries_nb.scheduling import Plan
 
 STOP, STOP_NOW = "Stop", "Stop now"
 PERIOD_S = 0.2
@@ -34,24 +38,25 @@ class RunView(ipywidgets.VBox):
 
     Args:
         run: what is shown.
-        names: the user's names, which expressions in the form may use.
-        ended: called in a thread with the run when it is over, before the view says so.
+        source: of the functions that the form takes.
+        renew: called in a thread with the run when a change of it has ended, and when it is over, before the view says
+            so.
         period_s: asked before each update for the seconds until the next one.
     """
 
     def __init__(
         self,
         run: Run,
-        names: dict[str, Any] | None = None,
-        ended: Callable[[Run], None] = lambda run: None,
+        source: FunctionSource,
+        renew: Callable[[Run], None] = lambda run: None,
         period_s: Callable[[], float] = lambda: PERIOD_S,
     ) -> None:
         self._run = run
-        self._ended = ended
+        self._renew = renew
         self._period_s = period_s
         self._closed = threading.Event()
         self._over = False
-        self._changes_shown = 0
+        self._changes_shown = self._changes_ended = 0
         self._plotted: tuple[float, int] | None = None
         self.status = ipywidgets.HTML()
         self.status.layout.flex = "1 1 auto"
@@ -62,11 +67,13 @@ class RunView(ipywidgets.VBox):
         self.stop.on_click(self._stopped)
         self.dag = DagView(run.graph)
         self.latency = LatencyPlot()
-        self.form = ChangeForm(run, {} if names is None else names, self.dag.show_plan)
+        self.form = ChangeForm(run, source, self._show_plan)
         self.dag.observe(lambda change: self.form.choose(change["new"]), names="selected")
         pictures = ipywidgets.HBox([self.dag, self.latency])
         pictures.layout.flex_flow = "row wrap-reverse"  # side by side; where that is too narrow, the plot comes first
         super().__init__([ipywidgets.HBox([self.status, self.stop]), pictures, self.form])
+        self.add_class(LIVE)
+        answer_in_subshell(self)
         self._update()
         self._thread = threading.Thread(target=self._publish, name="fries-view", daemon=True)
         self._thread.start()
@@ -75,6 +82,10 @@ class RunView(ipywidgets.VBox):
     def is_open(self) -> bool:
         """Whether it can still be shown."""
         return not self._closed.is_set()
+
+    def mime_bundle(self) -> dict[str, Any]:
+        """The view alone: a front end shows it, and everything else shows the picture beside it."""
+        return {"application/vnd.jupyter.widget-view+json": self.get_view_spec()}
 
     def close(self) -> None:
         """Publish no more, and take it from where it is shown."""
@@ -86,8 +97,10 @@ class RunView(ipywidgets.VBox):
         while not over and not self._closed.wait(self._period_s()):
             over = self._run.state in OVER  # asked before, so that the last update shows the end
             try:
-                if over:
-                    self._ended(self._run)
+                ended = sum(change.done for change in self._run.changes)
+                if over or ended > self._changes_ended:
+                    self._changes_ended = ended
+                    self._renew(self._run)
             finally:
                 self._update()
 
@@ -98,12 +111,22 @@ class RunView(ipywidgets.VBox):
         changes = self._run.changes
         if len(changes) > self._changes_shown:
             self._changes_shown = len(changes)
-            self.dag.show_plan(changes[-1].plan)
+            self._show_plan(None)
         points, marks = self._run.history(), self._run.marks()
         plotted = (points[-1].at_s if points else 0.0, len(marks))
         if plotted != self._plotted:
             self._plotted = plotted
             self.latency.show(points, marks)
+
+    def _show_plan(self, plan: Plan | None) -> None:
+        """Draw a plan that the user asked for; with ``None`` again the last change, if there was one."""
+        changes = self._run.changes
+        if plan is not None:
+            self.dag.show_plan(plan)
+        elif changes:
+            self.dag.show_plan(changes[-1].plan)
+        else:
+            self.dag.clear()
 
     def _show_status(self, snapshot: Snapshot) -> None:
         trouble = self._ending.trouble if self._ending is not None and self._run.state not in OVER else ""

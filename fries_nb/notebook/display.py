@@ -1,8 +1,9 @@
-"""What a cell shows whose value is a run: the live view; besides, for who has no kernel or no widgets, a picture.
+"""What a cell shows whose value is a run: a picture that stays, and where there is a kernel the live view.
 
-A saved notebook keeps the picture and not the view. So, where there is a kernel, a run is shown in an output that can
-be updated, and gets the picture of its end when it has come to it. Before, the picture is that of the moment of
-display: each update draws the live view anew, which would flicker.
+They are two outputs of one cell, because front ends decide by a bundle's kinds alone: one that holds a view shows the
+view, and where the kernel is gone an error in its place, though a picture stands beside it. So the picture is an output
+of its own. Where the view is alive the page hides the picture, and where it is dead the picture hides the error. A
+saved notebook keeps the picture; it is renewed, out of sight, whenever a change has ended and when the run has.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from IPython.core.interactiveshell import InteractiveShell
 
 from fries_nb.notebook import pictures
+from fries_nb.notebook.functions import Offer, functions_for
 from fries_nb.notebook.static import dag_png
 from fries_nb.notebook.statuses import status_line
 from fries_nb.run import Run
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class RunDisplay:
-    """Makes MIME bundles of runs; a run that is shown again is shown in its one view.
+    """Shows runs; a run that is shown again is shown in its one view.
 
     Args:
         shell: where they are shown.
@@ -37,29 +39,44 @@ class RunDisplay:
         self._views: dict[Run, RunView] = {}
         self._outputs: dict[Run, list[str]] = {}
 
-    def show(self, run: Run) -> None:
-        """In an output of its own, whose picture is renewed when the run ends; for a shell with a kernel."""
+    def show(self, run: Run, offer: Offer | None = None) -> None:
+        """Show the picture and the live view, in a shell with a kernel.
+
+        Args:
+            offer: of functions for the form, which then takes no others; in a view of its own.
+
+        Raises:
+            FriesError: an operator could not run what is offered for it.
+        """
+        view = self._view(run) if offer is None else self._new_view(run, offer)
         output = f"fries-{uuid.uuid4().hex}"
         self._outputs.setdefault(run, []).append(output)
         self._publish(run, output, update=False)
+        self._shell.display_pub.publish(view.mime_bundle())
 
     def __call__(self, run: Run) -> dict[str, Any]:
-        """Text and SVG always, PNG where Graphviz can draw it; the view where a kernel can feed one."""
-        text = f"{status_line(run, run.metrics())}\nNext: %fries_plan, %fries_reconfigure, %fries_status"
-        bundle = {"text/plain": text, "image/svg+xml": pictures.of_run(run)}
+        """The picture as a MIME bundle: text, SVG and HTML always, PNG where Graphviz can draw it."""
+        status, picture = status_line(run, run.metrics()), pictures.of_run(run)
+        bundle = {
+            "text/plain": f"{status}\nNext: %fries_plan, %fries_reconfigure, %fries_status",
+            "text/html": pictures.beside_view(status, picture),
+            "image/svg+xml": picture,
+        }
         if png := dag_png(run.graph):  # for what cannot draw SVG, such as an export to PDF
             bundle["image/png"] = base64.b64encode(png).decode()
-        if getattr(self._shell, "kernel", None) is not None:
-            bundle = {**self._view(run)._repr_mimebundle_(), **bundle}
         return bundle
 
     def _view(self, run: Run) -> RunView:
-        from fries_nb.notebook.dashboard import RunView
-
         view = self._views.get(run)
         if view is None or not view.is_open:
-            view = self._views[run] = RunView(run, self._shell.user_ns, self._renew, self._period_s)
+            view = self._views[run] = self._new_view(run, None)
         return view
+
+    def _new_view(self, run: Run, offer: Offer | None) -> RunView:
+        from fries_nb.notebook.dashboard import RunView
+
+        source = functions_for(run.graph, self._shell.user_ns, offer)
+        return RunView(run, source, self._renew, self._period_s)
 
     def _renew(self, run: Run) -> None:
         for output in self._outputs.get(run, ()):

@@ -5,16 +5,21 @@ Loading starts nothing and says nothing; unloading leaves what runs alone, and t
 
 from __future__ import annotations
 
+from typing import Any
+
 from IPython.core.error import UsageError
 from IPython.core.formatters import IPythonDisplayFormatter, MimeBundleFormatter
+from IPython.core.getipython import get_ipython
 from IPython.core.interactiveshell import InteractiveShell
 from traitlets import TraitError
 
+from fries_nb.errors import RunError
 from fries_nb.notebook.completion import completion
 from fries_nb.notebook.display import RunDisplay
 from fries_nb.notebook.known import Known
 from fries_nb.notebook.leftovers import Notes
 from fries_nb.notebook.magics import FriesMagics
+from fries_nb.notebook.options import shortened
 from fries_nb.notebook.questions import FriesQuestions
 from fries_nb.run import Run
 
@@ -37,6 +42,22 @@ def load(shell: InteractiveShell) -> None:
     if shell.Completer is not None:
         ours = {name: getattr(magic, name) for magic in magics for name in dir(magic) if name.startswith(PREFIX)}
         shell.Completer.custom_matchers.append(completion(shell.Completer, known, ours))
+
+
+def show(run: Any, offer: Any) -> None:
+    """Show a run in the cell that is executed now; see ``fries_nb.show``."""
+    shell = get_ipython()
+    if shell is None:
+        raise RunError("fn.show(run) needs a notebook; elsewhere run.metrics() and run.report(path) say how it goes")
+    if not isinstance(run, Run):
+        raise RunError(f"fn.show(run) shows what flow.run() returned; got {shortened(repr(run))}")
+    if f"{PREFIX}run" not in shell.magics_manager.magics["line"]:
+        shell.run_line_magic("load_ext", "fries_nb")
+    display = _shown_as(shell).for_type(Run)
+    if getattr(shell, "kernel", None) is not None:
+        display.show(run, offer)
+    else:
+        shell.display_pub.publish(display(run))
 
 
 def _shown_as(shell: InteractiveShell) -> MimeBundleFormatter:

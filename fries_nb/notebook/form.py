@@ -14,19 +14,15 @@ from typing import Any
 import ipywidgets
 from IPython.core.error import UsageError
 
-from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.updates import as_updates, check_updates
 from fries_nb.errors import FriesError
 from fries_nb.notebook import summaries
-from fries_nb.notebook.assignments import evaluate
+from fries_nb.notebook.functions import FunctionSource
 from fries_nb.notebook.statuses import in_the_way
-from fries_nb.notebook.summaries import changeable
+from fries_nb.notebook.subshells import answer_in_subshell
 from fries_nb.report.planned import in_words
 from fries_nb.run import Run
 from fries_nb.scheduling import SCHEDULERS, Plan
-
-HINT = "To change operators, click them in the picture; all that you choose change together."
-_EXAMPLE = "the new function, as in MerchantModel(window=10)"
 
 
 class ChangeForm(ipywidgets.VBox):
@@ -34,17 +30,18 @@ class ChangeForm(ipywidgets.VBox):
 
     Args:
         run: what is changed.
-        names: the user's; expressions are evaluated with them.
-        show_plan: told each plan that the user asks for.
+        source: of the new functions.
+        show_plan: called with each plan that the user asks for, and with ``None`` when it is out of date.
     """
 
-    def __init__(self, run: Run, names: dict[str, Any], show_plan: Callable[[Plan], None]) -> None:
+    def __init__(self, run: Run, source: FunctionSource, show_plan: Callable[[Plan | None], None]) -> None:
         self._run = run
-        self._names = names
+        self._source = source
         self._show_plan = show_plan
         self._chosen: tuple[str, ...] = ()
         self._over = False
-        self.functions: dict[str, ipywidgets.Text] = {}
+        self._says_plan = self._draws_plan = False
+        self.functions: dict[str, ipywidgets.Widget] = {}
         self._rows = ipywidgets.VBox()
         self._hint = ipywidgets.HTML()
         self.scheduler = ipywidgets.Dropdown(options=list(SCHEDULERS), description="Scheduler")
@@ -55,6 +52,7 @@ class ChangeForm(ipywidgets.VBox):
         for button, clicked in ((self.plan, self._planned), (self.apply, self._applied)):
             button.layout.width = "80px"
             button.on_click(clicked)
+        self.scheduler.observe(lambda _: self._forget_plan(), names="value")
         self.result = ipywidgets.HTML()
         row = ipywidgets.HBox([self.scheduler, self.plan, self.apply])
         row.layout.flex_flow = "row wrap"
@@ -62,14 +60,15 @@ class ChangeForm(ipywidgets.VBox):
         self.choose(())
 
     def choose(self, operators: Sequence[str]) -> None:
-        """Change these operators, as far as they run a function; what was typed for others is kept for later."""
-        known = changeable(self._run.graph)
-        self._chosen = tuple(name for name in operators if name in known)
+        """Change these operators, as far as there are functions for them; earlier input is kept for later."""
+        graph = self._run.graph
+        self._chosen = tuple(name for name in operators if name in graph and self._source.has(name))
         for name in self._chosen:
             if name not in self.functions:
-                self.functions[name] = _function(name)
+                self.functions[name] = self._field(name)
         self._rows.children = [self.functions[name] for name in self._chosen]
-        self._hint.value = f"<span>{html.escape(_hint(self._run.graph, operators, known))}</span>"
+        self._hint.value = f"<span>{html.escape(self._hint_for(operators))}</span>"
+        self._forget_plan()
         self._enable()
 
     def end(self) -> None:
@@ -80,10 +79,39 @@ class ChangeForm(ipywidgets.VBox):
     def _enable(self) -> None:
         self.plan.disabled = self.apply.disabled = self._over or not self._chosen
 
+    def _field(self, operator: str) -> ipywidgets.Widget:
+        field = self._source.field(operator)
+        field.on_msg(self._heard)
+        answer_in_subshell(field)
+        return field
+
+    def _heard(self, _: object, content: Any, __: object) -> None:
+        """Enter in a line of text plans, as the button does."""
+        if content == {"event": "submit"} and not self.plan.disabled:
+            self._planned(None)
+
+    def _hint_for(self, operators: Sequence[str]) -> str:
+        """What to do next, or why a choice has no effect."""
+        graph = self._run.graph
+        if not operators or not any(self._source.has(name) for name in graph):
+            return self._source.hint
+        fixed = [name for name in operators if name in graph and name not in self._chosen]
+        return "; ".join(self._source.refusal(graph.by_name[name]) for name in fixed)
+
+    def _forget_plan(self) -> None:
+        """Take away the plan of a selection, or of a scheduler, that is not selected any more."""
+        if self._says_plan:
+            self._says_plan = False
+            self.result.value = ""
+        if self._draws_plan:
+            self._draws_plan = False
+            self._show_plan(None)
+
     def _planned(self, _: object) -> None:
         graph = self._run.graph
         try:
-            updates = evaluate(typed, self._names) if (typed := self._typed()) else {}
+            entries = self._entries()
+            updates = self._source.functions(entries) if entries else {}
             check_updates(graph, as_updates(updates) if updates else {})
             plan = self._run.plan(self._chosen, self.scheduler.value)
         except (UsageError, FriesError) as error:
@@ -91,21 +119,22 @@ class ChangeForm(ipywidgets.VBox):
         else:
             self._show_plan(plan)
             self._say("\n".join([f"Plan by {plan.scheduler}, nothing has changed yet.", *in_words(graph, plan)]))
+            self._says_plan = self._draws_plan = True
 
     def _applied(self, _: object) -> None:
-        typed = self._typed()
-        if missing := [name for name in self._chosen if name not in typed]:
-            self._say(f"{missing[0]} has no new function; type {_EXAMPLE}, or click {missing[0]} again", failed=True)
+        entries = self._entries()
+        if missing := [name for name in self._chosen if name not in entries]:
+            self._say(self._source.missing(missing[0]), failed=True)
             return
         self.apply.disabled = True
         first = next(iter(in_the_way(self._run, self._chosen)), "")
         waits = f" It waits for a change of {first} alone, which stands in front of a tuple." if first else ""
         self._say(f"under way ...{waits}")
-        threading.Thread(target=self._apply, args=[typed], name="fries-apply", daemon=True).start()
+        threading.Thread(target=self._apply, args=[entries], name="fries-apply", daemon=True).start()
 
-    def _apply(self, typed: dict[str, str]) -> None:
+    def _apply(self, entries: dict[str, str]) -> None:
         try:
-            change = self._run.reconfigure(evaluate(typed, self._names), scheduler=self.scheduler.value)
+            change = self._run.reconfigure(self._source.functions(entries), scheduler=self.scheduler.value)
             result = change.result()
         except (UsageError, FriesError) as error:
             self._say(str(error), failed=True)
@@ -117,32 +146,16 @@ class ChangeForm(ipywidgets.VBox):
         finally:
             self._enable()
 
-    def _typed(self) -> dict[str, str]:
-        """The expressions of the operators that were chosen, without those that are still empty."""
-        lines = {name: self.functions[name].value.strip() for name in self._chosen}
-        return {name: line for name, line in lines.items() if line}
+    def _entries(self) -> dict[str, str]:
+        """What was entered for the operators that were chosen, without those that are still empty."""
+        entries = {name: self._source.read(name, self.functions[name]) for name in self._chosen}
+        return {name: entry for name, entry in entries.items() if entry}
 
     def _say(self, text: str, failed: bool = False) -> None:
+        self._says_plan = False
         colour = "color: var(--jp-error-color1, #b3261e); " if failed else ""
         role = "alert" if failed else "status"
         shown = html.escape(text)
         self.result.value = (
             f'<div role="{role}" style="{colour}margin: 4px 0; line-height: 1.5; white-space: pre-wrap">{shown}</div>'
         )
-
-
-def _function(operator: str) -> ipywidgets.Text:
-    """Where the new function of an operator is typed."""
-    line = ipywidgets.Text(description=operator, placeholder=_EXAMPLE, tooltip=f"new function of {operator}")
-    line.style.description_width = "90px"
-    line.layout.width = "auto"
-    return line
-
-
-def _hint(graph: Graph, chosen: Sequence[str], known: Sequence[str]) -> str:
-    """What to do next, or why a choice has no effect."""
-    if not known:
-        return "No operator here runs a function that could change."
-    fixed = [f"{name} is a {graph.by_name[name].kind}, which has no function to change" for name in chosen
-             if name not in known]  # fmt: skip
-    return "; ".join(fixed) if chosen else HINT

@@ -3,16 +3,17 @@ async function bokehOf(model) {
   const wanted = model.get("version");
   const found = () => (globalThis.Bokeh?.version === wanted ? globalThis.Bokeh : globalThis.Bokeh?.[wanted]);
   if (found()) return found();
-  globalThis.__friesBokeh ??= (async () => {
+  const loading = (globalThis.__friesBokeh ??= {}); // of each version, since kernels may have several
+  loading[wanted] ??= (async () => {
     const loader = await model.widget_manager.get_model(model.get("loader"));
     const script = document.createElement("script");
     script.textContent = loader.get("code");
     document.head.append(script);
   })();
   try {
-    await globalThis.__friesBokeh;
+    await loading[wanted];
   } catch (error) {
-    globalThis.__friesBokeh = undefined; // the next view tries anew
+    delete loading[wanted]; // the next view tries anew
     throw error;
   }
   return found() ?? globalThis.Bokeh;
@@ -52,14 +53,59 @@ function fill(described, shown) {
   else Object.values(described).forEach((part) => fill(part, shown));
 }
 
-async function render({ model, el }) {
+// Jupyter makes a view before it is in the page, and takes cells that are out of sight out of it; Bokeh can only draw in
+// what is there and has a width.
+function shown(box, signal) {
+  return new Promise((resolve) => {
+    const look = new ResizeObserver(() => {
+      if (!signal.aborted && !(box.isConnected && box.offsetWidth > 0)) return;
+      look.disconnect();
+      resolve();
+    });
+    look.observe(box);
+    signal.addEventListener("abort", () => {
+      look.disconnect();
+      resolve();
+    });
+  });
+}
+
+// The views of the figures; null if the element was taken away for good before it was shown.
+async function embedded(Bokeh, model, box, signal) {
+  for (;;) {
+    await shown(box, signal);
+    if (signal.aborted) return null;
+    const item = JSON.parse(model.get("item"));
+    fill(item.doc, model.get("window"));
+    try {
+      return await Bokeh.embed.embed_item({ ...item, target_id: null }, box);
+    } catch (error) {
+      if (box.isConnected) throw error; // else it was taken away meanwhile, and may come back
+    }
+  }
+}
+
+function render({ model, el }) {
   const box = document.createElement("div");
   el.classList.add("fries-latency");
   el.replaceChildren(box);
+  const removed = new AbortController();
+  // Not waited for: Jupyter puts the view into the page only when this function is over.
+  const drawing = draw(model, box, removed.signal).catch((error) => {
+    box.textContent = `The plot cannot be drawn: ${error.message}`;
+    return () => {};
+  });
+  return async () => {
+    removed.abort();
+    (await drawing)();
+  };
+}
+
+// Draws, and keeps drawing what Python sends; returns what takes it away.
+async function draw(model, box, signal) {
   const Bokeh = await bokehOf(model);
-  const item = JSON.parse(model.get("item"));
-  fill(item.doc, model.get("window"));
-  const views = await Bokeh.embed.embed_item({ ...item, target_id: null }, box);
+  const views = await embedded(Bokeh, model, box, signal);
+  if (views === null) return () => {};
   const view = Array.isArray(views) ? views[0] : [...views][0] ?? views;
   const models = [...view.model.document._all_models.values()];
   const sources = models.filter((one) => one.type === "ColumnDataSource" && one.name);

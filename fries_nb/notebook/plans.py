@@ -1,13 +1,20 @@
-"""What a cell shows of a plan: its text, and the dataflow with the parts of the plan in it."""
+"""What a cell shows of a plan: its text, and the dataflow with the parts of the plan in it.
+
+Front ends choose one kind of a bundle, so the HTML has both: the picture inline, for its tooltips, and the words.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from fries_nb.commands.plan import as_dict, in_words
 from fries_nb.dataflow.graph import Graph
 from fries_nb.notebook.static import plan_svg
 from fries_nb.notebook.summaries import Summary, changeable, quoted
 from fries_nb.planning.expansion import workers_of
+from fries_nb.report.markup import Html, listed, tag
 from fries_nb.report.planned import foretold
+from fries_nb.report.planned import in_words as sentences
 from fries_nb.scheduling import Plan
 
 _OF_THE_COMMAND = " (all of them: --json)"
@@ -19,8 +26,19 @@ def of_plan(graph: Graph, plan: Plan) -> Summary:
     assignments = " ".join(f"{quoted(name)}=new_function" for name in changeable(graph) if name in plan.targets)
     scheduler = "" if plan.scheduler == "fries" else f" --scheduler {plan.scheduler}"
     then = f"%fries_reconfigure {assignments}{scheduler}" if assignments else ""
-    text = "\n".join([words, messages(graph, plan), *foretold(plan)])
-    return Summary(text, then, {"image/svg+xml": plan_svg(graph, plan)})
+    picture, sends = plan_svg(graph, plan), messages(graph, plan)
+    return Summary(
+        "\n".join([words, sends, *foretold(plan)]),
+        then,
+        {"text/html": _as_html(picture, [*sentences(graph, plan), sends], words, then), "image/svg+xml": picture},
+    )
+
+
+def _as_html(picture: str, lines: Sequence[str], details: str, then: str) -> str:
+    parts = [Html(picture), listed(lines), tag("details", tag("summary", "Details"), tag("pre", details))]
+    if then:
+        parts.append(tag("p", "Next: ", tag("code", then)))
+    return tag("div", *parts)
 
 
 def messages(graph: Graph, plan: Plan) -> str:

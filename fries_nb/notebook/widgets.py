@@ -51,6 +51,7 @@ class DagView(anywidget.AnyWidget):
         self._one_at_a_time = threading.Lock()
         picture = draw(graph, layout(graph, width, labelled=True), {}, {}, {}, (), {})
         super().__init__(svg=picture, titles=self._told(Shown()))
+        self.on_msg(self._answer)
 
     def show_plan(self, plan: Plan) -> None:
         """Show who is changed, told, passed by a marker and pruned, and why."""
@@ -80,6 +81,11 @@ class DagView(anywidget.AnyWidget):
             operator.name: "\n".join(filter(None, [operator_title(operator), shown.titles.get(operator.name, "")]))
             for operator in self._graph.operators
         }
+
+    def _answer(self, _: object, content: Any, __: object) -> None:
+        """What the page asks after a click; while there is no answer it says that the click waits."""
+        if content == {"event": "ping"}:
+            self.send({"event": "pong"})
 
     def __repr__(self) -> str:
         states = "; ".join(f"{name}: {words}" for name, words in self._shown.states.items())

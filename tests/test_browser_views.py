@@ -1,0 +1,171 @@
+"""Views of a run in a real JupyterLab: several at once, after a reload, while a cell runs, and without a kernel.
+
+The runs are stand-ins, which need no Spark; what real runs show is seen in ``test_browser_runs.py``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import nbformat
+import pytest
+from browser_setting import PATIENCE_MS, Jupyter, browser, jupyter, opened, run_cell, saved
+from playwright.sync_api import Page, expect
+
+SETUP = f"""%load_ext fries_nb
+import sys, time
+sys.path.append({str(Path(__file__).parent)!r})
+from pathlib import Path
+import pytest
+from notebook_shell import StandIn, replace_runs
+from fries_nb.run import Run
+replace_runs(pytest.MonkeyPatch())
+formats = get_ipython().display_formatter
+for formatter in (formats.ipython_display_formatter, formats.mimebundle_formatter):
+    formatter.for_type(StandIn, formatter.for_type(Run))
+class Score:
+    def process(self, row, state): return row
+"""
+DECLARE = """%%fries_dataflow fraud
+numbers = flow.source("numbers", fn.rate(2_000))
+merchants = numbers.map("FM", Score(), key="value")
+merchants.map("MC", lambda row: row, key="timestamp").sink("out", fn.memory())
+"""
+RUN = "%fries_run fraud"
+SHOW = "# view {}\nrun"
+BUSY = """# busy
+while not Path("over").exists():
+    time.sleep(0.05)
+"""
+# Bokeh draws into canvases, in shadow trees where a selector of the page does not reach.
+DRAWN = """plot => {
+  const within = root => [...root.querySelectorAll("*")].flatMap(
+    one => one.shadowRoot ? [one, ...within(one.shadowRoot)] : [one]);
+  return within(plot).some(one => one.tagName === "CANVAS" && one.width > 0 && one.getBoundingClientRect().width > 100);
+}"""
+VIEWS = 4
+expect.set_options(timeout=PATIENCE_MS)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jupyter]:
+    """One for all."""
+    with jupyter(tmp_path_factory.mktemp("jupyter")) as served:
+        yield served
+
+
+@pytest.fixture
+def served(server: Jupyter) -> Iterator[Jupyter]:
+    """The same; no kernel is left to the next test."""
+    yield server
+    server.end_kernels()
+
+
+def written(served: Jupyter, name: str, *cells: str) -> None:
+    """Make a notebook of these cells, after those that start a run."""
+    sources = [SETUP, DECLARE, RUN, *cells]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
+    notebook.metadata.kernelspec = {"name": "python3", "display_name": "Python 3"}
+    nbformat.write(notebook, served.directory / name)
+
+
+def started(page: Page, served: Jupyter, name: str) -> None:
+    """Open a notebook, and run it up to its run."""
+    opened(page, served, f"lab/workspaces/{Path(name).stem}/tree", name)  # one that restores no other notebook
+    for beginning in ("%load_ext", "%%fries_dataflow", "%fries_run"):
+        run_cell(page, beginning)
+
+
+def all_drawn(page: Page, views: int) -> None:
+    """See that the notebook in front has so many plots, and that each has figures in it once it is in sight."""
+    plots = page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .fries-latency")
+    expect(plots).to_have_count(views)
+    for number in range(views):
+        plots.nth(number).evaluate("plot => plot.scrollIntoView()")
+        page.wait_for_function(DRAWN, arg=plots.nth(number).element_handle())
+
+
+def test_no_view_is_blank_in_two_notebooks_after_a_reload(served: Jupyter, tmp_path: Path) -> None:
+    """Lab makes views before they are in the page, and those of a notebook behind another without any width."""
+    names = ("one.ipynb", "two.ipynb")
+    with browser(tmp_path) as here:
+        page = here.page
+        for name in names:
+            written(served, name, *(SHOW.format(number) for number in range(VIEWS)))
+            started(page, served, name)
+            for number in range(VIEWS):
+                run_cell(page, f"# view {number}")
+            all_drawn(page, VIEWS)
+            saved(page, served, name)
+        page.goto(served.address(f"lab/workspaces/both/tree/{names[0]}"))
+        page.locator(".jp-FileBrowser").get_by_text(names[1]).dblclick()
+        for name in (*reversed(names), *names):
+            page.get_by_role("main").get_by_role("tab", name=name).click()
+            all_drawn(page, VIEWS)
+        page.reload()
+        for name in names:
+            page.get_by_role("main").get_by_role("tab", name=name).click()
+            all_drawn(page, VIEWS)
+        assert here.errors == []
+
+
+def test_clicks_are_handled_while_a_cell_runs(served: Jupyter, tmp_path: Path) -> None:
+    """An operator is selected, its change is planned by Enter, and the run is stopped, all before the cell is over."""
+    with browser(tmp_path) as here:
+        page = here.page
+        written(served, "busy.ipynb", SHOW.format(0), BUSY)
+        started(page, served, "busy.ipynb")
+        view = run_cell(page, "# view 0").locator(".jp-OutputArea")
+        expect(view.locator(".fries-dag g.node")).to_have_count(4)
+        busy = page.locator(".jp-CodeCell").filter(has_text="# busy")
+        busy.locator(".cm-content").click()
+        page.keyboard.press("Shift+Enter")
+        expect(busy.locator(".jp-InputPrompt")).to_have_text("[*]:")
+        view.locator('.fries-dag g.node[data-operator="FM"]').click()
+        line = view.get_by_label("FM", exact=True).and_(view.get_by_role("textbox"))
+        expect(line).to_have_attribute("placeholder", re.compile(r"the new function of FM, as in Score\(\.\.\.\)"))
+        line.press("Enter")
+        expect(view.get_by_role("status").filter(has_text="nothing has changed yet")).to_be_visible()
+        view.get_by_role("button", name="Stop").click()
+        expect(view.get_by_role("status").first).to_contain_text("stopped")
+        expect(busy.locator(".jp-InputPrompt")).to_have_text("[*]:")
+        (served.directory / "over").touch()
+        expect(busy.locator(".jp-InputPrompt")).not_to_have_text("[*]:")
+        assert here.errors == []
+
+
+def test_a_saved_notebook_shows_its_pictures_without_its_kernel(served: Jupyter, tmp_path: Path) -> None:
+    """Where the live view is gone, its picture takes its place, and that of an error."""
+    with browser(tmp_path) as here:
+        page = here.page
+        written(served, "kept.ipynb", SHOW.format(0), "%fries_plan FM")
+        started(page, served, "kept.ipynb")
+        view = run_cell(page, "# view 0").locator(".jp-OutputArea")
+        expect(view.locator(".fries-live")).to_be_visible()
+        picture = view.locator(".fries-still svg[class=fries-dag-svg]")
+        expect(picture).to_be_hidden()
+        run_cell(page, "%fries_plan")
+        saved(page, served, "kept.ipynb")
+        served.end_kernels()
+        page.reload()
+        error = view.get_by_text("model not found")
+        expect(error).to_have_count(1)
+        expect(error).to_be_hidden()
+        expect(picture).to_be_visible()
+
+
+def test_a_plan_has_its_words_beside_its_picture(served: Jupyter, tmp_path: Path) -> None:
+    """Lab shows one kind of a bundle; the one that it takes says who is told, what naive would break, and why."""
+    with browser(tmp_path) as here:
+        page = here.page
+        written(served, "plan.ipynb", "%fries_plan FM MC")
+        started(page, served, "plan.ipynb")
+        shown = run_cell(page, "%fries_plan").locator(".jp-OutputArea")
+        for words in ("FM", "not safe", "fries sends", "Next: %fries_reconfigure FM=new_function MC=new_function"):
+            expect(shown).to_contain_text(words)
+        operator = shown.locator('svg g.node[data-operator="FM"]')
+        expect(operator).to_have_attribute("data-state", "target head mcs")
+        expect(operator.locator("title")).to_contain_text("target of the change")
+        assert here.errors == []

@@ -1,0 +1,200 @@
+"""Functions that the author offers: the form chooses among them, and evaluates nothing that a page sends."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+from jupyter_client.blocking import BlockingKernelClient
+from jupyter_client.manager import KernelManager
+from notebook_shell import FRAUD, StandIn, ipython, replace_runs, told
+from patience import PATIENCE_S
+
+import fries_nb as fn
+from fries_nb.errors import DataflowError, PlanError, RunError
+from fries_nb.notebook.form import ChangeForm
+from fries_nb.notebook.functions import OfferedFunctions, TypedFunctions, functions_for
+
+SHOW = f"""
+import sys, threading
+sys.path.append({str(Path(__file__).parent)!r})
+import pytest
+from notebook_shell import StandIn, replace_runs
+replace_runs(pytest.MonkeyPatch())
+get_ipython().run_line_magic("load_ext", "fries_nb")
+import fries_nb as fn
+class Score:
+    def process(self, row, state): return row
+flow = fn.Dataflow("fraud")
+flow.source("numbers", fn.rate(2_000)).map("FM", Score(), key="value").sink("out", fn.memory())
+run = flow.run(workers=2)
+from fries_nb.run import Run
+show = get_ipython().display_formatter.mimebundle_formatter.for_type(Run).show
+"""
+JOINED = """
+for thread in threading.enumerate():
+    if thread.name == "fries-apply":
+        thread.join()
+"""
+
+
+def plain(row: dict[str, Any]) -> dict[str, Any]:
+    """A function to offer."""
+    return row
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[InteractiveShell]:
+    """A fresh shell with the extension, that has a dataflow."""
+    with ipython(tmp_path / "ipython") as shell:
+        told(shell, FRAUD)
+        yield shell
+
+
+@pytest.fixture
+def run(shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    """A stand-in that runs."""
+    started = replace_runs(monkeypatch)
+    told(shell, "%fries_run")
+    return started[0]
+
+
+def form_of(run: StandIn, offer: Any) -> ChangeForm:
+    """A form that chooses among these functions."""
+    return ChangeForm(run, OfferedFunctions(run.graph, offer), lambda plan: None)  # type: ignore[arg-type]
+
+
+def applied(form: ChangeForm) -> str:
+    """What the form says when the change is over."""
+    form.apply.click()
+    for thread in threading.enumerate():
+        if thread.name == "fries-apply":
+            thread.join(PATIENCE_S)
+    return str(form.result.value)
+
+
+def test_the_form_chooses_among_what_is_offered(run: StandIn) -> None:
+    """By label, for the operators that have an offer; nothing is applied before something is chosen."""
+    form = form_of(run, {"FM": {"same": plain, "light": fn.Update(plain)}})
+    assert "To change FM, click them in the picture" in form._hint.value
+    assert "typing others is off" in form._hint.value
+    form.choose(["FM", "MC"])
+    assert list(form.functions) == ["FM"]
+    assert "no function is offered for MC" in form._hint.value
+    assert "FM has no new function; choose one" in applied(form)
+    form.functions["FM"].value = "light"
+    form.plan.click()
+    assert "nothing has changed yet" in form.result.value
+    assert "done by fries" in applied(form)
+    assert run.asked["FM"].function is plain
+
+
+def test_without_an_offer_a_page_changes_nothing(run: StandIn) -> None:
+    """The form says that it takes no text, and how functions are offered."""
+    form = form_of(run, {})
+    form.choose(["FM"])
+    assert form._rows.children == ()
+    assert "None is offered here; the author can, by fn.show(run, offer={...})" in form._hint.value
+    assert form.apply.disabled
+
+
+@pytest.mark.parametrize(
+    ("offer", "error", "said"),
+    [
+        ({"FN": {"light": plain}}, DataflowError, "did you mean 'FM'"),
+        ({"numbers": {"light": plain}}, PlanError, "runs no function"),
+        ({"FM": {"light": lambda a, b: a}}, DataflowError, "takes 2 parameters"),
+        ({"FM": plain}, PlanError, "expected operator to label to function"),
+        ({"FM": {}}, PlanError, "expected operator to label to function"),
+        ("FM", PlanError, "offer='FM': expected operator to label to function"),
+    ],
+)
+def test_a_wrong_offer_is_refused_when_the_run_is_shown(
+    run: StandIn, offer: Any, error: type[Exception], said: str
+) -> None:
+    """In one sentence to the author, and not to a visitor."""
+    with pytest.raises(error, match=said.replace("(", r"\(")):
+        OfferedFunctions(run.graph, offer)
+
+
+def test_voila_never_takes_text(run: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its visitors are not the author."""
+    assert isinstance(functions_for(run.graph, {}, None), TypedFunctions)
+    assert isinstance(functions_for(run.graph, {}, {"FM": {"same": plain}}), OfferedFunctions)
+    monkeypatch.setenv("SERVER_SOFTWARE", "voila/0.5.13")
+    assert isinstance(functions_for(run.graph, {}, None), OfferedFunctions)
+
+
+def test_show_needs_a_notebook_and_a_run(shell: InteractiveShell) -> None:
+    """One sentence otherwise; the function is public, as is all that is imported on demand."""
+    with pytest.raises(RunError, match=r"shows what flow\.run\(\) returned; got 3"):
+        fn.show(3)
+    assert {"Dataflow", "show", "Update"} <= set(dir(fn))
+
+
+@pytest.mark.parametrize(
+    ("environment", "show", "evaluated"),
+    [
+        ({}, "show(run)", True),  # the attack works where text is taken, so it says something where it is not
+        ({}, 'show(run, {"FM": {"same": lambda row: row}})', False),
+        ({"VOILA_PREHEAT": "False", "SERVER_SOFTWARE": "voila/0.5.13"}, "show(run)", False),
+    ],
+    ids=["typed", "offered", "voila"],
+)
+def test_nothing_that_a_hostile_page_sends_is_evaluated(
+    tmp_path: Path, environment: dict[str, str], show: str, evaluated: bool
+) -> None:
+    """Every trait of every widget is set to an expression, and every widget is clicked and submitted, in a kernel."""
+    trace = tmp_path / "evaluated"
+    expression = f"__import__('pathlib').Path({str(trace)!r}).touch() or dict"
+    manager = KernelManager(kernel_name="python3")
+    manager.start_kernel(env=os.environ | environment, cwd=str(tmp_path))
+    client = manager.client()
+    client.start_channels()
+    try:
+        client.wait_for_ready(timeout=PATIENCE_S)
+        execute(client, SHOW)
+        execute(client, show)
+        attack(client, update({"selected": ["FM"]}))
+        attack(client, *(update({name: expression}) for name in NAMES))
+        attack(client, update({"_options_labels": ["", expression]}), update({"index": 1}))
+        attack(
+            client, *({"method": "custom", "content": {"event": event}} for event in ("submit", "click", expression))
+        )
+        execute(client, JOINED)
+        assert trace.exists() is evaluated
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
+
+
+NAMES = (
+    "value", "description", "placeholder", "tooltip", "svg", "item", "code", "loader", "_esm", "_css", "_model_name",
+    "_view_name", "_model_module", "layout", "children",
+)  # fmt: skip
+
+
+def execute(client: BlockingKernelClient, code: str) -> None:
+    """Run code in the kernel, after all that was sent before."""
+    reply = client.execute_interactive(code, timeout=PATIENCE_S, output_hook=lambda message: None)
+    assert reply["content"]["status"] == "ok", reply["content"]
+
+
+def update(state: dict[str, Any]) -> dict[str, Any]:
+    """What a page sends to set traits of a widget."""
+    return {"method": "update", "state": state, "buffer_paths": []}
+
+
+def attack(client: BlockingKernelClient, *messages: dict[str, Any]) -> None:
+    """Send these messages to every widget of the kernel, as any page that is connected to it can."""
+    asked = client.comm_info()
+    while (reply := client.get_shell_msg(timeout=PATIENCE_S))["parent_header"].get("msg_id") != asked:
+        pass
+    for data in messages:
+        for comm in reply["content"]["comms"]:
+            client.shell_channel.send(client.session.msg("comm_msg", {"comm_id": comm, "data": data}))

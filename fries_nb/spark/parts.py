@@ -22,6 +22,10 @@ from fries_nb.spark.storage import join
 _NAME = re.compile(r"part-(\w+)-(\w+)-(\d{5})-(\d{4,})-(\d{6,})-([0-9a-f]{8})\.parquet")
 
 
+_LONGEST = 80
+"""Characters of a name within a file name, most of which may have 255."""
+
+
 class PartName(NamedTuple):
     """Written in ``run`` by worker number ``worker`` of ``sink``; ``columns`` is the fingerprint of its schema."""
 
@@ -53,8 +57,8 @@ class PartName(NamedTuple):
 
 
 def word(name: str) -> str:
-    """The name with all that is no letter, digit or underscore replaced, fit for a file name."""
-    return re.sub(r"\W", "_", name)
+    """The name with all that is no letter, digit or underscore replaced and its end cut off, fit for a file name."""
+    return re.sub(r"\W", "_", name, flags=re.ASCII)[:_LONGEST]
 
 
 def fingerprint(schema: pa.Schema) -> str:

@@ -18,8 +18,9 @@ from pyspark.sql import SparkSession
 
 from fries_nb.dataflow.endpoints import Replay
 from fries_nb.errors import SessionError, SourceError
+from fries_nb.spark.durable import make_directory
 from fries_nb.spark.replay import Span, plan_replay
-from fries_nb.spark.storage import for_spark, join, locate
+from fries_nb.spark.storage import encoded, for_spark, join, locate
 
 SCRATCH = "FRIES_SCRATCH"
 """Environment variable: a directory, or URI of one, that the driver and all hosts can read and write."""
@@ -43,8 +44,7 @@ def make_scratch(spark: SparkSession, run: str, environment: Mapping[str, str] =
             )
         shared = join(default, "tmp", "fries_nb")
     place = join(shared, f"fries-{run}")
-    filesystem, path = locate(place)
-    filesystem.create_dir(path, recursive=True)
+    make_directory(*locate(place))
     return place
 
 
@@ -63,7 +63,7 @@ def stage_replay(source: Replay, spark: SparkSession, scratch: str, name: str, w
     """
     if isinstance(source.data, str):
         return plan_replay(source.data, workers)
-    place = join(scratch, name)
+    place = join(scratch, encoded(name))
     if isinstance(source.data, pa.Table):
         filesystem, path = locate(place)
         filesystem.create_dir(path, recursive=True)

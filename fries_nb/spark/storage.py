@@ -11,6 +11,7 @@ a bare path means Spark's default file system, which need not be the local one, 
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 
@@ -18,6 +19,8 @@ import pyarrow as pa
 from pyarrow import fs
 
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]+://?", re.IGNORECASE)
+_LONGEST = 100
+"""Characters of an encoded name; most file systems take 255 for a whole file name."""
 
 
 def locate(place: str) -> tuple[fs.FileSystem, str]:
@@ -55,3 +58,22 @@ def join(place: str, *names: str) -> str:
     'hdfs://host/out/a/b'
     """
     return "/".join([place.rstrip("/"), *names])
+
+
+def encoded(name: str) -> str:
+    """A user's name as one component of a path: letters, digits, ``-`` and inner ``_`` stay, other bytes are ``~xx``.
+
+    It is not percent-encoded: Arrow decodes a URI, by which ``..%2F`` would lead out of the directory again. Different
+    names have different encodings; a long one is cut, and ends with a hash.
+
+    >>> encoded("FM"), encoded("../x"), encoded("_hidden"), encoded("a b")
+    ('FM', '~2e~2e~2fx', '~5fhidden', 'a~20b')
+    """
+    text = re.sub(r"[^A-Za-z0-9_-]|^_", lambda found: "".join(f"~{byte:02x}" for byte in _bytes(found[0])), name)
+    if len(text) <= _LONGEST:
+        return text or "~"
+    return f"{text[:_LONGEST - 20]}~~{hashlib.sha256(_bytes(name)).hexdigest()[:16]}"
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode(errors="surrogatepass")

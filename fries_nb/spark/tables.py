@@ -22,9 +22,8 @@ from fries_nb.dataflow.graph import Kind, Operator
 from fries_nb.dataflow.tables import Index, JoinTable
 from fries_nb.dataflow.updates import Update, new_table
 from fries_nb.errors import SourceError
-from fries_nb.spark.parts import word
 from fries_nb.spark.staging import reason
-from fries_nb.spark.storage import for_spark, is_local, join, locate
+from fries_nb.spark.storage import encoded, for_spark, is_local, join, locate
 
 _SHARED: WeakValueDictionary[tuple[str, tuple[str, ...]], Index] = WeakValueDictionary()
 _READING = threading.Lock()
@@ -81,7 +80,7 @@ def _absolute(path: str) -> str:
 
 
 def _written(table: JoinTable, spark: SparkSession, scratch: str) -> str:
-    place = join(scratch, "tables", f"{word(table.operator)}-{uuid.uuid4().hex[:8]}")
+    place = join(scratch, "tables", f"{encoded(table.operator)}-{uuid.uuid4().hex[:8]}")
     if isinstance(table.data, pa.Table):
         filesystem, path = locate(place)
         filesystem.create_dir(path, recursive=True)

@@ -19,8 +19,9 @@ from patience import PATIENCE_S
 
 from fries_nb.errors import DataflowError, PlanError, RunError, SessionError
 from fries_nb.notebook import magics
-from fries_nb.notebook.leftovers import Note, Notes, Process, born
+from fries_nb.notebook.leftovers import Note, Notes
 from fries_nb.run import Dataflow
+from fries_nb.spark.machines import Machine, Process, born, this_machine
 
 
 @pytest.fixture
@@ -311,7 +312,7 @@ def host() -> Iterator[subprocess.Popen[bytes]]:
     process.communicate()
 
 
-def noted(directory: Path, kernel: Process, host: Process, machine: str) -> Path:
+def noted(directory: Path, kernel: Process, host: Process, machine: Machine) -> Path:
     """A note on a run with one host; returns the run's own directory."""
     scratch = directory / "fries-abc"
     scratch.mkdir(parents=True)
@@ -352,7 +353,7 @@ def test_what_a_dead_kernel_left_is_ended(tmp_path: Path, host: subprocess.Popen
     """The host is told to end, the run's directory is removed, and a line says so, once."""
     dead = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     kernel = Process(dead.pid, born(dead.pid))
-    scratch = noted(tmp_path, kernel, Process(host.pid, born(host.pid)), os.uname().nodename)
+    scratch = noted(tmp_path, kernel, Process(host.pid, born(host.pid)), this_machine())
     notes = Notes(tmp_path)
     assert notes.clear() == []
     assert scratch.exists()
@@ -365,17 +366,18 @@ def test_what_a_dead_kernel_left_is_ended(tmp_path: Path, host: subprocess.Popen
     assert notes.clear() == []
 
 
-@pytest.mark.parametrize("doubt", ["machine", "birth", "command"])
+@pytest.mark.parametrize("doubt", ["host", "boot", "container", "birth", "command"])
 def test_nothing_is_ended_that_is_not_surely_ours(tmp_path: Path, host: subprocess.Popen[bytes], doubt: str) -> None:
-    """Another machine's note, a later process of the same number, and one that is no host are left alone."""
+    """Another machine's or container's note, a later process of the same number, and one that is no host are left."""
     other = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     pid = other.pid if doubt == "command" else host.pid
     gone = Process(1 << 30, "long ago")
     process = Process(pid, "another day" if doubt == "birth" else born(pid))
-    scratch = noted(tmp_path, gone, process, "elsewhere" if doubt == "machine" else os.uname().nodename)
+    elsewhere = {doubt: "another"} if doubt in Machine.__struct_fields__ else {}
+    scratch = noted(tmp_path, gone, process, msgspec.structs.replace(this_machine(), **elsewhere))
     told_of = Notes(tmp_path).clear()
     assert host.poll() is None
     assert other.poll() is None
-    assert scratch.exists() == (doubt == "machine")
-    assert (told_of == []) == (doubt == "machine")
+    assert scratch.exists() == bool(elsewhere)
+    assert (told_of == []) == bool(elsewhere)
     other.communicate()

@@ -72,6 +72,10 @@ class CheckpointError(FriesError):
     """A checkpoint that cannot be written or read: no room, damaged, of another flow or version."""
 
 
+class PlaceHeldError(CheckpointError):
+    """A checkpoint place that another run holds, or has taken over; says which process, where and since when."""
+
+
 class RunError(FriesError):
     """The run is over or has failed; says why, and what stays readable."""
 

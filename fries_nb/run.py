@@ -10,9 +10,11 @@ from typing import Any
 from fries_nb.dataflow import builder
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.runnable import check_runnable
+from fries_nb.errors import CheckpointError
 from fries_nb.running.handle import Run
 from fries_nb.spark.checkpoints import Place
 from fries_nb.spark.region import Options
+from fries_nb.spark.seals import secret
 from fries_nb.spark.sockets import SILENCE_S
 
 __all__ = ["Dataflow", "Run"]
@@ -38,6 +40,7 @@ class Dataflow(builder.Dataflow):
         port: int = 0,
         silence_s: float = SILENCE_S,
         checkpoint: str | PathLike[str] = "",
+        key: bytes | str | None = None,
     ) -> Run:
         """Run it on Spark, in the background.
 
@@ -53,7 +56,10 @@ class Dataflow(builder.Dataflow):
             silence_s: seconds after which a machine that does not answer on the network, or a process that has been
                 stopped, counts as lost. Python code that is busy for longer, on a host or in the notebook, is no loss.
             checkpoint: a directory or URI that the driver and all hosts reach. With it every commit is a checkpoint, a
-                lost host is recovered from, and ``resume`` goes on after the driver has ended.
+                lost host is recovered from, and ``resume`` goes on after the driver has ended. On a local disk only
+                you can read it.
+            key: bytes or text that signs the checkpoint, so that ``resume`` with the same key takes no other; keep it
+                elsewhere than the checkpoint. Sinks' output is not signed.
 
         Raises:
             DataflowError: nothing to run, or a function that cannot be pickled.
@@ -64,7 +70,9 @@ class Dataflow(builder.Dataflow):
         graph = self.graph(workers)
         check_runnable(graph)
         options = Options(hosts, budget, audit, chaining, commit_interval_s, silence_s, port)
-        return Run(graph, spark, options, os.fspath(checkpoint))
+        if key is not None and not checkpoint:
+            raise CheckpointError("key= signs a checkpoint; expected its place as well, as in checkpoint='a/path'")
+        return Run(graph, spark, options, os.fspath(checkpoint), key=secret(key))
 
     def resume(
         self,
@@ -78,18 +86,28 @@ class Dataflow(builder.Dataflow):
         commit_interval_s: float | None = COMMIT_INTERVAL_S,
         port: int = 0,
         silence_s: float = SILENCE_S,
+        key: bytes | str | None = None,
     ) -> Run:
         """Go on with a run of this dataflow from the last checkpoint that ``run(checkpoint=path)`` has kept.
 
         Operators have as many workers as then, and the changes that were decided then are in effect; a rollback
         reaches back to those of the new run only. The other arguments are those of ``run``.
 
+        A checkpoint holds pickled state and functions, and loading a pickle runs code: resume only what you, or
+        somebody whom you would let run code as you, has written. With ``key`` anything that was not signed with it is
+        refused before it is unpickled; it does not tell an older checkpoint of the same run that was put back.
+
+        If the newest checkpoint is damaged, the one before it is taken, with a warning; what the newer one had made
+        output is taken out of it again, and computed anew.
+
         Raises:
-            CheckpointError: there is none, it is damaged, or another dataflow's.
+            PlaceHeldError: the run goes on in another process of this machine, or is being resumed there; says which.
+            CheckpointError: there is none, it is damaged, another dataflow's, or not signed with the key.
             DataflowError, SessionError, SourceError, SinkError: see ``run``.
         """
         place = os.fspath(path)
-        workers = Place.load(place)[0].workers
+        signing = secret(key)
+        workers = Place.load(place, signing)[0].workers
         graph = self.graph()
         graph = Graph(
             graph.name,
@@ -98,4 +116,4 @@ class Dataflow(builder.Dataflow):
         )
         check_runnable(graph)
         options = Options(hosts, budget, audit, chaining, commit_interval_s, silence_s, port)
-        return Run(graph, spark, options, place, resumed=True)
+        return Run(graph, spark, options, place, resumed=True, key=signing)

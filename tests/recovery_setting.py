@@ -19,7 +19,6 @@ from pyspark.sql import SparkSession
 
 import fries_nb as fn
 from fries_nb.audit import Verdict, judge
-from fries_nb.checkpoints import Restoration
 from fries_nb.controller import events as said
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.updates import as_updates
@@ -231,7 +230,7 @@ def trial(
     checkpoint: str = "",
     interval_s: float | None = 0.3,
     hosts: int = 2,
-    resumed: Restoration | None = None,
+    resumed: bool = False,
     watch: Watch | None = None,
 ) -> Iterator[Trial]:
     """Launch it; whatever happens, nothing of it is left afterwards."""

@@ -49,9 +49,10 @@ def test_a_run_goes_on_by_magic_in_a_new_shell(
 ) -> None:
     """The change of the first shell is in effect in the second, and no row is missing or there twice."""
     place = tmp_path / "my place"
-    begin = f'%fries_run --hosts 1 --workers 1 --commit-interval 0.3 --checkpoint "{place}"'
+    begin = f'%fries_run --hosts 1 --workers 1 --commit-interval 0.3 --checkpoint "{place}" --key phrase'
     with ipython(tmp_path / "first") as shell:
         told(shell, NUMBERS)
+        shell.user_ns["phrase"] = "known to nobody else"
         told(shell, begin)
         run = run_in(shell)
         try:
@@ -66,7 +67,10 @@ def test_a_run_goes_on_by_magic_in_a_new_shell(
         assert type(refused(shell, begin, capsys)) is CheckpointError
     with ipython(tmp_path / "second") as shell:
         told(shell, NUMBERS)
-        told(shell, f'%fries_run --hosts 1 --checkpoint "{place}" --resume')
+        resume = f'%fries_run --hosts 1 --checkpoint "{place}" --resume'
+        assert "it is signed; give the key=" in str(refused(shell, resume, capsys))
+        shell.user_ns["phrase"] = b"known to nobody else"
+        told(shell, f"{resume} --key phrase")
         again = run_in(shell)
         try:
             again.set_rate("S", 100_000)

@@ -2,52 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from place_setting import decided, graph, kept, snapshot, store
 
-from fries_nb.checkpoints import Checkpoint, Decided, InstanceSnapshot, Restoration, Snapshot
-from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator, Partitioning
+from fries_nb.checkpoints import Checkpoint, Restoration
+from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import CheckpointError
 from fries_nb.messages import Saved, WorkerId
 from fries_nb.spark.checkpoints import Place
-from fries_nb.spark.durable import sealed, unsealed
-from fries_nb.spark.snapshots import Saver, part_of, read_snapshot, read_snapshots, write_snapshot
+from fries_nb.spark.seals import sealed
+from fries_nb.spark.snapshots import Saver, SnapshotStore, part_of, read_snapshot, read_snapshots, write_snapshot
 from fries_nb.spark.tracing import Trace
 from fries_nb.trace import Ran
-
-
-def graph(name: str = "w1", workers: int = 2, key: tuple[str, ...] = ("customer",)) -> Graph:
-    """A source, a stateful operator, a sink."""
-    operators = (
-        Operator("numbers", kind=Kind.SOURCE),
-        Operator("FM", workers=workers, key=key),
-        Operator("out", kind=Kind.SINK),
-    )
-    return Graph(name, operators, (Edge("numbers", "FM", Partitioning.HASH, key), Edge("FM", "out")))
-
-
-def snapshot(index: int = 0, processed: int = 7) -> Snapshot:
-    """A chain of two operators at one index."""
-    inside = InstanceSnapshot("FM", processed, ("u1",), {3: b"state"})
-    return Snapshot("FM", index, (inside, InstanceSnapshot("MC", processed)), {"out": 1}, version=2)
-
-
-def kept(place: Place, epoch: int) -> Checkpoint:
-    """A checkpoint of one worker, complete."""
-    name, _ = write_snapshot(place.path, epoch, place.incarnation, snapshot())
-    record = Checkpoint(place.flow.run, epoch, place.incarnation, {"FM[0]": name}, ("numbers[0]",), {"out": ("p",)})
-    place.keep(record)
-    place.tidy()
-    return record
-
-
-def decided(change: str) -> Decided:
-    """A change of one operator."""
-    return Decided(change, "fries", (("FM",),), {"FM": b"update"})
 
 
 def test_what_was_kept_is_what_is_loaded(tmp_path: Path) -> None:
@@ -60,21 +28,45 @@ def test_what_was_kept_is_what_is_loaded(tmp_path: Path) -> None:
     flow, restoration = Place.load(place.path)
     assert (flow.run, flow.workers) == ("r1", {"numbers": 1, "FM": 2, "out": 1})
     assert restoration == Restoration(record, tuple(decided(f"u{number}") for number in range(1, 12)))
-    assert read_snapshot(place.path, record.snapshots["FM[0]"]) == snapshot()
+    assert read_snapshot(store(place), record.snapshots["FM[0]"]) == snapshot()
 
 
-def test_a_resumed_place_numbers_on_and_the_old_attempt_writes_no_more(tmp_path: Path) -> None:
-    """Two drivers at one place: the later one has it; what the earlier one decides would be lost, so it is told."""
-    old = Place.claim(str(tmp_path / "c"), graph(), "r1")
-    old.decide(decided("u1"))
-    new = Place.resume(old.path, graph())
-    assert (old.incarnation, new.incarnation) == (1, 2)
-    with pytest.raises(CheckpointError, match="is held by attempt 2 of run r1 now, and this is attempt 1; likely"):
-        old.decide(decided("u2"))
-    with pytest.raises(CheckpointError, match="is held by attempt 2"):
-        old.keep(Checkpoint("r1", 1, 1, {}))
-    new.decide(decided("u2"))
-    assert [one.change for one in Place.load(old.path)[1].decided] == ["u1", "u2"]
+def test_checkpoint_one_million_is_newer_than_the_one_before(tmp_path: Path) -> None:
+    """As text it is not."""
+    place = Place.claim(str(tmp_path / "c"), graph(), "r1")
+    for epoch in (999_998, 999_999, 1_000_000):
+        record = kept(place, epoch)
+    assert Place.load(place.path)[1].checkpoint == record
+    names = {path.name for path in (tmp_path / "c" / "complete").iterdir()}
+    assert names == {"999999-0001.json", "1000000-0001.json"}
+    place.release()
+    assert Place.resume(place.path, graph()).restoration.checkpoint == record
+
+
+@pytest.mark.parametrize("broken", ["complete/000002-0001.json", "states/2-1/FM-0.msgpack"])
+def test_a_run_goes_on_from_the_checkpoint_before_a_damaged_one(tmp_path: Path, broken: str) -> None:
+    """With a warning, and for good: the damaged one does not come back. Of two damaged ones the newer is told."""
+    place = Place.claim(str(tmp_path / "c"), graph(), "r1")
+    before = kept(place, 1)
+    kept(place, 2)
+    place.release()
+    file = tmp_path / "c" / broken
+    content = file.read_bytes()
+    file.write_bytes(content[:-3] + b"xxx")
+    with pytest.warns(RuntimeWarning, match=f"{broken}: it is cut off .* goes on from the checkpoint before it"):
+        place = Place.resume(place.path, graph())
+    assert place.restoration.checkpoint == before
+    place.release()
+    file.write_bytes(content)
+    place = Place.resume(place.path, graph())
+    assert place.restoration.checkpoint == before
+    after = kept(place, 3)
+    assert Place.load(place.path)[1].checkpoint == after
+    place.release()
+    for name in ("000001-0001", "000003-0003"):
+        (tmp_path / "c" / "complete" / f"{name}.json").write_text("{}")
+    with pytest.raises(CheckpointError, match=r"is damaged: complete/000003-0003.json: it is cut off"):
+        Place.resume(place.path, graph())
 
 
 def test_the_last_two_checkpoints_are_kept(tmp_path: Path) -> None:
@@ -82,10 +74,12 @@ def test_the_last_two_checkpoints_are_kept(tmp_path: Path) -> None:
     place = Place.claim(str(tmp_path / "c"), graph(), "r1")
     for epoch in (1, 2, 4):
         kept(place, epoch)
-    write_snapshot(place.path, 5, 1, snapshot())  # of a checkpoint that was given up
-    write_snapshot(place.path, 7, 1, snapshot())  # of one that is on its way
+    write_snapshot(store(place), 5, 1, snapshot())  # of a checkpoint that was given up
+    write_snapshot(store(place), 7, 1, snapshot())  # of one that is on its way
     kept(place, 6)
-    assert sorted(path.name for path in (tmp_path / "c" / "complete").iterdir()) == ["000004.json", "000006.json"]
+    assert sorted(path.name for path in (tmp_path / "c" / "complete").iterdir()) == [
+        "000004-0001.json", "000006-0001.json"
+    ]  # fmt: skip
     assert sorted(path.name for path in (tmp_path / "c" / "states").iterdir()) == ["4-1", "6-1", "7-1"]
 
 
@@ -93,9 +87,9 @@ def test_a_draft_that_a_kill_left_behind_counts_for_nothing(tmp_path: Path) -> N
     """A file is written beside its place first; half of it is no record and no decision."""
     place = Place.claim(str(tmp_path / "c"), graph(), "r1")
     record = kept(place, 1)
-    (tmp_path / "c" / "complete" / "000002.json.draft").write_text("{")
+    (tmp_path / "c" / "complete" / "000002-0001.json.draft").write_text("{")
     (tmp_path / "c" / "decisions").mkdir()
-    (tmp_path / "c" / "decisions" / "000001.msgpack.draft").write_text("")
+    (tmp_path / "c" / "decisions" / "000001-0001.msgpack.draft").write_text("")
     assert Place.load(place.path)[1] == Restoration(record)
 
 
@@ -139,21 +133,30 @@ def test_a_place_without_a_checkpoint_or_of_another_version_is_refused(tmp_path:
     """What is none, and what a later fries_nb wrote."""
     with pytest.raises(CheckpointError, match=r"holds no checkpoint; expected what flow.run\(checkpoint=...\) wrote"):
         Place.load(str(tmp_path))
-    place = Place.claim(str(tmp_path / "c"), graph(), "r1")
-    note = tmp_path / "c" / "flow.json"
-    note.write_text(json.dumps({"format": 2, "flow": "w1"}))
-    with pytest.raises(CheckpointError, match="in format 2; this fries_nb reads format 1: likely another version"):
-        Place.load(place.path)
+    for number, (name, content) in enumerate(
+        [
+            ("flow.json", b'{"format": 1, "flow": "w1"}'),
+            ("attempts/0001.json", sealed(b'{"format": 3, "flow": "w1"}', "attempts/0001.json")),
+        ]
+    ):
+        file = tmp_path / str(number) / name
+        file.parent.mkdir(parents=True)
+        file.write_bytes(content)
+        with pytest.raises(CheckpointError, match=r"in format [13]; this fries_nb reads format 2: likely another vers"):
+            Place.load(str(tmp_path / str(number)))
 
 
 @pytest.mark.parametrize("damage", ["cut", "overwritten", "gone"])
-@pytest.mark.parametrize("name", ["flow.json", "complete/000001.json", "decisions/000001.msgpack", "states/1-1/FM-0"])
+@pytest.mark.parametrize(
+    "name",
+    ["attempts/0001.json", "complete/000001-0001.json", "decisions/000001-0001.msgpack", "states/1-1/FM-0.msgpack"],
+)
 def test_a_damaged_checkpoint_is_refused(tmp_path: Path, name: str, damage: str) -> None:
     """Whatever file of it; the error names it. (A decision or a record that has gone was never there.)"""
     place = Place.claim(str(tmp_path / "c"), graph(), "r1")
     place.decide(decided("u1"))
     kept(place, 1)
-    file = tmp_path / "c" / (name if "." in name else f"{name}.msgpack")
+    file = tmp_path / "c" / name
     content = file.read_bytes()
     if damage == "gone":
         if name.startswith(("complete", "decisions")):
@@ -161,51 +164,41 @@ def test_a_damaged_checkpoint_is_refused(tmp_path: Path, name: str, damage: str)
         file.unlink()
     else:
         file.write_bytes(content[:-1] if damage == "cut" else b"x" + content[1:])
-    expected = "holds no checkpoint" if name == "flow.json" and damage == "gone" else f"is damaged: {name}"
+    none = name.startswith("attempts") and damage == "gone"
+    expected = "holds no checkpoint" if none else f"is damaged: {name}"
     with pytest.raises(CheckpointError, match=expected):
-        read_snapshots(place.path, Place.load(place.path)[1].checkpoint, [0])
-
-
-@given(st.binary(max_size=200), st.data())
-def test_a_seal_tells_every_changed_byte(content: bytes, data: st.DataObject) -> None:
-    """Whichever byte of a file is another one, or its end is missing."""
-    file = bytearray(sealed(content))
-    assert unsealed(bytes(file)) == content
-    at = data.draw(st.integers(0, len(file) - 1))
-    with pytest.raises(ValueError, match="cut off"):
-        unsealed(bytes(file[:at]))
-    file[at] ^= data.draw(st.integers(1, 255))
-    with pytest.raises(ValueError, match="cut off"):
-        unsealed(bytes(file))
+        read_snapshots(store(place), Place.load(place.path)[1].checkpoint, [0])
 
 
 def test_a_host_reads_the_snapshots_of_its_own_workers(tmp_path: Path) -> None:
     """By operator, since chains may have changed; of the indices that it runs."""
-    snapshots = {f"FM[{index}]": write_snapshot(str(tmp_path), 1, 1, snapshot(index, index))[0] for index in range(4)}
+    at = SnapshotStore(str(tmp_path), "r")
+    snapshots = {f"FM[{index}]": write_snapshot(at, 1, 1, snapshot(index, index))[0] for index in range(4)}
     record = Checkpoint("r", 1, 1, snapshots)
-    found = read_snapshots(str(tmp_path), record, [1, 3])
+    found = read_snapshots(at, record, [1, 3])
     assert set(found) == {WorkerId(operator, index) for operator in ("FM", "MC") for index in (1, 3)}
     part = part_of(found[WorkerId("MC", 3)], "MC")
     assert part is not None
     assert part.processed == 3
     assert part_of(None, "MC") is None
-    assert read_snapshots(str(tmp_path), None, [1]) == {}
+    assert read_snapshots(at, None, [1]) == {}
 
 
 def test_the_saver_says_how_it_went(tmp_path: Path) -> None:
     """Written; or not, and why: a file where the directory should be stands for a disk that is full."""
     said: list[Saved] = []
-    saver = Saver(str(tmp_path), 1, said.append)
+    at = SnapshotStore(str(tmp_path), "r")
+    saver = Saver(at, 1, said.append)
     saver.start()
     saver.save(1, snapshot())
     saver.leave()
     saver.join()
     assert (said[0].epoch, said[0].worker, said[0].error) == (1, WorkerId("FM", 0), "")
-    assert read_snapshot(str(tmp_path), said[0].name) == snapshot()
+    assert read_snapshot(at, said[0].name) == snapshot()
     assert said[0].size == (tmp_path / "states" / said[0].name).stat().st_size
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "states").write_text("")
-    saver = Saver(str(tmp_path / "full"), 1, said.append)
+    saver = Saver(SnapshotStore(str(tmp_path / "full"), "r"), 1, said.append)
     saver.start()
     saver.save(1, snapshot())
     saver.leave()
@@ -218,10 +211,11 @@ def test_a_record_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     """The checkpoint comes to nothing; the one before it counts."""
     place = Place.claim(str(tmp_path / "c"), graph(), "r1")
     record = kept(place, 1)
-    (tmp_path / "c" / "complete" / "000002.json.draft").mkdir()
+    (tmp_path / "c" / "complete" / "000002-0001.json.draft").mkdir()
     with pytest.raises(CheckpointError, match="cannot be written"):
         kept(place, 2)
     assert Place.load(place.path)[1].checkpoint == record
+    assert place.doubtful == {"p"}
 
 
 def test_what_a_source_reads_is_kept(tmp_path: Path) -> None:

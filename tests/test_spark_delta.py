@@ -106,7 +106,7 @@ def test_runs_add_to_one_table_and_are_told_apart(table: Path) -> None:
     commit(str(table), 1, part(table, n=[1]))
     commit(str(table), 1, part(table, "r2", n=[2]))
     part(table, "r2", n=[3])
-    sweep(str(table), "r2")
+    sweep(str(table), "r2", 1)
     assert [len(committed(str(table), run)) for run in ("r1", "r2", None)] == [1, 1, 2]
     assert [row["n"] for row in rows(table)] == [1, 2]
     DeltaTable(str(table)).optimize.compact()

@@ -142,6 +142,24 @@ def test_an_operator_that_stands_is_seen_and_mended(spark: SparkSession, kept: C
     assert rows == {value: value >= 7 for value in range(60)}
 
 
+def test_names_lead_nowhere(spark: SparkSession, kept: Callable[[Run], Run], tmp_path: Path) -> None:
+    """Whatever a source, an operator with dead letters and a sink are called, all is written below the place."""
+    place, up = tmp_path / "1" / "2" / "3" / "4" / "place", "../" * 4
+    rows = spark.createDataFrame([(number,) for number in range(20)], "value long")
+    flow = fn.Dataflow(f"{up}flow")
+    source = flow.source(f"{up}source", fn.replay(rows)).map(f"{up}map", fails_on_seven, on_error=fn.memory())
+    table = spark.createDataFrame([(1, "one")], "value long, text string")
+    source.join(f"{up}join", table, on="value", how="left").sink("..", fn.memory())
+    run = kept(flow.run(spark, hosts=1, workers=1, checkpoint=place))
+    assert run.wait(PATIENCE_S) == "finished", run.error
+    assert run.output().count() == 19
+    assert run.dead_letters(f"{up}map").count() == 1
+    assert [path.name for path in tmp_path.rglob("*") if not path.is_relative_to(place)] == ["1", "2", "3", "4"]
+    again = kept(flow.resume(place, spark, hosts=1))
+    assert again.wait(PATIENCE_S) == "finished", again.error
+    assert again.output().count() == 19
+
+
 def test_dead_letters_are_read_as_a_dataframe(spark: SparkSession, kept: Callable[[Run], Run]) -> None:
     """The rows that failed, with why; the others went on."""
     flow = fn.Dataflow("letters")

@@ -328,7 +328,7 @@ def test_sweeping_leaves_what_is_committed_and_what_is_anothers(tmp_path: Path) 
     commit(str(tmp_path), 1, part(tmp_path, 1))
     part(tmp_path, 2, index=1)
     other = part(tmp_path, 3, run="r2")
-    sweep(str(tmp_path), "r1")
+    sweep(str(tmp_path), "r1", 1)
     assert [str(file) for file in tmp_path.joinpath("_fries", "pending").iterdir()] == list(other)
     assert read(tmp_path) == [1]
 

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from IPython.core.error import UsageError
@@ -120,6 +120,7 @@ class FriesMagics(Magics):
     @argument("--commit-interval", type=float, default=5.0, metavar="SECONDS", help="between commits of the sinks (5)")
     @argument("--checkpoint", metavar="PATH", help="directory or URI: lost hosts are recovered from there")
     @argument("--resume", action="store_true", help="go on from what an earlier run has left at --checkpoint")
+    @argument("--key", metavar="VARIABLE", help="that holds the text or bytes by which the checkpoint is signed")
     @argument("--replace", action="store_true", help="if the dataflow runs already: stop that run first")
     @argument("--noblock", action="store_true", help="do not wait for Spark; %%fries_status says how it went")
     @argument("-o", "--output", default="run", metavar="VARIABLE", help="that will hold the run (run)")
@@ -141,7 +142,7 @@ class FriesMagics(Magics):
         flow = self._known.flow(args.name)
         graph = flow.graph(args.workers)
         check_runnable(graph)  # before a run is stopped to make way
-        begin = _beginning(flow, args)
+        begin = _beginning(flow, args, self.shell.user_ns)
         replaced = self._make_way(flow.name, args.replace, f"%fries_run {quoted(flow.name)} --replace")
         launch = functools.partial(
             begin,
@@ -272,17 +273,20 @@ class FriesMagics(Magics):
         threading.Thread(target=self._notes.keep, args=[run], name="fries-note", daemon=True).start()
 
 
-def _beginning(flow: Dataflow, args: Namespace) -> Callable[..., Run]:
+def _beginning(flow: Dataflow, args: Namespace, variables: Mapping[str, Any]) -> Callable[..., Run]:
     """A run from the beginning, or from what an earlier one has left.
 
     Raises:
-        UsageError: from what, nobody said.
+        UsageError: from what, nobody said; or there is no variable that ``--key`` names.
     """
+    if args.key is not None and args.key not in variables:
+        raise UsageError(f"--key {args.key}: there is no such variable; name one that holds text or bytes")
+    key = None if args.key is None else variables[args.key]
     if not args.resume:
-        return functools.partial(flow.run, workers=args.workers, checkpoint=args.checkpoint or "")
+        return functools.partial(flow.run, workers=args.workers, checkpoint=args.checkpoint or "", key=key)
     if not args.checkpoint:
         raise UsageError("--resume goes on from a checkpoint; expected its place as well, as in --checkpoint PATH")
-    return functools.partial(flow.resume, args.checkpoint)
+    return functools.partial(flow.resume, args.checkpoint, key=key)
 
 
 def _wait_for(start: Start) -> Run:

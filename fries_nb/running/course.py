@@ -10,6 +10,7 @@ import threading
 import time
 import traceback
 import uuid
+import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -23,7 +24,7 @@ from fries_nb.controller.states import RunState
 from fries_nb.dataflow.graph import Graph, Kind
 from fries_nb.dataflow.regions import Kept, Region
 from fries_nb.dataflow.updates import Update, new_table
-from fries_nb.errors import FriesError, RunError, in_one_line
+from fries_nb.errors import CheckpointError, FriesError, RunError, in_one_line
 from fries_nb.messages import Report
 from fries_nb.running.asked import Asked
 from fries_nb.running.ledger import Ledger, Order, Request
@@ -238,11 +239,11 @@ class Course:
             applied = self._ledger.starting(number)
         graph, place = _with(region.graph, sources), self._places.of(number)
         if place:
-            restoration = self._places.decide(number, graph, applied)
+            resumed = self._places.decide(number, graph, applied)
         else:
-            graph, restoration = _changed(graph, number, applied), None
+            graph, resumed = _changed(graph, number, applied), False
         listening = Listening(self, number)
-        launched = launch(graph, spark, self._options, listening, place, restoration)
+        launched = launch(graph, spark, self._options, listening, place, resumed, key=self._places.key)
         with self.lock:
             self.launched.append(launched)
             weakref.finalize(self, remove_scratch, launched.scratch)
@@ -343,6 +344,10 @@ class Course:
         with self.lock:
             for number in range(len(self._regions)):
                 self._ledger.over(number, f"the run has {_VERBS[self._state]}")
+        try:
+            self._places.release()
+        except CheckpointError as error:
+            warnings.warn(str(error), RuntimeWarning, stacklevel=1)
         self.ended.set()
         self._closed()
 

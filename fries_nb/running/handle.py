@@ -33,6 +33,7 @@ from fries_nb.running.uncommitted import Uncommitted
 from fries_nb.scheduling import Plan
 from fries_nb.spark.envelopes import Line
 from fries_nb.spark.region import Options
+from fries_nb.spark.seals import NO_KEY
 from fries_nb.trace import Record
 
 
@@ -43,21 +44,30 @@ class Run:
         graph: what runs, as declared and expanded.
     """
 
-    def __init__(self, graph: Graph, spark: Any, options: Options, checkpoint: str = "", resumed: bool = False) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        spark: Any,
+        options: Options,
+        checkpoint: str = "",
+        resumed: bool = False,
+        key: bytes = NO_KEY,
+    ) -> None:
         self.graph = graph
         self._options = options
         self._began_s = time.time()
         cut = regions(graph)
         self._seen = Seen(graph)
-        places = Places(checkpoint, graph, len(cut), resumed)
-        self._ledger = Ledger(graph, cut, self._seen.ended, places.decided())
-        self._course = Course(graph, cut, places, options, self._seen, self._ledger, self._closed)
-        self._changing = Changing(graph, cut, self._course, self._ledger, self._seen)
-        _live.add(self)
+        places = Places(checkpoint, graph, len(cut), resumed, key)
         try:
+            self._ledger = Ledger(graph, cut, self._seen.ended, places.decided())
+            self._course = Course(graph, cut, places, options, self._seen, self._ledger, self._closed)
+            self._changing = Changing(graph, cut, self._course, self._ledger, self._seen)
+            _live.add(self)
             self._course.start(spark)
         except BaseException:
             _live.discard(self)
+            places.abandon()
             raise
 
     def __repr__(self) -> str:

@@ -9,13 +9,11 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable
 
-from pyarrow import fs
-
-from fries_nb.checkpoints import Decided, Restoration
+from fries_nb.checkpoints import Decided
 from fries_nb.dataflow.graph import Graph
 from fries_nb.running.ledger import Request
 from fries_nb.spark.checkpoints import Place
-from fries_nb.spark.storage import join, locate
+from fries_nb.spark.storage import join
 
 
 class Places:
@@ -26,36 +24,36 @@ class Places:
         graph: the whole dataflow.
         regions: how many there are.
         resumed: whether a run of before goes on there.
+        key: that signs what is kept; ``NO_KEY`` for none.
 
     Raises:
         CheckpointError: the place is taken, or holds nothing to go on with, or another flow's; or cannot be used.
     """
 
-    def __init__(self, path: str, graph: Graph, regions: int, resumed: bool) -> None:
+    def __init__(self, path: str, graph: Graph, regions: int, resumed: bool, key: bytes) -> None:
         self._path = path
+        self.key = key
+        self._whole: Place | None = None
         self._regions = regions
         self._several = regions > 1
         self._resumed = resumed
         if path and self._several:
             if resumed:
-                Place.resume(path, graph)
+                self._whole = Place.resume(path, graph, key)
             else:
-                Place.claim(path, graph, uuid.uuid4().hex[:8])
+                self._whole = Place.claim(path, graph, uuid.uuid4().hex[:8], key)
 
     def of(self, region: int) -> str:
         """The place of a region; empty for none."""
         return join(self._path, f"region-{region + 1}") if self._path and self._several else self._path
 
-    def restoration(self, region: int) -> Restoration | None:
-        """What the region goes on from; ``None`` if it begins.
+    def resumes(self, region: int) -> bool:
+        """Whether the region goes on from what is kept at its place; else it begins.
 
         Raises:
-            CheckpointError: there is nothing at the place, or it is damaged.
+            CheckpointError: the place cannot be read.
         """
-        place = self.of(region)
-        if not self._resumed or (self._several and not _exists(place)):
-            return None
-        return Place.load(place)[1]
+        return self._resumed and (not self._several or Place.is_there(self.of(region)))
 
     def decided(self) -> tuple[Decided, ...]:
         """The changes that were decided before the run was resumed, in order, region by region.
@@ -63,29 +61,47 @@ class Places:
         Raises:
             CheckpointError: there is nothing at a place, or it is damaged.
         """
-        if not self._resumed:
-            return ()
-        regions = range(self._regions) if self._several else (0,)
-        restorations = (self.restoration(region) for region in regions)
-        return tuple(one for restoration in restorations if restoration for one in restoration.decided)
+        places = [self.of(region) for region in range(self._regions) if self.resumes(region)]
+        return tuple(one for place in dict.fromkeys(places) for one in Place.load(place, self.key)[1].decided)
 
-    def decide(self, region: int, graph: Graph, requests: Iterable[Request]) -> Restoration | None:
-        """As ``restoration``, with these requests decided on top: the region begins with them, however often.
+    def decide(self, region: int, graph: Graph, requests: Iterable[Request]) -> bool:
+        """Let the region begin with these requests, however often it is started; returns whether it ``resumes``.
 
         Raises:
             CheckpointError: the place cannot be used.
         """
-        restoration, added = self.restoration(region), list(requests)
+        resumes, added, path = self.resumes(region), list(requests), self.of(region)
         if not added:
-            return restoration
-        path = self.of(region)
-        place = Place.claim(path, graph, uuid.uuid4().hex[:8]) if restoration is None else Place.resume(path, graph)
-        known = restoration or Restoration(None)
-        for request in added:
-            one = decided(request, region, place.incarnation)
-            place.decide(one)
-            known = Restoration(known.checkpoint, (*known.decided, one))
-        return known
+            return resumes
+        if resumes:
+            place = Place.resume(path, graph, self.key)
+        else:
+            place = Place.claim(path, graph, uuid.uuid4().hex[:8], self.key)
+        try:
+            for request in added:
+                place.decide(decided(request, region, place.incarnation))
+        finally:
+            place.release()
+        return True
+
+    def abandon(self) -> None:
+        """The run could not start: what was there is left as it was found.
+
+        Raises:
+            CheckpointError: the place cannot be written.
+        """
+        if self._whole is not None and not self._resumed:
+            self._whole.withdraw()
+        self.release()
+
+    def release(self) -> None:
+        """The run has ended: others may resume it.
+
+        Raises:
+            CheckpointError: that cannot be written; this process knows it all the same.
+        """
+        if self._whole is not None:
+            self._whole.release()
 
 
 def decided(request: Request, region: int, incarnation: int) -> Decided:
@@ -98,9 +114,3 @@ def decided(request: Request, region: int, incarnation: int) -> Decided:
         {name: request.payloads[name] for name in plan.targets},
         incarnation,
     )
-
-
-def _exists(place: str) -> bool:
-    filesystem, path = locate(place)
-    found: fs.FileInfo = filesystem.get_file_info(f"{path}/flow.json")
-    return bool(found.type == fs.FileType.File)

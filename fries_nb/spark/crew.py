@@ -50,7 +50,7 @@ def muster(region: Region, host: int, carry_out: Callable[[Instruction], None]) 
     window = max(SMALLEST_WINDOW, options.budget // windows)
     try:
         indices = {wiring.index for wiring in wirings}
-        snapshots = read_snapshots(region.checkpoint, region.restoration.checkpoint, indices)
+        snapshots = read_snapshots(region.snapshots, region.restoration.checkpoint, indices)
     except CheckpointError as error:
         return Crew(failures=[Failed(wirings[0].id, str(error))])
     yard = _Yard(region, graph, window, snapshots, carry_out)
@@ -128,7 +128,7 @@ class _Yard:
         part = part_of(self._snapshots.get(worker), worker.operator)
         if part is None and self._checkpoint is not None:
             if not self._region.had_ended(worker):
-                raise CheckpointError(f"the checkpoint at {self._region.checkpoint} is damaged: it lacks {worker}")
+                raise CheckpointError(f"the checkpoint at {self._region.snapshots.place} is damaged: it lacks {worker}")
             restore_ended(instance, self._checkpoint)
         else:
             restore(instance, part, decided)

@@ -19,7 +19,7 @@ from typing import Protocol
 
 from fries_nb.controller import events as said
 from fries_nb.controller.controller import Controller
-from fries_nb.errors import CheckpointError, FriesError, SessionError, in_one_line
+from fries_nb.errors import CheckpointError, FriesError, PlaceHeldError, SessionError, SinkError, in_one_line
 from fries_nb.messages import Abort, Answer, Commit, Control, Done, Fcm, Prepare, WorkerId
 from fries_nb.planning.expansion import host_of
 from fries_nb.spark import manifest
@@ -174,6 +174,7 @@ class Driver(threading.Thread):
             self._server.close(linger_ms=500)
             self._stage.release(RELEASE_S)
             self._sweep()
+            self._leave_place()
             self._listener.closed()
 
     def _end(self, over: said.RunEnded) -> None:
@@ -326,8 +327,18 @@ class Driver(threading.Thread):
 
     def _keep(self, instruction: said.KeepCheckpoint) -> None:
         record, reason = instruction.record, ""
+        for sink, files in record.sinks.items():  # what could not be committed is no part of a checkpoint
+            try:
+                manifest.prepare(self._region.sinks[sink], files)
+            except SinkError as error:
+                self._uncommitted = f"sink {sink} could not commit epoch {record.epoch}: {error}"
+                self._handle(said.CheckpointKept(record.epoch, self._uncommitted))
+                self._handle(said.StopRequested())
+                return
         try:
             self._place.keep(record)
+        except PlaceHeldError:
+            raise  # the run goes on elsewhere
         except CheckpointError as error:
             reason = str(error)
         else:
@@ -366,7 +377,14 @@ class Driver(threading.Thread):
         if self._uncommitted or not self._place.is_own:
             return
         for path in self._region.sinks.values():
-            manifest.sweep(path, self._region.run)
+            manifest.sweep(path, self._region.run, self._place.incarnation, self._place.doubtful)
+
+    def _leave_place(self) -> None:
+        """Let the run be resumed elsewhere; if that cannot be written, others find out when this process ends."""
+        try:
+            self._place.release()
+        except CheckpointError as error:
+            self._listener.heard((Line("", str(error)),))
 
     def _dismiss(self, reason: str) -> None:
         for host, peer in self._peers.items():

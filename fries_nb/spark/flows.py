@@ -18,7 +18,7 @@ import msgspec
 
 from fries_nb.dataflow.graph import Edge, Graph, Operator
 
-FORMAT = 1
+FORMAT = 2
 """Of all that lies in a checkpoint; another one cannot be read."""
 
 

@@ -116,7 +116,7 @@ class Host:
         self._threads: dict[WorkerId, WorkerThread] = {}
         self._rehearsals: queue.SimpleQueue[Rehearse | None] = queue.SimpleQueue()
         self._preparer = threading.Thread(target=self._prepare, name="fries-prepare", daemon=True)
-        self._saver = Saver(region.checkpoint, region.incarnation, self._tell)
+        self._saver = Saver(region.snapshots, region.incarnation, self._tell)
         self._reason = ""
         self._error = ""
         self._started = False

@@ -7,9 +7,7 @@ import os
 import uuid
 from dataclasses import dataclass, replace
 from typing import Any
-from urllib.parse import quote
 
-from fries_nb.checkpoints import Restoration
 from fries_nb.controller.controller import Controller
 from fries_nb.controller.events import HostLost
 from fries_nb.dataflow.endpoints import DeltaTable, Memory, Replay
@@ -18,7 +16,7 @@ from fries_nb.dataflow.updates import Update
 from fries_nb.errors import DataflowError
 from fries_nb.planning.expansion import chains
 from fries_nb.spark import interrupt, manifest
-from fries_nb.spark.checkpoints import Place
+from fries_nb.spark.checkpoints import SINKS, Place
 from fries_nb.spark.control import ControlServer
 from fries_nb.spark.driver import Driver, Listener
 from fries_nb.spark.files import make_room
@@ -26,11 +24,13 @@ from fries_nb.spark.keys import RunKeys, make_keys
 from fries_nb.spark.payloads import LARGEST
 from fries_nb.spark.reading import ReplayPlan, SourcePlan, plan_source
 from fries_nb.spark.region import Options, Region
+from fries_nb.spark.seals import NO_KEY
 from fries_nb.spark.session import LOOPBACK, Session, driver_interface, start_or_find
 from fries_nb.spark.shipping import dumped
+from fries_nb.spark.snapshots import SnapshotStore
 from fries_nb.spark.stage import HostStage
 from fries_nb.spark.staging import make_scratch, remove_scratch
-from fries_nb.spark.storage import is_local, join
+from fries_nb.spark.storage import encoded, is_local, join
 from fries_nb.spark.tables import stage_table, stage_update
 
 
@@ -62,8 +62,8 @@ class Launched:
                 to join on.
             SourceError: a join's new table cannot be read or computed.
         """
-        spark, staged = self.session.spark, staging_of(self.place)
-        payload = pickled(operator.name, stage_update(operator, update, spark, staged))
+        staged = stage_update(operator, update, self.session.spark, self.place.staging)
+        payload = pickled(operator.name, staged)
         if len(payload) > LARGEST:
             raise DataflowError(
                 f"the new function of {operator.name} is {len(payload)} bytes long; expected at most {LARGEST}; "
@@ -78,8 +78,9 @@ def launch(
     options: Options,
     listener: Listener,
     checkpoint: str = "",
-    resumed: Restoration | None = None,
+    resumed: bool = False,
     run: str = "",
+    key: bytes = NO_KEY,
 ) -> Launched:
     """Start the region and return at once; the hosts join within a second or two.
 
@@ -89,8 +90,9 @@ def launch(
         options: how to run it.
         listener: hears what happens.
         checkpoint: the place for checkpoints; with it a lost host is recovered from.
-        resumed: what ``Place.load(checkpoint)`` found, to go on from there.
+        resumed: go on from what is kept at the place.
         run: the run's id; by default a new one. A resumed run keeps that of its place.
+        key: signs what is kept at the place, and has signed what is there.
 
     Raises:
         SessionError: no Java, or a session that cannot serve.
@@ -108,21 +110,18 @@ def launch(
         scratch = make_scratch(session.spark, run)
         undo.callback(remove_scratch, scratch)
         path = _absolute(checkpoint) if checkpoint else join(scratch, "checkpoint")
-        if resumed is None:
-            place = Place.claim(path, graph, run)
-            undo.callback(place.withdraw)  # so that the next try does not find it taken
-        else:
-            place = Place.resume(path, graph)
+        place = Place.resume(path, graph, key) if resumed else Place.claim(path, graph, run, key)
+        undo.callback(place.release if resumed else place.withdraw)  # so that the next try does not find it taken
         sources, functions = _sources(graph, session, place), functions | _tables(graph, session, place)
         sinks = _sink_directories(graph, path if checkpoint else scratch)
-        if resumed is not None:
-            _complete(resumed, sinks)
+        if resumed:
+            complete(place, sinks)
         keys = make_keys()
         server, interface = _listen(session, keys, options)
         server.incarnation = place.incarnation
         region = Region(
             place.flow.run, place.incarnation, _bare(graph), functions, sources, sinks, server.address, keys.hosts,
-            interface, options, _heads(graph), path, resumed or Restoration(None),
+            interface, options, _heads(graph), SnapshotStore(path, place.flow.run, key), place.restoration,
         )  # fmt: skip
         driver = _start(graph, region, session, server, listener, place, bool(checkpoint))
         undo.pop_all()
@@ -181,7 +180,7 @@ def _sources(graph: Graph, session: Session, place: Place) -> dict[str, SourcePl
         if kept is not None:
             plans[name] = replace(kept, rate=operator.function.rate)
             continue
-        plan = plan_source(operator.function, session.spark, staging_of(place), name, operator.workers)
+        plan = plan_source(operator.function, session.spark, place.staging, name, operator.workers)
         if isinstance(plan, ReplayPlan):
             place.keep_source(name, plan)
         plans[name] = plan
@@ -191,15 +190,10 @@ def _sources(graph: Graph, session: Session, place: Place) -> dict[str, SourcePl
 def _tables(graph: Graph, session: Session, place: Place) -> dict[str, bytes]:
     """The joins' tables, staged, as they are shipped."""
     return {
-        name: pickled(name, stage_table(operator.function, session.spark, staging_of(place)))
+        name: pickled(name, stage_table(operator.function, session.spark, place.staging))
         for name, operator in graph.by_name.items()
         if operator.kind is Kind.JOIN
     }
-
-
-def staging_of(place: Place) -> str:
-    """Where rows are kept that the driver has written for the hosts: as long as decisions that name them."""
-    return join(place.path, "staged")
 
 
 def _heads(graph: Graph) -> dict[str, str]:
@@ -207,11 +201,14 @@ def _heads(graph: Graph) -> dict[str, str]:
     return {name: chain[0] for chain in chains(graph) for name in chain}
 
 
-def _complete(resumed: Restoration, sinks: dict[str, str]) -> None:
-    """What the record names is output, also where the driver ended before it had said so to the sinks."""
-    if resumed.checkpoint is not None:
-        for sink, files in resumed.checkpoint.sinks.items():
-            manifest.commit(sinks[sink], resumed.checkpoint.epoch, files)
+def complete(place: Place, sinks: dict[str, str]) -> None:
+    """What the record names is output, also where the driver ended before it had said so to the sinks; and no more."""
+    checkpoint = place.restoration.checkpoint
+    if checkpoint is not None:
+        for sink, path in sinks.items():
+            files = checkpoint.sinks.get(sink, ())
+            manifest.take_back(path, place.flow.run, checkpoint.epoch)
+            manifest.commit(path, checkpoint.epoch, files)
 
 
 def pickled_functions(graph: Graph) -> dict[str, bytes]:
@@ -253,7 +250,7 @@ def _sink_directories(graph: Graph, root: str) -> dict[str, str]:
         given = operator.function if operator.kind is Kind.SINK else operator.on_error
         if isinstance(given, str):
             continue
-        kept = join(root, "sinks", quote(name, safe=""))
+        kept = join(root, SINKS, encoded(name))
         path = kept if isinstance(given, Memory) else _absolute(given.path)
         if path in directories.values():
             raise DataflowError(f"two sinks write to {path}; each needs a directory of its own")

@@ -15,15 +15,18 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterable
+from typing import TypeVar
 
 import msgspec
 from pyarrow import fs
 
 from fries_nb.errors import SinkError
 from fries_nb.spark import delta
-from fries_nb.spark.durable import read_file, see_durable, write_file
+from fries_nb.spark.durable import SHARED, read_file, see_durable, write_file
 from fries_nb.spark.parts import PartName, pending, word
 from fries_nb.spark.storage import join, locate
+
+_T = TypeVar("_T")
 
 
 class Manifest(msgspec.Struct, frozen=True):
@@ -57,7 +60,7 @@ def claim(path: str, flow: str, *, table: bool = False) -> None:
     note = f"{root}/_fries/flow.json"
     try:
         if filesystem.get_file_info(note).type == fs.FileType.File:
-            owner = msgspec.json.decode(read_file(filesystem, note), type=_Owner)
+            owner = _read(filesystem, note, _Owner)
             if owner.flow != flow:
                 raise SinkError(f"{path} holds output of the flow {owner.flow!r}, not of {flow!r}; use another path")
             if owner.delta is not table:
@@ -68,10 +71,11 @@ def claim(path: str, flow: str, *, table: bool = False) -> None:
         if found.type == fs.FileType.File:
             raise SinkError(f"{path} is a file; expected a directory, or a path where none is yet")
         is_ours = table and delta.is_table(path)
-        if found.type == fs.FileType.Directory and not is_ours and filesystem.get_file_info(fs.FileSelector(root)):
+        there = filesystem.get_file_info(fs.FileSelector(root, allow_not_found=True))
+        if not is_ours and any(entry.base_name != "_fries" for entry in there):  # left by a claim that was cut short
             raise SinkError(f"{path} holds files that no flow wrote; use an empty directory or a new path")
-        write_file(filesystem, note, msgspec.json.encode(_Owner(flow, table)))
-    except (OSError, msgspec.MsgspecError) as error:
+        write_file(filesystem, note, msgspec.json.encode(_Owner(flow, table)), SHARED)
+    except OSError as error:
         raise SinkError(f"cannot use {path} as a target: {str(error).splitlines()[0]}") from error
 
 
@@ -94,18 +98,35 @@ def commit(path: str, epoch: int, files: Iterable[str]) -> None:
     try:
         is_table = _is_table(filesystem, root)
         if not _is_committed(path, manifest, parts):
-            if is_table:
-                delta.check_fits(path, [join(pending(path), name) for name in names])
-            for name in names:
-                see_durable(filesystem, f"{root}/_fries/pending/{name}")
+            prepare(path, names)
             note = f"{root}/_fries/commits/{_file_of(manifest.run, epoch)}"
-            write_file(filesystem, note, msgspec.json.encode(manifest))
+            write_file(filesystem, note, msgspec.json.encode(manifest), SHARED)
         if is_table:
             _publish(path, manifest.run)
         else:
             _move(path, names)
     except OSError as error:
         raise SinkError(f"cannot commit epoch {epoch} to {path}: {str(error).splitlines()[0]}") from error
+
+
+def prepare(path: str, files: Iterable[str]) -> None:
+    """See that these closed parts can be committed, and that they are on disk: in front of the record that names them.
+
+    Raises:
+        SinkError: the target cannot take their columns, names the column; a part has gone; or the file system failed.
+    """
+    names = sorted({posixpath.basename(file) for file in files})
+    filesystem, root = _locate(path)
+    there = [name for name in names if filesystem.get_file_info(f"{root}/{name}").type != fs.FileType.File]
+    try:
+        if there and _is_table(filesystem, root):
+            delta.check_fits(path, [join(pending(path), name) for name in there])
+        for name in there:
+            see_durable(filesystem, f"{root}/_fries/pending/{name}")
+        if there:
+            see_durable(filesystem, f"{root}/_fries/pending")
+    except OSError as error:
+        raise SinkError(f"cannot commit to {path}: {str(error).splitlines()[0]}") from error
 
 
 def recover(path: str) -> None:
@@ -123,12 +144,49 @@ def recover(path: str) -> None:
     _move(path, [name for one in _manifests(filesystem, root) for name in one.files if name not in there])
 
 
-def sweep(path: str, run: str) -> None:
-    """Delete the parts of a run that is over which were never committed."""
+def take_back(path: str, run: str, epoch: int) -> None:
+    """Take out of the target what epochs behind this one of a run have made output; the run computes it anew.
+
+    There is none, but where a run goes on from an older checkpoint than its newest, which was damaged.
+
+    Raises:
+        SinkError: the rows are in the log of a Delta table; or the file system failed.
+    """
+    filesystem, root = _locate(path)
+    later = [one for one in _epochs(filesystem, root, word(run)) if one[1] > epoch]
+    if not later:
+        return
+    if _is_table(filesystem, root) and (last := delta.last_epoch(path, word(run))) > epoch:
+        raise SinkError(
+            f"the Delta table {path} has rows of epoch {last} of run {run}, whose checkpoint is damaged; going on from "
+            f"epoch {epoch} would add them again: restore the table to a version before them, then resume"
+        )
+    try:
+        for one in reversed(later):
+            for name in _manifest(filesystem, root, *one).files:
+                if filesystem.get_file_info(f"{root}/{name}").type == fs.FileType.File:
+                    filesystem.move(f"{root}/{name}", f"{root}/_fries/pending/{name}")
+            filesystem.delete_file(f"{root}/_fries/commits/{_file_of(*one)}")
+    except OSError as error:
+        raise SinkError(f"cannot take epoch {epoch + 1} out of {path}: {str(error).splitlines()[0]}") from error
+
+
+def sweep(path: str, run: str, incarnation: int, spared: frozenset[str] = frozenset()) -> None:
+    """Delete the parts of a run that were never committed.
+
+    Args:
+        path: of the target.
+        run: which is over, as far as the caller knows.
+        incarnation: of the caller; parts of newer ones are left alone.
+        spared: parts that are left alone, too.
+    """
     filesystem, directory = _locate(pending(path))
-    committed_names = {name for manifest in _manifests(*_locate(path), word(run)) for name in manifest.files}
+    kept = {name for manifest in _manifests(*_locate(path), word(run)) for name in manifest.files}
+    kept |= {posixpath.basename(file) for file in spared}
     for entry in filesystem.get_file_info(fs.FileSelector(directory, allow_not_found=True)):
-        if entry.base_name.startswith(f"part-{word(run)}-") and entry.base_name not in committed_names:
+        if not entry.base_name.startswith(f"part-{word(run)}-") or entry.base_name in kept:
+            continue
+        if PartName.read(entry.base_name).incarnation <= incarnation:
             filesystem.delete_file(entry.path)
 
 
@@ -166,7 +224,7 @@ def _is_table(filesystem: fs.FileSystem, root: str) -> bool:
     note = f"{root}/_fries/flow.json"
     if filesystem.get_file_info(note).type != fs.FileType.File:
         return False
-    return msgspec.json.decode(read_file(filesystem, note), type=_Owner).delta
+    return _read(filesystem, note, _Owner).delta
 
 
 def _publish(path: str, run: str) -> None:
@@ -189,13 +247,26 @@ def _epochs(filesystem: fs.FileSystem, root: str, run: str | None = None) -> lis
     found = []
     for entry in filesystem.get_file_info(fs.FileSelector(f"{root}/_fries/commits", allow_not_found=True)):
         of, _, epoch = entry.base_name.removesuffix(".json").rpartition("-")
-        if entry.base_name.endswith(".json") and run in (None, of):
+        if entry.base_name.endswith(".json") and epoch.isdigit() and run in (None, of):
             found.append((of, int(epoch)))
     return sorted(found)
 
 
 def _manifest(filesystem: fs.FileSystem, root: str, run: str, epoch: int) -> Manifest:
-    return msgspec.json.decode(read_file(filesystem, f"{root}/_fries/commits/{_file_of(run, epoch)}"), type=Manifest)
+    file = f"{root}/_fries/commits/{_file_of(run, epoch)}"
+    manifest = _read(filesystem, file, Manifest)
+    for name in manifest.files:
+        PartName.read(name)
+        if posixpath.basename(name) != name:  # it would lead out of the directory
+            raise SinkError(f"{file} is damaged: it names {name!r}, which is no part file")
+    return manifest
+
+
+def _read(filesystem: fs.FileSystem, file: str, kind: type[_T]) -> _T:
+    try:
+        return msgspec.json.decode(read_file(filesystem, file), type=kind)
+    except (ValueError, RecursionError, msgspec.MsgspecError) as error:
+        raise SinkError(f"{file} is damaged: {str(error).splitlines()[0]}") from error
 
 
 def _manifests(filesystem: fs.FileSystem, root: str, run: str | None = None) -> list[Manifest]:

@@ -12,6 +12,7 @@ from fries_nb.errors import DataflowError, OperatorError
 from fries_nb.messages import WorkerId
 from fries_nb.spark.keys import HostKeys
 from fries_nb.spark.reading import SourcePlan
+from fries_nb.spark.snapshots import SnapshotStore
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ class Region:
         keys: the hosts' keys.
         interface: what hosts listen at for each other; empty for the address by which Spark knows their machine.
         heads: for each operator the first one of the chain that it may be in.
-        checkpoint: the place where snapshots are kept.
+        snapshots: where snapshots are kept.
         restoration: what the workers start from.
     """
 
@@ -82,7 +83,7 @@ class Region:
     interface: str
     options: Options
     heads: Mapping[str, str]
-    checkpoint: str
+    snapshots: SnapshotStore = field(repr=False)
     restoration: Restoration = field(default=Restoration(None), repr=False)
 
     def had_ended(self, worker: WorkerId) -> bool:

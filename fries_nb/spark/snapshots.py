@@ -5,28 +5,49 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Iterable
-from urllib.parse import quote
+from typing import NamedTuple
 
 import msgspec
 
 from fries_nb.checkpoints import Checkpoint, InstanceSnapshot, Snapshot
 from fries_nb.errors import CheckpointError
 from fries_nb.messages import Saved, WorkerId
-from fries_nb.spark.durable import read_file, sealed, unsealed, write_file
-from fries_nb.spark.storage import join, locate
+from fries_nb.spark.durable import read_file, write_file
+from fries_nb.spark.seals import NO_KEY, sealed, unsealed
+from fries_nb.spark.storage import encoded, join, locate
 
 STATES = "states"
 
 
-def write_snapshot(place: str, epoch: int, incarnation: int, snapshot: Snapshot) -> tuple[str, int]:
+class SnapshotStore(NamedTuple):
+    """Where a run's snapshots lie.
+
+    Attributes:
+        place: the checkpoint place.
+        run: whose they are; a snapshot of another run is refused.
+        key: that signs them; ``NO_KEY`` for none.
+    """
+
+    place: str
+    run: str
+    key: bytes = NO_KEY
+
+
+def seal_name(run: str, name: str) -> str:
+    """What a file of a place is sealed under, so that neither two of one run can be exchanged nor two of two runs."""
+    return f"{run}/{name}" if run else name
+
+
+def write_snapshot(store: SnapshotStore, epoch: int, incarnation: int, snapshot: Snapshot) -> tuple[str, int]:
     """Write it durably below a checkpoint place; returns its name there, and its size in bytes.
 
     Raises:
         CheckpointError: it cannot be written, or its state cannot be told in msgpack.
     """
-    name = f"{epoch}-{incarnation}/{quote(snapshot.operator, safe='')}-{snapshot.index}.msgpack"
+    name = f"{epoch}-{incarnation}/{encoded(snapshot.operator)}-{snapshot.index}.msgpack"
+    place = store.place
     try:
-        content = sealed(msgspec.msgpack.encode(snapshot))
+        content = sealed(msgspec.msgpack.encode(snapshot), seal_name(store.run, f"{STATES}/{name}"), store.key)
         filesystem, path = locate(join(place, STATES, name))
         write_file(filesystem, path, content)
     except (OSError, ValueError, msgspec.MsgspecError) as error:
@@ -35,31 +56,36 @@ def write_snapshot(place: str, epoch: int, incarnation: int, snapshot: Snapshot)
     return name, len(content)
 
 
-def read_snapshot(place: str, name: str) -> Snapshot:
+def read_snapshot(store: SnapshotStore, name: str) -> Snapshot:
     """A snapshot of a checkpoint.
 
     Raises:
-        CheckpointError: it has gone, or is damaged.
+        CheckpointError: it has gone, is damaged, or is not signed with the key.
     """
     try:
-        filesystem, path = locate(join(place, STATES, name))
-        return msgspec.msgpack.decode(unsealed(read_file(filesystem, path)), type=Snapshot)
-    except (OSError, ValueError, msgspec.MsgspecError) as error:
-        raise CheckpointError(f"the checkpoint at {place} is damaged: {STATES}/{name}: {_first_line(error)}") from error
+        filesystem, path = locate(join(store.place, STATES, name))
+        content = unsealed(read_file(filesystem, path), seal_name(store.run, f"{STATES}/{name}"), store.key)
+        return msgspec.msgpack.decode(content, type=Snapshot)
+    except (OSError, ValueError, RecursionError, msgspec.MsgspecError) as error:
+        raise CheckpointError(
+            f"the checkpoint at {store.place} is damaged: {STATES}/{name}: {_first_line(error)}"
+        ) from error
 
 
-def read_snapshots(place: str, checkpoint: Checkpoint | None, indices: Iterable[int]) -> dict[WorkerId, Snapshot]:
+def read_snapshots(
+    store: SnapshotStore, checkpoint: Checkpoint | None, indices: Iterable[int]
+) -> dict[WorkerId, Snapshot]:
     """By each operator's worker the snapshot that holds it, for workers of these indices.
 
     Chains need not be as they were: what chain a worker was in is of no account.
 
     Raises:
-        CheckpointError: one has gone, or is damaged.
+        CheckpointError: one has gone, is damaged, or is not signed with the key.
     """
     wanted, found = set(indices), {}
     for worker, name in checkpoint.snapshots.items() if checkpoint is not None else ():
         if int(worker.rpartition("[")[2].rstrip("]")) in wanted:
-            snapshot = read_snapshot(place, name)
+            snapshot = read_snapshot(store, name)
             found.update({WorkerId(one.operator, snapshot.index): snapshot for one in snapshot.instances})
     return found
 
@@ -73,14 +99,14 @@ class Saver(threading.Thread):
     """Writes the snapshots of a host's workers, one after the other, and says that they are saved.
 
     Args:
-        place: of the checkpoints.
+        store: where they are kept.
         incarnation: of the run.
         say: called from this thread, with how it went.
     """
 
-    def __init__(self, place: str, incarnation: int, say: Callable[[Saved], None]) -> None:
+    def __init__(self, store: SnapshotStore, incarnation: int, say: Callable[[Saved], None]) -> None:
         super().__init__(name="fries-save", daemon=True)
-        self._place = place
+        self._store = store
         self._incarnation = incarnation
         self._say = say
         self._orders: queue.SimpleQueue[tuple[int, Snapshot] | None] = queue.SimpleQueue()
@@ -98,7 +124,7 @@ class Saver(threading.Thread):
             epoch, snapshot = order
             worker = WorkerId(snapshot.operator, snapshot.index)
             try:
-                name, size = write_snapshot(self._place, epoch, self._incarnation, snapshot)
+                name, size = write_snapshot(self._store, epoch, self._incarnation, snapshot)
             except CheckpointError as error:
                 self._say(Saved(epoch, worker, error=str(error)))
             else:

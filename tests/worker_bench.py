@@ -66,7 +66,8 @@ class Port:
 class Bench:
     """One worker between two senders A[0], A[1] and receivers Z[0], ..., and all that it has said.
 
-    With a ``snapshot``, or with changes ``decided``, it is restored before its first event.
+    With a ``key`` its rows are dealt by it. With a ``snapshot``, or with changes ``decided``, it is restored before
+    its first event.
     """
 
     def __init__(
@@ -78,9 +79,11 @@ class Bench:
         snapshot: Snapshot | None = None,
         decided: Sequence[Decided] = (),
         spill: Spill = list,
+        key: tuple[str, ...] = (),
     ) -> None:
         names = [operator.name for operator in chain]
-        edges = [Edge("A", names[0], Partitioning.REBALANCE), *map(Edge, names, names[1:]), Edge(names[-1], "Z")]
+        out = Edge(names[-1], "Z", Partitioning.HASH, key) if key else Edge(names[-1], "Z")
+        edges = [Edge("A", names[0], Partitioning.REBALANCE), *map(Edge, names, names[1:]), out]
         graph = Graph(
             "g", (Operator("A", workers=2, kind=Kind.MAP), *chain, Operator("Z", workers=receivers)), tuple(edges)
         )
@@ -99,8 +102,8 @@ class Bench:
         self.worker = Worker(wiring, instances, window, lambda: next(self.ticks), port, snapshot, spill)
         self.incoming = self.worker.wiring.incoming
         self.said: list[Any] = []
-        for out in (channel for edge in self.worker.wiring.edges for channel in edge.channels):
-            self.worker.handle(Granted(out, 1 << 20))
+        for channel in (channel for edge in self.worker.wiring.edges for channel in edge.channels):
+            self.worker.handle(Granted(channel, 1 << 20))
 
     def arrive(self, index: int, frame: Frame) -> None:
         self.worker.handle(Arrived(self.incoming[index], frame))

@@ -105,6 +105,7 @@ class Instance:
         """The same operator at the same worker in another configuration, with nothing done yet."""
         twin = Instance(self.worker, self.operator, ready.function, self.audit)
         twin.dead_letters = self.dead_letters
+        twin.written.needed = self.written.needed
         return twin
 
     def absorb(self, twin: Instance) -> None:

@@ -12,7 +12,7 @@ Wiring is derived from the graph alone, by every host for itself, so nobody has 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
@@ -20,6 +20,8 @@ from fries_nb.messages import ChannelId, WorkerId
 from fries_nb.planning.expansion import chains, channels_of, host_of
 from fries_nb.worker.outbox import OutEdge
 
+_PASSING = frozenset({Kind.UNION, Kind.REPLICATE, Kind.FILTER, Kind.SPLIT, Kind.DEDUP})
+"""Kinds whose output has the columns of their input: a key that is missing there was missing in front of them."""
 READER = "<reader>"
 """Sender of the channel on which a source worker gets what its reader has read; no operator can have this name."""
 
@@ -34,6 +36,7 @@ class Wiring:
         incoming: channels into the first operator; a source has one from its reader.
         edges: out-edges of the last operator.
         left: for a self-join, the operator whose tuples are the left side; else empty.
+        needed: for each operator of the chain, the columns by which receivers of its rows are keyed, and which.
     """
 
     chain: tuple[Operator, ...]
@@ -41,6 +44,7 @@ class Wiring:
     incoming: tuple[ChannelId, ...]
     edges: tuple[OutEdge, ...]
     left: str
+    needed: tuple[Mapping[str, str], ...]
 
     @property
     def id(self) -> WorkerId:
@@ -63,7 +67,8 @@ def wire(graph: Graph, chain: tuple[str, ...], index: int) -> Wiring:
         incoming.append(ChannelId(WorkerId(READER, index), me_in))
     left = in_edges[0].source if first.kind is Kind.SELF_JOIN and in_edges else ""
     edges = tuple(_out_edge(graph, edge, me_out) for edge in graph.out_edges(last.name))
-    return Wiring(tuple(graph.operator(name) for name in chain), index, tuple(incoming), edges, left)
+    needed = tuple(_needed(graph, name) for name in chain)
+    return Wiring(tuple(graph.operator(name) for name in chain), index, tuple(incoming), edges, left, needed)
 
 
 def wirings_of_host(graph: Graph, host: int, hosts: int, chaining: bool = True) -> Iterator[Wiring]:
@@ -72,6 +77,19 @@ def wirings_of_host(graph: Graph, host: int, hosts: int, chaining: bool = True) 
         for index in range(graph.operator(chain[0]).workers):
             if host_of(WorkerId(chain[0], index), hosts) == host:
                 yield wire(graph, chain, index)
+
+
+def _needed(graph: Graph, name: str) -> dict[str, str]:
+    """The key columns that an operator's rows must have, each with the operator that is keyed by it."""
+    needed: dict[str, str] = {}
+    ahead = list(graph.out_edges(name))
+    while ahead:
+        edge = ahead.pop()
+        for column in edge.key:
+            needed.setdefault(column, edge.to)
+        if graph.operator(edge.to).kind in _PASSING:
+            ahead += graph.out_edges(edge.to)
+    return needed
 
 
 def _out_edge(graph: Graph, edge: Edge, sender: WorkerId) -> OutEdge:

@@ -91,6 +91,8 @@ class Worker:
     ) -> None:
         self.wiring = wiring
         self.instances = tuple(instances)
+        for instance, needed in zip(instances, wiring.needed, strict=True):
+            instance.written.needed = needed
         self.attention = Attention()
         self.ended = False
         self.failed = False

@@ -20,7 +20,7 @@ fries_nb.errors.DeclarationError: FM failed on a tuple: column 'x' cannot hold '
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -37,12 +37,17 @@ _ABSENT: Any = object()
 
 
 class Written:
-    """The types of the columns that one operator at one worker has written since it runs its present function."""
+    """The types of the columns that one operator at one worker has written since it runs its present function.
 
-    __slots__ = ("_columns", "_examples", "_input", "_kinds", "_operator", "_types")
+    Attributes:
+        needed: columns that each row must have, with the operator that is keyed by it.
+    """
+
+    __slots__ = ("_columns", "_examples", "_input", "_kinds", "_operator", "_types", "needed")
 
     def __init__(self, operator: str) -> None:
         self._operator = operator
+        self.needed: Mapping[str, str] = {}
         self.forget()
 
     def forget(self) -> None:
@@ -60,8 +65,12 @@ class Written:
         """Take note of a row that the operator made of the row that came to it.
 
         Raises:
-            DeclarationError: it has written a value that no column can hold, or none that holds the earlier ones.
+            DeclarationError: it has written a value that no column can hold, or none that holds the earlier ones; or
+                the row lacks a key.
         """
+        for name in self.needed:
+            if name not in out:
+                raise self._lacks(name, [str(each) for each in out])
         columns = out.columns
         if columns is not self._columns:
             self._columns = columns
@@ -83,8 +92,11 @@ class Written:
         """Likewise for a batch that a vectorised function made; nothing of one that is refused is noted.
 
         Raises:
-            DeclarationError: a column has another type than before.
+            DeclarationError: a column has another type than before, or rows lack a key.
         """
+        for name in self.needed if out.num_rows else ():
+            if name not in out.schema.names:
+                raise self._lacks(name, [each for each in out.schema.names if each not in HIDDEN])
         self._follow(came.schema)
         settled = {}
         for field in out.schema:
@@ -152,6 +164,13 @@ class Written:
         self._examples.setdefault(name, {})[type(value)] = value
         if _takes_all(kind, type(value)):
             sure.add(type(value))
+
+    def _lacks(self, name: str, columns: Sequence[str]) -> DeclarationError:
+        text = (
+            f"{self._operator} failed on a tuple: its row has {', '.join(columns) or 'no columns'}, and "
+            f"{self.needed[name]} is keyed by {name}"
+        )
+        return DeclarationError(text, self._operator, text)
 
     def _refused(self, name: Any, what: str, error: Exception) -> DeclarationError:
         text = f"{self._operator} failed on a tuple: column {name!r} cannot hold {what}: {_reason(error)}"

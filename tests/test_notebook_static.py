@@ -151,6 +151,22 @@ def test_figures_9_and_10_show_what_was_pruned():
     assert "SJ lets one tuple" in title(nodes(ten)["RE"])
 
 
+def test_a_pruned_operator_inside_a_component_is_drawn_as_both():
+    """P adds nothing to the component, but the marker from K passes it: blue, with the dashed frame of the pruned."""
+    many = Emits.ONE_TO_MANY
+    operators = (Operator("Src"), Operator("K", many), Operator("P", many, True), Operator("T"), Operator("O"))
+    ends = (("Src", "K"), ("K", "P"), ("P", "T"), ("P", "O"))
+    graph = Graph("both", operators, tuple(Edge(*pair) for pair in ends))
+    plan = schedule("fries", graph, ["T"])
+    assert {one.operator: one.pruned for one in plan.covering.pruning} == {"K": False, "P": True}
+    svg = plan_svg(graph, plan)
+    assert states(svg) == {"K": "head mcs", "P": "mcs pruned", "T": "target mcs"}
+    assert "a marker passes on its way to a target; pruned: none starts here" in title(nodes(svg)["P"])
+    assert ">Pruned<" in svg
+    assert "P" not in [name for name, words in states(plan_svg(graph, schedule("epoch", graph, ["T"]))).items()
+                       if "pruned" in words]  # fmt: skip
+
+
 def test_other_schedulers_show_whom_they_tell():
     """Epoch tells the sources and passes everywhere; naive FCM tells each target and passes nowhere."""
     epoch = Shown.of(FIGURE_10, schedule("epoch", FIGURE_10, ["E"]))

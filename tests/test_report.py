@@ -49,7 +49,8 @@ def story() -> Story:
     return Story(GRAPH, PLACE, "stopped", "", "", POINTS, (), (), snapshot, None)
 
 
-DONE = Outcome("u1", "fries", "done", "", "", 2.5, 1.5, 14.0, (("FM",),), {WorkerId("FM", 0): WorkerOutcome(13.0, 17)})
+DONE = Outcome("u1", "fries", "done", prepare_ms=2.5, commit_ms=1.5, delay_ms=14.0, components=(("FM",),),
+               per_worker={WorkerId("FM", 0): WorkerOutcome(13.0, 17)})  # fmt: skip
 
 
 def test_a_run_without_changes_and_trace():

@@ -57,8 +57,9 @@ _LIGHT = {
     '[data-state~="head"] .fact': f"fill: {INK}",
     '[data-state~="target"] .fact': f"fill: {INK}",
     '[data-state~="head"] .ring': "visibility: visible",
-    '[data-state~="pruned"] .box': "stroke-dasharray: 5 4; fill-opacity: 0.45",
-    '[data-state~="pruned"] .name': "fill-opacity: 0.62",
+    '[data-state~="pruned"] .box': "stroke-dasharray: 5 4",
+    '[data-state="pruned"] .box': "fill-opacity: 0.45",
+    '[data-state="pruned"] .name': "fill-opacity: 0.62",
     '[data-state~="marked"] .line': "stroke: #0072B2; stroke-width: 3px",
     '[data-state~="marked"] .tip': "fill: #0072B2",
 }
@@ -145,8 +146,16 @@ def operator_title(operator: Operator) -> str:
 
 
 def state_words(words: str) -> str:
-    """A state for those who hear it."""
+    """A state for those who hear it.
+
+    >>> state_words("target head mcs")
+    'target of the change, head: gets the message'
+    >>> state_words("mcs pruned")
+    'a marker passes on its way to a target; pruned: none starts here'
+    """
     known = [word for word in words.split() if word in _SAID]
+    if known == ["mcs", "pruned"]:
+        return f"{_SAID['mcs']} on its way to a target; pruned: none starts here"
     return ", ".join(_SAID[word] for word in known if word != "mcs" or known == ["mcs"])
 
 

@@ -32,7 +32,10 @@ def roles(plan: Plan) -> dict[str, str]:
         "head": {send.operator for send in sends},
         "mcs": {name for send in sends for name in send.scope},
     }
-    members["pruned"] = {one.operator for one in plan.covering.pruning if one.pruned} - members["mcs"]
+    pruned = {one.operator for one in plan.covering.pruning if one.pruned}
+    # Inside a component a pruned operator is passed by a marker that starts above it. Epoch's marker heeds no pruning.
+    covered = {name for component in plan.covering.components for name in component.operators}
+    members["pruned"] = pruned if members["mcs"] <= covered else pruned - members["mcs"]
     taking_part = sorted(set().union(*members.values()))
     return {name: " ".join(word for word, names in members.items() if name in names) for name in taking_part}
 

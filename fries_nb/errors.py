@@ -88,6 +88,10 @@ class UncommittedWarning(UserWarning):
     """A run was stopped without being drained, and tuples that it had read are not in its output."""
 
 
+class MemoryWarning(UserWarning):
+    """There is too little free memory for the Spark that is about to start."""
+
+
 def close_match(got: str, options: Iterable[str]) -> str:
     """The tail of an error message that suggests what was likely meant, or an empty string.
 

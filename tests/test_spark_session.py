@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 from fries_nb.errors import SessionError
 from fries_nb.messages import DUE
 from fries_nb.spark import java
+from fries_nb.spark.memory import Memory, memory
 from fries_nb.spark.session import driver_address, driver_interface, slots_of, start_or_find
 
 
@@ -132,7 +133,7 @@ def test_the_driver_listens_where_spark_does(master: str, conf: dict[str, str], 
 
 
 def test_a_session_of_ours_is_quiet_and_ends_with_its_last_lease() -> None:
-    """The embedded Spark says nothing on stderr, also when a task fails, and its last lease stops it."""
+    """The embedded Spark says nothing of its own on stderr, also when a task fails, and its last lease stops it."""
     program = """if True:
         from pyspark import SparkContext
         from fries_nb.spark.session import start_or_find
@@ -147,13 +148,37 @@ def test_a_session_of_ours_is_quiet_and_ends_with_its_last_lease() -> None:
             print("on purpose" in str(error))
         first.release()
         print(second.spark.range(2).count())
+        second.spark._jvm.java.lang.System.err.println("what Java says")
         second.release()
         print(SparkContext._active_spark_context)
     """
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK"))}
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True)
     assert ran.stdout.splitlines() == ["True True local[4]", "True", "2", "None"]
-    assert [line for line in ran.stderr.splitlines() if "incubator" not in line] == []
+    assert ran.stderr == "what Java says\n"
+
+
+@pytest.mark.parametrize(
+    ("limit", "used", "statistics"),
+    [
+        ("memory.max", "memory.current", "inactive_file 200\n"),
+        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "inactive_file 9\ntotal_inactive_file 200\n"),
+    ],
+    ids=["v2", "v1"],
+)
+def test_spark_is_sized_by_the_memory_of_the_container(tmp_path: Path, limit: str, used: str, statistics: str) -> None:
+    """Its limit and what is free below that, file cache included; the machine's where there is no limit."""
+    machine = tmp_path / "meminfo"
+    machine.write_text("MemTotal:  16777216 kB\nMemFree: 1 kB\nMemAvailable:  8388608 kB\n")
+    assert memory(tmp_path, machine) == Memory(16 << 30, 8 << 30)
+    (tmp_path / limit).parent.mkdir(exist_ok=True)
+    (tmp_path / limit).write_text(f"{2 << 30}\n")
+    (tmp_path / used).write_text(f"{(2 << 30) - 1_000}\n")
+    (tmp_path / used).with_name("memory.stat").write_text(f"anon 3\n{statistics}")
+    assert memory(tmp_path, machine) == Memory(2 << 30, 1_200)
+    (tmp_path / limit).write_text("max\n")
+    assert memory(tmp_path, machine) == Memory(16 << 30, 8 << 30)
+    assert memory(tmp_path, tmp_path / "none") is None
 
 
 def _fake_java(home: Path, version: str) -> Path:

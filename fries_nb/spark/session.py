@@ -14,18 +14,21 @@ import os
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from py4j.protocol import Py4JNetworkError
-from pyspark import SparkContext
+from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from fries_nb.errors import SessionError
+from fries_nb.errors import MemoryWarning, SessionError
 from fries_nb.spark.archive import using_archive
 from fries_nb.spark.java import cache_directory, java_home
+from fries_nb.spark.memory import Memory, heap_mib, memory, shortage
 
 RESERVE = 2
 """Slots that stay free beside the hosts, for the SQL before, behind and beside a region."""
@@ -40,6 +43,8 @@ _leases: list[Session] = []
 
 # Whatever fails reaches the user as an exception; Spark would log it as well, in hundreds of lines. (Spark takes the
 # gateway's level for the root's, and says so if they differ.)
+# Java says so of a module that Spark's own launcher names in --add-modules; no option of Java's silences it.
+_INCUBATOR = b"WARNING: Using incubator modules: jdk.incubator.vector"
 _LOGGING = """rootLogger.level = fatal
 logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
 logger.gateway.level = fatal
@@ -121,7 +126,7 @@ def start_or_find(
     if not isinstance(hosts, int) or isinstance(hosts, bool) or hosts < 1:
         raise SessionError(f"hosts={hosts!r}; expected a whole number from 1 up")
     with _lock:
-        lease = _found(borrowed) or _lease(_start(hosts + spare + RESERVE, dict(options or {})), owned=True)
+        lease = _found(borrowed) or _lease(_start(hosts, spare, dict(options or {})), owned=True)
         try:
             lease.require(hosts)
         except SessionError:
@@ -205,28 +210,55 @@ def _check_kind(spark: SparkSession) -> None:
         )
 
 
-def _start(slots: int, options: dict[str, str]) -> SparkSession:
-    """Start an embedded Spark for this Python, sized as for a small machine (about 1 GB in all)."""
+def _start(hosts: int, spare: int, options: dict[str, str]) -> SparkSession:
+    """Start an embedded Spark for this Python, sized by the memory at hand (about 1 GB in all where there are two)."""
+    found = memory()
+    if found is not None and (lacking := shortage(found, hosts)):
+        warnings.warn(lacking, MemoryWarning, stacklevel=2)
     # No second number in local[N]: it would try each failing task of ordinary SQL that often.
     environment = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
     if SparkContext._gateway is None:  # a Java that runs already is used again
         environment["JAVA_HOME"] = str(java_home(os.environ))
-    builder = SparkSession.builder.master(f"local[{slots}]").appName("fries_nb")
-    for name, value in (_settings() | options).items():
+    settings = _settings(found) | options
+    builder = SparkSession.builder.master(f"local[{hosts + spare + RESERVE}]").appName("fries_nb")
+    for name, value in settings.items():
         builder = builder.config(name, value)
     with _environment(environment):
         try:
+            if SparkContext._gateway is None:
+                _start_java(settings)
             return builder.getOrCreate()
         except PySparkException as error:
             raise SessionError(f"Spark did not start: {str(error).splitlines()[0]}") from error
 
 
-def _settings() -> dict[str, str]:
+def _start_java(settings: Mapping[str, str]) -> None:
+    """Start Spark's Java as PySpark does, and pass on its standard error but for one line that says nothing."""
+    conf = SparkConf(loadDefaults=False)
+    for name, value in settings.items():
+        conf.set(name, value)
+    reading, writing = os.pipe()
+    threading.Thread(target=_pass_on, args=[reading], name="fries-java", daemon=True).start()
+    try:
+        gateway = launch_gateway(conf, {"stderr": writing})  # type: ignore[no-untyped-call]
+    finally:
+        os.close(writing)  # Java has its own; the thread ends with Java
+    SparkContext._ensure_initialized(gateway=gateway)
+
+
+def _pass_on(stream: int) -> None:
+    with open(stream, "rb") as lines:
+        for line in lines:
+            if not line.startswith(_INCUBATOR):
+                os.write(2, line)
+
+
+def _settings(found: Memory | None) -> dict[str, str]:
     java = f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Dlog4j2.configurationFile={_logging_file().as_uri()}"
     return {
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.memory": "512m",
+        "spark.driver.memory": f"{heap_mib(found.limit if found else 0)}m",
         "spark.driver.extraJavaOptions": java,
         "spark.executorEnv.PYTHONPATH": os.pathsep.join(_own_import_path()),
         "spark.pyspark.python": sys.executable,

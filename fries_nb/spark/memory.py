@@ -1,0 +1,74 @@
+"""The memory of this machine or container, and how much of it an embedded Spark takes.
+
+>>> heap_mib(2 << 30), heap_mib(8 << 30), heap_mib(64 << 30)
+(512, 1024, 2048)
+>>> shortage(Memory(2 << 30, 1 << 30), hosts=2)
+''
+>>> shortage(Memory(2 << 30, 300 << 20), hosts=2)
+'Spark and 2 hosts take about 1.0 GiB, and 0.3 of 2.0 GiB of memory are free here: the system may end this process or \
+Spark; shut down the kernels of other notebooks first, or take fewer hosts'
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+_GIB = 1 << 30
+_LEAST_HEAP, _MOST_HEAP = 512, 2048  # MiB; Spark refuses to start with less than 450
+_BESIDE_HEAP = 130 << 20  # of Java, with our settings: classes, compiled code, threads
+_HOST = 172 << 20  # of a host at rest: `python -m fries_nb bench rest`
+# Where a container sees its own: control groups version 2, then 1; the limit, what is used, and which part of that is
+# given back as soon as somebody needs it.
+_GROUPS = (
+    ("memory.max", "memory.current", "inactive_file "),
+    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "total_inactive_file "),
+)
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes that this process and all beside it in its container may take, and those that are free now."""
+
+    limit: int
+    free: int
+
+
+def memory(groups: Path = Path("/sys/fs/cgroup"), machine: Path = Path("/proc/meminfo")) -> Memory | None:
+    """The container's memory where it has a limit, else the machine's; ``None`` where the system does not say."""
+    if not machine.exists():
+        return None
+    facts = dict(line.split(":", 1) for line in machine.read_text().splitlines() if ":" in line)
+    whole = Memory(*(int(facts[name].split()[0]) << 10 for name in ("MemTotal", "MemAvailable")))
+    for limit_file, used_file, given_back in _GROUPS:
+        limit = _number(groups / limit_file)
+        if 0 < limit < whole.limit:
+            statistics = (groups / used_file).with_name("memory.stat")
+            lines = statistics.read_text().splitlines() if statistics.exists() else []
+            cached = sum(int(line.split()[1]) for line in lines if line.startswith(given_back))
+            return Memory(limit, min(limit - _number(groups / used_file) + cached, whole.free))
+    return whole
+
+
+def heap_mib(limit: int) -> int:
+    """MiB of heap for the Java of an embedded Spark where there are so many bytes: an eighth, within bounds."""
+    return min(max(limit // 8 >> 20, _LEAST_HEAP), _MOST_HEAP)
+
+
+def shortage(found: Memory, hosts: int) -> str:
+    """A sentence with the numbers, if the free memory will not do for a Spark with so many hosts; else nothing."""
+    needed = (_LEAST_HEAP << 20) + _BESIDE_HEAP + hosts * _HOST
+    if found.free >= needed:
+        return ""
+    return (
+        f"Spark and {hosts} hosts take about {needed / _GIB:.1f} GiB, and {found.free / _GIB:.1f} of "
+        f"{found.limit / _GIB:.1f} GiB of memory are free here: the system may end this process or Spark; "
+        "shut down the kernels of other notebooks first, or take fewer hosts"
+    )
+
+
+def _number(file: Path) -> int:
+    """What a file of one number holds; 0 where there is none (``max``)."""
+    text = file.read_text().strip() if file.exists() and os.access(file, os.R_OK) else ""
+    return int(text) if text.isdigit() else 0

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+import zmq
 from links_setting import AB, CHANNELS, TURNS, WORD, Net, Wire, net
 
 from fries_nb.errors import LinkError
-from fries_nb.spark.control import ControlServer
+from fries_nb.spark import sockets
+from fries_nb.spark.control import ControlServer, Heard
+from fries_nb.spark.keys import make_keys
 from fries_nb.spark.links import HostLinks
 from fries_nb.spark.wire import Credit
 
@@ -58,3 +62,31 @@ def test_data_connection_that_broke_is_noticed(net: Net) -> None:
         wire.cut()
         assert until_broken(net, first).startswith("the connection to host 1 broke")
         second.check()
+
+
+def test_driver_that_is_busy_for_longer_than_a_handshake_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host that is not let in, since the driver's Python does not answer, tries again; nothing it said is lost."""
+    monkeypatch.setattr(sockets, "HANDSHAKE_MS", 100)
+    keys = make_keys()
+    server, refusals = ControlServer(keys), []
+    host = HostLinks(keys.hosts, 0, server.address)
+    monitor = host._sockets._connections[host._control.socket]._monitor
+    try:
+        host.say(WORD)
+        for _ in range(TURNS):
+            host.poll(10)
+            refusals += [event for event, _ in monitor.take() if event == zmq.EVENT_DISCONNECTED]
+            if len(refusals) > 1:
+                break
+        assert len(refusals) > 1
+        heard: list[Heard] = []
+        for _ in range(TURNS):
+            heard += server.poll(5)
+            host.poll(5)
+            host.check()
+            if heard:
+                break
+        assert [each.message for each in heard] == [WORD]
+    finally:
+        host.close()
+        server.close()

@@ -165,7 +165,11 @@ def test_stranger_cannot_fill_the_memory(net: Net, lane: str) -> None:
         assert resident() - before < 48 << 20
 
 
-@pytest.mark.parametrize("words", [b"", GREETING[:10], GREETING, GREETING + b"\x06" + (1 << 19).to_bytes(8, "big")])
+@pytest.mark.parametrize(
+    "words",
+    [b"", GREETING[:10], GREETING, GREETING + b"\x06" + (1 << 19).to_bytes(8, "big")],
+    ids=["nothing", "half a greeting", "a greeting", "half a command"],
+)
 def test_idle_stranger_is_hung_up_on(words: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who does not show a key soon is let go, wherever it stops; that needs no poll, hence no interpreter lock."""
     monkeypatch.setattr(sockets, "HANDSHAKE_MS", 200)

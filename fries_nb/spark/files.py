@@ -5,6 +5,7 @@ Many systems let a process open 1,024 files unless it asks for more, and allow i
 
 from __future__ import annotations
 
+import contextlib
 import os
 
 from fries_nb.errors import LinkError
@@ -30,8 +31,9 @@ def make_room(hosts: int) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     allowed = MOST if hard == resource.RLIM_INFINITY else min(hard, MOST)
     if soft != resource.RLIM_INFINITY and soft < allowed:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
-        soft = allowed
+        with contextlib.suppress(ValueError, OSError):  # a Mac's own limit may be lower than what it says
+            resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+            soft = allowed
     is_open, needed = len(os.listdir("/dev/fd")), SPARE + PER_HOST * hosts
     if soft != resource.RLIM_INFINITY and soft - is_open < needed:
         raise LinkError(

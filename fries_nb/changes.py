@@ -27,6 +27,7 @@ class ChangeResult:
         delay_ms: request to last target worker switched; of a change requested before tuples flowed, counted from then.
         waited_ms: from the request until tuples flowed, 0 if they did.
         components: operators of each component of the covering.
+        rehearsal: on what the change was rehearsed and how far that reached, or why it was not, in words.
         per_worker: for each target worker its delay and the tuples it still processed by the old function.
     """
 
@@ -42,6 +43,7 @@ class ChangeResult:
     waited_ms: float
     components: tuple[tuple[str, ...], ...]
     per_worker: Mapping[WorkerId, WorkerOutcome] = field(repr=False)
+    rehearsal: str = ""
 
     @property
     def old_tuples(self) -> int:
@@ -114,6 +116,7 @@ class Change:
             outcome.waited_ms,
             outcome.components,
             outcome.per_worker,
+            outcome.rehearsal,
         )
 
     def ended_s(self, outcome: Outcome, heard_s: float) -> float:

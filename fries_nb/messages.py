@@ -121,8 +121,9 @@ HIDDEN = (DUE, TRANSACTION)
 class Prepare(msgspec.Struct, frozen=True, tag=True):
     """Get a new function ready off the data path. ``payload`` is a cloudpickled ``fries_nb.Update``.
 
-    ``tagged``: the change will come by versions; tuples of the next version are for this function, even before the
-    marker. ``before`` names a change, prepared and not yet applied everywhere, that is ordered behind this one.
+    ``rehearse``: hand over recent tuples for the rehearsal of the change. ``tagged``: the change will come by versions;
+    tuples of the next version are for this function, even before the marker. ``before`` names a change, prepared and
+    not yet applied everywhere, that is ordered behind this one.
     """
 
     change: str
@@ -130,6 +131,16 @@ class Prepare(msgspec.Struct, frozen=True, tag=True):
     rehearse: bool = True
     tagged: bool = False
     before: str = ""
+
+
+class Rehearse(msgspec.Struct, frozen=True, tag=True):
+    """To a worker's host: run copies of all that is at or below a change's targets on recent tuples.
+
+    ``samples`` holds, for the targets below no other target, tuples as ``Prepared`` brought them.
+    """
+
+    change: str
+    samples: dict[str, tuple[bytes, ...]]
 
 
 class Abort(msgspec.Struct, frozen=True, tag=True):
@@ -160,7 +171,7 @@ class Drain(msgspec.Struct, frozen=True, tag=True):
     """To a source worker: read no more, end the stream."""
 
 
-Control = Prepare | Abort | Fcm | Cancel | SetRate | Drain
+Control = Prepare | Rehearse | Abort | Fcm | Cancel | SetRate | Drain
 
 
 # ---- answers, worker to controller
@@ -169,14 +180,41 @@ Control = Prepare | Abort | Fcm | Cancel | SetRate | Drain
 class Prepared(msgspec.Struct, frozen=True, tag=True):
     """The worker is ready to switch, or says why it is not (``error``, with the user's traceback in ``details``).
 
-    ``writes`` maps the columns that the rehearsal produced to their Arrow type names; empty without a rehearsal.
+    ``samples`` are recent tuples as they came to it, where ``Prepare`` asked for them; only a host can load them.
     """
 
     change: str
     worker: WorkerId
     error: str = ""
     details: str = ""
-    writes: dict[str, str] = {}
+    samples: tuple[bytes, ...] = ()
+
+
+class Rehearsed(msgspec.Struct, frozen=True, tag=True):
+    """How the rehearsal of a change went at the host of this worker.
+
+    Attributes:
+        error: why the change must not be made, in one sentence; ``details`` is the traceback from the user's frame on.
+        tuples: recent tuples that counted, which are those that the present configuration gets past.
+        tried: operators whose copies ran.
+        spared: operators that did not run because they are costly, and get columns of the same types as now.
+        unreached: operators and sinks below the targets to which no tuple of the rehearsal came.
+        writes: for the operators that ran, the columns that they wrote and their Arrow type names.
+        arriving: for each sink, the different Arrow schemas (serialised) in which rows came to it.
+        taken: for each of these sinks, the schema that its worker at this host has taken so far.
+    """
+
+    change: str
+    worker: WorkerId
+    error: str = ""
+    details: str = ""
+    tuples: int = 0
+    tried: frozenset[str] = frozenset()
+    spared: frozenset[str] = frozenset()
+    unreached: frozenset[str] = frozenset()
+    writes: dict[str, dict[str, str]] = {}
+    arriving: dict[str, tuple[bytes, ...]] = {}
+    taken: dict[str, bytes] = {}
 
 
 class Done(msgspec.Struct, frozen=True, tag=True):
@@ -268,4 +306,4 @@ class Report(msgspec.Struct, frozen=True, tag=True):
     columns: bytes = b""
 
 
-Answer = Prepared | Done | Ended | Failed | Saved | Paused | Resumed | Report
+Answer = Prepared | Rehearsed | Done | Ended | Failed | Saved | Paused | Resumed | Report

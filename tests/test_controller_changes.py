@@ -15,15 +15,27 @@ from fries_nb.controller.events import (
 )
 from fries_nb.controller.transactions import State
 from fries_nb.errors import ProtocolError
-from fries_nb.messages import Abort, Done, Ended, Fcm, Marker, Prepare, Prepared, Reconfigure, WorkerId
+from fries_nb.messages import (
+    Abort,
+    Done,
+    Ended,
+    Fcm,
+    Marker,
+    Prepare,
+    Prepared,
+    Reconfigure,
+    Rehearse,
+    Rehearsed,
+    WorkerId,
+)
 
 
-def test_prepare_goes_to_every_worker_of_every_target_and_rehearses_on_the_first():
-    """Payload per operator; a rehearsal at one worker of an operator for which it was asked."""
+def test_prepare_goes_to_every_worker_of_every_target():
+    """Payload per operator; recent tuples of all workers of an operator for which that was asked."""
     said = Desk().request(FM_AND_MC, rehearse=["FM"])
     assert said == [
         Tell(WorkerId("FM", 0), Prepare("u1", b"FM", True)),
-        Tell(WorkerId("FM", 1), Prepare("u1", b"FM", False)),
+        Tell(WorkerId("FM", 1), Prepare("u1", b"FM", True)),
         Tell(WorkerId("MC", 0), Prepare("u1", b"MC", False)),
         Tell(WorkerId("MC", 1), Prepare("u1", b"MC", False)),
     ]
@@ -40,6 +52,33 @@ def test_the_decision_is_journaled_before_the_first_fcm():
     assert sorted(decided[0].decided.payloads) == ["FM", "MC"]
     marker = Marker(1, frozenset({"FM", "MC"}), Reconfigure("u1", frozenset({"FM", "MC"})))
     assert decided[1:] == [Tell(WorkerId("FM", 0), Fcm(marker)), Tell(WorkerId("FM", 1), Fcm(marker))]
+
+
+def test_a_change_is_rehearsed_on_the_tuples_that_came_along():
+    """On one host, when all have prepared: of all workers in turn. It is decided when that has gone well."""
+    desk = Desk()
+    desk.request(FM_AND_MC, rehearse=["FM"])
+    desk.answer(Prepared("u1", WorkerId("FM", 1), samples=(b"3",)))
+    desk.answer(Prepared("u1", WorkerId("FM", 0), samples=(b"1", b"2")))
+    assert desk.prepared("MC") == [Tell(WorkerId("FM", 0), Rehearse("u1", {"FM": (b"1", b"3", b"2")}))]
+    with pytest.raises(ProtocolError, match=r"MC\[0\] rehearsed change 'u1', which it was not asked to"):
+        desk.answer(Rehearsed("u1", WorkerId("MC", 0)))
+    said = desk.answer(Rehearsed("u1", WorkerId("FM", 0), tuples=3, tried=frozenset({"FM", "MC"})))
+    assert told(said, Fcm) == ["FM[0]", "FM[1]"]
+    desk.done(1, "FM", "MC", switched=True)
+    assert desk.outcomes["u1"].rehearsal == "rehearsed on 3 recent tuples through FM, MC"
+
+
+def test_what_fails_in_the_rehearsal_aborts_the_change():
+    """All forget what they prepared; what is said of a rehearsal after an abort is too late to matter."""
+    desk = Desk()
+    desk.request(FM_ALONE, rehearse=["FM"])
+    desk.prepared("FM", samples=(b"1",))
+    said = desk.answer(Rehearsed("u1", WorkerId("FM", 0), "MC failed", "Traceback"))
+    assert told(said, Abort) == ["FM[0]", "FM[1]"]
+    outcome = desk.outcomes["u1"]
+    assert (outcome.outcome, outcome.error, outcome.details) == ("aborted", "MC failed", "Traceback")
+    assert desk.answer(Rehearsed("u1", WorkerId("FM", 0))) == []
 
 
 def test_a_change_is_done_when_all_targets_are():

@@ -1,15 +1,17 @@
-"""The check at prepare: what the new functions write still fits those who read it."""
+"""The check after a rehearsal: what came to the sinks fits what they have taken, and so do types that came nowhere."""
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 from controller_setting import FM_ALONE, FM_AND_MC, MC_ALONE, Desk, flow, plan, told
 
 from fries_nb.controller.schemas import readers
 from fries_nb.dataflow.graph import Kind
-from fries_nb.messages import Abort, Fcm, Prepared, Report, WorkerId
+from fries_nb.messages import DUE, Abort, Fcm, Prepared, Rehearsed, Report, WorkerId
 
 BEFORE = {"amount": "double", "p_m5": "double", "flag": "int64"}
+TAKEN = {"amount": pa.float64(), "flag": pa.int64(), "at": pa.struct([("x", pa.int64())]), DUE: pa.int64()}
 
 
 def desk_with_reports(**reads: tuple[str, ...]) -> Desk:
@@ -27,12 +29,23 @@ def without(column: str) -> dict[str, str]:
     return {name: kind for name, kind in BEFORE.items() if name != column}
 
 
-def test_a_column_that_a_neighbour_reads_must_stay():
-    """The change is aborted with both names; nothing was decided."""
+def rehearsed(desk: Desk, change, start: str, **found):
+    """The change is prepared and rehearsed, with what is found then; returns what that led to."""
+    desk.request(change, rehearse=[start])
+    for worker in desk.workers(*sorted(change.targets)):
+        desk.answer(Prepared("u1", worker, samples=(b"1",) if worker.operator == start else ()))
+    return desk.answer(Rehearsed("u1", WorkerId(start, 0), tuples=1, **found))
+
+
+@pytest.mark.parametrize("tried", [False, True])
+def test_a_column_that_a_neighbour_reads_must_stay_unless_it_was_seen_to_do_without(tried):
+    """Where no tuple came to it, the change is aborted with both names; nothing was decided."""
     desk = desk_with_reports(MC=("p_m5",))
-    desk.request(FM_ALONE, rehearse=["FM"])
-    desk.answer(Prepared("u1", WorkerId("FM", 0), writes=without("p_m5")))
-    said = desk.answer(Prepared("u1", WorkerId("FM", 1)))
+    found = {"tried": frozenset({"FM", "MC"})} if tried else {"unreached": frozenset({"MC", "scored"})}
+    said = rehearsed(desk, FM_ALONE, "FM", writes={"FM": without("p_m5")}, **found)
+    if tried:
+        assert told(said, Fcm) == ["FM[0]", "FM[1]"]
+        return
     assert told(said, Abort) == ["FM[0]", "FM[1]"]
     assert desk.outcomes["u1"].error == "FM would no longer write 'p_m5', which MC reads"
     assert told(desk.said, Fcm) == []
@@ -44,50 +57,64 @@ def test_a_column_that_a_neighbour_reads_must_stay():
         (FM_ALONE, {"MC": ("amount",)}, without("p_m5")),
         (FM_ALONE, {"MC": ("p_m5",)}, {**BEFORE, "p_m10": "double"}),
         (FM_ALONE, {"MC": ("p_m5",)}, {**BEFORE, "p_m5": "string"}),
-        (FM_ALONE, {"MC": ("p_m5",)}, {}),
         (FM_ALONE, {"MC": ("never_written",)}, without("p_m5")),
         (FM_AND_MC, {"MC": ("p_m5",)}, without("p_m5")),
     ],
-    ids=["nobody reads it", "one more", "other type, no sink", "no rehearsal", "not ours", "reader changes along"],
+    ids=["nobody reads it", "one more", "other type, no sink", "not ours", "reader changes along"],
 )
 def test_other_changes_of_columns_pass(change, reads, writes):
     """Only a lost column that a lasting neighbour reads is in the way."""
     desk = desk_with_reports(**reads)
-    desk.request(change, rehearse=["FM"])
-    for worker in desk.workers(*sorted(change.targets)):
-        said = desk.answer(Prepared("u1", worker, writes=writes if worker == WorkerId("FM", 0) else {}))
+    said = rehearsed(desk, change, "FM", writes={"FM": writes}, unreached=frozenset({"MC", "scored"}))
     assert told(said, Fcm) == ["FM[0]", "FM[1]"]
 
 
 @pytest.mark.parametrize(
     ("column", "kind", "fits"),
     [
-        ("flag", "double", True),
-        ("flag", "null", True),
-        ("flag", "string", False),
-        ("amount", "int64", False),
-        ("amount", "list<item: double>", False),
+        ("flag", pa.float64(), True),
+        ("flag", pa.null(), True),
+        ("flag", pa.string(), False),
+        ("amount", pa.int64(), True),
+        ("amount", pa.list_(pa.float64()), False),
+        ("at", pa.struct([("x", pa.float64()), ("y", pa.string())]), True),
+        ("new", pa.string(), True),
     ],
 )
-def test_a_sink_takes_a_wider_type_and_no_other(column, kind, fits):
-    """Files of one output have one schema; integers may become doubles, and missing values are of any type."""
-    desk = desk_with_reports(scored=tuple(BEFORE))
-    desk.request(MC_ALONE, rehearse=["MC"])
-    said = desk.prepared("MC", writes={**BEFORE, column: kind})
+def test_a_sink_takes_what_one_type_can_hold(column, kind, fits):
+    """As it unifies types: numbers widen, missing values are of any type, columns come. Each of its workers counts."""
+    desk = Desk()
+    for index, name in enumerate(("amount", "flag")):
+        taken = pa.schema({one: TAKEN[one] for one in (name, "at", DUE)})
+        desk.answer(Report(WorkerId("scored", index), 1, 0, columns=taken.serialize().to_pybytes()))
+    came = pa.schema({**TAKEN, column: kind}).serialize().to_pybytes()
+    said = rehearsed(desk, MC_ALONE, "MC", arriving={"scored": (came,)}, tried=frozenset({"MC"}))
     assert bool(told(said, Fcm)) == fits
     if not fits:
-        error = desk.outcomes["u1"].error
-        assert error.startswith(f"MC would write {column!r} as {kind}, which sink scored has taken as {BEFORE[column]}")
+        assert desk.outcomes["u1"].error == (
+            f"with the new MC, {column!r} would come to sink scored as {kind}, which has taken it as {TAKEN[column]} "
+            f"so far; convert it to {TAKEN[column]} in MC"
+        )
 
 
-def test_a_column_first_seen_empty_has_the_type_it_got_later():
-    """Of two workers one has seen only missing values so far."""
+def test_rows_of_one_rehearsal_must_agree():
+    """The first tuple makes it a number, the second one text: no sink takes both."""
+    came = tuple(pa.schema({"x": kind}).serialize().to_pybytes() for kind in (pa.int64(), pa.string()))
     desk = Desk()
-    desk.answer(Report(WorkerId("MC", 0), 1, 0, writes={"amount": "null"}))
-    desk.answer(Report(WorkerId("MC", 1), 1, 0, writes={"amount": "double"}))
-    desk.request(MC_ALONE)
-    desk.prepared("MC", writes={"amount": "string"})
-    assert "has taken as double" in desk.outcomes["u1"].error
+    rehearsed(desk, MC_ALONE, "MC", arriving={"scored": came}, tried=frozenset({"MC"}))
+    assert "'x' would come to sink scored as string, which has taken it as int64" in desk.outcomes["u1"].error
+
+
+def test_types_alone_are_compared_behind_what_could_not_be_run():
+    """The other side of a self-join does not come; its sink has the column as it was written."""
+    desk = Desk(flow("s>FM s>other FM>J other>J J>out", J=Kind.SELF_JOIN), hosts=1)
+    taken = pa.schema({"amount": pa.float64()}).serialize().to_pybytes()
+    desk.answer(Report(WorkerId("out", 0), 1, 0, columns=taken))
+    desk.answer(Report(WorkerId("FM", 0), 1, 0, writes=BEFORE))
+    change = plan("FM", ({"FM": "FM"}, "FM"))
+    found = {"tried": frozenset({"FM", "J"}), "unreached": frozenset({"out"})}
+    rehearsed(desk, change, "FM", writes={"FM": BEFORE | {"amount": "string"}}, **found)
+    assert "'amount' would come to sink out as string, which has taken it as double" in desk.outcomes["u1"].error
 
 
 def test_the_walk_goes_through_operators_that_pass_columns_along():
@@ -104,6 +131,6 @@ def test_the_reader_behind_a_union_is_asked():
     desk = Desk(flow("s>FM FM>uni s>uni uni>MC MC>out", uni=Kind.UNION), hosts=1)
     desk.answer(Report(WorkerId("FM", 0), 1, 0, writes=BEFORE))
     desk.answer(Report(WorkerId("MC", 0), 1, 0, reads=("flag",)))
-    desk.request(plan("FM", ({"FM": "FM"}, "FM")))
-    desk.prepared("FM", writes=without("flag"))
+    change = plan("FM", ({"FM": "FM"}, "FM"))
+    rehearsed(desk, change, "FM", writes={"FM": without("flag")}, unreached=frozenset({"MC", "out"}))
     assert desk.outcomes["u1"].error == "FM would no longer write 'flag', which MC reads"

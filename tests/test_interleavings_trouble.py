@@ -80,7 +80,7 @@ def _kept(cluster):
 def test_troubled_runs_meet_what_they_are_for():
     """A count over some of them: no law is kept for want of a case."""
     met: Counter[str] = Counter()
-    for seed in range(80):
+    for seed in range(120):
         _count(play(draw_troubled(seed)), met)
     schedulers = ("fries", "epoch", "multiversion", "minibatch", "restart")
     wanted = (*(f"{name} done" for name in schedulers), "host killed", "driver killed", "starts the run again",

@@ -19,7 +19,7 @@ from fries_nb.messages import WorkerId
 from fries_nb.spark.envelopes import Line
 from fries_nb.spark.printing import LONGEST, Printer, printing
 from fries_nb.worker.instance import Instance
-from fries_nb.worker.reconfiguration import Rehearse, prepare
+from fries_nb.worker.reconfiguration import DryRun, prepare
 from fries_nb.worker.rows import Columns, Reads
 from fries_nb.worker.steps import compile_chain
 
@@ -116,7 +116,7 @@ def test_each_operator_of_a_chain_speaks_for_itself(monkeypatch: pytest.MonkeyPa
     compile_chain(instances, [[]], lambda: "left")(next(columns.rows()))
     assert printer.take(1.0) == (Line("FM[1]", "FM runs"), Line("MC[1]", "MC runs"))
     payload = pickle.dumps(Update(Talking("new")))
-    prepare(Rehearse("u1", WorkerId("MC", 0), payload, operators[1], instances[1].function, (), None))
+    prepare(DryRun("u1", WorkerId("MC", 0), payload, operators[1], instances[1].function, (), ()))
     assert printer.take(1.0) == (Line("MC[0]", "new opens"),)
 
 

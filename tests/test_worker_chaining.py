@@ -299,9 +299,9 @@ def test_each_operator_of_a_chain_counts_and_records_what_it_took_in() -> None:
 def test_what_is_read_and_a_recent_row_are_known() -> None:
     """What is read and a recent row are known."""
     running = execution(instance("A", Kind.MAP, lambda row: {"x": row["n"]}))
-    assert running.sample(0) is None
+    assert running.samples(0) == []
     outcome(running, batch(m=[1, 2], n=[3, 4]))
     assert tuple(running.reads) == ("n",)
-    assert running.sample(0).batch.to_pylist() == [{"m": 2, "n": 4}]
+    assert [one.batch.to_pylist() for one in running.samples(0)] == [[{"m": 2, "n": 4}], [{"m": 1, "n": 3}]]
     running.rebuild()
     assert tuple(running.reads) == ()

@@ -5,19 +5,18 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-import cloudpickle
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from test_worker_chaining import batch, execution, instance, outcome
 from test_worker_operators import guarded
-from worker_bench import Bench, data
+from worker_bench import Bench, Port, data
 
 from fries_nb.dataflow import Kind, Operator, batched
+from fries_nb.dataflow.endpoints import memory
 from fries_nb.dataflow.updates import Update
-from fries_nb.messages import Prepare, Prepared, Report, WorkerId
+from fries_nb.messages import Prepared, Rehearsed, Report, WorkerId
 from fries_nb.worker.events import Tick
-from fries_nb.worker.reconfiguration import Rehearse, prepare
 
 
 def chain_of(first: Any, second: Any = lambda row: row) -> Bench:
@@ -28,17 +27,18 @@ def chain_of(first: Any, second: Any = lambda row: row) -> Bench:
     return bench
 
 
-def prepared(bench: Bench, function: Any, operator: str = "N") -> Prepared:
-    """The answer to a change of an operator."""
+def prepared(bench: Bench, function: Any, operator: str = "N") -> Rehearsed:
+    """The answer to the rehearsal of a change of an operator."""
     bench.prepare(operator, "u1", Update(function))
-    [answer] = bench.answers(Prepared)
+    [answer] = bench.answers(Rehearsed)
     assert answer.worker == WorkerId(operator, 0)
     return answer  # type: ignore[no-any-return]
 
 
-def seen(came: Any) -> dict[str, Any] | None:
-    """A recent tuple's values."""
-    return None if came is None else dict(came.row())
+def sampled(running: Any, position: int) -> dict[str, Any] | None:
+    """The values of the last tuple that an operator got past."""
+    recent = running.samples(position)
+    return dict(recent[0].row()) if recent else None
 
 
 # ---- inside of a chain
@@ -50,7 +50,7 @@ def test_an_operator_behind_another_is_rehearsed_on_what_comes_to_it() -> None:
     bench.arrive(0, data(1))
     bench.run()
     answer = prepared(bench, lambda row: row | {"w": row["v"] > row["n"]})
-    assert (answer.error, answer.writes) == ("", {"n": "int64", "v": "double", "w": "bool"})
+    assert (answer.error, answer.writes) == ("", {"N": {"n": "int64", "v": "double", "w": "bool"}})
     answer = prepared(chain_of(lambda row: row | {"v": 1}), lambda row: {"w": row["gone"]})
     assert "new N failed in a rehearsal on a recent tuple: N failed on a tuple: KeyError" in answer.error
 
@@ -60,7 +60,7 @@ def test_a_whole_row_is_that_row() -> None:
     first = {"a": (1, "x"), "s": frozenset([1])}
     bench = chain_of(lambda row: dict(first), lambda row: {"n": 1})
     answer = prepared(bench, lambda row: {"n": len({row["a"], row["s"]}), "names": ",".join(row)})
-    assert (answer.error, answer.writes) == ("", {"n": "int64", "names": "string"})
+    assert (answer.error, answer.writes) == ("", {"N": {"n": "int64", "names": "string"}})
     answer = prepared(chain_of(lambda row: dict(first), lambda row: {"n": 1}), lambda row: {"n": row["n"]})
     assert "no column 'n'; this row has a, s" in answer.error
 
@@ -77,7 +77,7 @@ def test_what_its_present_function_does_to_the_row_does_not_show() -> None:
     bench.worker.handle(Tick())
     before = [report.reads for report in bench.answers(Report)]
     answer = prepared(bench, lambda row: {"sum": row["n"] + row["v"]})
-    assert (answer.error, answer.writes) == ("", {"sum": "int64"})
+    assert (answer.error, answer.writes) == ("", {"N": {"sum": "int64"}})
     quiet = chain_of(lambda row: row | {"v": 1})
     prepared(quiet, lambda row: {"sum": sum(row.values())})
     quiet.worker.handle(Tick())
@@ -90,15 +90,15 @@ def test_without_a_copy_or_a_tuple_there_is_no_rehearsal() -> None:
     fails = Update(lambda row: row["gone"])
     for bench in (chain_of(lambda row: row | {"lock": threading.Lock()}, lambda row: {}), chain_of(lambda row: None)):
         bench.prepare("N", "u1", fails)
-        assert [(answer.error, answer.writes) for answer in bench.answers(Prepared)] == [("", {})]
+        assert [(answer.error, answer.samples) for answer in bench.answers(Prepared)] == [("", ())]
     first, second = instance("A", Kind.MAP, lambda row: row | {"v": 1}), instance("B", Kind.MAP, lambda row: row)
     running = execution(first, second)
     outcome(running, batch(n=[1]))
-    assert seen(running.sample(1)) == {"n": 1, "v": 1}
+    assert sampled(running, 1) == {"n": 1, "v": 1}
     first.function = lambda row: row | {"v": "x"}
     running.rebuild()
-    assert running.sample(1) is None
-    assert seen(running.sample(0)) == {"n": 1}
+    assert sampled(running, 1) is None
+    assert sampled(running, 0) == {"n": 1}
 
 
 @pytest.mark.parametrize("quota", [1, 2, 100])
@@ -111,10 +111,10 @@ def test_each_operator_has_its_own(quota: int) -> None:
         instance("D", Kind.MAP, lambda row: row),
     ]
     running = execution(*chain)
-    assert [running.sample(position) for position in range(4)] == [None] * 4
+    assert [sampled(running, position) for position in range(4)] == [None] * 4
     outcome(running, batch(n=[1, 2, 3]), quota=quota)
     n = {1: 3, 2: 3, 100: 1}[quota]
-    assert [seen(running.sample(position)) for position in range(4)] == [
+    assert [sampled(running, position) for position in range(4)] == [
         {"n": 3}, {"n": n, "a": n + 1}, {"n": n, "a": n + 1, "b": 2}, {"n": n, "a": n + 1, "b": 1}
     ]  # fmt: skip
     assert [one.processed for one in chain] == [3, 3, 6, 3]
@@ -125,7 +125,7 @@ def test_a_vectorised_function_behind_another_is_rehearsed_too() -> None:
     double = batched(lambda rows: rows.append_column("d", pc.multiply(rows["n"], 2)))
     bench = chain_of(double, batched(lambda rows: rows))
     answer = prepared(bench, batched(lambda rows: rows.append_column("e", pc.divide(rows["d"], pa.scalar(2.0)))))
-    assert (answer.error, answer.writes) == ("", {"n": "int64", "d": "int64", "e": "double"})
+    assert (answer.error, answer.writes) == ("", {"N": {"n": "int64", "d": "int64", "e": "double"}})
     assert "gone" in prepared(chain_of(double, batched(lambda rows: rows)), batched(lambda rows: rows["gone"])).error
 
 
@@ -153,17 +153,15 @@ def test_a_tuple_that_was_set_aside_is_no_sample(function: Any, behind: bool, qu
     position, found = int(behind), []
     for frame in ([-1, -2], [1, -3], [-4], [2], [-5, -6]):
         outcome(running, batch(n=frame), quota=quota)
-        found.append(seen(running.sample(position)))
+        found.append(sampled(running, position))
     assert found == [None, {"n": 1}, {"n": 1}, {"n": 2}, {"n": 2}]
 
 
 def test_a_change_about_something_else_is_not_held_up_by_a_dead_letter() -> None:
     """The new function fails on that tuple as the present one does, and goes on being replaced."""
-    operator, _ = guarded(Kind.MAP, picky)
-    running = execution(operator)
-    outcome(running, batch(n=[1, -1]))
-    order = Prepare("u1", cloudpickle.dumps(Update(lambda row: picky(row) | {"v": 2})))
-    answer = prepare(
-        Rehearse("u1", operator.worker, order.payload, operator.operator, picky, (), running.sample(0))
-    ).answer
-    assert (answer.error, answer.writes) == ("", {"n": "int64", "v": "int64"})
+    bench = Bench(Operator("N", function=picky, on_error=memory()))
+    bench.worker.instances[0].dead_letters = Port()
+    bench.arrive(0, data(1, -1))
+    bench.run()
+    answer = prepared(bench, lambda row: picky(row) | {"v": 2})
+    assert (answer.error, answer.writes) == ("", {"N": {"n": "int64", "v": "int64"}})

@@ -26,8 +26,8 @@ from fries_nb.messages import (
     Marker,
     Paused,
     Prepare,
-    Prepared,
     Reconfigure,
+    Rehearsed,
     Release,
     Report,
     Resumed,
@@ -36,7 +36,7 @@ from fries_nb.messages import (
 from fries_nb.trace import RanMany, Updated
 from fries_nb.worker.events import Grant, Save, Tick, Traced
 from fries_nb.worker.outbox import Send
-from fries_nb.worker.reconfiguration import Rehearse, prepare
+from fries_nb.worker.reconfiguration import DryRun, prepare
 
 M = WorkerId("M", 0)
 
@@ -75,7 +75,7 @@ def fix(bench: Bench, number: int, function: Any, scope: str = "M") -> None:
     """A change of M, all the way, without a rehearsal."""
     bench.direct("M", Prepare(f"u{number}", cloudpickle.dumps(Update(function)), rehearse=False))
     for order in bench.take():
-        if isinstance(order, Rehearse):
+        if isinstance(order, DryRun):
             bench.worker.handle(prepare(order))
     bench.direct("M", Fcm(change(number, "M", scope=scope)))
     bench.run()
@@ -196,7 +196,7 @@ def test_a_fix_is_rehearsed_on_the_very_tuple() -> None:
     bench = standing()
     bench.prepare("M", "u1", Update(Picky(2)))
     bench.prepare("M", "u2", Update(Picky(1)))
-    assert [prepared.error for prepared in bench.answers(Prepared)] == [
+    assert [rehearsed.error for rehearsed in bench.answers(Rehearsed)] == [
         "new M failed in a rehearsal on a recent tuple: M failed on a tuple: ValueError: not 2",
         "",
     ]

@@ -28,6 +28,7 @@ from fries_nb.messages import (
     Marker,
     Prepare,
     Prepared,
+    Rehearsed,
     Report,
     SetRate,
     WorkerId,
@@ -35,7 +36,7 @@ from fries_nb.messages import (
 from fries_nb.trace import RanMany, Updated
 from fries_nb.worker.events import Arrived, Grant, Granted, Tick, ToReader, Traced
 from fries_nb.worker.outbox import Send
-from fries_nb.worker.reconfiguration import Rehearse, prepare
+from fries_nb.worker.reconfiguration import DryRun, prepare
 from fries_nb.worker.wiring import READER
 
 
@@ -190,7 +191,7 @@ def test_a_change_aborted_while_it_is_prepared_leaves_nothing_behind() -> None:
     """A change aborted while it is prepared leaves nothing behind."""
     bench = Bench(Operator("M", function=version(1)))
     bench.direct("M", Prepare("u1", cloudpickle.dumps(Update(version(2)))))
-    (order,) = [one for one in bench.take() if isinstance(one, Rehearse)]
+    (order,) = [one for one in bench.take() if isinstance(one, DryRun)]
     bench.direct("M", Abort("u1"))
     bench.worker.handle(prepare(order))
     assert bench.worker.instances[0].prepared == {}
@@ -214,7 +215,7 @@ def test_a_rehearsal_runs_on_the_recent_tuple_and_its_real_types() -> None:
     bench.arrive(0, Data(batch, size=1))
     bench.run()
     bench.prepare("M", "u1", Update(lambda row: row | {"v": "text"}))
-    assert bench.answers(Prepared)[0].writes == {"n": "int16", "v": "string"}
+    assert bench.answers(Rehearsed)[0].writes == {"M": {"n": "int16", "v": "string"}}
 
 
 def test_nothing_is_taken_while_a_channel_waits_for_credit() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import cloudpickle
@@ -21,12 +23,14 @@ from fries_nb.messages import (
     Marker,
     Prepare,
     Reconfigure,
+    Rehearse,
     WorkerId,
 )
 from fries_nb.worker.events import Arrived, Directed, Granted, Tell
 from fries_nb.worker.instance import Instance
 from fries_nb.worker.outbox import Send
-from fries_nb.worker.reconfiguration import Rehearse, prepare
+from fries_nb.worker.reconfiguration import DryRun
+from fries_nb.worker.rehearsal import Rehearsals
 from fries_nb.worker.snapshot import restore
 from fries_nb.worker.versions import Spill
 from fries_nb.worker.wiring import wire
@@ -96,12 +100,14 @@ class Bench:
         port = self.port if chain[0].kind is Kind.SINK else None
         instances = [Instance(WorkerId(one.name, 0), one, one.function, audit) for one in chain]
         for position, instance in enumerate(instances):
+            instance.recreate = partial(copy.copy, chain[position].function)
             if snapshot is not None or decided:
                 restore(instance, snapshot.instances[position] if snapshot else None, decided)
         wiring = wire(graph, tuple(names), 0)
         self.worker = Worker(wiring, instances, window, lambda: next(self.ticks), port, snapshot, spill)
         self.incoming = self.worker.wiring.incoming
         self.said: list[Any] = []
+        self.rehearsals = Rehearsals(lambda: 0)
         for channel in (channel for edge in self.worker.wiring.edges for channel in edge.channels):
             self.worker.handle(Granted(channel, 1 << 20))
 
@@ -126,13 +132,16 @@ class Bench:
         return [one.answer for one in self.said if isinstance(one, Tell) and isinstance(one.answer, kind)]
 
     def prepare(self, operator: str, change: str, update: Update, tagged: bool = False) -> None:
-        """Prepare to the end, as a shell would."""
+        """Prepare to the end and rehearse, as a shell and a controller would."""
         self.direct(operator, Prepare(change, cloudpickle.dumps(update), tagged=tagged))
         for order in self.take():
-            if isinstance(order, Rehearse):
-                rehearsed = prepare(order)
-                self.worker.handle(rehearsed)
-                self.said.append(Tell(rehearsed.answer))
+            if isinstance(order, DryRun):
+                result = self.rehearsals.prepare(order)
+                self.worker.handle(result)
+                self.said.append(Tell(result.answer))
+                if result.answer.samples:
+                    asked = Rehearse(change, {operator: result.answer.samples})
+                    self.said.append(Tell(self.rehearsals.rehearse(order.worker, asked, [self.worker])))
 
     @property
     def sent(self) -> list[Any]:

@@ -3,6 +3,7 @@
 Each turn of ``advance`` takes the one step that is possible now:
 
     nothing in flight, one waits                 tell its target workers to prepare (an early one: once tuples flow)
+    all have prepared, recent tuples came along  have it rehearsed on them at one host
     all have prepared, it no longer fits         abort it
     all have prepared, the lane is free          journal the decision, send the FCMs of its first stage
     all have prepared, a commit is on its way    journal the decision, cancel the commit, send the FCMs
@@ -28,17 +29,26 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 
+from fries_nb.controller.actions import action_of, tags
 from fries_nb.controller.checkpoints import Checkpoints
 from fries_nb.controller.events import ChangeRequested, Instruction, Journal, Resolved, Tell
 from fries_nb.controller.markers import Lane
 from fries_nb.controller.recovery import Recovery
-from fries_nb.controller.requests import names, refuse_incomplete
+from fries_nb.controller.requests import keeps_state, names, refuse_incomplete
 from fries_nb.controller.schemas import misfit
 from fries_nb.controller.standing import Standing
 from fries_nb.controller.transactions import State, Transaction
 from fries_nb.controller.workers import Workers
 from fries_nb.errors import ProtocolError
-from fries_nb.messages import Abort, Action, Done, Hold, Prepare, Prepared, Reconfigure, Release, Report, WorkerId
+from fries_nb.messages import (
+    Abort,
+    Done,
+    Prepare,
+    Prepared,
+    Rehearsed,
+    Report,
+    WorkerId,
+)
 from fries_nb.scheduling.plan import Does, Send, Stage
 
 
@@ -97,12 +107,26 @@ class Changes:
         Raises:
             ProtocolError: the change is unknown, or does not concern the worker.
         """
-        if answer.change not in self.known:
-            raise ProtocolError(f"{answer.worker} prepared change {answer.change!r}, which was never requested")
-        transaction = self.known[answer.change]
+        transaction = self._requested(answer, "prepared")
         if transaction.prepared(answer, now_ns) and answer.error:
             return self._abort(transaction, now_ns, answer.error, answer.details)
         return []
+
+    def rehearsed(self, answer: Rehearsed, now_ns: int) -> list[Instruction]:
+        """A host has rehearsed a change; one that failed there is aborted.
+
+        Raises:
+            ProtocolError: the change is unknown, or no rehearsal was asked for.
+        """
+        transaction = self._requested(answer, "rehearsed")
+        if transaction.heard(answer, now_ns) and answer.error:
+            return self._abort(transaction, now_ns, answer.error, answer.details)
+        return []
+
+    def _requested(self, answer: Prepared | Rehearsed, did: str) -> Transaction:
+        if answer.change not in self.known:
+            raise ProtocolError(f"{answer.worker} {did} change {answer.change!r}, which was never requested")
+        return self.known[answer.change]
 
     def journaled(self, now_ns: int) -> None:
         """The decision taken last is on disk."""
@@ -195,6 +219,8 @@ class Changes:
             return []
         if self.fix.owing:
             return None
+        if (asked := self.fix.rehearse()) is not None:
+            return [Tell(*asked)]
         operator = self.fix.alone()
         scope = frozenset((operator,))
         self.fix.stages = (Stage((Send(operator, scope),), scope),)
@@ -226,7 +252,7 @@ class Changes:
     def _main_step(self, reports: Mapping[WorkerId, Report], now_ns: int) -> list[Instruction] | None:
         change = self.in_flight
         if change is None:
-            if not self._queue or self._standing.operators or (self._lane.tags and _tags(self._queue[0])):
+            if not self._queue or self._standing.operators or (self._lane.tags and tags(self._queue[0].stages)):
                 return None
             if self._queue[0].early and not self._checkpoints.intake.flows(self._queue[0].request.plan.targets):
                 return None
@@ -238,6 +264,8 @@ class Changes:
             return None
         if change.state is State.COMMITTING:
             return self._next_stage(change, now_ns)
+        if (asked := change.rehearse()) is not None:
+            return [Tell(*asked)]
         if self._awaited_epoch is not None:
             return self._restart_or_not(change, self._awaited_epoch, now_ns)
         unfit = self._unfit(change, reports)
@@ -255,16 +283,14 @@ class Changes:
         if spent := self._spent(change):
             return self._abort(change, now_ns, spent)
         if change.before and change.request.transforms:
-            return self._abort(change, now_ns, _keep_state(change))
+            return self._abort(change, now_ns, keeps_state(change.alone(), change.before))
         change.prepare(now_ns)
-        first: dict[str, WorkerId] = {}
-        for worker in self._workers.live(change.request.plan.targets):  # the last tuple of one that has ended is old
-            first.setdefault(worker.operator, worker)
-        request, tagged = change.request, _tags(change) and not self._lane.tags
+        request, tagged = change.request, tags(change.stages) and not self._lane.tags
+        offers = self._workers.live(request.rehearse)  # the last tuples of one that has ended are old
+        of = request.payloads
         return [
-            Tell(worker, Prepare(request.change, request.payloads[worker.operator], rehearse, tagged, change.before))
+            Tell(worker, Prepare(request.change, of[worker.operator], worker in offers, tagged, change.before))
             for worker in change.targets
-            for rehearse in [worker.operator in request.rehearse and first.get(worker.operator) == worker]
         ]
 
     def _spent(self, change: Transaction) -> str:
@@ -280,7 +306,7 @@ class Changes:
         if not self._lane.reaches_someone(sends):
             starts = names({send.operator for send in sends})
             return f"{plan.scheduler} starts its marker at {starts}, whose workers have all ended; nothing changed"
-        return misfit(self._workers.graph, plan.targets, change.writes, reports)
+        return misfit(self._workers.graph, plan.targets, change.rehearsed, reports)
 
     def _checkpoint_first(self, now_ns: int) -> list[Instruction] | None:
         if not self._checkpoints.may_begin:
@@ -323,7 +349,7 @@ class Changes:
         for worker in change.targets:
             if worker in self._workers.ended:
                 change.acknowledged(worker, None, now_ns)
-        action = _action(stage, change)
+        action = action_of(stage, change.request.change, change.request.plan.targets, change.before)
         if change is self.fix:
             tells = self._lane.start_aside(change.alone(), action)
         else:
@@ -366,32 +392,3 @@ class Changes:
 def _forgotten(change: Transaction) -> list[Tell]:
     """Every target worker is to forget what it prepared, those that have ended as well."""
     return [Tell(worker, Abort(change.request.change)) for worker in change.targets]
-
-
-def _keep_state(change: Transaction) -> str:
-    """Why a fix ahead of a change that was prepared for the state as it is cannot transform that."""
-    operator = change.alone()
-    return (
-        f"{operator} stands in front of a tuple of before change {change.before!r}, which expects its state as it is; "
-        "expected a fix that keeps the state as it is"
-    )
-
-
-def _tags(change: Transaction) -> bool:
-    """Whether it comes by versions: workers then tell its tuples by their tag, so two such do not overlap."""
-    return any(stage.does is Does.TAG for stage in change.stages)
-
-
-def _action(stage: Stage, change: Transaction) -> Action:
-    name, targets = change.request.change, change.request.plan.targets
-    match stage.does:
-        case Does.SWITCH:
-            return Reconfigure(name, targets, before=change.before)
-        case Does.TAG:
-            return Reconfigure(name, targets, tagged=True)
-        case Does.HOLD:
-            return Hold(name)
-        case Does.RELEASE:
-            return Release(name)
-        case _:
-            raise ProtocolError(f"a stage that does {stage.does} has no marker")

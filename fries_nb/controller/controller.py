@@ -43,6 +43,7 @@ from fries_nb.controller.events import (
 )
 from fries_nb.controller.intake import Uncommitted
 from fries_nb.controller.lifecycle import Lifecycle
+from fries_nb.controller.schemas import with_columns
 from fries_nb.controller.states import RunState
 from fries_nb.controller.transactions import State
 from fries_nb.dataflow.graph import Graph
@@ -56,6 +57,7 @@ from fries_nb.messages import (
     Failed,
     Paused,
     Prepared,
+    Rehearsed,
     Report,
     Resumed,
     Saved,
@@ -216,8 +218,10 @@ class Controller:
             return []  # its incarnation is over
         match answer:
             case Report():
-                self.metrics[answer.worker] = answer
+                self.metrics[answer.worker] = with_columns(answer, self.metrics.get(answer.worker))
                 self._checkpoints.intake.report(answer)
+            case Rehearsed():
+                return self._changes.rehearsed(answer, now_ns)
             case Prepared():
                 return self._changes.prepared(answer, now_ns)
             case Done():

@@ -63,7 +63,7 @@ class ChangeRequested:
         change: its id, new for every change of the run.
         plan: what a scheduler made of it.
         payloads: for each target the cloudpickled ``fries_nb.Update``.
-        rehearse: the targets whose new function is to be tried on a copy of recent input while it is prepared.
+        rehearse: the targets below no other one: on tuples that came to them lately the change is rehearsed.
         transforms: the targets whose state the change transforms.
     """
 
@@ -197,6 +197,7 @@ class Outcome:
         per_worker: the target workers that have acknowledged.
         before: the change that was under way and is ordered behind this one, whose function its operator runs in the
             end: a fix of the version in which the failing tuple was; empty otherwise.
+        rehearsal: on what the change was rehearsed and how far that reached, or why it was not, in words.
     """
 
     change: str
@@ -211,6 +212,7 @@ class Outcome:
     components: tuple[tuple[str, ...], ...] = ()
     per_worker: dict[WorkerId, WorkerOutcome] = field(default_factory=dict)
     before: str = ""
+    rehearsal: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,14 @@ def refuse_incomplete(request: ChangeRequested) -> None:
             raise ProtocolError(f"scopes of a stage of {plan.scheduler} overlap; their markers could cross")
 
 
+def keeps_state(operator: str, before: str) -> str:
+    """Why a fix ahead of change ``before``, which was prepared for the state as it is, cannot transform that."""
+    return (
+        f"{operator} stands in front of a tuple of before change {before!r}, which expects its state as it is; "
+        "expected a fix that keeps the state as it is"
+    )
+
+
 def names(operators: Iterable[str]) -> str:
     """Operators in a sentence."""
     return ", ".join(sorted(operators)) or "none"

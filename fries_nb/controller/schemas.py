@@ -1,60 +1,76 @@
 """Does what the new functions write still fit those who read it?
 
-What an operator reads is what its workers report to have looked at so far; what a target writes now is what they
-report, and what it will write is what its rehearsal produced. A target without a rehearsal, or without a report, is
-not judged. The readers of an operator are its neighbours, and those behind neighbours that pass columns along.
+The rehearsal has run what lies below the targets, so a reader that cannot do with the new columns has failed there.
+Here is judged what a host alone cannot know: whether the sinks, which have taken rows at all their workers, can take
+those that came to them in the rehearsal. And of operators that no tuple of the rehearsal reached, the types alone are
+compared: what they have looked at so far must still be written, and keep its type on the way to a sink. Without a
+rehearsal nothing is judged.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+
+import msgspec
+import networkx as nx
+import pyarrow as pa
 
 from fries_nb.dataflow.graph import Graph, Kind
-from fries_nb.messages import Report, WorkerId
+from fries_nb.messages import HIDDEN, Rehearsed, Report, WorkerId
 
-PASSING = frozenset({Kind.UNION, Kind.REPLICATE, Kind.FILTER, Kind.SPLIT, Kind.DEDUP, Kind.JOIN})
-"""Kinds whose output has the columns of their input (and those of a table)."""
-
-WIDENING = frozenset(
-    {
-        ("int8", "int16"), ("int8", "int32"), ("int8", "int64"), ("int16", "int32"), ("int16", "int64"),
-        ("int32", "int64"), ("int32", "double"), ("int64", "double"), ("float", "double"),
-    }
-)  # fmt: skip
-"""Changes of type (before, after) that a sink takes."""
+PASSING = frozenset({Kind.UNION, Kind.REPLICATE, Kind.FILTER, Kind.SPLIT, Kind.DEDUP, Kind.JOIN, Kind.SELF_JOIN})
+"""Kinds whose output has the columns of their input (and others)."""
 
 NOTHING_SEEN = "null"
 """Arrow's type for a column in which only missing values were seen; it fits every type."""
 
 
 def misfit(
-    graph: Graph, targets: Collection[str], writes: Mapping[str, dict[str, str]], reports: Mapping[WorkerId, Report]
+    graph: Graph, targets: Collection[str], rehearsed: Rehearsed | None, reports: Mapping[WorkerId, Report]
 ) -> str:
     """Why the change would not fit, as a sentence, or an empty string.
 
     Args:
         graph: the running dataflow.
         targets: the operators to change; they are not judged as readers, since they change along.
-        writes: columns and Arrow type names that the targets' new functions produced in their rehearsals.
+        rehearsed: how the rehearsal went.
         reports: the last report of each worker.
     """
-    for target, after in writes.items():
-        before = _written(target, reports)
-        for reader in readers(graph, target):
-            if reader in targets:
+    if rehearsed is None:
+        return ""
+    for sink, schemas in rehearsed.arriving.items():
+        if clash := _clash(_taken(sink, reports, rehearsed), map(_schema, schemas)):
+            column, was, now = clash
+            above = sorted(set(targets) & nx.ancestors(graph.digraph, sink))
+            return _refused(" and ".join(above), column, was, now, sink)
+    return _misfit_of_types(graph, targets, rehearsed, reports)
+
+
+def _misfit_of_types(
+    graph: Graph, targets: Collection[str], rehearsed: Rehearsed, reports: Mapping[WorkerId, Report]
+) -> str:
+    """Likewise, for those that no tuple of the rehearsal came to."""
+    for name in sorted(rehearsed.writes.keys() & set(targets)):
+        before, after = _written(name, reports), rehearsed.writes[name]
+        for reader in readers(graph, name):
+            if reader in targets or reader not in rehearsed.unreached:
                 continue
             lost = [column for column in _read(reader, reports) if column in before and column not in after]
             if lost:
-                return f"{target} would no longer write {lost[0]!r}, which {reader} reads"
-            if graph.operator(reader).kind is Kind.SINK:
-                for column, was in before.items():
-                    now = after.get(column, was)
-                    if not _fits(was, now):
-                        return (
-                            f"{target} would write {column!r} as {now}, which sink {reader} has taken as {was} "
-                            f"so far; convert it to {was} in {target}"
-                        )
+                return f"{name} would no longer write {lost[0]!r}, which {reader} reads"
+            taken = _taken(reader, reports, rehearsed)
+            for column, now in after.items():
+                was = str(taken.field(column).type) if column in taken.names else NOTHING_SEEN
+                if before.get(column) == was != NOTHING_SEEN and now not in (was, NOTHING_SEEN):
+                    return _refused(name, column, was, now, reader)
     return ""
+
+
+def _refused(targets: str, column: str, was: object, now: object, sink: str) -> str:
+    return (
+        f"with the new {targets}, {column!r} would come to sink {sink} as {now}, which has taken it as {was} so far; "
+        f"convert it to {was} in {targets}"
+    )
 
 
 def readers(graph: Graph, operator: str) -> Iterator[str]:
@@ -71,6 +87,47 @@ def readers(graph: Graph, operator: str) -> Iterator[str]:
             ahead += [edge.to for edge in graph.out_edges(name)]
 
 
+def _clash(taken: pa.Schema, arriving: Iterable[pa.Schema]) -> tuple[str, pa.DataType, pa.DataType] | None:
+    """The first column that no one type holds, as a sink unifies types: its name, its type so far, the new one."""
+    for schema in arriving:
+        try:
+            taken = pa.unify_schemas([taken, schema], promote_options="permissive")
+        except pa.ArrowException:
+            return next(
+                (field.name, taken.field(field.name).type, field.type)
+                for field in schema
+                if field.name in taken.names and not _agree(taken.field(field.name), field)
+            )
+    return None
+
+
+def _agree(one: pa.Field, other: pa.Field) -> bool:
+    try:
+        pa.unify_schemas([pa.schema([one]), pa.schema([other])], promote_options="permissive")
+    except pa.ArrowException:
+        return False
+    return True
+
+
+def _schema(serialised: bytes) -> pa.Schema:
+    """A schema of the user's columns."""
+    schema = pa.ipc.read_schema(pa.py_buffer(serialised)).remove_metadata()
+    return pa.schema([field for field in schema if field.name not in HIDDEN])
+
+
+def _taken(sink: str, reports: Mapping[WorkerId, Report], rehearsed: Rehearsed) -> pa.Schema:
+    """What all workers of a sink have taken; where two of them disagree, that is not the change's fault.
+
+    That of the host of the rehearsal is up to date, those of the others as old as their reports.
+    """
+    told = [report.columns for worker, report in reports.items() if worker.operator == sink]
+    taken = pa.schema([])
+    for new in map(_schema, filter(None, [*told, rehearsed.taken.get(sink)])):
+        if _clash(taken, [new]) is None:
+            taken = pa.unify_schemas([taken, new], promote_options="permissive")
+    return taken
+
+
 def _written(operator: str, reports: Mapping[WorkerId, Report]) -> dict[str, str]:
     written: dict[str, str] = {}
     for worker, report in reports.items():
@@ -85,5 +142,8 @@ def _read(operator: str, reports: Mapping[WorkerId, Report]) -> list[str]:
     return sorted({name for worker, report in reports.items() if worker.operator == operator for name in report.reads})
 
 
-def _fits(before: str, after: str) -> bool:
-    return before == after or NOTHING_SEEN in (before, after) or (before, after) in WIDENING
+def with_columns(report: Report, last: Report | None) -> Report:
+    """A sink's report, with the columns that it told in an earlier one if there are no new ones since."""
+    if report.columns or last is None or not last.columns:
+        return report
+    return msgspec.structs.replace(report, columns=last.columns)

@@ -8,8 +8,8 @@
 
 Until it is decided a change can be aborted, and nothing has changed anywhere. Once it is decided, the first fast
 control message may already have switched a worker, so it is done or it has failed. It is decided when no target
-worker owes an answer, and it is done when those that its last stage awaits have acknowledged; or, where hosts were
-lost meanwhile, when all workers have been started again with it.
+worker owes an answer and the rehearsal, if there is one, has succeeded. It is done when those that its last stage
+awaits have acknowledged; or, where hosts were lost meanwhile, when all workers have been started again with it.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from collections.abc import Iterable
 from enum import StrEnum
 
 from fries_nb.controller.events import ChangeRequested, Outcome, WorkerOutcome
+from fries_nb.controller.samples import chosen, in_words
 from fries_nb.errors import ProtocolError
-from fries_nb.messages import Done, Prepared, WorkerId
+from fries_nb.messages import Done, Prepared, Rehearse, Rehearsed, WorkerId
 from fries_nb.scheduling.plan import Does, Stage
 
 NS_PER_MS = 1_000_000
@@ -57,11 +58,12 @@ class Transaction:
         stages: the plan's, unless the change is carried out in another way (see ``changes``).
         state: see the table.
         early: it was requested before tuples flowed: its delay counts from its preparation on.
-        writes: for each rehearsed target the columns that its new function produced, with their Arrow type names.
+        samples: for each worker that handed over recent tuples, these.
+        rehearsed: how the rehearsal went; ``None`` before it has, and where there was nothing to rehearse on.
         before: the id of a change under way that this one, a fix, is ordered ahead of; or empty.
         stage: number of the plan's stage under way; counts from 0 and is -1 before the decision.
-        owing: workers that owe a ``Prepared`` (while preparing: all targets, ended or not) or a ``Done`` that ends the
-            stage (while committing).
+        owing: workers that owe a ``Prepared`` (while preparing: all targets, ended or not; then the one at whose host
+            the change is rehearsed), or a ``Done`` that ends the stage (while committing).
     """
 
     def __init__(
@@ -77,7 +79,8 @@ class Transaction:
         self.components = components
         self.stages: tuple[Stage, ...] = request.plan.stages
         self.state = State.REQUESTED
-        self.writes: dict[str, dict[str, str]] = {}
+        self.samples: dict[WorkerId, tuple[bytes, ...]] = {}
+        self.rehearsed: Rehearsed | None = None
         self.before = ""
         self.stage = -1
         self.owing: set[WorkerId] = set()
@@ -125,7 +128,7 @@ class Transaction:
         self.state = to
 
     def prepare(self, now_ns: int) -> None:
-        """Preparation starts; every target worker owes an answer."""
+        """DryRun starts; every target worker owes an answer."""
         self.move(State.PREPARING)
         self.owing = set(self.targets)
         if self.early:
@@ -147,8 +150,32 @@ class Transaction:
             return False
         self.owing.discard(answer.worker)
         self._prepared_ns = now_ns
-        if answer.writes:
-            self.writes[answer.worker.operator] = answer.writes
+        if answer.samples:
+            self.samples[answer.worker] = answer.samples
+        return True
+
+    def rehearse(self) -> tuple[WorkerId, Rehearse] | None:
+        """The rehearsal to ask for, and of whose host, now that all have prepared; ``None`` if there is none (more).
+
+        The first worker of any target will do: its host has a worker of every operator.
+        """
+        if not self.samples or self.rehearsed is not None:
+            return None
+        first = WorkerId(min(worker.operator for worker in self.samples), 0)
+        self.owing = {first}
+        return first, Rehearse(self.request.change, chosen(self.samples))
+
+    def heard(self, answer: Rehearsed, now_ns: int) -> bool:
+        """Note how the rehearsal went; false if that comes too late to matter, since the change was aborted.
+
+        Raises:
+            ProtocolError: no rehearsal was asked of this worker.
+        """
+        if self.state is not State.PREPARING:
+            return False
+        if self.owing != {answer.worker} or self.rehearsed is not None:
+            raise ProtocolError(f"{answer.worker} rehearsed change {self.request.change!r}, which it was not asked to")
+        self.owing, self.rehearsed, self._prepared_ns = set(), answer, now_ns
         return True
 
     def alone(self) -> str:
@@ -212,4 +239,5 @@ class Transaction:
             components=self.components,
             per_worker=dict(self._per_worker),
             before=self.before,
+            rehearsal=in_words(self.rehearsed, plan.targets) if done else "",
         )

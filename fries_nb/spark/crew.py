@@ -6,6 +6,7 @@ import pickle
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from fries_nb.checkpoints import Snapshot
 from fries_nb.dataflow.graph import Graph, Kind
@@ -112,7 +113,8 @@ class _Yard:
         instance = Instance(worker, operator, None, self._region.options.audit)
         if payload is not None:
             try:
-                instance.function = pickle.loads(payload)
+                instance.recreate = partial(pickle.loads, payload)
+                instance.function = instance.recreate()
                 open_function(instance.function)
             except Exception as error:
                 told = failure(instance, error)

@@ -1,8 +1,8 @@
 """A host: one Spark barrier task that runs its share of a region's workers.
 
 The task's own thread polls the links: control first, then frames, which it only hands on. Every worker has a thread;
-one more thread prepares changes, so that loading a model delays neither tuples nor control. The host says hello,
-starts when it is welcomed, and leaves on a control message, or when its connection to the driver has ended. It
+one more thread prepares and rehearses changes, so that loading a model delays neither tuples nor control. The host says
+hello, starts when it is welcomed, and leaves on a control message, or when its connection to the driver has ended. It
 never raises: Spark would take that for a failure and try again; what went wrong is in its report.
 """
 
@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fries_nb.errors import FriesError
-from fries_nb.messages import Answer, ChannelId, Control, Failed, Fcm, Prepare, WorkerId
+from fries_nb.messages import Answer, ChannelId, Control, Failed, Fcm, Prepare, Rehearse, WorkerId
 from fries_nb.planning.expansion import channels_of, host_of
 from fries_nb.spark.crew import muster
 from fries_nb.spark.envelopes import (
@@ -51,7 +51,8 @@ from fries_nb.spark.threads import WorkerThread
 from fries_nb.spark.wire import Arrival, Credit
 from fries_nb.worker.events import Arrived, Directed, Expected, Grant, Granted, Instruction, Save, Tell, Tick, Traced
 from fries_nb.worker.outbox import Send
-from fries_nb.worker.reconfiguration import Rehearse, prepare
+from fries_nb.worker.reconfiguration import DryRun
+from fries_nb.worker.rehearsal import Rehearsals
 
 SWITCH_INTERVAL_S = 0.0005
 """Python's own 5 ms would let a busy operator keep an FCM waiting for the interpreter lock (DESIGN, section 7)."""
@@ -114,7 +115,8 @@ class Host:
         self._host = host
         self._channels = tuple(channel for edge in region.graph.edges for channel in channels_of(region.graph, edge))
         self._threads: dict[WorkerId, WorkerThread] = {}
-        self._rehearsals: queue.SimpleQueue[Rehearse | None] = queue.SimpleQueue()
+        self._trials: queue.SimpleQueue[DryRun | tuple[WorkerId, Rehearse] | None] = queue.SimpleQueue()
+        self._rehearsals = Rehearsals(time.monotonic_ns)
         self._preparer = threading.Thread(target=self._prepare, name="fries-prepare", daemon=True)
         self._saver = Saver(region.snapshots, region.incarnation, self._tell)
         self._reason = ""
@@ -191,11 +193,14 @@ class Host:
         """Hand on what the controller says; a prepare that comes in the middle of a slow tuple does not wait for it."""
         if not self._started:
             return  # some worker could not be made; the run is about to fail with its error
+        if isinstance(control, Rehearse):
+            self._trials.put((worker, control))
+            return
         thread = self._threads[worker]
         trial = thread.worker.preparation.trial(worker, control) if isinstance(control, Prepare) else None
         if isinstance(control, Prepare) and trial is not None:
             thread.post(Expected(worker, control))
-            self._rehearsals.put(trial)
+            self._trials.put(trial)
         else:
             thread.post(Directed(worker, control), urgent=isinstance(control, (Fcm, Prepare)))
 
@@ -234,8 +239,8 @@ class Host:
             self._grant(instruction.channel, instruction.size)
         elif isinstance(instruction, Tell):
             self._tell(instruction.answer)
-        elif isinstance(instruction, Rehearse):
-            self._rehearsals.put(instruction)
+        elif isinstance(instruction, DryRun):
+            self._trials.put(instruction)
         elif isinstance(instruction, Save):
             self._saver.save(instruction.epoch, instruction.snapshot)
         elif isinstance(instruction, Traced):
@@ -266,11 +271,16 @@ class Host:
 
     def _prepare(self) -> None:
         """Try out next functions. The answer does not wait for the worker's next tuple: what follows comes behind."""
-        while (order := self._rehearsals.get()) is not None:
-            rehearsed = prepare(order)
-            self._threads[order.worker].post(rehearsed)
-            self._tell(rehearsed.answer)
-            del order, rehearsed  # they hold functions, and the next change may be long in coming
+        while (order := self._trials.get()) is not None:
+            if isinstance(order, DryRun):
+                result = self._rehearsals.prepare(order)
+                self._threads[order.worker].post(result)
+                self._tell(result.answer)
+                del result  # it holds a function, and the next change may be long in coming
+            else:
+                workers = [thread.worker for thread in set(self._threads.values())]
+                self._tell(self._rehearsals.rehearse(*order, workers))
+            del order
 
     # ---- ending
 
@@ -278,7 +288,7 @@ class Host:
         """End all threads; names those that are stuck in a user's function."""
         if not self._started:
             return ()
-        self._rehearsals.put(None)
+        self._trials.put(None)
         self._saver.leave()
         workers = set(self._threads.values())
         for worker in workers:

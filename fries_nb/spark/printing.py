@@ -23,7 +23,7 @@ from types import FrameType
 
 from fries_nb.spark.envelopes import Line
 from fries_nb.worker.instance import Instance
-from fries_nb.worker.reconfiguration import Rehearse
+from fries_nb.worker.reconfiguration import DryRun
 
 ALLOWED = 100
 """Lines a second, of one host."""
@@ -107,7 +107,7 @@ def _worker(frame: FrameType | None) -> str:
         if frame.f_globals.get("__name__", "").startswith("fries_nb."):
             for name in ("instance", "order"):
                 called_for = frame.f_locals.get(name)
-                if isinstance(called_for, (Instance, Rehearse)):
+                if isinstance(called_for, (Instance, DryRun)):
                     return str(called_for.worker)
         frame = frame.f_back
     return threading.current_thread().name.removeprefix(OWN)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import cloudpickle
@@ -17,7 +18,7 @@ from fries_nb.checkpoints import Checkpoint, Restoration, Snapshot
 from fries_nb.dataflow.endpoints import Sink
 from fries_nb.dataflow.graph import Graph, Kind
 from fries_nb.errors import OperatorError
-from fries_nb.messages import Answer, ChannelId, Control, Data, Drain, End, Failed, Saved, WorkerId
+from fries_nb.messages import Answer, ChannelId, Control, Data, Drain, End, Failed, Rehearse, Saved, WorkerId
 from fries_nb.planning.expansion import host_of
 from fries_nb.testing import network
 from fries_nb.testing.draws import Draws
@@ -29,7 +30,8 @@ from fries_nb.testing.store import Store
 from fries_nb.worker import events as heard
 from fries_nb.worker.instance import Instance
 from fries_nb.worker.outbox import Send
-from fries_nb.worker.reconfiguration import Rehearse, open_function, prepare
+from fries_nb.worker.reconfiguration import DryRun, open_function
+from fries_nb.worker.rehearsal import Rehearsals
 from fries_nb.worker.snapshot import restore, restore_ended
 from fries_nb.worker.wiring import READER, Wiring, wirings_of_host
 from fries_nb.worker.worker import Worker
@@ -75,7 +77,8 @@ class Hosts:
         self._random = plan.random
         self._restoration = restoration
         self._failures: list[Failed] = []
-        self._rehearsals: list[Rehearse] = []
+        self._trials: list[DryRun | tuple[WorkerId, Rehearse]] = []
+        self._rehearsals = [Rehearsals(plan.clock) for _ in range(plan.hosts)]
         self._saves: list[tuple[Worker, int, Snapshot]] = []
         self._of: dict[WorkerId, Worker] = {}
         slow = plan.fate.slow
@@ -108,9 +111,11 @@ class Hosts:
     def _instance(self, worker: WorkerId, head: WorkerId, snapshot: Snapshot | None) -> Instance:
         operator, record = self._plan.graph.operator(worker.operator), self._restoration.checkpoint
         is_end = operator.kind in (Kind.SOURCE, Kind.SINK)
-        function = None if is_end else cloudpickle.loads(cloudpickle.dumps(operator.function))
+        recreate = partial(cloudpickle.loads, cloudpickle.dumps(None if is_end else operator.function))
+        function = recreate()
         open_function(function)
         instance = Instance(worker, operator, function, self._plan.audit)
+        instance.recreate = recreate
         if isinstance(operator.on_error, Sink):
             instance.dead_letters = self._open_port(worker)
         parts = {part.operator: part for part in snapshot.instances} if snapshot is not None else {}
@@ -168,8 +173,8 @@ class Hosts:
             self._work(place)
         elif kind == "feed":
             self._feed(place)
-        elif kind == "rehearse":
-            self._rehearse()
+        elif kind == "try":
+            self._try()
         elif kind == "save":
             self._save()
         else:
@@ -186,17 +191,32 @@ class Hosts:
             self.give(place.sender, heard.Granted(place, what))
         else:
             worker, control = what
-            self.give(worker, heard.Directed(worker, control))
+            if isinstance(control, Rehearse):
+                self._try_later((worker, control))
+            else:
+                self.give(worker, heard.Directed(worker, control))
         return None
 
-    def _rehearse(self) -> None:
-        order = self._rehearsals.pop(self._random.randrange(len(self._rehearsals)))
-        if not self._rehearsals:
-            self.draws.discard(("rehearse", None))
-        rehearsed = prepare(order)
-        self.give(order.worker, rehearsed)
-        if self._lives(order.worker):
-            self._answer(self._of[order.worker], rehearsed.answer)
+    def _try_later(self, order: DryRun | tuple[WorkerId, Rehearse]) -> None:
+        """What a host does beside its workers happens some time later."""
+        self._trials.append(order)
+        self.draws.add(("try", None))
+
+    def _try(self) -> None:
+        order = self._trials.pop(self._random.randrange(len(self._trials)))
+        if not self._trials:
+            self.draws.discard(("try", None))
+        worker = order.worker if isinstance(order, DryRun) else order[0]
+        home = host_of(worker, self._plan.hosts)
+        if isinstance(order, DryRun):
+            result = self._rehearsals[home].prepare(order)
+            self.give(worker, result)
+            answer: Answer = result.answer
+        else:
+            there = [one for id_, one in self.workers.items() if host_of(id_, self._plan.hosts) == home]
+            answer = self._rehearsals[home].rehearse(*order, there)
+        if self._lives(worker):
+            self._answer(self._of[worker], answer)
 
     def _save(self) -> None:
         worker, epoch, snapshot = self._saves.pop(self._random.randrange(len(self._saves)))
@@ -265,9 +285,8 @@ class Hosts:
                 self.network.put((network.Kind.GRANTS, instruction.channel), instruction.size)
             elif isinstance(instruction, heard.Tell):
                 self._answer(worker, instruction.answer)
-            elif isinstance(instruction, Rehearse):
-                self._rehearsals.append(instruction)
-                self.draws.add(("rehearse", None))
+            elif isinstance(instruction, DryRun):
+                self._try_later(instruction)
             elif isinstance(instruction, heard.Save):
                 self._plan.store.note(instruction.epoch, [instance.worker for instance in worker.instances])
                 self._saves.append((worker, instruction.epoch, instruction.snapshot))

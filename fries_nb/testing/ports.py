@@ -25,7 +25,8 @@ class ListPort:
     def write(self, batch: pa.RecordBatch) -> None:
         """Keep the rows, hidden columns included."""
         self._open.extend(batch.to_pylist())
-        self.columns = batch.schema
+        if batch.schema != self.columns:
+            self.columns = _holding_both(self.columns, batch.schema)
 
     def close_part(self) -> tuple[str, ...]:
         """Close what was written since the last call."""
@@ -34,3 +35,11 @@ class ListPort:
         part = f"{self.name}-{len(self.parts)}"
         self.parts[part], self._open = self._open, []
         return (part,)
+
+
+def _holding_both(columns: pa.Schema, new: pa.Schema) -> pa.Schema:
+    """A schema for rows of both; where there is none the new one, since lists hold anything."""
+    try:
+        return pa.unify_schemas([columns, new], promote_options="permissive")
+    except pa.ArrowException:
+        return new

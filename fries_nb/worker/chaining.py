@@ -21,7 +21,7 @@ from fries_nb.planning.expansion import NO_CALL
 from fries_nb.worker.batches import Call, call_of_batch, one_by_one
 from fries_nb.worker.guarding import is_guarded
 from fries_nb.worker.instance import Instance, SinkPort
-from fries_nb.worker.recent import Noted, Recent, last_passed, one_row, recent_row
+from fries_nb.worker.recent import Noted, Passed, Recent, one_row, passed, recent_row, recent_rows
 from fries_nb.worker.rows import NOT_ARROW, Columns, Reads, Row, assemble
 from fries_nb.worker.steps import Step, compile_chain, joined_columns, joined_types
 from fries_nb.worker.written import culprit
@@ -58,8 +58,8 @@ class Execution(Protocol):
     def rebuild(self) -> None:
         """Some function of the chain was switched."""
 
-    def sample(self, position: int) -> Recent | None:
-        """A recent tuple that came to the operator at this position of the chain; ``None`` if none is at hand."""
+    def samples(self, position: int) -> Sequence[Recent]:
+        """Recent tuples that came to the operator at this position of the chain, as far as some are at hand."""
 
     def facing(self) -> pa.RecordBatch | None:
         """The tuple that it stands in front of, as a batch of one row, without hidden columns."""
@@ -91,7 +91,7 @@ class RowExecution:
         self._first: Step
         self._noting: Step
         self._noted: Noted = {}
-        self._passed: tuple[pa.RecordBatch, int] | None = None
+        self._passed: Passed | None = None
         self._refused = [instance.refused for instance in instances if is_guarded(instance.operator)]
         self._joined: list[tuple[pa.Field, str]] = []
         self.rebuild()
@@ -183,17 +183,17 @@ class RowExecution:
         found = culprit(" or ".join(names), rows) or f"{names[-1]} produced rows that make no columns: {error}"
         return DeclarationError(found, names[-1])
 
-    def sample(self, position: int) -> Recent | None:
+    def samples(self, position: int) -> Sequence[Recent]:
         if position:
             row = self._noted.get(self._instances[position])
-            return None if row is None else recent_row(row)
-        passed = self._last_passed()
-        return None if passed is None else Recent(one_row(*passed))
+            recent = None if row is None else recent_row(row)
+            return [] if recent is None else [recent]
+        return recent_rows(self._last_passed())
 
-    def _last_passed(self) -> tuple[pa.RecordBatch, int] | None:
-        """The last tuple that the first operator got past, by batch and number."""
-        index = last_passed(self._position, self._instances[0].refused)
-        return self._passed if self._columns is None or index < 0 else (self._columns.batch, index)
+    def _last_passed(self) -> Passed | None:
+        """The last tuples that the first operator got past."""
+        rows = passed(self._position, self._instances[0].refused)
+        return self._passed if self._columns is None or not rows else (self._columns.batch, rows)
 
     def facing(self) -> pa.RecordBatch | None:
         return None if self._columns is None or not self.remaining else one_row(self._columns.batch, self._position)
@@ -208,7 +208,7 @@ class BatchExecution:
         self._calls: list[Call] = []
         self._batch: pa.RecordBatch | None = None
         self._position = 0
-        self._passed: dict[int, tuple[pa.RecordBatch, int]] = {}
+        self._passed: dict[int, Passed] = {}
         self._results: Results = []
         self.rebuild()
 
@@ -219,9 +219,8 @@ class BatchExecution:
 
     reads: Sequence[str] = ()
 
-    def sample(self, position: int) -> Recent | None:
-        passed = self._passed.get(position)
-        return None if passed is None else Recent(one_row(*passed))
+    def samples(self, position: int) -> Sequence[Recent]:
+        return recent_rows(self._passed.get(position))
 
     def facing(self) -> pa.RecordBatch | None:
         return None if self._batch is None or not self.remaining else one_row(self._batch, self._position)
@@ -251,8 +250,8 @@ class BatchExecution:
         for position, (instance, call) in enumerate(zip(self._instances, self._calls, strict=True)):
             instance.refused.clear()
             out = call(batch)
-            if (passed := last_passed(batch.num_rows, instance.refused)) >= 0:
-                self._passed[position] = (batch, passed)
+            if rows := passed(batch.num_rows, instance.refused):
+                self._passed[position] = (batch, rows)
             instance.processed += batch.num_rows
             if instance.audit:
                 instance.ran(batch.column(TRANSACTION).to_pylist())
@@ -282,8 +281,8 @@ class PassExecution:
 
     reads: Sequence[str] = ()
 
-    def sample(self, position: int) -> Recent | None:
-        return None
+    def samples(self, position: int) -> Sequence[Recent]:
+        return ()
 
     def facing(self) -> pa.RecordBatch | None:
         return None

@@ -8,7 +8,7 @@ from fries_nb.checkpoints import Snapshot
 from fries_nb.messages import Answer, ChannelId, Control, Drain, Frame, Prepare, SetRate, WorkerId
 from fries_nb.trace import Record
 from fries_nb.worker.outbox import Send
-from fries_nb.worker.reconfiguration import Rehearse, Rehearsed
+from fries_nb.worker.reconfiguration import DryRun, DryRunResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Expected:
     order: Prepare
 
 
-Event = Arrived | Granted | Directed | Expected | Rehearsed | Tick
+Event = Arrived | Granted | Directed | Expected | DryRunResult | Tick
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,4 +88,4 @@ class Save:
     snapshot: Snapshot
 
 
-Instruction = Send | Grant | Tell | Rehearse | ToReader | Traced | Save
+Instruction = Send | Grant | Tell | DryRun | ToReader | Traced | Save

@@ -44,12 +44,17 @@ class SinkPort(Protocol):
         """Close what was written since the last call; names of the closed parts."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class Ready:
-    """A function that has been unpickled and opened, and the state transformation that goes with it."""
+    """A function that has been unpickled and opened, and the state transformation that goes with it.
+
+    ``recreate`` makes another function like it, not opened; ``states`` are copies of some states of the present one.
+    """
 
     function: Any
     transform: Transform | None
+    recreate: Callable[[], Any] | None = None
+    states: tuple[StateCopy, ...] = ()
 
 
 class Instance:
@@ -59,6 +64,7 @@ class Instance:
         processed: tuples that it has taken in.
         applied: the changes that it has switched to, in order.
         prepared: change id to what is ready to be switched to.
+        recreate: makes another function like the present one, not opened; ``None`` where that is not known.
         dead_letters: where tuples go that its function fails on; ``None`` where there is no such place.
         state: keyed state (under the one key ``None`` where the operator has no key).
         written: the types of the columns that it has written, as far as it asks about each tuple.
@@ -69,6 +75,7 @@ class Instance:
         self.worker = worker
         self.operator = operator
         self.function = function
+        self.recreate: Callable[[], Any] | None = None
         self.state = KeyedState(self._initial)
         self.written = Written(worker.operator)
         self.refused: set[int] = set()
@@ -167,7 +174,7 @@ class Instance:
         ready = self.prepared.pop(change, None)
         if ready is None:
             raise ProtocolError(f"{self.worker} was told to switch to change {change!r}, which it has not prepared")
-        self.function = ready.function
+        self.function, self.recreate = ready.function, ready.recreate
         self.put_on(change, ready.transform, before)
         return True
 

@@ -19,14 +19,14 @@ from fries_nb.messages import Prepare, WorkerId
 from fries_nb.worker.events import Instruction, Tell
 from fries_nb.worker.instance import Instance
 from fries_nb.worker.recent import Recent
-from fries_nb.worker.reconfiguration import Offer, Rehearse, Rehearsed, offer_of, refused, rehearsal
+from fries_nb.worker.reconfiguration import DryRun, DryRunResult, Offer, dry_run, offer_of, refused
 
 SLOW_NS = 20_000_000
 """A tuple that takes longer than this makes a function slow: a change should not wait for it twice."""
 SHARE = 100
 """An offer is made if to copy what it holds takes at most this part of the slice in front of it."""
 
-RecentAt = Callable[[int], Recent | None]
+RecentAt = Callable[[int], tuple[Recent, ...]]
 
 
 class Preparation:
@@ -34,7 +34,7 @@ class Preparation:
 
     Args:
         instances: the worker's operators, in the chain's order.
-        recent: finds a tuple for the operator at a position of the chain to be rehearsed on; called between two tuples.
+        recent: finds tuples for a rehearsal of the operator at a position of the chain; called between two tuples.
         clock: returns nanoseconds.
     """
 
@@ -51,19 +51,19 @@ class Preparation:
         instance = self._instances[position]
         instance.expect(order.change, order.tagged)
         try:
-            offer = offer_of(instance, self._recent(position) if rehearses else None, order.before)
+            offer = offer_of(instance, self._recent(position) if rehearses else (), order.before)
         except Exception as error:  # noqa: BLE001 (pickling runs the user's code; the error is the answer)
             what = f"the state of {instance.worker.operator} cannot be copied for a trial"
             return Tell(refused(order.change, instance.worker, what, error).answer)
-        return rehearsal(order, offer)
+        return dry_run(order, offer)
 
-    def trial(self, worker: WorkerId, order: Prepare) -> Rehearse | None:
+    def trial(self, worker: WorkerId, order: Prepare) -> DryRun | None:
         """The trial of a change whose ``Prepare`` comes in the middle of a slice, if the worker offers what it needs.
 
         May be called from any thread. The worker is to be told by ``Expected``.
         """
         offer = self._offers.get(worker)
-        return None if offer is None or order.before else rehearsal(order, offer)
+        return None if offer is None or order.before else dry_run(order, offer)
 
     def offer(self) -> None:
         """A slice begins: offer what trials need if the last one shows that tuples take long."""
@@ -86,7 +86,7 @@ class Preparation:
         self._took_ns = took_ns // max(taken, 1)
 
 
-def keep_ready(rehearsed: Rehearsed, instance: Instance) -> None:
+def keep_ready(rehearsed: DryRunResult, instance: Instance) -> None:
     """What was prepared waits for its marker, unless the change was aborted meanwhile."""
     change = rehearsed.answer.change
     if rehearsed.ready is not None and instance.expects(change):

@@ -9,15 +9,15 @@ no more.
 >>> came = Recent(pa.RecordBatch.from_pydict({"n": [1], "text": ["x"]})).row()
 >>> recent_row(came | {"words": ["x"]}).row()
 {'n': 1, 'text': 'x', 'words': ['x']}
->>> last_passed(3, refused={2})
-1
+>>> passed(4, refused={2})
+[3, 1, 0]
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Container
-from dataclasses import dataclass, field
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -25,6 +25,12 @@ import pyarrow as pa
 from fries_nb.messages import HIDDEN
 from fries_nb.worker.instance import Instance
 from fries_nb.worker.rows import Columns, Reads, Row, WholeRow, derived
+
+SAMPLES = 8
+"""Recent tuples that a worker hands over, at most."""
+
+Passed = tuple[pa.RecordBatch, Sequence[int]]
+"""Rows of a batch by number, those that its operator got past last."""
 
 Noted = dict[Instance, Row]
 """For operators behind others in a chain, the row that was noted last."""
@@ -35,12 +41,17 @@ class Recent:
     """A tuple, apart from the worker's own: functions may do with it what they like.
 
     ``batch`` has one row, the user's columns as they came to the chain; ``written`` holds what operators in front have
-    written to it, which is all of it if it is ``whole``.
+    written to it, which is all of it if it is ``whole``. ``facing``: its operator is paused on it.
     """
 
     batch: pa.RecordBatch
     written: dict[str, Any] = field(default_factory=dict)
     whole: bool = False
+    facing: bool = False
+
+    def compact(self) -> Recent:
+        """The same tuple, without the rest of the batch that it was cut from."""
+        return replace(self, batch=self.batch.take(pa.array([0])))
 
     def row(self) -> Row:
         """The tuple as a row function gets it."""
@@ -53,12 +64,20 @@ def one_row(batch: pa.RecordBatch, index: int) -> pa.RecordBatch:
     return batch.slice(index, 1).drop_columns([name for name in HIDDEN if name in batch.schema.names])
 
 
-def last_passed(end: int, refused: Container[int]) -> int:
-    """Of the rows in front of number ``end`` the last that is not among those refused; -1 if there is none."""
+def passed(end: int, refused: Container[int], count: int = SAMPLES) -> list[int]:
+    """Of the rows in front of number ``end`` the last ones that are not among those refused, the last one first."""
+    found: list[int] = []
     index = end - 1
-    while index in refused:
+    while index >= 0 and len(found) < count:
+        if index not in refused:
+            found.append(index)
         index -= 1
-    return index
+    return found
+
+
+def recent_rows(rows: Passed | None) -> list[Recent]:
+    """These rows, each by itself."""
+    return [] if rows is None else [Recent(one_row(rows[0], index)) for index in rows[1]]
 
 
 def recent_row(row: Row) -> Recent | None:

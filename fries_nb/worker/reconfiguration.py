@@ -1,26 +1,29 @@
-"""Prepare: everything that can fail about a change, done off the data path (DESIGN, section 6).
+"""Prepare: what can fail about a new function by itself, done off the data path (DESIGN, section 6).
 
-The new function is unpickled and opened, the state transformation is tried on a copy of some keys, and where the
-worker offered a recent tuple the new function is rehearsed on it, with a transformed copy of a state; what the
-rehearsal writes tells whether the neighbours can still read it. The shells run ``prepare`` beside the worker; it
-touches nothing of the worker's own.
+The new function is unpickled and opened, and the state transformation is tried on copies of some keys. How it gets on
+with the other new functions and with what is below them is rehearsed when all are prepared (see ``rehearsal``); recent
+tuples for that go along with the answer. The shells run ``prepare`` beside the worker; it touches nothing of the
+worker's own.
 
 >>> from fries_nb.dataflow.graph import Operator
 >>> from fries_nb.dataflow.updates import Update
 >>> import cloudpickle
->>> order = Rehearse("u1", WorkerId("FD", 0), cloudpickle.dumps(Update(lambda row: row | {"p": 0.5})), Operator("FD"),
-...                  lambda row: row, (), Recent(pa.RecordBatch.from_pydict({"amount": [3]})))
+>>> order = DryRun("u1", WorkerId("FD", 0), cloudpickle.dumps(Update(lambda row: row | {"p": 0.5})),
+...                     Operator("FD"), lambda row: row, (), ())
 >>> prepared = prepare(order)
->>> prepared.answer.error, prepared.answer.writes
-('', {'amount': 'int64', 'p': 'double'})
+>>> prepared.answer.error, prepared.ready.function({"n": 1})
+('', {'n': 1, 'p': 0.5})
 """
 
 from __future__ import annotations
 
 import pickle
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+import cloudpickle
 import pyarrow as pa
 
 from fries_nb.dataflow.graph import Emits, Kind, Operator
@@ -29,23 +32,25 @@ from fries_nb.dataflow.tables import JoinTable
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import FriesError, ReconfigurationError
 from fries_nb.messages import HIDDEN, Prepare, Prepared, WorkerId
-from fries_nb.planning.expansion import NO_CALL
 from fries_nb.worker.instance import Instance, Ready
 from fries_nb.worker.recent import Recent
-from fries_nb.worker.rows import Row, assemble
 from fries_nb.worker.state import StateCopy, transformed
-from fries_nb.worker.steps import compile_chain, joined_columns, joined_types, user_traceback
+from fries_nb.worker.steps import user_traceback
 
 SAMPLE_KEYS = 3
 """Number of keys whose state the transformation is tried on."""
+LARGEST_FIRST = 4 << 20
+"""Bytes of a recent tuple beyond which it is not handed over."""
+LARGEST_TUPLE = 64 << 10
+"""Likewise of those behind the first one."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rehearse:
+class DryRun:
     """An instruction to the shell: run :func:`prepare` on this, beside the worker, and hand back the result.
 
-    ``payload`` is a cloudpickled ``Update``; ``states`` are copies of some keys' states; ``recent`` is a recent input
-    tuple, or ``None`` where there is to be no rehearsal.
+    ``payload`` is a cloudpickled ``Update``; ``states`` are copies of some keys' states; ``recent`` are recent input
+    tuples, if they are asked for.
     """
 
     change: str
@@ -54,11 +59,11 @@ class Rehearse:
     operator: Operator
     present: Any
     states: tuple[StateCopy, ...]
-    recent: Recent | None
+    recent: tuple[Recent, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Rehearsed:
+class DryRunResult:
     """What :func:`prepare` found: something ready to be switched to, or an answer that says why not."""
 
     answer: Prepared
@@ -73,10 +78,10 @@ class Offer:
     operator: Operator
     present: Any
     states: tuple[StateCopy, ...]
-    recent: Recent | None
+    recent: tuple[Recent, ...]
 
 
-def offer_of(instance: Instance, recent: Recent | None, before: str = "") -> Offer:
+def offer_of(instance: Instance, recent: tuple[Recent, ...], before: str = "") -> Offer:
     """The operator as it is now; ``before`` is a change that is ordered behind the one to be tried.
 
     Raises:
@@ -85,14 +90,14 @@ def offer_of(instance: Instance, recent: Recent | None, before: str = "") -> Off
     return Offer(instance.worker, instance.operator, instance.function, instance.copies(SAMPLE_KEYS, before), recent)
 
 
-def rehearsal(order: Prepare, offer: Offer) -> Rehearse:
+def dry_run(order: Prepare, offer: Offer) -> DryRun:
     """What the shell has to run."""
-    recent = offer.recent if order.rehearse else None
-    return Rehearse(order.change, offer.worker, order.payload, offer.operator, offer.present, offer.states, recent)
+    recent = offer.recent if order.rehearse else ()
+    return DryRun(order.change, offer.worker, order.payload, offer.operator, offer.present, offer.states, recent)
 
 
-def prepare(order: Rehearse) -> Rehearsed:
-    """Unpickle, open, try the transformation, rehearse. Never raises: a failure is the answer's ``error``."""
+def prepare(order: DryRun) -> DryRunResult:
+    """Unpickle, open, try the transformation. Never raises: a failure is the answer's ``error``."""
     name = order.worker.operator
     stage = "cannot be unpickled here"
     try:
@@ -103,34 +108,49 @@ def prepare(order: Rehearse) -> Rehearsed:
         open_function(update.function)
         stage = "failed in the state transformation"
         transforms = (update.state,) if update.state else ()
-        states = [transformed(copy.revive(), transforms) for copy in order.states]
-        stage = "failed in a rehearsal on a recent tuple"
-        writes = _rehearse(order, _trial_copy(order), states)
+        for copy in order.states:
+            transformed(copy.revive(), transforms)
     except BaseException as error:  # noqa: BLE001 (a user's code may raise anything, sys.exit() too: it is the answer)
         return refused(order.change, order.worker, f"new {name} {stage}", error)
-    return Rehearsed(Prepared(order.change, order.worker, writes=writes), Ready(update.function, update.state))
+    answer = Prepared(order.change, order.worker, samples=_packed(order.recent))
+    return DryRunResult(
+        answer, Ready(update.function, update.state, partial(new_function, order.payload), order.states)
+    )
 
 
-def refused(change: str, worker: WorkerId, what: str, error: BaseException) -> Rehearsed:
+def refused(change: str, worker: WorkerId, what: str, error: BaseException) -> DryRunResult:
     """The answer of a worker that cannot get ready, with the user's traceback."""
     reason = str(error) if isinstance(error, FriesError) else f"{type(error).__name__}: {error}"
-    return Rehearsed(Prepared(change, worker, f"{what}: {reason}", user_traceback(error)), None)
+    return DryRunResult(Prepared(change, worker, f"{what}: {reason}", user_traceback(error)), None)
+
+
+def new_function(payload: bytes) -> Any:
+    """Another new function, of a change's payload; not opened."""
+    return pickle.loads(payload).function
 
 
 def open_function(function: Any) -> None:
     """Call the function's ``open()`` if it has one: models are loaded there, never on the data path."""
-    opener = getattr(function, "open", None)
-    if callable(opener):
-        opener()
+    if has_open(function):
+        function.open()
 
 
-def _trial_copy(order: Rehearse) -> Any:
-    """A function of its own for the rehearsal: what one row leaves in an object's attributes must not stay there."""
-    if order.recent is None:
-        return None
-    function = pickle.loads(order.payload).function
-    open_function(function)
-    return function
+def has_open(function: Any) -> bool:
+    """Whether there is something to call before the first tuple."""
+    return callable(getattr(function, "open", None))
+
+
+def _packed(recent: Sequence[Recent]) -> tuple[bytes, ...]:
+    """Recent tuples as bytes; those are left out that cannot be pickled, or are large (but for the first)."""
+    packed: list[bytes] = []
+    for one in recent:
+        try:
+            tuple_ = cloudpickle.dumps(one.compact())
+        except Exception:  # noqa: BLE001, S112 (an object of the user's; without bytes of it others are rehearsed on)
+            continue
+        if len(tuple_) <= (LARGEST_TUPLE if packed else LARGEST_FIRST):
+            packed.append(tuple_)
+    return tuple(packed)
 
 
 def _refuse_other_family(operator: Operator, present: Any, new: Any) -> None:
@@ -149,25 +169,6 @@ def _refuse_other_family(operator: Operator, present: Any, new: Any) -> None:
         raise ReconfigurationError(f"it works by {now}, the running one by {was}; a change keeps rows or batches")
     if operator.emits is Emits.ONE_TO_ONE and emits_of(operator.kind, new) is Emits.ONE_TO_MANY:
         raise ReconfigurationError(f"it is {Emits.ONE_TO_MANY}, the operator was planned as {operator.emits}")
-
-
-def _rehearse(order: Rehearse, function: Any, states: list[Any]) -> dict[str, str]:
-    """Run the function once on a copy of a recent tuple; what it writes, as column to Arrow type name."""
-    if order.recent is None or order.operator.kind is Kind.SELF_JOIN:
-        return {}
-    if order.operator.kind not in NO_CALL and shape_of(function) is Shape.BATCH:
-        out = function(order.recent.batch)
-        return types_of(out.schema) if isinstance(out, pa.RecordBatch) else {}
-    instance = Instance(order.worker, order.operator, function, audit=False)
-    if states:
-        instance.state.initial = lambda: states[0]
-    branches: list[list[Row]] = [[] for _ in range(order.operator.branches)]
-    row = order.recent.row()
-    columns = row.columns
-    compile_chain([instance], branches, lambda: "left")(row)
-    rows = [row for branch in branches for row in branch]
-    known = joined_types(joined_columns([instance]), columns.names)
-    return types_of(assemble(rows, columns, known).schema) if rows else {}
 
 
 def types_of(schema: pa.Schema) -> dict[str, str]:

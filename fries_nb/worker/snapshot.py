@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import cloudpickle
@@ -33,7 +34,7 @@ from fries_nb.errors import FriesError, OperatorError, ProtocolError
 from fries_nb.messages import Saved, WorkerId
 from fries_nb.worker.events import Save, Tell
 from fries_nb.worker.instance import Instance
-from fries_nb.worker.reconfiguration import open_function
+from fries_nb.worker.reconfiguration import new_function, open_function
 from fries_nb.worker.steps import user_traceback
 
 
@@ -122,6 +123,7 @@ def restore(instance: Instance, snapshot: InstanceSnapshot | None, decided: Sequ
         if change.change not in before.applied:
             instance.put_on(change.change, update.state, change.before)
     if mine:
+        instance.recreate = partial(new_function, mine[-1][0].payloads[name])
         _open(name, instance.function)
 
 

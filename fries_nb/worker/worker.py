@@ -6,18 +6,20 @@ or the seeded cluster of ``testing``) feeds it events with ``handle``, lets it w
 when it returns, so whatever event is handled next is handled at a tuple boundary; to make ``run`` return early from
 another thread, queue the event and raise ``attention``.
 
-    event        what the worker does with it
-    Arrived      queues the frame in its inbox
-    Granted      spends the credit on what waits in its outbox
-    Directed     FCM: applies the marker now, as a head of its scope; Prepare, Abort, Cancel: at once
-    Expected     notes that a change is being prepared, whose trial was begun in the middle of a slice
-    Rehearsed    keeps the prepared function until the marker comes; the shell has told the controller
-    Tick         reports what it measured
+    event         what the worker does with it
+    Arrived       queues the frame in its inbox
+    Granted       spends the credit on what waits in its outbox
+    Directed      FCM: applies the marker now, as a head of its scope; Prepare, Abort, Cancel: at once
+    Expected      notes that a change is being prepared, whose trial was begun in the middle of a slice
+    DryRunResult  keeps the prepared function until the marker comes; the shell has told the controller
+    Tick          reports what it measured
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+
+import pyarrow as pa
 
 from fries_nb.checkpoints import Snapshot
 from fries_nb.dataflow.graph import Kind
@@ -30,6 +32,7 @@ from fries_nb.messages import (
     Commit,
     Control,
     Data,
+    Drain,
     Ended,
     Failed,
     Fcm,
@@ -37,8 +40,10 @@ from fries_nb.messages import (
     Marker,
     Prepare,
     Release,
+    SetRate,
     WorkerId,
 )
+from fries_nb.planning.expansion import NO_CALL
 from fries_nb.worker.alignment import Alignment
 from fries_nb.worker.chaining import Attention, Execution, execution_of
 from fries_nb.worker.effects import effect_of
@@ -48,7 +53,7 @@ from fries_nb.worker.instance import Instance, SinkPort
 from fries_nb.worker.outbox import Outbox
 from fries_nb.worker.preparation import Preparation, keep_ready
 from fries_nb.worker.recent import Recent
-from fries_nb.worker.reconfiguration import Rehearsed
+from fries_nb.worker.reconfiguration import DryRunResult, has_open
 from fries_nb.worker.slices import MOST_PER_SLICE, Slices
 from fries_nb.worker.snapshot import kept, refuse_others
 from fries_nb.worker.standing import Standing
@@ -77,6 +82,7 @@ class Worker:
         ended: all input is processed and the out-channels are ended.
         failed: an operator failed; the worker takes no further tuple.
         preparation: has the trial of a change whose ``Prepare`` comes in the middle of a slice; see there.
+        came: for each operator that sends to it, the schema of the batch that came last.
     """
 
     def __init__(
@@ -96,6 +102,7 @@ class Worker:
         self.attention = Attention()
         self.ended = False
         self.failed = False
+        self.came: dict[str, pa.Schema] = {}
         self._clock = clock
         self._port = port
         self._inbox = Inbox(wiring.incoming)
@@ -138,7 +145,7 @@ class Worker:
             self._direct(event.worker, event.control)
         elif isinstance(event, Expected):
             self._instance(event.worker)[1].expect(event.order.change, event.order.tagged)
-        elif isinstance(event, Rehearsed):
+        elif isinstance(event, DryRunResult):
             keep_ready(event, self._instance(event.answer.worker)[1])
         else:
             reads, in_hand, held = self._execution.reads, self._running.remaining, self._versions.held()
@@ -155,8 +162,10 @@ class Worker:
         elif isinstance(control, Cancel):
             self._alignment.cancel(control.marker)
             self._inbox.block_only(self._alignment.blocked)
-        else:
+        elif isinstance(control, SetRate | Drain):
             self._instructions.append(ToReader(control))
+        else:
+            raise ProtocolError(f"{control} came to {self.wiring.id}; expected it to be carried out by the host")
 
     def _head(self, marker: Marker, position: int) -> None:
         if is_tagged(marker) and self.instances[0].operator.kind is not Kind.SOURCE:
@@ -174,10 +183,10 @@ class Worker:
                 return position, instance
         raise ProtocolError(f"a message for {worker} came to worker {self.wiring.id}, whose chain does not have it")
 
-    def _recent(self, position: int) -> Recent | None:
+    def _recent(self, position: int) -> tuple[Recent, ...]:
         """What to rehearse on; where the worker stands this is for a fix, so the tuple that it has to get past."""
         facing = self._execution.facing() if self._standing.stands else None
-        return Recent(facing) if facing is not None else self._execution.sample(position)
+        return (Recent(facing, facing=True),) if facing is not None else tuple(self._execution.samples(position))
 
     # ---- work
 
@@ -186,6 +195,17 @@ class Worker:
         """A source's reader may hand over more: nothing waits, and what was sent has credit."""
         waits = self._inbox.tuples or self._current is not None
         return not waits and not self._outbox.blocked and not self.failed and not self._held
+
+    @property
+    def columns(self) -> pa.Schema:
+        """All columns that a sink has written so far; none of any other worker."""
+        return pa.schema([]) if self._port is None else self._port.columns
+
+    @property
+    def is_costly(self) -> bool:
+        """Whether its chain should not be run for a trial without need: a model is opened, or a tuple takes long."""
+        opens = (instance.operator.kind not in NO_CALL and has_open(instance.function) for instance in self.instances)
+        return self._slices.quota == 1 or any(opens)
 
     @property
     def _still(self) -> bool:
@@ -239,6 +259,7 @@ class Worker:
         version = self._versions.number if channel.sender.operator == READER else frame.version
         self._running = self._versions.execution_of(version, self._execution)
         self._outbox.turn_to(version)
+        self.came[channel.sender.operator] = frame.batch.schema
         self._running.load(channel.sender.operator, frame.batch)
         self._current = (channel, frame.size)
 

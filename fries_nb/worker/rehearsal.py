@@ -1,0 +1,150 @@
+"""The rehearsal of a change: all its new functions together, on recent tuples, through everything below them.
+
+It runs on one host, beside the workers, when all of the change is prepared, and decides nothing but whether the change
+fails where the present configuration does not. A tuple on which a new function fails is tried by the present functions
+too; if they fail as well (a dead letter, say), it says nothing. Only a tuple that an operator is paused on counts
+anyway: it is what a fix has to get past.
+
+Which types came to the sinks is told to the controller, who knows what these have taken.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import zip_longest
+from weakref import WeakValueDictionary
+
+from fries_nb.errors import FriesError
+from fries_nb.messages import Rehearse, Rehearsed, WorkerId
+from fries_nb.worker.instance import Ready
+from fries_nb.worker.recent import Recent
+from fries_nb.worker.reconfiguration import DryRun, DryRunResult, prepare
+from fries_nb.worker.steps import user_traceback
+from fries_nb.worker.trial import Layout, NotCopied, Passage, Trial, TrialFailed, difference
+from fries_nb.worker.worker import Worker
+
+LASTS_NS = 10_000_000
+"""Nanoseconds after which no further tuple of an operator is tried: the first one decides most."""
+
+
+class Rehearsals:
+    """What one host does about changes beside its workers: it prepares new functions, then rehearses them together.
+
+    A function that was prepared is known here as long as its worker keeps it, or will.
+
+    Args:
+        clock: returns nanoseconds.
+    """
+
+    def __init__(self, clock: Callable[[], int]) -> None:
+        self._clock = clock
+        self._ready: WeakValueDictionary[tuple[str, WorkerId], Ready] = WeakValueDictionary()
+
+    def prepare(self, order: DryRun) -> DryRunResult:
+        """See :func:`reconfiguration.prepare`."""
+        result = prepare(order)
+        if result.ready is not None:
+            self._ready[order.change, order.worker] = result.ready
+        return result
+
+    def rehearse(self, worker: WorkerId, order: Rehearse, workers: Iterable[Worker]) -> Rehearsed:
+        """Rehearse a change that was prepared here. Never raises: a failure is the ``error``.
+
+        Args:
+            worker: in whose name the answer is given.
+            order: the change, and the tuples.
+            workers: all workers of the host.
+        """
+        ready = {target: one for (change, target), one in self._ready.items() if change == order.change}
+        try:
+            return _Rehearsal(order, worker, Layout(workers, ready)).run(self._clock)
+        except BaseException as error:  # noqa: BLE001 (a tuple that cannot be loaded, say, runs the user's code)
+            words = f"the rehearsal of change {order.change!r} failed: {type(error).__name__}: {error}"
+            return Rehearsed(order.change, worker, words, user_traceback(error))
+
+
+class _Rehearsal:
+    def __init__(self, order: Rehearse, worker: WorkerId, layout: Layout) -> None:
+        self._order = order
+        self._worker = worker
+        self._layout = layout
+        self._new = Trial(layout, new=True)
+        self._present: Trial | None = None
+        self._passages: list[Passage] = []
+
+    def run(self, clock: Callable[[], int]) -> Rehearsed:
+        end, begun = clock() + LASTS_NS, set[str]()
+        for start, pickled in in_turn(self._order.samples):
+            if start in begun and clock() >= end:
+                continue
+            begun.add(start)
+            recent: Recent = pickle.loads(pickled)
+            try:
+                self._passages.append(self._new.run(start, recent))
+            except TrialFailed as failed:
+                present = None if recent.facing else self._as_it_is(start, recent)
+                if recent.facing or present is not None:
+                    return self._refusal(failed, start, present)
+                self._new = Trial(self._layout, new=True)  # without what half a tuple has left
+        return self._success()
+
+    def _as_it_is(self, start: str, recent: Recent) -> Passage | None:
+        """What the present configuration makes of the tuple; ``None`` if it fails on it.
+
+        Nothing, where the present functions cannot be loaded a second time: the new ones are judged by themselves.
+        """
+        self._present = self._present or Trial(self._layout, new=False)
+        try:
+            return self._present.run(start, recent)
+        except NotCopied:
+            return Passage()
+        except TrialFailed:
+            self._present = None  # what half a tuple has left is gone
+            return None
+
+    def _refusal(self, failed: TrialFailed, start: str, present: Passage | None) -> Rehearsed:
+        name, targets = failed.operator, self._layout.targets
+        in_front = sorted(one for one in targets - {name} if name in self._layout.below([one]))
+        who = f"new {name}" if name in targets else f"{name}, which stays as it is,"
+        which = "a recent tuple"
+        if in_front:
+            which += f" as new {' and '.join(in_front)} left it"
+            before = present.edges.get(failed.edge) if present is not None and failed.edge is not None else None
+            after = failed.passage.edges.get(failed.edge) if failed.edge is not None else None
+            if before is not None and after is not None and (words := difference(before, after)):
+                which += f" ({words})"
+        error = failed.reason
+        reason = str(error) if isinstance(error, FriesError) else f"{type(error).__name__}: {error}"
+        told = f"{who} failed in a rehearsal on {which}: {reason}"
+        return Rehearsed(self._order.change, self._worker, told, user_traceback(error))
+
+    def _success(self) -> Rehearsed:
+        tried = frozenset(name for passage in self._passages for name in passage.tried)
+        spared = frozenset(name for passage in self._passages for name in passage.spared) - tried
+        arriving: dict[str, dict[bytes, None]] = {}
+        writes: dict[str, dict[str, str]] = {}
+        for passage in self._passages:
+            for sink, schema in passage.arrived:
+                arriving.setdefault(sink, {})[schema.serialize().to_pybytes()] = None
+            for name, types in passage.writes.items():
+                known = writes.setdefault(name, {})
+                known.update({column: kind for column, kind in types.items() if known.get(column, "null") == "null"})
+        behind_spared = self._layout.below(spared)
+        unreached = self._layout.below(self._order.samples) - tried - behind_spared - arriving.keys()
+        return Rehearsed(
+            self._order.change, self._worker, tuples=len(self._passages), tried=tried, spared=spared,
+            unreached=frozenset(unreached), writes=writes,
+            arriving={sink: tuple(schemas) for sink, schemas in arriving.items()},
+            taken={sink: self._layout.taken(sink).serialize().to_pybytes() for sink in arriving},
+        )  # fmt: skip
+
+
+def in_turn(samples: Mapping[str, Iterable[bytes]]) -> Iterator[tuple[str, bytes]]:
+    """The tuples with the operator that they came to, one of each operator in turn.
+
+    >>> list(in_turn({"A": [b"1", b"2"], "B": [b"3"]}))
+    [('A', b'1'), ('B', b'3'), ('A', b'2')]
+    """
+    for one in zip_longest(*samples.values()):
+        yield from ((start, pickled) for start, pickled in zip(samples, one, strict=True) if pickled is not None)

@@ -1,0 +1,302 @@
+"""A trial: copies of the operators at and below some others, run on one tuple after another, with no effect outside.
+
+A trial is of one configuration: the one that a change would make, or the present one. Each operator is a fresh copy of
+its function, opened, with copies of states of its present one or fresh ones; what leaves a chain goes on to the chains
+behind it, without channels, and ends at the sinks, where only its schema is noted. Rows are called by the same steps as
+in a worker, so they fail here as they would there.
+
+Not run are operators that are costly (see ``Worker.is_costly``), are not replaced, and get columns of the same types as
+now: nothing about them would be new.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import cycle
+from typing import Any
+
+import pyarrow as pa
+
+from fries_nb.dataflow.graph import Kind
+from fries_nb.dataflow.operators import Shape, shape_of
+from fries_nb.errors import DeclarationError, OperatorError
+from fries_nb.messages import HIDDEN, WorkerId
+from fries_nb.planning.expansion import NO_CALL
+from fries_nb.worker.batches import call_of_batch
+from fries_nb.worker.instance import Instance, Ready
+from fries_nb.worker.outbox import Outbox
+from fries_nb.worker.recent import Recent
+from fries_nb.worker.reconfiguration import open_function, types_of
+from fries_nb.worker.rows import NOT_ARROW, Columns, Reads, Row, assemble
+from fries_nb.worker.state import StateCopy, Transform, transformed
+from fries_nb.worker.steps import compile_chain, joined_columns, joined_types
+from fries_nb.worker.worker import Worker
+from fries_nb.worker.written import culprit
+
+MOST_ROWS = 64
+"""Rows that one tuple may become on its way from one chain to the next; the others are left out of the trial."""
+_PASSING = frozenset({Kind.UNION, Kind.REPLICATE})
+_SHARED = frozenset({*NO_CALL, *_PASSING, Kind.SELF_JOIN})
+"""Kinds whose function, if any, is not the user's code and is not changed by its use, so that no copy is made."""
+
+Out = list[tuple[int, pa.RecordBatch]]
+
+
+class Layout:
+    """The operators that have a worker on this host, and which of them a change replaces.
+
+    Args:
+        workers: all workers of the host.
+        ready: what a change has ready for those of its targets.
+
+    Attributes:
+        targets: the operators that it replaces.
+    """
+
+    def __init__(self, workers: Iterable[Worker], ready: Mapping[WorkerId, Ready]) -> None:
+        self._ready = ready
+        self._places: dict[str, tuple[Worker, int]] = {}
+        for worker in sorted(workers, key=lambda one: one.wiring.id):
+            for position, instance in enumerate(worker.instances):
+                self._places.setdefault(instance.worker.operator, (worker, position))
+        self.targets = frozenset(name for name in self._places if self.ready(name) is not None)
+
+    def place(self, operator: str) -> tuple[Worker, int] | None:
+        """A worker of the operator and its position in the chain; ``None`` if there is none on this host."""
+        return self._places.get(operator)
+
+    def ready(self, operator: str) -> Ready | None:
+        """What the change prepared for the operator."""
+        worker, position = self._places[operator]
+        return self._ready.get(worker.instances[position].worker)
+
+    def chain(self, operator: str) -> set[str]:
+        """The operator and those behind it in its chain."""
+        worker, position = self._places[operator]
+        return {instance.worker.operator for instance in worker.instances[position:]}
+
+    def taken(self, sink: str) -> pa.Schema:
+        """What a sink's worker has taken so far."""
+        return self._places[sink][0].columns
+
+    def below(self, operators: Iterable[str]) -> set[str]:
+        """These operators and all that lie below them, as far as chains on this host lead."""
+        found: set[str] = set()
+        ahead = list(operators)
+        while ahead:
+            name = ahead.pop()
+            if name not in found:
+                found.add(name)
+                worker, position = self._places.get(name, (None, 0))
+                if worker is not None:
+                    ahead += [instance.worker.operator for instance in worker.instances[position + 1 :]]
+                    ahead += [edge.to for edge in worker.wiring.edges]
+        return found
+
+
+@dataclass
+class Passage:
+    """What one tuple led to.
+
+    Attributes:
+        tried: operators that ran; ``spared`` those that did not need to.
+        writes: the columns that operators at the ends of chains wrote, by type name.
+        arrived: sinks and the schemas in which rows came to them.
+        edges: the schema of what passed from one operator to the next.
+    """
+
+    tried: set[str] = field(default_factory=set)
+    spared: set[str] = field(default_factory=set)
+    writes: dict[str, dict[str, str]] = field(default_factory=dict)
+    arrived: list[tuple[str, pa.Schema]] = field(default_factory=list)
+    edges: dict[tuple[str, str], pa.Schema] = field(default_factory=dict)
+
+
+class TrialFailed(Exception):
+    """An operator failed in a trial.
+
+    Attributes:
+        operator: which one.
+        reason: what it raised.
+        edge: sender and receiver of what came to its chain, if that came from another one.
+        passage: what the tuple led to so far.
+    """
+
+    def __init__(self, operator: str, reason: BaseException, edge: tuple[str, str] | None, passage: Passage) -> None:
+        super().__init__(f"{operator}: {reason}")
+        self.operator = operator
+        self.reason = reason
+        self.edge = edge
+        self.passage = passage
+
+
+class NotCopied(TrialFailed):
+    """An operator's function could not be loaded and opened for a trial."""
+
+
+class Trial:
+    """One configuration: the operators of a layout, as the change would make them or (without ``new``) as they are."""
+
+    def __init__(self, layout: Layout, new: bool) -> None:
+        self._layout = layout
+        self._new = new
+        self._chains: dict[str, _Chain] = {}
+
+    def run(self, start: str, recent: Recent) -> Passage:
+        """Run a tuple that came to the operator ``start`` down to the sinks.
+
+        Raises:
+            TrialFailed: an operator failed on it, or on what it became.
+        """
+        passage = Passage()
+        waiting: deque[tuple[str, str, Recent]] = deque([("", start, recent)])
+        while waiting:
+            sender, operator, came = waiting.popleft()
+            for to, batch in self._pass(sender, operator, came, passage):
+                if self._goes_on(self._tail(operator), to, batch, passage):
+                    waiting.append((self._tail(operator), to, Recent(batch)))
+        return passage
+
+    def _tail(self, operator: str) -> str:
+        place = self._layout.place(operator)
+        return operator if place is None else place[0].instances[-1].worker.operator
+
+    def _goes_on(self, sender: str, to: str, batch: pa.RecordBatch, passage: Passage) -> bool:
+        place = self._layout.place(to)
+        if place is None:
+            return False
+        worker = place[0]
+        passage.edges[sender, to] = batch.schema
+        if worker.instances[0].operator.kind is Kind.SINK:
+            passage.arrived.append((to, batch.schema))
+            return False
+        names = {instance.worker.operator for instance in worker.instances}
+        came = worker.came.get(sender)
+        if worker.is_costly and not names & self._layout.targets and came is not None and _alike(came, batch.schema):
+            passage.spared |= names
+            return False
+        return True
+
+    def _pass(self, sender: str, operator: str, came: Recent, passage: Passage) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """Run a chain from this operator on; yields what goes on, and to whom."""
+        edge = (sender, operator) if sender else None
+        chain = self._chains.get(operator)
+        try:
+            chain = chain or self._made(operator)
+        except BaseException as error:
+            if self._layout.chain(operator).isdisjoint(self._layout.targets):
+                return  # it stays as it is; the answer names it as one that was not reached
+            raise NotCopied(operator, error, edge, passage) from error
+        try:
+            produced = chain.process(came, sender)
+            passage.tried |= chain.names
+            for branch, batch in produced:
+                chain.outbox.add(branch, batch)  # fails where no key can be made of it
+        except BaseException as error:
+            name = error.operator if isinstance(error, OperatorError) and error.operator else operator
+            raise TrialFailed(name, error, edge, passage) from error
+        for branch, batch in produced:
+            passage.writes.setdefault(chain.tail, {}).update(types_of(batch.schema))
+            for out in chain.worker.wiring.edges:
+                if out.branch == branch:
+                    yield out.to, batch.slice(0, MOST_ROWS)
+
+    def _made(self, operator: str) -> _Chain:
+        place = self._layout.place(operator)
+        assert place is not None  # only operators with a place go on
+        worker, position = place
+        copies = [self._copy(instance) for instance in worker.instances[position:]]
+        self._chains[operator] = made = _Chain(worker, copies)
+        return made
+
+    def _copy(self, instance: Instance) -> Instance:
+        """The operator with a function of its own: what a trial leaves in an object's attributes must not stay."""
+        ready = self._layout.ready(instance.worker.operator)
+        used = ready if ready is not None and self._new else None
+        if instance.operator.kind in _SHARED:
+            function = used.function if used is not None else instance.function
+        else:
+            recreate = used.recreate if used is not None else instance.recreate
+            if recreate is None:
+                raise OperatorError(
+                    f"no other function like that of {instance.worker} can be made", instance.worker.operator
+                )
+            function = recreate()
+            open_function(function)
+        copy = Instance(instance.worker, instance.operator, function, audit=False)
+        if ready is not None and ready.states:
+            transforms = (ready.transform,) if self._new and ready.transform is not None else ()
+            copy.state.initial = partial(_next_state, cycle(ready.states), transforms)
+        return copy
+
+
+def _next_state(copies: Iterator[StateCopy], transforms: tuple[Transform, ...]) -> Any:
+    """What a key begins with: the state of some key, since those of the tuples' own keys are not at hand."""
+    return transformed(next(copies).revive(), transforms)
+
+
+def _alike(one: pa.Schema, other: pa.Schema) -> bool:
+    return types_of(one) == types_of(other)
+
+
+class _Chain:
+    """Copies of the operators of one chain, from some position on."""
+
+    def __init__(self, worker: Worker, instances: Sequence[Instance]) -> None:
+        self.worker = worker
+        self.names = {instance.worker.operator for instance in instances}
+        self.tail = instances[-1].worker.operator
+        self.outbox = Outbox(worker.wiring.edges)
+        self._instances = tuple(instances)
+        first = instances[0]
+        self._passes = first.operator.kind in _PASSING
+        self._batched = first.operator.kind not in _SHARED and shape_of(first.function) is Shape.BATCH
+
+    def process(self, came: Recent, sender: str) -> Out:
+        """What the chain makes of rows, by branch."""
+        if self._passes:
+            return [(0, came.batch)]
+        return self._batches(came.batch) if self._batched else self._rows(came, sender)
+
+    def _batches(self, batch: pa.RecordBatch) -> Out:
+        for instance in self._instances:
+            batch = call_of_batch(instance)(batch)
+            if not batch.num_rows:
+                return []
+        return [(0, batch)]
+
+    def _rows(self, came: Recent, sender: str) -> Out:
+        wiring = self.worker.wiring
+        branches: list[list[Row]] = [[] for _ in range(wiring.branches)]
+        step = compile_chain(self._instances, branches, lambda: "left" if sender == wiring.left else "right")
+        rows = [came.row()] if came.written or came.whole else list(Columns(came.batch, Reads()).rows())
+        for row in rows:
+            step(row)
+        columns = rows[0].columns
+        known = joined_types(joined_columns(self._instances), columns.names)
+        return [(branch, self._assembled(made, columns, dict(known))) for branch, made in enumerate(branches) if made]
+
+    def _assembled(self, rows: list[Row], columns: Columns, known: dict[str, pa.DataType]) -> pa.RecordBatch:
+        try:
+            return assemble(rows, columns, known)
+        except NOT_ARROW as error:
+            words = culprit(self.tail, rows) or f"{self.tail} produced rows that make no columns: {error}"
+            raise DeclarationError(words, self.tail) from error
+
+
+def difference(before: pa.Schema, after: pa.Schema) -> str:
+    """How the columns of rows differ from what they were, in words; empty if they do not.
+
+    >>> difference(pa.schema({"a": pa.int64(), "b": pa.int64()}), pa.schema({"a": pa.string()}))
+    "'a' is string instead of int64, 'b' is missing"
+    """
+    names = [field.name for field in before if field.name not in HIDDEN]
+    changed = [
+        f"{name!r} is {after.field(name).type} instead of {before.field(name).type}"
+        for name in names
+        if name in after.names and after.field(name).type != before.field(name).type
+    ]
+    return ", ".join([*changed, *(f"{name!r} is missing" for name in names if name not in after.names)])

@@ -60,7 +60,7 @@ gate = Gate()
 class Links:
     """In the place of sockets: acts as a controller that decides as soon as all is prepared."""
 
-    def __init__(self, *_):
+    def __init__(self, *_, **__):
         self.prepared = threading.Event()
         self.done = threading.Event()
         self.errors = []

@@ -15,7 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fries_nb.messages import DUE, TRANSACTION
-from fries_nb.worker.rows import FEW, Columns, Reads, Row, assemble, derived, to_arrow, to_python
+from fries_nb.worker.assembly import assemble
+from fries_nb.worker.conversion import FEW, to_arrow, to_python
+from fries_nb.worker.rows import Columns, Reads, Row, derived
 
 START = {"a": 1, "b": "x", "c": 2.5}
 

@@ -21,7 +21,8 @@ from worker_bench import Bench, data
 from fries_nb.dataflow import Kind, Operator, batched
 from fries_nb.errors import DeclarationError
 from fries_nb.messages import DUE, Failed, Paused, Resumed
-from fries_nb.worker.rows import Columns, Reads, assemble, derived
+from fries_nb.worker.assembly import assemble
+from fries_nb.worker.rows import Columns, Reads, derived
 from fries_nb.worker.written import Written
 
 

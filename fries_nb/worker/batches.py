@@ -1,7 +1,8 @@
 """Vectorised functions: how one is called with a batch, and how what it returns becomes one.
 
-The hidden columns are carried past the function. A function that fails on a slice, where its operator sets tuples
-aside, is called for each row of the slice by itself: so the others leave, and the one that it fails on is known.
+The hidden columns are carried past the function, and what it returns is a value from then on (see ``values``). A
+function that fails on a slice, where its operator sets tuples aside, is called for each row of the slice by itself: so
+the others leave, and the one that it fails on is known.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ import pyarrow as pa
 from fries_nb.dataflow.graph import Kind
 from fries_nb.errors import DeclarationError, OperatorError
 from fries_nb.messages import HIDDEN
+from fries_nb.worker.conversion import NOT_ARROW
 from fries_nb.worker.guarding import is_guarded, set_aside
 from fries_nb.worker.instance import Instance
-from fries_nb.worker.rows import NOT_ARROW
 from fries_nb.worker.steps import failure
 
 Call = Callable[[pa.RecordBatch], pa.RecordBatch]
@@ -95,7 +96,7 @@ def _whole(instance: Instance) -> Call:
 def _mapped(out: Any, batch: pa.RecordBatch, hidden: Sequence[str]) -> pa.RecordBatch:
     if not isinstance(out, pa.RecordBatch) or out.num_rows != batch.num_rows:
         raise ValueError("one row out for a row in")
-    return _with_hidden(out, batch, hidden)
+    return _with_hidden(out.schema.names, _values(out, batch), batch, hidden)
 
 
 def _filtered(mask: Any, batch: pa.RecordBatch, hidden: Sequence[str]) -> pa.RecordBatch:
@@ -114,13 +115,25 @@ def _multiplied(out: Any, batch: pa.RecordBatch, hidden: Sequence[str]) -> pa.Re
     parents = parents if isinstance(parents, pa.Array) else pa.array(parents, type=pa.int64())
     if len(parents) != children.num_rows:
         raise ValueError(f"{children.num_rows} rows with {len(parents)} parents")
-    return _with_hidden(children, batch.take(parents), hidden)
+    return _with_hidden(children.schema.names, _values(children, batch), batch.take(parents), hidden)
 
 
 _FITS: dict[Kind, _Fit] = {Kind.FILTER: _filtered, Kind.FLAT_MAP: _multiplied}
 """How a vectorised function's result becomes a batch with hidden columns; all others are maps."""
 
 
-def _with_hidden(batch: pa.RecordBatch, origin: pa.RecordBatch, hidden: Sequence[str]) -> pa.RecordBatch:
-    arrays = [*batch.columns, *(origin.column(name) for name in hidden)]
-    return pa.RecordBatch.from_arrays(arrays, names=[*batch.schema.names, *hidden])
+def _values(batch: pa.RecordBatch, origin: pa.RecordBatch) -> list[pa.Array]:
+    """The columns of a result, those that did not come in as copies: a function may fill the same buffer again."""
+    came = {buffer.address for column in origin.columns for buffer in column.buffers() if buffer is not None}
+    columns: list[pa.Array] = []
+    for column in batch.columns:
+        own = came.issuperset([buffer.address for buffer in column.buffers() if buffer is not None])
+        columns.append(column if own else pa.concat_arrays([column]))
+    return columns
+
+
+def _with_hidden(
+    names: Sequence[str], columns: Sequence[pa.Array], origin: pa.RecordBatch, hidden: Sequence[str]
+) -> pa.RecordBatch:
+    arrays = [*columns, *(origin.column(name) for name in hidden)]
+    return pa.RecordBatch.from_arrays(arrays, names=[*names, *hidden])

@@ -18,12 +18,15 @@ from fries_nb.dataflow.operators import Shape, shape_of
 from fries_nb.errors import DeclarationError, OperatorError
 from fries_nb.messages import TRANSACTION
 from fries_nb.planning.expansion import NO_CALL
+from fries_nb.worker.assembly import assemble
 from fries_nb.worker.batches import Call, call_of_batch, one_by_one
+from fries_nb.worker.conversion import NOT_ARROW
 from fries_nb.worker.guarding import is_guarded
 from fries_nb.worker.instance import Instance, SinkPort
 from fries_nb.worker.recent import Noted, Passed, Recent, one_row, passed, recent_row, recent_rows
-from fries_nb.worker.rows import NOT_ARROW, Columns, Reads, Row, assemble
+from fries_nb.worker.rows import Columns, Reads, Row
 from fries_nb.worker.steps import Step, compile_chain, joined_columns, joined_types
+from fries_nb.worker.values import settled
 from fries_nb.worker.written import culprit
 
 Results = list[tuple[int, pa.RecordBatch]]
@@ -94,12 +97,14 @@ class RowExecution:
         self._passed: Passed | None = None
         self._refused = [instance.refused for instance in instances if is_guarded(instance.operator)]
         self._joined: list[tuple[pa.Field, str]] = []
+        self._settled: frozenset[str] = frozenset()
         self.rebuild()
 
     def rebuild(self) -> None:
         for instance in self._instances:
             instance.written.forget()
         self._noted.clear()
+        self._settle(frozenset())
         self._first = self._noting = compile_chain(self._instances, self._outputs, self._side)
         if len(self._instances) > 1:
             self._noting = compile_chain(self._instances, self._outputs, self._side, self._noted)
@@ -118,12 +123,20 @@ class RowExecution:
         self._passed = self._last_passed()
         for refused in self._refused:
             refused.clear()
+        if self._columns is None or batch.schema != self._columns.batch.schema:
+            self._settled = frozenset()
         self._columns = Columns(batch, self._reads)
+        self._columns.settle(self._settled)
         if self._joined:
             self._learn_types(self._columns.names)
         self._rows = self._columns.rows()
         self._position = 0
         self._stands = False
+
+    def _settle(self, names: frozenset[str]) -> None:
+        self._settled = names
+        if self._columns is not None:
+            self._columns.settle(names)
 
     def _learn_types(self, names: Sequence[str]) -> None:
         for name, kind in joined_types(self._joined, names).items():
@@ -169,6 +182,9 @@ class RowExecution:
                     batch = assemble(rows, self._columns, self._types[branch])
                 except NOT_ARROW as error:
                     raise self._culprit(rows, error) from error
+                if len(self._outputs) == 1:
+                    names = " or ".join(instance.operator.name for instance in self._instances)
+                    self._settle(settled(self._settled, self._columns.written, self._types[branch], names))
                 produced.append((branch, batch))
                 rows.clear()
         return produced

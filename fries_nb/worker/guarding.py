@@ -23,6 +23,7 @@ from fries_nb.worker.instance import Instance
 from fries_nb.worker.rows import Row, key_reader
 from fries_nb.worker.shown import row_as_json
 from fries_nb.worker.state import keeps_state
+from fries_nb.worker.values import as_value
 
 Step = Callable[[Row], None]
 Undo = Callable[[], None]
@@ -47,7 +48,7 @@ def guarded(instance: Instance, make: Callable[[Sequence[Step]], Step], emits: S
         OperatorError: the function failed, and there is no place for dead letters.
     """
     held: list[tuple[Step, Row]] = []
-    inner = make([_holder(held, emit) for emit in emits])
+    inner = make([_holder(held, emit, instance.operator.name) for emit in emits])
     remembered, check = _remembering(instance), instance.written.check
     asks = instance.operator.kind not in NO_CALL  # what tables and lists hold was in columns
 
@@ -55,7 +56,7 @@ def guarded(instance: Instance, make: Callable[[Sequence[Step]], Step], emits: S
         held.clear()
         undo = remembered(row)
         try:
-            inner(row.copy())
+            inner(as_value(row.copy(), instance.operator.name))
             if asks:
                 for _, out in held:
                     check(out, row)
@@ -89,8 +90,8 @@ def set_aside(instance: Instance, row: dict[str, Any], error: OperatorError, num
     instance.dead_letters.write(pa.RecordBatch.from_pydict(letter, schema=LETTER))
 
 
-def _holder(held: list[tuple[Step, Row]], emit: Step) -> Step:
-    return lambda row: held.append((emit, row))
+def _holder(held: list[tuple[Step, Row]], emit: Step, operator: str) -> Step:
+    return lambda row: held.append((emit, as_value(row, operator)))
 
 
 def _nothing() -> None:

@@ -25,6 +25,7 @@ import pyarrow as pa
 from fries_nb.messages import HIDDEN
 from fries_nb.worker.instance import Instance
 from fries_nb.worker.rows import Columns, Reads, Row, WholeRow, derived
+from fries_nb.worker.values import as_value
 
 SAMPLES = 8
 """Recent tuples that a worker hands over, at most."""
@@ -93,7 +94,7 @@ def noting(noted: Noted, instance: Instance, step: Callable[[Row], None]) -> Cal
     """The step, which notes each row that its operator gets past as it came."""
 
     def keep(row: Row) -> None:
-        came = row.copy()
+        came = as_value(row.copy(), instance.worker.operator)
         step(row)
         if row.index not in instance.refused:
             noted[instance] = came

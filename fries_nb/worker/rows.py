@@ -2,8 +2,8 @@
 
 A row function sees a ``dict``. Converting every column of every Arrow batch to Python and back would cost more than
 most functions do, so a :class:`Row` is a dict that knows its batch: a column is converted when some row is first asked
-for it, and a column that nobody writes goes out as the Arrow column that came in. (Hence a list or a dict that was
-changed in place, as in ``row["tags"].append(1)``, leaves only if it is assigned: ``row["tags"] = tags``.)
+for it, and a column that nobody writes goes out as the Arrow column that came in. Lists and structs are handed out as
+copies, one for each row that is asked for them (``NestedRow``), so that nothing is shared between rows.
 
 >>> import pyarrow as pa
 >>> columns = Columns(pa.RecordBatch.from_pydict({"amount": [3, 4], "shop": ["a", "b"]}), Reads())
@@ -12,8 +12,8 @@ changed in place, as in ``row["tags"].append(1)``, leaves only if it is assigned
 (3, {'amount': 4, 'shop': 'b'})
 >>> for row in rows:
 ...     row["double"] = 2 * row["amount"]
->>> assemble(rows[1:], columns, {}).to_pydict()
-{'amount': [4], 'shop': ['b'], 'double': [8]}
+>>> rows[1]
+{'amount': 4, 'shop': 'b', 'double': 8}
 
 What a function returns decides what leaves: the same row (or ``row | {...}``) keeps all columns; a plain dict is the
 whole new row. A row that lost a column (``del``, ``pop``) is whole from then on, too. A column that only some rows of
@@ -22,22 +22,17 @@ a batch have is null in the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from decimal import Decimal
-from itertools import chain
-from operator import attrgetter, itemgetter
+from collections.abc import Callable, Iterator, Sequence
+from operator import itemgetter
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from fries_nb.messages import HIDDEN, TRANSACTION
+from fries_nb.worker.conversion import copied, is_mutable, to_python, unchanged
 
-FEW = 16
-"""Up to so many values Arrow's own conversion is faster than the way over numpy."""
-
-NOT_ARROW = (pa.ArrowException, TypeError, ValueError, OverflowError)
-"""What Arrow raises for values that it cannot take."""
+UNKNOWN, SETTLED, UNWRITTEN = range(3)
+"""Of how many of a batch's rows it is known that nothing in them can be changed in place (see ``Columns.plain``)."""
 
 _UNREAD: Any = object()
 _NOTHING: dict[str, Any] = {_UNREAD: None}
@@ -47,10 +42,12 @@ _NOTHING: dict[str, Any] = {_UNREAD: None}
 class Reads:
     """The columns that the functions of one chain have looked at so far, in order of first look."""
 
-    __slots__ = ("names",)
+    __slots__ = ("_nested", "_schema", "names")
 
     def __init__(self) -> None:
         self.names: tuple[str, ...] = ()
+        self._schema: pa.Schema | None = None
+        self._nested: frozenset[str] = frozenset()
 
     def add(self, name: str) -> None:
         """Remember a look at a column; idempotent."""
@@ -61,25 +58,42 @@ class Reads:
         """Other functions run now; what they look at is to be learnt anew."""
         self.names = ()
 
+    def nested(self, schema: pa.Schema) -> frozenset[str]:
+        """The user's columns whose values can be changed in place; remembered from batch to batch."""
+        if schema != self._schema:
+            self._nested = frozenset(
+                [field.name for field in schema if field.name not in HIDDEN and is_mutable(field.type)]
+            )
+            self._schema = schema
+        return self._nested
+
 
 class Columns(dict[str, list[Any]]):
     """The user's columns of one batch as Python lists, each converted when first looked at.
 
     Attributes:
         batch: the Arrow batch, hidden columns included.
-        names: the user's columns; ``hidden``: the others.
+        names: the user's columns; ``hidden``: the others; ``nested``: those of lists and structs.
         written: columns that some row of the batch was given a value for, in order of first writing (only the keys
             count).
+        settled: those that may be written without a look at their values (see ``values``).
+        plain: whether rows are values as they are: ``UNWRITTEN`` all of them, ``SETTLED`` at the end of the chain,
+            ``UNKNOWN`` perhaps none of them.
     """
 
-    __slots__ = ("_reads", "_transactions", "batch", "hidden", "names", "written")
+    __slots__ = (
+        "_reads", "_transactions", "batch", "hidden", "names", "nested", "plain", "settled", "written",
+    )  # fmt: skip
 
     def __init__(self, batch: pa.RecordBatch, reads: Reads) -> None:
         self.batch = batch
         names = batch.schema.names
         self.names: tuple[str, ...] = tuple([name for name in names if name not in HIDDEN])
         self.hidden: tuple[str, ...] = tuple([name for name in HIDDEN if name in names])
+        self.nested = reads.nested(batch.schema)
         self.written: dict[str, Any] = {}
+        self.settled: frozenset[str] | None = frozenset()
+        self.plain = UNWRITTEN
         self._reads = reads
         self._transactions: list[int] = []
 
@@ -90,6 +104,22 @@ class Columns(dict[str, list[Any]]):
         self[name] = values = to_python(self.batch.column(name))
         return values
 
+    def settle(self, names: frozenset[str]) -> None:
+        """These columns may be written without a look at their values, unless whole rows were made of the batch."""
+        if self.settled is not None:
+            self.settled = names
+            self.wrote()
+
+    def wrote(self) -> None:
+        """Another column was written."""
+        if self.settled is not None and self.written:
+            self.plain = SETTLED if self.written.keys() <= self.settled else UNKNOWN
+
+    def unsettle(self) -> None:
+        """Some row of the batch has values that are not noted as written, or that can be changed in place."""
+        self.settled = None
+        self.plain = UNKNOWN
+
     def transactions(self) -> list[int]:
         """Identity of each row's source tuple (only under audit)."""
         if not self._transactions:
@@ -98,8 +128,11 @@ class Columns(dict[str, list[Any]]):
 
     def rows(self) -> Iterator[Row]:
         """All rows in order."""
+        nested = bool(self.nested)
         for index in range(self.batch.num_rows):
             row = Row(_NOTHING)
+            if nested:
+                row.__class__ = NestedRow
             row.columns = self
             row.index = index
             yield row
@@ -121,14 +154,22 @@ class Row(dict[str, Any]):
         return self.columns[name][self.index]
 
     def __setitem__(self, name: str, value: Any) -> None:
-        self.columns.written[name] = None
+        columns = self.columns
+        if name not in columns.written:
+            columns.written[name] = None
+            columns.wrote()
         dict.__setitem__(self, name, value)
 
     def __or__(self, other: Any) -> Row:  # type: ignore[override]
         if not isinstance(other, dict):
             return NotImplemented
         columns = self.columns
-        columns.written |= other
+        written = columns.written
+        for name in other:
+            if name not in written:
+                written |= other
+                columns.wrote()
+                break
         untouched = dict.__len__(self) == 1 and dict.__contains__(self, _UNREAD)
         row = Row(_NOTHING if untouched else dict.items(self))
         dict.update(row, other)
@@ -150,8 +191,18 @@ class Row(dict[str, Any]):
             dict.__delitem__(self, _UNREAD)
         return self
 
+    def copy_values(self) -> None:
+        """Put copies in place of all values that can be changed.
+
+        Raises:
+            Exception: one cannot be copied; whatever its copying raises.
+        """
+        for name, value in list(dict.items(self)):
+            dict.__setitem__(self, name, copied(value))
+
     def _whole(self) -> Row:
         self._load()
+        self.columns.unsettle()
         self.__class__ = WholeRow
         return self
 
@@ -190,6 +241,7 @@ class Row(dict[str, Any]):
     def update(self, other: Any = (), /, **named: Any) -> None:
         new = other if isinstance(other, dict) and not named else dict(other, **named)
         self.columns.written |= new
+        self.columns.wrote()
         dict.update(self, new)
 
     def __ior__(self, other: Any) -> Row:  # type: ignore[override]
@@ -221,6 +273,48 @@ class Row(dict[str, Any]):
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return (dict, (dict(self),))
+
+
+class NestedRow(Row):
+    """A row of a batch with lists or structs: of these it hands out a copy of its own, and always the same one."""
+
+    __slots__ = ()
+
+    def __missing__(self, name: str) -> Any:
+        value = self.columns[name][self.index]
+        if name in self.columns.nested:
+            value = copied(value)
+            dict.__setitem__(self, name, value)
+            self.columns.unsettle()
+        return value
+
+    def __or__(self, other: Any) -> Row:  # type: ignore[override]
+        row = Row.__or__(self, other)
+        if isinstance(row, Row):
+            row.__class__ = NestedRow
+        return row
+
+    def _load(self) -> Row:
+        if dict.__contains__(self, _UNREAD):
+            Row._load(self)
+            for name in self.columns.nested:
+                if (value := dict.__getitem__(self, name)) is self.columns[name][self.index]:
+                    dict.__setitem__(self, name, copied(value))
+            self.columns.unsettle()
+        return self
+
+    def drop_unchanged(self) -> None:
+        """Forget the lists that were looked at only; one that was changed in place counts as written."""
+        columns, loaded = self.columns, not dict.__contains__(self, _UNREAD)
+        for name in columns.nested:
+            if dict.__contains__(self, name):
+                came = columns[name][self.index]
+                if not unchanged(dict.__getitem__(self, name), came):
+                    columns.written[name] = None
+                elif loaded:
+                    dict.__setitem__(self, name, copied(came))
+                else:
+                    dict.__delitem__(self, name)
 
 
 class WholeRow(Row):
@@ -263,133 +357,8 @@ def _no_key(row: Row) -> None:
 def derived(values: dict[str, Any], parent: Row) -> WholeRow:
     """A whole row with these values that descends from ``parent`` (same source tuple, same due time)."""
     row = WholeRow(values)
-    row.columns = parent.columns
+    row.columns = columns = parent.columns
     row.index = parent.index
+    if columns.settled is not None:
+        columns.unsettle()
     return row
-
-
-def to_python(column: pa.Array) -> list[Any]:
-    """A column as Python values; long ones of strings, or of numbers without nulls, take the fast way."""
-    kind = column.type
-    if len(column) > FEW and (
-        pa.types.is_string(kind) or pa.types.is_large_string(kind) or (column.null_count == 0 and _is_number(kind))
-    ):
-        return column.to_numpy(zero_copy_only=False).tolist()  # type: ignore[no-any-return]
-    return column.to_pylist()  # type: ignore[no-any-return]
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
-
-
-def to_arrow(values: Sequence[Any], known: pa.DataType | None) -> pa.Array:
-    """Python values as a column: of the type seen before where that loses nothing, else of the type Arrow infers.
-
-    Arrow would cut 1.5 to 1 for a column of whole numbers, and "ab" to ["a", "b"] for one of lists; this does not.
-
-    Raises:
-        ValueError, TypeError, OverflowError, pyarrow.ArrowException: the values have no common Arrow type.
-    """
-    if known is not None and (_is_exact(known) or (pa.types.is_integer(known) and _are_whole(values))):
-        try:
-            return pa.array(values, type=known)
-        except (pa.ArrowException, TypeError, ValueError, OverflowError):
-            return pa.array(values)
-    array = _inferred(values)
-    if known is None or array.type == known or not (array.type.id == known.id or pa.types.is_null(array.type)):
-        return array
-    try:
-        return array.cast(_with_fields_of(known, array.type) if pa.types.is_nested(known) else known)
-    except pa.ArrowException:
-        return array
-
-
-def _inferred(values: Sequence[Any]) -> pa.Array:
-    """The column that Arrow makes of the values; rows among them, or inside of them, count as the dicts they are."""
-    try:
-        return pa.array(values)
-    except pa.ArrowTypeError:
-        return pa.array([_plain(value) for value in values])
-    except pa.ArrowInvalid:
-        if Decimal not in map(type, values):
-            raise
-        return pa.array([Decimal(value) if type(value) is int else value for value in values])  # 10 and 1.5: 10.0, 1.5
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _plain(inner) for name, inner in value.items()}
-    return [_plain(inner) for inner in value] if isinstance(value, (list, tuple)) else value
-
-
-def _with_fields_of(known: pa.DataType, new: pa.DataType) -> pa.DataType:
-    """The known type, with the fields that new values have besides: a cast to the known one would drop them.
-
-    Raises:
-        pyarrow.ArrowException: there is no type that holds both.
-    """
-    schemas = [pa.schema([("x", kind)]) for kind in (known, new)]
-    wider = pa.unify_schemas(schemas, promote_options="permissive").field("x").type
-    return known if _fields(wider) == _fields(known) else wider
-
-
-def _fields(kind: pa.DataType) -> list[Any]:
-    """The names of all fields, at all depths."""
-    if not pa.types.is_nested(kind):
-        return []
-    return [(kind.field(index).name, _fields(kind.field(index).type)) for index in range(kind.num_fields)]
-
-
-def _is_exact(kind: pa.DataType) -> bool:
-    """Types that Arrow fills from Python values without loss, or refuses to."""
-    strings = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-    return bool(strings or pa.types.is_float64(kind) or pa.types.is_boolean(kind))
-
-
-def _are_whole(values: Sequence[Any]) -> bool:
-    """Arrow would cut any other number (a float, a Decimal) to a whole one."""
-    return all(issubclass(kind, (int, np.integer, type(None))) for kind in set(map(type, values)))
-
-
-def assemble(rows: Sequence[Row], columns: Columns, types: dict[str, pa.DataType]) -> pa.RecordBatch:
-    """The rows (at least one) that a chain produced from ``columns`` as one batch, hidden columns carried along.
-
-    ``types`` remembers the types of written columns from batch to batch, so that a column that starts with nulls or
-    whole numbers does not change its type without need.
-
-    Raises:
-        ValueError, TypeError, OverflowError, pyarrow.ArrowException: a column has no Arrow type, or no proper name.
-    """
-    origin = _origin(rows, columns.batch)
-    whole = WholeRow in set(map(type, rows))
-    if not whole and not columns.written:
-        return origin
-    written: Iterable[str] = chain.from_iterable(rows) if whole else columns.written
-    names = [name for name in dict.fromkeys(written if whole else chain(columns.names, written)) if name not in HIDDEN]
-    arrays: list[pa.Array] = []
-    for name in names:
-        if not whole and name not in columns.written:
-            arrays.append(origin.column(name))
-        else:
-            known = types.get(name) or (columns.batch.schema.field(name).type if name in columns.names else None)
-            arrays.append(to_arrow(_values(rows, name), known))
-            types[name] = arrays[-1].type
-    arrays.extend([origin.column(name) for name in columns.hidden])
-    return pa.RecordBatch.from_arrays(arrays, names=[*names, *columns.hidden])
-
-
-def _origin(rows: Sequence[Row], batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The input rows that these rows come from: a slice where none was dropped or multiplied."""
-    indices = list(map(attrgetter("index"), rows))
-    first, count = indices[0], len(indices)
-    if indices[-1] - first + 1 == count and indices == list(range(first, first + count)):
-        return batch if count == batch.num_rows else batch.slice(first, count)
-    return batch.take(pa.array(indices, type=pa.int64()))
-
-
-def _values(rows: Sequence[Row], name: str) -> list[Any]:
-    """A column's values; null in the rows that do not have it."""
-    try:
-        return list(map(itemgetter(name), rows))
-    except KeyError:
-        return [row.get(name) for row in rows]

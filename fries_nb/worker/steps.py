@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -23,7 +23,8 @@ from fries_nb.errors import DeclarationError, OperatorError
 from fries_nb.worker.guarding import guarded, is_guarded
 from fries_nb.worker.instance import Instance
 from fries_nb.worker.recent import Noted, noting
-from fries_nb.worker.rows import Row, derived, key_reader
+from fries_nb.worker.rows import SETTLED, UNKNOWN, UNWRITTEN, Row, derived, key_reader
+from fries_nb.worker.values import all_hashable, as_value
 
 Step = Callable[[Row], None]
 Emit = Callable[[Row], None]
@@ -75,8 +76,8 @@ def call_of(instance: Instance) -> Callable[[Row], Any]:
     return with_state
 
 
-def map_step(instance: Instance, emit: Emit) -> Step:
-    """At most one row out for a row in."""
+def map_step(instance: Instance, emit: Emit, least: int) -> Step:
+    """At most one row out for a row in; it is a value as it is where its batch is at ``least`` so plain."""
     call, operator = call_of(instance), instance.worker.operator
 
     def step(row: Row) -> None:
@@ -84,10 +85,10 @@ def map_step(instance: Instance, emit: Emit) -> Step:
             out = call(row)
         except Exception as error:
             raise failure(instance, error) from error
-        if out is row or (isinstance(out, Row) and _of_same_tuple(out, row)):
-            emit(out)
+        if out is row or (isinstance(out, Row) and out.index == row.index and out.columns is row.columns):
+            emit(out if out.columns.plain >= least else as_value(out, operator))
         elif isinstance(out, dict):  # an earlier row, too, leaves on behalf of the tuple in hand
-            emit(derived(dict(out), row))
+            emit(as_value(derived(out, row), operator))
         elif out is not None:
             raise DeclarationError(
                 f"{operator} returned {type(out).__name__}; a map returns one row (a dict) or None to drop the tuple; "
@@ -99,39 +100,43 @@ def map_step(instance: Instance, emit: Emit) -> Step:
 
 
 def flat_map_step(instance: Instance, emit: Emit) -> Step:
-    """Any number of rows out for a row in."""
+    """Any number of rows out for a row in, each passed on before the next one is asked for."""
     call, operator = call_of(instance), instance.worker.operator
 
-    def step(row: Row) -> None:
+    def produced(row: Row) -> Iterator[Row]:
         try:
-            produced = call(row)
-            outs = [] if produced is None else [_copied(out, row, operator) for out in produced]
+            outs = call(row)
+            for out in () if outs is None else outs:
+                yield _copied(out, row, operator)
         except DeclarationError:
             raise
         except Exception as error:
             raise failure(instance, error) from error
-        for out in outs:
+
+    def step(row: Row) -> None:
+        for out in produced(row):
             emit(out)
 
     return step
 
 
-def _of_same_tuple(one: Row, other: Row) -> bool:
-    return one.index == other.index and one.columns is other.columns
+def _of_this_tuple(out: dict[str, Any], row: Row) -> Row:
+    if isinstance(out, Row) and out.index == row.index and out.columns is row.columns:
+        return out
+    return derived(out, row)
 
 
 def _copied(out: Any, row: Row, operator: str) -> Row:
     """A generator may yield one row object again and again, changed in between: take a copy of each."""
-    if isinstance(out, Row) and _of_same_tuple(out, row):
-        return out.copy()
     if isinstance(out, dict):
-        return derived(dict(out), row)
+        own = _of_this_tuple(out, row)
+        return own.copy() if own is out else own
     raise DeclarationError(f"{operator} yielded {type(out).__name__}; expected rows (dicts)", operator)
 
 
-def filter_step(instance: Instance, emit: Emit) -> Step:
-    """The row, if the predicate is true of it."""
-    call = call_of(instance)
+def filter_step(instance: Instance, emit: Emit, least: int) -> Step:
+    """The row, if the predicate is true of it; for ``least`` see ``map_step``."""
+    call, operator = call_of(instance), instance.worker.operator
 
     def step(row: Row) -> None:
         try:
@@ -139,7 +144,7 @@ def filter_step(instance: Instance, emit: Emit) -> Step:
         except Exception as error:
             raise failure(instance, error) from error
         if keep:
-            emit(row)
+            emit(row if row.columns.plain >= least else as_value(row, operator))
 
     return step
 
@@ -275,7 +280,10 @@ def dedup_step(instance: Instance, emit: Emit) -> Step:
 
 
 def compile_chain(
-    instances: Sequence[Instance], outputs: Sequence[list[Row]], side: Sides, noted: Noted | None = None
+    instances: Sequence[Instance],
+    outputs: Sequence[list[Row]],
+    side: Sides,
+    noted: Noted | None = None,
 ) -> Step:
     """The chain's first step, with the others behind it; what comes out lands in ``outputs``, one list a branch.
 
@@ -287,31 +295,34 @@ def compile_chain(
         instance = instances[position]
         outs = emits if instance.operator.kind is Kind.SPLIT else [step]
         if is_guarded(instance.operator):
-            step = guarded(instance, partial(_step_of, instance, side), outs)
+            step = guarded(instance, partial(_step_of, instance, side, UNKNOWN), outs)
         else:
-            step = _step_of(instance, side, outs)
-        if position:
-            step = _counted(instance, step)
+            step = _step_of(instance, side, SETTLED if position == len(instances) - 1 else UNKNOWN, outs)
         if position and noted is not None:
             step = noting(noted, instance, step)
         if instance.audit:
             step = _logged(instance, step)
+        if position:
+            step = _crossing(instances[position - 1], instance, step)
     return step
 
 
-def _step_of(instance: Instance, side: Sides, emits: Sequence[Emit]) -> Step:
-    kind, emit = instance.operator.kind, emits[0]
+def _step_of(instance: Instance, side: Sides, least: int, emits: Sequence[Emit]) -> Step:
+    kind = instance.operator.kind
+    if kind is Kind.FILTER:
+        return filter_step(instance, emits[0], least)
+    if kind is Kind.MAP and not is_generator(instance.function):
+        return map_step(instance, emits[0], least)
+    valued = [_valued(emit, instance.worker.operator, least) if least > UNKNOWN else emit for emit in emits]
     if kind is Kind.SPLIT:
-        return split_step(instance, emits)
+        return split_step(instance, valued)
     if kind is Kind.SELF_JOIN:
-        return self_join_step(instance, emit, side)
-    if kind in _STEPS:
-        return _STEPS[kind](instance, emit)
-    return (flat_map_step if is_generator(instance.function) else map_step)(instance, emit)
+        return self_join_step(instance, valued[0], side)
+    return _STEPS[kind](instance, valued[0])
 
 
 _STEPS: dict[Kind, Callable[[Instance, Emit], Step]] = {
-    Kind.FILTER: filter_step,
+    Kind.MAP: flat_map_step,
     Kind.UNNEST: unnest_step,
     Kind.FLAT_MAP: flat_map_step,
     Kind.JOIN: join_step,
@@ -319,12 +330,29 @@ _STEPS: dict[Kind, Callable[[Instance, Emit], Step]] = {
 }
 
 
-def _counted(instance: Instance, step: Step) -> Step:
-    def counted(row: Row) -> None:
+def _crossing(before: Instance, instance: Instance, step: Step) -> Step:
+    """From one operator of a chain to the next, which is handed values, and counts them."""
+    operator, values = before.worker.operator, dict.values
+
+    def crossing(row: Row) -> None:
         instance.processed += 1
+        if row.columns.plain < UNWRITTEN:
+            try:
+                all_hashable(values(row))
+            except Exception:  # noqa: BLE001 (not hashable, or by the user's own __hash__)
+                as_value(row, operator)
         step(row)
 
-    return counted
+    return crossing
+
+
+def _valued(emit: Emit, operator: str, least: int) -> Emit:
+    """Emit values where the batch is not at least so plain."""
+
+    def emit_value(row: Row) -> None:
+        emit(row if row.columns.plain >= least else as_value(row, operator))
+
+    return emit_value
 
 
 def _logged(instance: Instance, step: Step) -> Step:

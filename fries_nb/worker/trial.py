@@ -25,12 +25,14 @@ from fries_nb.dataflow.operators import Shape, shape_of
 from fries_nb.errors import DeclarationError, OperatorError
 from fries_nb.messages import HIDDEN, WorkerId
 from fries_nb.planning.expansion import NO_CALL
+from fries_nb.worker.assembly import assemble
 from fries_nb.worker.batches import call_of_batch
+from fries_nb.worker.conversion import NOT_ARROW
 from fries_nb.worker.instance import Instance, Ready
 from fries_nb.worker.outbox import Outbox
 from fries_nb.worker.recent import Recent
 from fries_nb.worker.reconfiguration import open_function, types_of
-from fries_nb.worker.rows import NOT_ARROW, Columns, Reads, Row, assemble
+from fries_nb.worker.rows import Columns, Reads, Row
 from fries_nb.worker.state import StateCopy, Transform, transformed
 from fries_nb.worker.steps import compile_chain, joined_columns, joined_types
 from fries_nb.worker.worker import Worker

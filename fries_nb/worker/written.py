@@ -27,7 +27,8 @@ import pyarrow as pa
 
 from fries_nb.errors import DeclarationError
 from fries_nb.messages import HIDDEN
-from fries_nb.worker.rows import NOT_ARROW, Columns, Row, WholeRow, derived, to_arrow
+from fries_nb.worker.conversion import NOT_ARROW, to_arrow
+from fries_nb.worker.rows import Columns, Row, WholeRow, derived
 
 _EXACT = 2**53
 """Whole numbers up to this one fit a column of floats, too."""
@@ -137,7 +138,7 @@ class Written:
             self._note(name, value, kind)
 
     def _known(self, name: str, columns: Columns) -> pa.DataType | None:
-        """The type under which the column is tried first, as ``rows.assemble`` will."""
+        """The type under which the column is tried first, as ``assemble`` will."""
         present = columns.batch.schema.field(name).type if name in columns.names else None
         return self._types.get(name, present)
 

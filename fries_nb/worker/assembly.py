@@ -1,0 +1,65 @@
+"""Rows become a batch again: what was written as new columns, all else as the columns that came.
+
+>>> from fries_nb.worker.rows import Reads
+>>> columns = Columns(pa.RecordBatch.from_pydict({"amount": [3, 4], "shop": ["a", "b"]}), Reads())
+>>> rows = [row | {"double": 2 * row["amount"]} for row in columns.rows()]
+>>> assemble(rows[1:], columns, {}).to_pydict()
+{'amount': [4], 'shop': ['b'], 'double': [8]}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from operator import attrgetter, itemgetter
+from typing import Any
+
+import pyarrow as pa
+
+from fries_nb.messages import HIDDEN
+from fries_nb.worker.conversion import to_arrow
+from fries_nb.worker.rows import Columns, Row, WholeRow
+
+
+def assemble(rows: Sequence[Row], columns: Columns, types: dict[str, pa.DataType]) -> pa.RecordBatch:
+    """The rows (at least one) that a chain produced from ``columns`` as one batch, hidden columns carried along.
+
+    ``types`` remembers the types of written columns from batch to batch, so that a column that starts with nulls or
+    whole numbers does not change its type without need.
+
+    Raises:
+        ValueError, TypeError, OverflowError, pyarrow.ArrowException: a column has no Arrow type, or no proper name.
+    """
+    origin = _origin(rows, columns.batch)
+    whole = WholeRow in set(map(type, rows))
+    if not whole and not columns.written:
+        return origin
+    written: Iterable[str] = chain.from_iterable(rows) if whole else columns.written
+    names = [name for name in dict.fromkeys(written if whole else chain(columns.names, written)) if name not in HIDDEN]
+    arrays: list[pa.Array] = []
+    for name in names:
+        if not whole and name not in columns.written:
+            arrays.append(origin.column(name))
+        else:
+            known = types.get(name) or (columns.batch.schema.field(name).type if name in columns.names else None)
+            arrays.append(to_arrow(_values(rows, name), known))
+            types[name] = arrays[-1].type
+    arrays.extend([origin.column(name) for name in columns.hidden])
+    return pa.RecordBatch.from_arrays(arrays, names=[*names, *columns.hidden])
+
+
+def _origin(rows: Sequence[Row], batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The input rows that these rows come from: a slice where none was dropped or multiplied."""
+    indices = list(map(attrgetter("index"), rows))
+    first, count = indices[0], len(indices)
+    if indices[-1] - first + 1 == count and indices == list(range(first, first + count)):
+        return batch if count == batch.num_rows else batch.slice(first, count)
+    return batch.take(pa.array(indices, type=pa.int64()))
+
+
+def _values(rows: Sequence[Row], name: str) -> list[Any]:
+    """A column's values; null in the rows that do not have it."""
+    try:
+        return list(map(itemgetter(name), rows))
+    except KeyError:
+        return [row.get(name) for row in rows]

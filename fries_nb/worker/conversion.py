@@ -1,0 +1,145 @@
+"""Values between Python and Arrow, as columns and one by one.
+
+>>> to_arrow([1, None, 3], None).type, to_python(pa.array(["a", None]))
+(DataType(int64), ['a', None])
+>>> tags = ["a", ["b"]]
+>>> twin = copied(tags)
+>>> tags[1].append("c")
+>>> twin
+['a', ['b']]
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+FEW = 16
+"""Up to so many values Arrow's own conversion is faster than the way over numpy."""
+
+NOT_ARROW = (pa.ArrowException, TypeError, ValueError, OverflowError)
+"""What Arrow raises for values that it cannot take."""
+
+_BUFFERS = frozenset({bytearray, memoryview})
+_ATOMS = frozenset({type(None), bool, int, float, str, bytes, Decimal, date, datetime, time, timedelta})
+
+
+def is_mutable(kind: pa.DataType) -> bool:
+    """Whether values of this type are Python objects that can be changed in place."""
+    if pa.types.is_dictionary(kind):
+        return is_mutable(kind.value_type)
+    return bool(pa.types.is_nested(kind)) or isinstance(kind, pa.BaseExtensionType)
+
+
+def copied(value: Any) -> Any:
+    """The value, apart from all that can be changed in place; rows among it become the dicts they are.
+
+    Raises:
+        Exception: whatever the value's own copying raises, or a RecursionError if it holds itself.
+    """
+    kind = type(value)
+    if kind in _ATOMS:
+        return value
+    if kind is list:
+        return value[:] if _ATOMS.issuperset(map(type, value)) else [copied(inner) for inner in value]
+    if kind is tuple:
+        return value if _ATOMS.issuperset(map(type, value)) else tuple([copied(inner) for inner in value])
+    if isinstance(value, dict):
+        return {name: copied(inner) for name, inner in value.items()}
+    return value.tobytes() if kind is memoryview else copy.deepcopy(value)
+
+
+def unchanged(value: Any, original: Any) -> bool:
+    """Whether a copy of ``original`` makes the same column; the copy shares what cannot be changed, NaN among it."""
+    return bool(np.array_equal(value, original) if isinstance(original, np.ndarray) else value == original)
+
+
+def to_python(column: pa.Array) -> list[Any]:
+    """A column as Python values; long ones of strings, or of numbers without nulls, take the fast way."""
+    kind = column.type
+    if len(column) > FEW and (
+        pa.types.is_string(kind) or pa.types.is_large_string(kind) or (column.null_count == 0 and _is_number(kind))
+    ):
+        return column.to_numpy(zero_copy_only=False).tolist()  # type: ignore[no-any-return]
+    return column.to_pylist()  # type: ignore[no-any-return]
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
+
+
+def to_arrow(values: Sequence[Any], known: pa.DataType | None) -> pa.Array:
+    """Python values as a column: of the type seen before where that loses nothing, else of the type Arrow infers.
+
+    Arrow would cut 1.5 to 1 for a column of whole numbers, and "ab" to ["a", "b"] for one of lists; this does not.
+
+    Raises:
+        ValueError, TypeError, OverflowError, pyarrow.ArrowException: the values have no common Arrow type.
+    """
+    if known is not None and (_is_exact(known) or (pa.types.is_integer(known) and _are_whole(values))):
+        if not _BUFFERS.isdisjoint(map(type, values)):  # Arrow would take one for text
+            raise TypeError(f"a column of {known} cannot hold a bytearray")
+        try:
+            return pa.array(values, type=known)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            return pa.array(values)
+    array = _inferred(values)
+    if known is None or array.type == known or not (array.type.id == known.id or pa.types.is_null(array.type)):
+        return array
+    try:
+        return array.cast(_with_fields_of(known, array.type) if pa.types.is_nested(known) else known)
+    except pa.ArrowException:
+        return array
+
+
+def _inferred(values: Sequence[Any]) -> pa.Array:
+    """The column that Arrow makes of the values; rows among them, or inside of them, count as the dicts they are."""
+    try:
+        return pa.array(values)
+    except pa.ArrowTypeError:
+        return pa.array([_plain(value) for value in values])
+    except pa.ArrowInvalid:
+        if Decimal not in map(type, values):
+            raise
+        return pa.array([Decimal(value) if type(value) is int else value for value in values])  # 10 and 1.5: 10.0, 1.5
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _plain(inner) for name, inner in value.items()}
+    return [_plain(inner) for inner in value] if isinstance(value, (list, tuple)) else value
+
+
+def _with_fields_of(known: pa.DataType, new: pa.DataType) -> pa.DataType:
+    """The known type, with the fields that new values have besides: a cast to the known one would drop them.
+
+    Raises:
+        pyarrow.ArrowException: there is no type that holds both.
+    """
+    schemas = [pa.schema([("x", kind)]) for kind in (known, new)]
+    wider = pa.unify_schemas(schemas, promote_options="permissive").field("x").type
+    return known if _fields(wider) == _fields(known) else wider
+
+
+def _fields(kind: pa.DataType) -> list[Any]:
+    """The names of all fields, at all depths."""
+    if not pa.types.is_nested(kind):
+        return []
+    return [(kind.field(index).name, _fields(kind.field(index).type)) for index in range(kind.num_fields)]
+
+
+def _is_exact(kind: pa.DataType) -> bool:
+    """Types that Arrow fills from Python values without loss, or refuses to."""
+    strings = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    return bool(strings or pa.types.is_float64(kind) or pa.types.is_boolean(kind))
+
+
+def _are_whole(values: Sequence[Any]) -> bool:
+    """Arrow would cut any other number (a float, a Decimal) to a whole one."""
+    return all(issubclass(kind, (int, np.integer, type(None))) for kind in set(map(type, values)))

@@ -130,7 +130,12 @@ class Restoration(msgspec.Struct, frozen=True):
 
     A worker loads its snapshot, puts the changes that the snapshot has not ``applied`` on top of it, in order, and
     only then takes its first tuple.
+
+    Attributes:
+        checkpoint, decided: see above.
+        columns: operator to the types, as a serialized Arrow schema, in which its workers have to write these columns.
     """
 
     checkpoint: Checkpoint | None
     decided: tuple[Decided, ...] = ()
+    columns: dict[str, bytes] = {}

@@ -68,6 +68,18 @@ class SinkError(FriesError):
     """A sink that cannot be written or committed, or a row that does not fit its schema."""
 
 
+class ColumnError(SinkError):
+    """A sink got a column in two types that no one type holds.
+
+    ``column`` is its name; ``before`` the columns that came before, as a serialized Arrow schema.
+    """
+
+    def __init__(self, message: str, column: str, before: bytes) -> None:
+        super().__init__(message)
+        self.column = column
+        self.before = before
+
+
 class CheckpointError(FriesError):
     """A checkpoint that cannot be written or read: no room, damaged, of another flow or version."""
 

@@ -245,11 +245,17 @@ class Ended(msgspec.Struct, frozen=True, tag=True):
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):
-    """The worker stopped on an error of the operator; ``details`` is the traceback from the user's frame on."""
+    """The worker stopped on an error of the operator; ``details`` is the traceback from the user's frame on.
+
+    ``column`` names the column that came to a sink in another type than before, if that was it, and ``columns`` is what
+    came before, as a serialized Arrow schema.
+    """
 
     worker: WorkerId
     error: str
     details: str = ""
+    column: str = ""
+    columns: bytes = b""
 
 
 class Saved(msgspec.Struct, frozen=True, tag=True):

@@ -142,7 +142,8 @@ def test_options_reach_the_run(shell: InteractiveShell, stand_ins: list[StandIn]
     assert "1 host, 3 workers an operator, audited; `mine` holds the run" in shown
     assert shell.user_ns["mine"] is stand_ins[0]
     assert stand_ins[0].options == {
-        "hosts": 1, "workers": 3, "audit": True, "chaining": False, "commit_interval_s": 2.0, "checkpoint": ""
+        "hosts": 1, "workers": 3, "audit": True, "chaining": False, "commit_interval_s": 2.0, "checkpoint": "",
+        "key": None,
     }  # fmt: skip
 
 

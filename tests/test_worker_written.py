@@ -157,6 +157,17 @@ def test_in_front_of_other_operators_it_is_set_aside_as_well() -> None:
     assert (seen, len(letters(port))) == ([5, 5], 1)
 
 
+def test_a_type_that_other_workers_have_written_is_kept_until_another_function_comes() -> None:
+    """Though this one has never written it."""
+    operator, port = guarded(Kind.MAP, lambda row: row | {"x": "text"})
+    operator.agree(pa.schema({"x": pa.int64()}).serialize().to_pybytes())
+    assert outcome(execution(operator), batch(n=[1])) == []
+    [letter] = letters(port)
+    assert "column 'x' cannot hold 'text' (str): it was int64 before" in letter["error"]
+    operator.put_on("u1", None)
+    assert outcome(execution(operator), batch(n=[1])) == [{"n": 1, "x": "text"}]
+
+
 # ---- pause, and fail
 
 

@@ -24,11 +24,13 @@ what waits for a fix, `sources` how fast they go, `markers` what is on its way, 
 from __future__ import annotations
 
 from fries_nb.checkpoints import Restoration
+from fries_nb.controller.agreement import Agreement
 from fries_nb.controller.events import (
     Answered,
     ChangeRequested,
     CheckpointKept,
     CheckpointRequested,
+    ColumnRefused,
     DrainRequested,
     Event,
     HostJoined,
@@ -114,6 +116,7 @@ class Controller:
         self._epochs = self._life.epochs
         self._standing = self._life.standing
         self._sources = self._life.sources
+        self._agreement = Agreement(graph, chaining, self._life.recovery.columns)
 
     @property
     def state(self) -> RunState:
@@ -189,6 +192,9 @@ class Controller:
                 return self._set_rate(event)
             case DrainRequested():
                 return self._life.drain(event.spared)
+            case ColumnRefused():
+                self._agreement.know(event.sink, event.columns)
+                return self._disagreed(event.sink, event.column, event.error, now_ns)
             case StopRequested():
                 return self._life.end("stopped", "the run was stopped", now_ns)
             case Tick():
@@ -219,6 +225,9 @@ class Controller:
         match answer:
             case Report():
                 self.metrics[answer.worker] = with_columns(answer, self.metrics.get(answer.worker))
+                sink = answer.worker.operator
+                if column := self._agreement.hear(sink, answer.columns):
+                    return self._disagreed(sink, column, f"column {column!r} comes to {sink} in two types", now_ns)
                 self._checkpoints.intake.report(answer)
             case Rehearsed():
                 return self._changes.rehearsed(answer, now_ns)
@@ -228,6 +237,9 @@ class Controller:
                 return self._done(answer, now_ns)
             case Ended():
                 return self._ended(answer, now_ns)
+            case Failed() if answer.column:
+                self._agreement.hear(answer.worker.operator, answer.columns)
+                return self._disagreed(answer.worker.operator, answer.column, answer.error, now_ns)
             case Failed():
                 return self._life.end("failed", "the run failed", now_ns, answer.error, answer.details)
             case Saved():
@@ -263,6 +275,13 @@ class Controller:
     def _paused(self, paused: Paused, now_ns: int) -> list[Instruction]:
         stands = self._changes.stands(paused.worker.operator, paused.error, now_ns)
         return [self._standing.pause(paused), *stands]
+
+    def _disagreed(self, sink: str, column: str, error: str, now_ns: int) -> list[Instruction]:
+        """Workers write a column in two types: let those values fail at their operator, or else the run."""
+        words, told = self._agreement.settle(sink, column, error, self.metrics, self._life.recovers)
+        if told:
+            return self._life.recover(words, now_ns)
+        return self._life.end("failed", "the run failed", now_ns, words)
 
     # ---- requests
 

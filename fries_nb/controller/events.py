@@ -110,6 +110,19 @@ class DrainRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class ColumnRefused:
+    """What this sink's workers have written cannot be committed together: they have this column in two types.
+
+    ``columns`` are the target's, as a serialized Arrow schema; ``error`` says it in words.
+    """
+
+    sink: str
+    column: str
+    columns: bytes
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
 class StopRequested:
     """End the run now."""
 
@@ -130,6 +143,7 @@ Event = (
     | CheckpointKept
     | RateRequested
     | DrainRequested
+    | ColumnRefused
     | StopRequested
     | Tick
 )

@@ -31,12 +31,14 @@ class Recovery:
         incarnation: the present one.
         checkpoint: the last one kept, of whatever incarnation.
         decided: all changes decided, in order, those of earlier runs of the same checkpoint place included.
+        columns: operator to the columns whose types its workers are told, as a serialized Arrow schema.
     """
 
     def __init__(self, incarnation: int, restored: Restoration | None = None) -> None:
         self.incarnation = incarnation
         self.checkpoint: Checkpoint | None = restored.checkpoint if restored else None
         self.decided: list[Decided] = list(restored.decided) if restored else []
+        self.columns: dict[str, bytes] = {}
         self._in_a_row = 0
 
     @property
@@ -55,6 +57,8 @@ class Recovery:
         """A change will be carried out, whatever fails; ahead of another one that it names as ``before``."""
         decided = Decided(change, scheduler, components, dict(payloads), self.incarnation, before)
         insert_decided(self.decided, decided)
+        for operator in payloads:
+            self.columns.pop(operator, None)  # what the new function writes is to be seen
         return decided
 
     def take_back(self, change: str) -> Decided:
@@ -75,4 +79,4 @@ class Recovery:
     def again(self, reason: str) -> Recover:
         """What starts the new incarnation."""
         self._in_a_row += 1
-        return Recover(self.incarnation, Restoration(self.checkpoint, tuple(self.decided)), reason)
+        return Recover(self.incarnation, Restoration(self.checkpoint, tuple(self.decided), dict(self.columns)), reason)

@@ -10,7 +10,6 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import reduce
 
 import pyarrow as pa
 
@@ -22,7 +21,7 @@ from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.regions import Region
 from fries_nb.messages import Paused, Report, WorkerId
 from fries_nb.spark.envelopes import Line
-from fries_nb.spark.schemas import unified
+from fries_nb.spark.schemas import first_come
 
 
 @dataclass(frozen=True)
@@ -90,13 +89,9 @@ class Seen:
             self._columns[report.worker] = pa.ipc.read_schema(pa.py_buffer(report.columns))
 
     def columns(self, sink: str) -> pa.Schema:
-        """The columns that the sink's workers have written so far, committed or not; none if nothing came.
-
-        Raises:
-            SinkError: two of them wrote a column in types that no one type holds.
-        """
+        """The columns that the sink's workers have written so far, committed or not; none if nothing came."""
         schemas = [schema for worker, schema in sorted(self._columns.items()) if worker.operator == sink]
-        return reduce(unified, schemas, pa.schema([]))
+        return first_come(schemas)
 
     def hear(self, lines: Iterable[Line]) -> None:
         """Take in what operators have printed."""

@@ -134,3 +134,5 @@ class _Yard:
             restore_ended(instance, self._checkpoint)
         else:
             restore(instance, part, decided)
+        if columns := self._region.restoration.columns.get(worker.operator):
+            instance.agree(columns)

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from fries_nb.errors import SinkError
+from fries_nb.errors import ColumnError, SinkError
 from fries_nb.spark.schemas import unified
 from fries_nb.spark.storage import join, locate
 
@@ -39,7 +39,8 @@ def check_fits(path: str, files: Sequence[str]) -> None:
     """Refuse Parquet files whose columns the table could not take.
 
     Raises:
-        SinkError: a column has another type in the table, or one that no Delta table has; names it.
+        ColumnError: a column has another type in the table; names it.
+        SinkError: a column has a type that no Delta table has.
     """
     table, schema = _opened(path), _schema_of(files)
     _columns_to_add(path, table, schema)
@@ -157,11 +158,17 @@ def _columns_to_add(path: str, table: Any, schema: pa.Schema) -> Any:
 
 def _check_type(path: str, known: pa.Field, new: pa.Field) -> None:
     """A table's column keeps its type; it takes narrower numbers."""
-    whole = unified(pa.schema([known]), pa.schema([new])).field(0)
-    if whole.type != known.type and str(whole.type) != str(known.type):
-        raise SinkError(
+    table = pa.schema([known])
+    try:
+        whole = unified(table, pa.schema([new])).field(0).type
+    except ColumnError:
+        whole = None
+    if whole is None or (whole != known.type and str(whole) != str(known.type)):
+        raise ColumnError(
             f"column {new.name!r} is {known.type} in the Delta table {path} and now {new.type}; a column keeps its "
-            "type, so convert it in the operator"
+            "type, so convert it in the operator",
+            new.name,
+            table.serialize().to_pybytes(),
         )
 
 

@@ -17,13 +17,18 @@ from collections import deque
 from dataclasses import replace
 from typing import Protocol
 
+from fries_nb.checkpoints import Checkpoint
 from fries_nb.controller import events as said
 from fries_nb.controller.controller import Controller
-from fries_nb.errors import CheckpointError, FriesError, PlaceHeldError, SessionError, SinkError, in_one_line
+from fries_nb.errors import (
+    CheckpointError,
+    SessionError,
+    in_one_line,
+)
 from fries_nb.messages import Abort, Answer, Commit, Control, Done, Fcm, Prepare, WorkerId
 from fries_nb.planning.expansion import host_of
-from fries_nb.spark import manifest
 from fries_nb.spark.checkpoints import Place
+from fries_nb.spark.committer import Committer
 from fries_nb.spark.control import ControlServer, Gone, Heard
 from fries_nb.spark.envelopes import (
     Goodbye,
@@ -141,7 +146,7 @@ class Driver(threading.Thread):
         self._hello: bytes = b""
         self._payloads = PayloadSender(server.send)
         self._probed = 0.0
-        self._uncommitted = ""
+        self._committer = Committer(place, region.sinks, region.run, lambda words: listener.heard((Line("", words),)))
         self._closing = threading.Lock()
         self._closed = False
 
@@ -173,13 +178,12 @@ class Driver(threading.Thread):
                 self._closed = True
             self._server.close(linger_ms=500)
             self._stage.release(RELEASE_S)
-            self._sweep()
-            self._leave_place()
+            self._committer.end()
             self._listener.closed()
 
     def _end(self, over: said.RunEnded) -> None:
-        if self._uncommitted and not over.error:
-            over = said.RunEnded("failed", self._uncommitted)
+        if self._committer.failure and not over.error:
+            over = said.RunEnded("failed", self._committer.failure)
         self._over = over
         self._listener.over(over.state, *in_one_line(over.error, over.details))
 
@@ -279,9 +283,10 @@ class Driver(threading.Thread):
                 self._place.decide(instruction.decided)
                 self._handle(said.Journaled())
             case said.CommitFiles():
-                self._commit(instruction)
+                for event in self._committer.commit(instruction.epoch, instruction.files):
+                    self._handle(event)
             case said.KeepCheckpoint():
-                self._keep(instruction)
+                self._keep(instruction.record)
             case said.CheckpointEnded():
                 self._listener.checkpointed(instruction)
             case said.Recover():
@@ -316,47 +321,19 @@ class Driver(threading.Thread):
             self._awaits_since = None
             self._listener.recovered()
 
-    def _commit(self, instruction: said.CommitFiles) -> None:
-        """Make the files output; a failure is the end of the run, whatever else it was about to become."""
-        for sink, files in instruction.files.items():
-            try:
-                manifest.commit(self._region.sinks[sink], instruction.epoch, files)
-            except FriesError as error:
-                self._uncommitted = f"sink {sink} could not commit epoch {instruction.epoch}: {error}"
-                self._handle(said.StopRequested())
-
-    def _keep(self, instruction: said.KeepCheckpoint) -> None:
-        record, reason = instruction.record, ""
-        for sink, files in record.sinks.items():  # what could not be committed is no part of a checkpoint
-            try:
-                manifest.prepare(self._region.sinks[sink], files)
-            except SinkError as error:
-                self._uncommitted = f"sink {sink} could not commit epoch {record.epoch}: {error}"
-                self._handle(said.CheckpointKept(record.epoch, self._uncommitted))
-                self._handle(said.StopRequested())
-                return
-        try:
-            self._place.keep(record)
-        except PlaceHeldError:
-            raise  # the run goes on elsewhere
-        except CheckpointError as error:
-            reason = str(error)
-        else:
+    def _keep(self, record: Checkpoint) -> None:
+        kept, *others = self._committer.keep(record)
+        if others == [] and kept == said.CheckpointKept(record.epoch):
             self._trace.forget(record.epoch)
-        self._handle(said.CheckpointKept(record.epoch, reason))
-        if not reason:
-            self._tidy()
-
-    def _tidy(self) -> None:
-        """Old checkpoints go; if they cannot, that harms nobody but the disk."""
-        try:
-            self._place.tidy()
-        except CheckpointError as error:
-            self._listener.heard((Line("", str(error)),))
+            self._handle(kept)
+            self._committer.tidy()
+            return
+        for event in (kept, *others):
+            self._handle(event)
 
     def _recover(self, order: said.Recover) -> None:
         self._listener.recovering(order)
-        self._place.begin(order.incarnation)
+        self._committer.begin(order.incarnation)
         self._server.incarnation = order.incarnation
         self._dismiss("the run starts again")
         self._peers.clear()
@@ -371,20 +348,6 @@ class Driver(threading.Thread):
         self._awaits_since = time.monotonic()
 
     # ---- ending
-
-    def _sweep(self) -> None:
-        """Delete what was written and will not become output, unless another attempt may still commit it."""
-        if self._uncommitted or not self._place.is_own:
-            return
-        for path in self._region.sinks.values():
-            manifest.sweep(path, self._region.run, self._place.incarnation, self._place.doubtful)
-
-    def _leave_place(self) -> None:
-        """Let the run be resumed elsewhere; if that cannot be written, others find out when this process ends."""
-        try:
-            self._place.release()
-        except CheckpointError as error:
-            self._listener.heard((Line("", str(error)),))
 
     def _dismiss(self, reason: str) -> None:
         for host, peer in self._peers.items():

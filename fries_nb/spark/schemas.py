@@ -6,14 +6,17 @@
 (['a', 'b', 'c'], 'double')
 >>> unified(pa.schema({"a": pa.float64()}), pa.schema({"a": pa.string()}))
 Traceback (most recent call last):
-fries_nb.errors.SinkError: column 'a' was double and is now string; a column keeps its type, ...
+fries_nb.errors.ColumnError: column 'a' was double and is now string; a column keeps its type, ...
 """
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterable
+
 import pyarrow as pa
 
-from fries_nb.errors import SinkError
+from fries_nb.errors import ColumnError, SinkError
 
 
 def unified(old: pa.Schema, new: pa.Schema) -> pa.Schema:
@@ -22,7 +25,7 @@ def unified(old: pa.Schema, new: pa.Schema) -> pa.Schema:
     Integers and floats widen, a column of nulls takes any type.
 
     Raises:
-        SinkError: a column's type changed to one that does not hold the old one; names it and both types.
+        ColumnError: a column's type changed to one that does not hold the old one; names it and both types.
     """
     try:
         return pa.unify_schemas([old.remove_metadata(), new.remove_metadata()], promote_options="permissive")
@@ -30,11 +33,26 @@ def unified(old: pa.Schema, new: pa.Schema) -> pa.Schema:
         for field in new:
             known = old.field(field.name) if field.name in old.names else None
             if known is not None and not _agree(known, field):
-                raise SinkError(
+                raise ColumnError(
                     f"column {field.name!r} was {known.type} and is now {field.type}; "
-                    "a column keeps its type, so convert it in the operator"
+                    "a column keeps its type, so convert it in the operator",
+                    field.name,
+                    old.serialize().to_pybytes(),
                 ) from None
         raise
+
+
+def first_come(schemas: Iterable[pa.Schema]) -> pa.Schema:
+    """The columns of all these, each in a type that holds all, or in the first one where there is none.
+
+    >>> str(first_come([pa.schema({"a": pa.int64()}), pa.schema({"a": pa.string()})]).field("a").type)
+    'int64'
+    """
+    known = pa.schema([])
+    for field in (field for schema in schemas for field in schema):
+        with contextlib.suppress(pa.ArrowTypeError, pa.ArrowInvalid):
+            known = pa.unify_schemas([known, pa.schema([field])], promote_options="permissive")
+    return known
 
 
 def fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

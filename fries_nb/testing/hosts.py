@@ -124,6 +124,8 @@ class Hosts:
             restore_ended(instance, record)
         else:
             restore(instance, parts.get(operator.name), self._restoration.decided)
+        if columns := self._restoration.columns.get(operator.name):
+            instance.agree(columns)
         return instance
 
     def _open_port(self, worker: WorkerId) -> ListPort:

@@ -90,6 +90,11 @@ class Instance:
         self._ran: list[int] = []
         self._records: list[Record] = []
 
+    def agree(self, columns: bytes) -> None:
+        """The present function has to write these columns (a serialized Arrow schema) in these types."""
+        self.written.agreed = {field.name: field.type for field in pa.ipc.read_schema(pa.py_buffer(columns))}
+        self.written.forget()
+
     def _initial(self) -> Any:
         make: Callable[[], Any] = getattr(self.function, "initial_state", dict)
         state = make()
@@ -181,6 +186,7 @@ class Instance:
     def put_on(self, change: str, transform: Transform | None, before: str = "") -> None:
         """The change counts from here on: what is in state is old to it, what comes next is new."""
         self.state.transform(transform)
+        self.written.agreed = {}
         self.applied = (*self.applied, change)
         if self.audit:
             self._close_run()

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from fries_nb.checkpoints import Snapshot
 from fries_nb.dataflow.graph import Kind
-from fries_nb.errors import FriesError, OperatorError, ProtocolError
+from fries_nb.errors import ColumnError, FriesError, OperatorError, ProtocolError
 from fries_nb.messages import (
     Abort,
     Answer,
@@ -345,4 +345,5 @@ class Worker:
 
     def _fail(self, error: FriesError, operator: str, details: str) -> None:
         self.failed = True
-        self._tell(Failed(WorkerId(operator, self.wiring.index), str(error), details))
+        column, before = (error.column, error.before) if isinstance(error, ColumnError) else ("", b"")
+        self._tell(Failed(WorkerId(operator, self.wiring.index), str(error), details, column, before))

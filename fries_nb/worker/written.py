@@ -42,13 +42,15 @@ class Written:
 
     Attributes:
         needed: columns that each row must have, with the operator that is keyed by it.
+        agreed: types of columns that other workers of the operator have written, and this one has to keep.
     """
 
-    __slots__ = ("_columns", "_examples", "_input", "_kinds", "_operator", "_types", "needed")
+    __slots__ = ("_columns", "_examples", "_input", "_kinds", "_operator", "_types", "agreed", "needed")
 
     def __init__(self, operator: str) -> None:
         self._operator = operator
         self.needed: Mapping[str, str] = {}
+        self.agreed: Mapping[str, pa.DataType] = {}
         self.forget()
 
     def forget(self) -> None:
@@ -58,7 +60,7 @@ class Written:
         self._forget_types()
 
     def _forget_types(self) -> None:
-        self._types: dict[str, pa.DataType] = {}
+        self._types: dict[str, pa.DataType] = dict(self.agreed)
         self._examples: dict[str, dict[type, Any]] = {}  # one for each of its Python types
         self._kinds: dict[Any, set[type]] = {}
 

@@ -1,0 +1,101 @@
+"""What of a run becomes final: checkpoints at its place, and files at its sinks' targets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from fries_nb.checkpoints import Checkpoint
+from fries_nb.controller import events as said
+from fries_nb.errors import CheckpointError, ColumnError, FriesError, PlaceHeldError, SinkError
+from fries_nb.spark import manifest
+from fries_nb.spark.checkpoints import Place
+from fries_nb.spark.targets import Targets
+
+
+class Committer:
+    """Keeps the checkpoints of a region, and commits what its sinks have written.
+
+    Args:
+        place: of the checkpoints.
+        sinks: sink (or operator with dead letters) to its directory.
+        run: whose output is read together.
+        warn: called with what does no harm to the run.
+
+    Attributes:
+        failure: why output that was due could not be committed, empty otherwise.
+    """
+
+    def __init__(self, place: Place, sinks: Mapping[str, str], run: str, warn: Callable[[str], None]) -> None:
+        self.failure = ""
+        self._place = place
+        self._sinks = sinks
+        self._run = run
+        self._warn = warn
+        self._targets = Targets(sinks, run)
+        self._prepared = 0  # the last epoch whose files were found fit
+
+    def keep(self, record: Checkpoint) -> list[said.Event]:
+        """Keep a checkpoint's record, if what it makes output can be committed; what the controller is to hear.
+
+        Raises:
+            PlaceHeldError: the run goes on elsewhere.
+        """
+        for sink, files in record.sinks.items():
+            try:
+                self._targets.prepare(sink, files)
+            except SinkError as error:
+                self.failure = f"sink {sink} could not commit epoch {record.epoch}: {error}"
+                kept = said.CheckpointKept(record.epoch, self.failure)
+                if isinstance(error, ColumnError):
+                    return [kept, said.ColumnRefused(sink, error.column, error.before, self.failure)]
+                return [kept, said.StopRequested()]
+        self._prepared = record.epoch
+        try:
+            self._place.keep(record)
+        except PlaceHeldError:
+            raise
+        except CheckpointError as error:
+            return [said.CheckpointKept(record.epoch, str(error))]
+        return [said.CheckpointKept(record.epoch)]
+
+    def commit(self, epoch: int, files: Mapping[str, tuple[str, ...]]) -> list[said.Event]:
+        """Make the files output; a failure is the end of the run, whatever else it was about to become."""
+        failed: list[said.Event] = []
+        for sink, names in files.items():
+            try:
+                if epoch != self._prepared:
+                    self._targets.prepare(sink, names)
+                manifest.commit(self._sinks[sink], epoch, names)
+            except FriesError as error:
+                self.failure = f"sink {sink} could not commit epoch {epoch}: {error}"
+                failed.append(said.StopRequested())
+        return failed
+
+    def begin(self, incarnation: int) -> None:
+        """A new attempt starts from the last checkpoint; what could not be committed comes again.
+
+        Raises:
+            CheckpointError: the place cannot be written, or another process has taken it over.
+        """
+        self._place.begin(incarnation)
+        self.failure = ""
+
+    def tidy(self) -> None:
+        """Old checkpoints go; if they cannot, that harms nobody but the disk."""
+        try:
+            self._place.tidy()
+        except CheckpointError as error:
+            self._warn(str(error))
+
+    def end(self) -> None:
+        """The run is over. Delete what will not become output, unless another attempt may still commit it.
+
+        Then let the run be resumed elsewhere; if that cannot be written, others find out when this process ends.
+        """
+        if not self.failure and self._place.is_own:
+            for path in self._sinks.values():
+                manifest.sweep(path, self._run, self._place.incarnation, self._place.doubtful)
+        try:
+            self._place.release()
+        except CheckpointError as error:
+            self._warn(str(error))

@@ -1,0 +1,106 @@
+"""Workers that write a column in two types: their operator is told the first one, or the run fails by its name."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+from controller_setting import FRAUD, Desk, only
+
+from fries_nb.checkpoints import Decided
+from fries_nb.controller.events import (
+    CheckpointKept,
+    ColumnRefused,
+    Instruction,
+    KeepCheckpoint,
+    Recover,
+    RunEnded,
+    Tick,
+)
+from fries_nb.dataflow.graph import Graph
+from fries_nb.messages import Failed, Report, WorkerId
+
+TEXT, NUMBER = (pa.schema({"x": kind}).serialize().to_pybytes() for kind in (pa.string(), pa.int64()))
+CLASH = "column 'x' was int64 and is now string; a column keeps its type, so convert it in the operator"
+BY_NAME = "FM[0] writes column 'x' as int64 and FM[1] as string; a column keeps its type, so convert it in FM"
+
+
+def guarded(*names: str) -> Graph:
+    """The fraud flow, where these operators pause on a tuple that they fail on."""
+    operators = [replace(one, on_error="pause") if one.name in names else one for one in FRAUD.operators]
+    return Graph(FRAUD.name, tuple(operators), FRAUD.edges)
+
+
+def desk_of(*names: str, checkpoints: bool = True) -> Desk:
+    """FM's workers have said that they differ; FC's and MC's have not."""
+    desk = Desk(guarded(*names), commit_ms=100, checkpoints=checkpoints, run="r7", chaining=False)
+    for name, kinds in {"FC": ("int64", "double"), "FM": ("int64", "string"), "MC": ("string", "string")}.items():
+        for index, kind in enumerate(kinds):
+            desk.answer(Report(WorkerId(name, index), 1, 0, writes={"x": kind}))
+    return desk
+
+
+def written(desk: Desk, index: int, columns: bytes) -> list[Instruction]:
+    """A sink's worker reports what it has written."""
+    return desk.answer(Report(WorkerId("scored", index), 1, 0, columns=columns))
+
+
+@pytest.mark.parametrize("seen", ["by reports", "by a sink", "in front of the record"])
+def test_the_operator_is_told_the_type_that_came_first(seen: str) -> None:
+    """Wherever the two types meet, the run goes back to its checkpoint; and if that does not mend it, it fails."""
+    desk = desk_of("FM")
+    assert written(desk, 0, NUMBER) == []
+    if seen == "by reports":
+        said = written(desk, 1, TEXT)
+    elif seen == "by a sink":
+        said = desk.answer(Failed(WorkerId("scored", 0), CLASH, column="x", columns=NUMBER))
+    else:
+        desk.hear(Tick(), after_ms=100)
+        desk.done(1, "payments", "FC", "FM", "MC", "scored")
+        [keep] = only(desk.saved(1, "payments", "FC", "FM", "MC", "scored"), KeepCheckpoint)
+        desk.hear(CheckpointKept(keep.record.epoch, "refused"))
+        said = desk.hear(ColumnRefused("scored", "x", NUMBER, "refused"))
+    [recover] = only(said, Recover)
+    assert recover.reason == BY_NAME
+    assert recover.restoration.columns == {"FM": NUMBER}
+    desk.join(4)
+    [ended] = only(desk.answer(Failed(WorkerId("scored", 0), CLASH, column="x", columns=NUMBER)), RunEnded)
+    assert (ended.state, ended.error) == ("failed", BY_NAME)
+
+
+def test_what_the_target_has_counts_more_than_what_came_first() -> None:
+    """A table's column keeps its type."""
+    desk = desk_of("FM")
+    written(desk, 0, NUMBER)
+    [recover] = only(desk.hear(ColumnRefused("scored", "x", TEXT, "refused")), Recover)
+    assert recover.restoration.columns == {"FM": TEXT}
+
+
+@pytest.mark.parametrize(("names", "checkpoints"), [((), True), (("FC", "MC"), True), (("FM",), False)])
+def test_else_the_run_fails_by_the_operators_name(names: tuple[str, ...], checkpoints: bool) -> None:
+    """By default; where others pause; and where there is no checkpoint to go back to."""
+    desk = desk_of(*names, checkpoints=checkpoints)
+    written(desk, 0, NUMBER)
+    [ended] = only(written(desk, 1, TEXT), RunEnded)
+    assert (ended.state, ended.error) == ("failed", BY_NAME)
+
+
+def test_numbers_widen_and_hidden_columns_do_not_count() -> None:
+    """An integer and a float are no clash."""
+    desk = desk_of()
+    for index, kind in enumerate((pa.int64(), pa.float64())):
+        schema = pa.schema({"x": kind, "__due__": kind})
+        assert written(desk, index, schema.serialize().to_pybytes()) == []
+
+
+def test_a_change_of_the_operator_forgets_what_it_was_told() -> None:
+    """Its new function may write other types; a run that goes back further is told no more."""
+    desk = desk_of("FM")
+    written(desk, 0, NUMBER)
+    written(desk, 1, TEXT)
+    recovery = desk.controller._life.recovery
+    assert recovery.columns == {"FM": NUMBER}
+    recovery.decide("u1", "fries", (("FM",),), {"FM": b"code"})
+    assert recovery.again("again").restoration.columns == {}
+    assert recovery.decided == [Decided("u1", "fries", (("FM",),), {"FM": b"code"}, recovery.incarnation)]

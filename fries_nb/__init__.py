@@ -21,16 +21,20 @@ from fries_nb.errors import FriesError, SourceError, UncommittedWarning
 
 __all__ = [
     "Dataflow", "FriesError", "SourceError", "Stream", "UncommittedWarning", "Update", "batched", "delta", "memory",
-    "parquet", "rate", "replay", "show",
+    "parquet", "rate", "replay", "ship", "show",
 ]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
-    """``Dataflow`` can run, which needs pyspark; it is imported when it is first asked for."""
+    """``Dataflow`` and ``ship`` need pyspark; they are imported when they are first asked for."""
     if name == "Dataflow":
         from fries_nb.run import Dataflow
 
         return Dataflow
+    if name == "ship":
+        from fries_nb.spark.package import ship
+
+        return ship
     raise AttributeError(f"module 'fries_nb' has no attribute {name!r}")
 
 

@@ -13,6 +13,7 @@ from fries_nb.controller.events import (
     HostJoined,
     HostLeft,
     HostLost,
+    HostsUnfit,
     RateRequested,
     RefuseHost,
     RunEnded,
@@ -146,6 +147,17 @@ def test_requests_before_the_start_are_carried_out_after_it():
 
 
 # ---- the ends
+
+
+def test_hosts_that_cannot_run_there_are_not_started_again():
+    """A package that is missing does not come by itself: with checkpoints, too, it is said once."""
+    desk = Desk(joined=False, checkpoints=True)
+    said = desk.hear(HostsUnfit("No module named 'zmq' in the Python of executor 1", "Traceback ..."))
+    assert said == [
+        DismissHosts("No module named 'zmq' in the Python of executor 1"),
+        RunEnded("failed", "No module named 'zmq' in the Python of executor 1", "Traceback ..."),
+    ]
+    assert desk.hear(HostsUnfit("again")) == []
 
 
 def test_stop_ends_the_run_at_once():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -242,6 +243,18 @@ def test_ends(tmp_path):
     assert parquet(tmp_path) == ParquetFiles(str(tmp_path))
 
 
+def test_tables_of_others_are_replayed_as_they_are():
+    """Arrow and pandas data, and whatever offers an Arrow stream; of an index only what has a name."""
+    table = pa.table({"x": [1, 2, 3], "s": ["a", None, "c"]})
+    frame = pd.DataFrame({"x": [1, 2, 3], "s": ["a", None, "c"]})
+    for given in (table.to_batches()[0], frame, pa.RecordBatchReader.from_batches(table.schema, table.to_batches())):
+        assert replay(given).data.equals(table)
+    assert replay(frame[frame.x > 1]).data.column_names == ["x", "s"]
+    assert replay(frame.set_index("s")).data.column_names == ["x", "s"]
+    frame["x"] = 0
+    assert replay(table).data["x"].to_pylist() == [1, 2, 3]
+
+
 @pytest.mark.parametrize("bad", [0, -1, float("inf"), float("nan"), True, "5"])
 def test_bad_rates(bad):
     """A rate is a positive number of rows a second, or None."""
@@ -255,6 +268,12 @@ def test_bad_rates(bad):
     [
         (lambda: replay([1, 2]), SourceError, "got a list; expected the path"),
         (lambda: replay(""), SourceError, "empty path"),
+        (
+            lambda: replay(pd.DataFrame({"a": [1, "x"]})),
+            SourceError,
+            "cannot make a table of this DataFrame: Could not convert 'x' .* for column a",
+        ),
+        (lambda: replay(pd.Series([1])), SourceError, "got a Series; expected the path"),
         (lambda: rate(1, count=0), SourceError, "count is a number of rows, 1 or more; got 0"),
         (lambda: rate(1, row=5), SourceError, "row is a function"),
         (lambda: parquet(""), SinkError, "path of a directory; got ''"),

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from chaos_setting import STILL, Killer, carry_out, chaos_flow, check, drawn_changes, end_well
+from cluster_setting import PACKAGE, environment
 from conftest import SOAK
 from patience import PATIENCE_S
 from pyspark.sql import SparkSession
@@ -23,7 +24,6 @@ from recovery_setting import trial
 import fries_nb as fn
 from fries_nb.run import Run
 from fries_nb.spark.checkpoints import Place
-from fries_nb.spark.java import java_home
 
 CHANGES = 50
 KILLS = 6
@@ -160,31 +160,14 @@ CLUSTER = textwrap.dedent(
 )
 
 
-def spark_home(path: Path) -> Path:
-    """Where a cluster on this machine finds Spark, and leaves its executors' directories: not beside the package."""
-    import pyspark
-
-    path.mkdir()
-    for name in ("bin", "jars", "sbin", "python"):
-        (path / name).symlink_to(Path(pyspark.__file__).parent / name)
-    return path
-
-
 if SOAK > 1:  # a cluster takes its time to begin and to replace an executor
 
     @pytest.mark.parametrize("seed", range(max(1, SOAK // 10)))
     def test_executors_are_killed(tmp_path: Path, seed: int) -> None:
         """Java processes of a cluster on this machine, each with the host that it runs; only in the long run."""
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK")}
-        environment |= {
-            "JAVA_HOME": str(java_home(os.environ)),
-            "SPARK_HOME": str(spark_home(tmp_path / "spark")),
-            "PYSPARK_PYTHON": sys.executable,
-            "FRIES_SCRATCH": str(tmp_path),
-        }
-        package = str(Path(fn.__file__).parent.parent)
         said = subprocess.run(
-            [sys.executable, "-c", CLUSTER, str(tmp_path / "c"), str(tmp_path / "out"), str(seed), "10", package],
-            cwd=Path(__file__).parent, env=environment, capture_output=True, text=True, timeout=1800, check=False,
+            [sys.executable, "-c", CLUSTER, str(tmp_path / "c"), str(tmp_path / "out"), str(seed), "10", PACKAGE],
+            cwd=Path(__file__).parent, env=environment(tmp_path), capture_output=True, text=True, timeout=1800,
+            check=False,
         )  # fmt: skip
         assert "survived" in said.stdout.split(), said.stdout + said.stderr[-3000:]

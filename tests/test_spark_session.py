@@ -49,7 +49,7 @@ def test_a_region_that_has_no_room_is_refused_with_the_numbers(spark: SparkSessi
         start_or_find(hosts=50, borrowed=spark)
     message = str(refused.value)
     assert message.startswith("50 hosts need 52 free slots and Spark (local[5]) has")
-    assert "has 5 of 5 free: use 3 hosts, stop what else runs, or start Spark with local[52]" in message
+    assert 'has 5 of 5 free: use hosts=3, or end this session and start Spark with master("local[52]")' in message
 
 
 def test_slots_that_are_busy_do_not_count(spark: SparkSession, tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_slots_that_are_busy_do_not_count(spark: SparkSession, tmp_path: Path) -
         assert held.is_alive()
     lease = start_or_find(hosts=1)
     try:
-        with pytest.raises(SessionError, match=r"2 hosts need 4 free slots .* has 3 of 5 free: use 1 hosts"):
+        with pytest.raises(SessionError, match=r"2 hosts need 4 free slots .* has 3 of 5 free: use hosts=1, or"):
             lease.require(2, patience_s=0)
     finally:
         lease.release()

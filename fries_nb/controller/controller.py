@@ -36,6 +36,7 @@ from fries_nb.controller.events import (
     HostJoined,
     HostLeft,
     HostLost,
+    HostsUnfit,
     Instruction,
     Journaled,
     RateRequested,
@@ -195,6 +196,8 @@ class Controller:
             case ColumnRefused():
                 self._agreement.know(event.sink, event.columns)
                 return self._disagreed(event.sink, event.column, event.error, now_ns)
+            case HostsUnfit():
+                return self._life.end("failed", "the run failed", now_ns, event.reason, event.details)
             case StopRequested():
                 return self._life.end("stopped", "the run was stopped", now_ns)
             case Tick():

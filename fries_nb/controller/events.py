@@ -40,6 +40,14 @@ class HostLost:
 
 
 @dataclass(frozen=True, slots=True)
+class HostsUnfit:
+    """Hosts cannot run where they are started, for a ``reason`` that no restart heals: a package is missing, say."""
+
+    reason: str
+    details: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class HostLeft:
     """A host said goodbye; before the run is over that is a loss."""
 
@@ -135,6 +143,7 @@ class Tick:
 Event = (
     HostJoined
     | HostLost
+    | HostsUnfit
     | HostLeft
     | Answered
     | ChangeRequested

@@ -23,7 +23,7 @@ POLICIES = ("fail", "pause")
 
 @dataclass(frozen=True)
 class Replay:
-    """Rows of a Parquet path, an Arrow table or a Spark DataFrame, in order.
+    """Rows of a Parquet path, an Arrow table or a Spark DataFrame, in order (``replay`` takes more).
 
     ``rate`` is in rows per second over all workers of the source; ``None`` means as fast as the flow takes them.
     """
@@ -71,23 +71,47 @@ OnError = str | Sink
 
 
 def replay(data: Any, rate: float | None = None) -> Replay:
-    """A source that replays a Parquet path, an Arrow table or a Spark DataFrame at ``rate`` rows a second.
+    """A source that replays rows at ``rate`` rows a second.
 
-    Without a rate, rows come as fast as the flow takes them.
+    Args:
+        data: a Parquet path, a Spark or pandas DataFrame, or Arrow data (a table, a record batch, or whatever offers an
+            Arrow stream). Of a pandas index that has a name, a column is made.
+        rate: without one, rows come as fast as the flow takes them.
 
     Raises:
-        SourceError: ``data`` is none of these, or the rate is not a positive number.
+        SourceError: ``data`` is none of these, or holds what no column can; or the rate is not a positive number.
     """
     if isinstance(data, (str, os.PathLike)):
         data = os.fspath(data)
         if not data:
             raise SourceError("replay got an empty path; expected a Parquet file or directory, or a DataFrame")
-    elif not isinstance(data, pa.Table) and not (hasattr(data, "schema") and hasattr(data, "write")):
-        raise SourceError(
-            f"replay got a {type(data).__name__}; expected the path of a Parquet file or directory, an Arrow table or "
-            "a Spark DataFrame (spark.createDataFrame makes one)"
-        )
+    elif not (hasattr(data, "schema") and hasattr(data, "write")):
+        data = _as_table(data)
     return Replay(data, _checked_rate(rate))
+
+
+def _as_table(data: Any) -> pa.Table:
+    """Arrow or pandas data as a table.
+
+    Raises:
+        SourceError: it is none, or has a column that Arrow cannot hold.
+    """
+    try:
+        if isinstance(data, pa.Table):
+            return data
+        if isinstance(data, pa.RecordBatch):
+            return pa.Table.from_batches([data])
+        if type(data).__module__.partition(".")[0] == "pandas" and hasattr(data, "columns"):
+            return pa.Table.from_pandas(data, preserve_index=any(name is not None for name in data.index.names))
+        if hasattr(data, "__arrow_c_stream__"):
+            return pa.table(data)
+    except (pa.ArrowException, ValueError, TypeError) as error:
+        why = "; ".join(str(part) for part in error.args)
+        raise SourceError(f"replay cannot make a table of this {type(data).__name__}: {why}") from error
+    raise SourceError(
+        f"replay got a {type(data).__name__}; expected the path of a Parquet file or directory, an Arrow table, or a "
+        "Spark or pandas DataFrame"
+    )
 
 
 def rate(

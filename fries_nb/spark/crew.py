@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -42,7 +43,7 @@ def muster(region: Region, host: int, carry_out: Callable[[Instruction], None]) 
     """All workers of a host. None of the threads is started."""
     crew = Crew()
     try:
-        graph = region.with_functions()
+        graph = region.with_functions(f"host {host} ({socket.gethostname()})")
     except OperatorError as error:
         return Crew(failures=[Failed(WorkerId(error.operator, 0), str(error))])
     options = region.options
@@ -116,7 +117,7 @@ class _Yard:
                 instance.recreate = partial(pickle.loads, payload)
                 instance.function = instance.recreate()
                 open_function(instance.function)
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 told = failure(instance, error)
                 message = f"{operator.name} failed in open(): {type(error).__name__}: {error}"
                 raise OperatorError(message, operator.name, told.details) from error

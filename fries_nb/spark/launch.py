@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fries_nb.controller.controller import Controller
-from fries_nb.controller.events import HostLost
+from fries_nb.controller.events import HostLost, HostsUnfit
 from fries_nb.dataflow.endpoints import DeltaTable, Memory, Replay
 from fries_nb.dataflow.graph import Graph, Kind, Operator
 from fries_nb.dataflow.updates import Update
@@ -19,6 +19,7 @@ from fries_nb.spark import interrupt, manifest
 from fries_nb.spark.checkpoints import SINKS, Place
 from fries_nb.spark.control import ControlServer
 from fries_nb.spark.driver import Driver, Listener
+from fries_nb.spark.failures import JobFailure
 from fries_nb.spark.files import make_room
 from fries_nb.spark.keys import RunKeys, make_keys
 from fries_nb.spark.payloads import LARGEST
@@ -160,8 +161,11 @@ def _start(
     )
     driver: Driver
 
-    def died(incarnation: int, host: int, reason: str) -> None:
-        driver.post(HostLost(host, f"Spark gave up: {reason}", incarnation))
+    def died(incarnation: int, failure: JobFailure) -> None:
+        if failure.lasting:
+            driver.post(HostsUnfit(failure.reason, failure.details))
+        else:
+            driver.post(HostLost(failure.host, f"Spark gave up: {failure.reason}", incarnation))
 
     stage = HostStage(session.spark, region, died)
     driver = Driver(controller, server, region, place, listener, stage)

@@ -96,8 +96,8 @@ class Region:
         names = {str(worker), str(WorkerId(self.heads[worker.operator], worker.index))}
         return checkpoint is not None and not names.isdisjoint(checkpoint.ended)
 
-    def with_functions(self) -> Graph:
-        """The graph with a copy of each function (chains depend on what the functions are).
+    def with_functions(self, place: str) -> Graph:
+        """The graph with a copy of each function (chains depend on what the functions are), made at this place.
 
         Raises:
             OperatorError: a function cannot be unpickled on this host.
@@ -107,9 +107,9 @@ class Region:
             payload = self.functions.get(operator.name)
             try:
                 operators.append(operator if payload is None else replace(operator, function=pickle.loads(payload)))
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 raise OperatorError(
-                    f"the function of {operator.name} cannot be unpickled on a host: {type(error).__name__}: {error}; "
+                    f"the function of {operator.name} cannot be unpickled on {place}: {type(error).__name__}: {error}; "
                     "is a module of yours missing there?",
                     operator.name,
                 ) from error

@@ -18,6 +18,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from py4j.protocol import Py4JNetworkError
 from pyspark import SparkConf, SparkContext
@@ -91,11 +92,9 @@ class Session:
             time.sleep(0.05)
             total, free = slots_of(self.spark)
         if free < needed:
-            fewer = f"use {free - RESERVE} hosts, " if free > RESERVE else ""
-            larger = f"local[{needed}]" if local else "more"
             raise SessionError(
                 f"{hosts} hosts need {needed} free slots and Spark ({self.spark.sparkContext.master}) has {free} of "
-                f"{total} free: {fewer}stop what else runs, or start Spark with {larger}"
+                f"{total} free: {_ways_out(needed, free, total, local)}"
             )
 
     def release(self) -> None:
@@ -141,7 +140,7 @@ def _found(borrowed: SparkSession | None) -> Session | None:
         spark = borrowed if borrowed is not None else _active()
         if spark is None:
             return None
-        _check_kind(spark)
+        check_kind(spark)
         return _lease(spark, owned=any(known.spark is spark and known.owned for known in _leases))
     except (ConnectionError, Py4JNetworkError) as error:
         raise SessionError("Spark's Java process has ended; restart Python (the kernel) to start another") from error
@@ -186,6 +185,27 @@ def _lease(spark: SparkSession, owned: bool) -> Session:
     return lease
 
 
+def _ways_out(needed: int, free: int, total: int, local: bool) -> str:
+    """What helps where too few slots are free, and nothing that does not.
+
+    >>> _ways_out(needed=4, free=2, total=2, local=True)
+    'end this session and start Spark with master("local[4]"), whose slots are threads and may outnumber the cores'
+    >>> _ways_out(needed=4, free=3, total=5, local=False)
+    'use hosts=1, or stop what else runs'
+    """
+    ways = [f"use hosts={free - RESERVE}"] if free > RESERVE else []
+    if total >= needed:
+        ways.append("stop what else runs")
+    elif local:
+        ways.append(
+            f'end this session and start Spark with master("local[{needed}]"), whose slots are threads and may '
+            "outnumber the cores"
+        )
+    else:
+        ways.append(f"give the session executors with {needed} cores in all")
+    return ", or ".join(ways)
+
+
 def _active() -> SparkSession | None:
     """The session that is active in this process, whichever thread asks; ``None`` if there is none that runs."""
     if SparkContext._active_spark_context is None and "SPARK_REMOTE" not in os.environ:
@@ -196,7 +216,12 @@ def _active() -> SparkSession | None:
         return None
 
 
-def _check_kind(spark: SparkSession) -> None:
+def check_kind(spark: Any) -> None:
+    """See that it is a session that can run regions.
+
+    Raises:
+        SessionError: it is of Spark Connect, no session, stopped, or under dynamic allocation.
+    """
     if type(spark).__module__.startswith("pyspark.sql.connect"):
         raise SessionError("Spark Connect cannot run a region, which needs barrier tasks; pass a classic session")
     if not isinstance(spark, SparkSession):

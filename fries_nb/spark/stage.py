@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import msgspec
 import pyarrow as pa
@@ -25,6 +25,7 @@ from pyspark.sql import SparkSession
 
 from fries_nb.errors import SessionError
 from fries_nb.spark import interrupt
+from fries_nb.spark.failures import JobFailure, failure_of
 from fries_nb.spark.host import HostReport, serve
 from fries_nb.spark.region import Region
 from fries_nb.spark.session import room_of
@@ -35,8 +36,9 @@ EXIT_S = 0.5
 ROOM_S = 30.0
 """How long a job waits for executors; then Spark is asked anyway, and says in its own words what it lacks."""
 LOOK_S = 0.05
-_ENDED = re.compile(r"barrier task ResultTask\(\d+, (\d+)\)")
-Died = Callable[[int, int, str], None]
+_TASKS = 10_000
+"""Tasks of a stage that Spark is asked about: more than it has hosts."""
+Died = Callable[[int, JobFailure], None]
 
 
 class HostStage:
@@ -46,7 +48,7 @@ class HostStage:
         spark: the session; its slots have been checked.
         region: what the hosts run.
         died: called from such a thread if its job ends before it was cancelled (which says nothing new where the run
-            is over): with the incarnation, the host that ended first as far as Spark says so, and one sentence.
+            is over): with the incarnation, and why.
     """
 
     def __init__(self, spark: SparkSession, region: Region, died: Died) -> None:
@@ -113,9 +115,9 @@ class _Job:
             rows = reporting.collect()
             reports = [msgspec.msgpack.decode(bytes(row.report), type=HostReport) for row in rows]
             reasons = sorted({report.error or report.reason for report in reports})
-            self._tell(f"all hosts have ended: {'; '.join(reasons)}")
+            self._tell(JobFailure(0, f"all hosts have ended: {'; '.join(reasons)}"))
         except (Py4JError, PySparkException) as error:
-            self._tell(_cause_of(error))
+            self._tell(failure_of(_text_of(error), partial(_executor_of, self._spark)))
         finally:
             interrupt.forget(self._group)
 
@@ -129,9 +131,9 @@ class _Job:
         while not self._cancelled and room_of(self._spark) < hosts and time.monotonic() < until:
             time.sleep(LOOK_S)
 
-    def _tell(self, reason: str) -> None:
-        if not self._cancelled:
-            self._died(self._region.incarnation, first_ended(reason), reason)
+    def _tell(self, failure: JobFailure) -> None:
+        if failure.lasting or not self._cancelled:
+            self._died(self._region.incarnation, failure)
 
     def is_running(self) -> bool:
         """Spark runs its tasks; it starts all of them together."""
@@ -184,19 +186,17 @@ def _end_process(attempt: int) -> None:
         os._exit(0)
 
 
-def first_ended(reason: str) -> int:
-    """The host whose task brought its job down, by Spark's sentence; 0 where it names none.
-
-    Spark often says it before the controller finds that host's connection closed.
-
-    >>> first_ended("Stage failed because barrier task ResultTask(41, 1) finished unsuccessfully.")
-    1
-    """
-    ended = _ENDED.search(reason)
-    return int(ended[1]) if ended else 0
-
-
-def _cause_of(error: Exception) -> str:
+def _text_of(error: Exception) -> str:
     java = getattr(error, "java_exception", None)
-    text = str(java.getMessage()) if java is not None else str(error)
-    return text.splitlines()[0]
+    return str(java.getMessage()) if java is not None else str(error)
+
+
+def _executor_of(spark: SparkSession, stage: int, task: int) -> str:
+    """The executor that a task ran on, as far as Spark knows."""
+    store = spark.sparkContext._jsc.sc().statusStore()
+    try:
+        tasks = store.taskList(stage, store.lastStageAttempt(stage).attemptId(), _TASKS)
+        found = [one for one in map(tasks.apply, range(tasks.size())) if one.index() == task]
+    except Py4JError:  # it has forgotten the stage
+        return ""
+    return f"executor {found[-1].executorId()} ({found[-1].host()})" if found else ""

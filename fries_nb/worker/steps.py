@@ -42,7 +42,7 @@ def user_traceback(error: BaseException) -> str:
     return "".join([*lines, *traceback.format_exception_only(error)])
 
 
-def failure(instance: Instance, error: Exception) -> OperatorError:
+def failure(instance: Instance, error: BaseException) -> OperatorError:
     """The user's error as ours, with the traceback from the user's frame on."""
     name = instance.worker.operator
     reason = str(error) if isinstance(error, OperatorError) else f"{type(error).__name__}: {error}"

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 from IPython.core.error import UsageError
+from IPython.core.completer import provisionalcompleter
 from IPython.core.interactiveshell import InteractiveShell
 from notebook_shell import FRAUD, StandIn, ipython, refused, replace_runs, told
 from patience import PATIENCE_S
@@ -221,6 +222,22 @@ def test_names_and_options_are_completed(
     """Operators, flows, runs, schedulers and options, each where it can stand."""
     told(shell, "%fries_run")
     assert completed in shell.complete("", begun, len(begun))[1]
+
+
+@pytest.mark.parametrize("begun", ["%fries_plan ", "%fries_plan a", "%fries_run a", "%%fries_reconfigure a"])
+def test_python_is_completed_in_expressions_only(shell: InteractiveShell, stand_ins: list[StandIn], begun: str) -> None:
+    """No keyword and no variable stands where a name or an option is due; both do behind OPERATOR=."""
+    told(shell, "%fries_run")
+    told(shell, "another = 1; another")
+    assert not {"and", "another", "%alias"} & completions(shell, begun)
+    assert "another" in completions(shell, "%fries_reconfigure FM=an")
+
+
+def completions(shell: InteractiveShell, begun: str) -> set[str]:
+    """What a kernel offers behind a line that has begun so."""
+    assert shell.Completer is not None
+    with provisionalcompleter():
+        return {one.text for one in shell.Completer.completions(begun, len(begun))}
 
 
 # ---- starts that take long

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from IPython.core.completer import IPCompleter
+from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, completion_matcher
 
 from fries_nb.notebook.known import Known
 from fries_nb.notebook.options import options
@@ -13,32 +13,40 @@ from fries_nb.notebook.summaries import changeable, quoted
 from fries_nb.scheduling import SCHEDULERS
 
 
-def completion(completer: IPCompleter, known: Known, magics: Mapping[str, Any]) -> Callable[[str], list[str]]:
-    """One of the completer's custom matchers.
+def completion(known: Known, magics: Mapping[str, Any]) -> Callable[[CompletionContext], SimpleMatcherResult]:
+    """One of the completer's custom matchers: behind our magics it alone completes, but for expressions.
 
     Args:
-        completer: whose line it is asked about.
         magics: ours, by name.
     """
 
-    def fries_names(text: str) -> list[str]:
-        line = completer.text_until_cursor
-        name, _, rest = line.lstrip().partition(" ")
-        magic = magics.get(name.lstrip("%"))
-        if magic is None or not line.lstrip().startswith("%"):
-            return []
-        before = rest[: len(rest) - len(text)].split()
-        if before and before[-1] == "--scheduler":
-            found = list(SCHEDULERS)
-        elif before and before[-1] == "--of":
-            found = [
-                quoted(flow) for flow in dict.fromkeys([*known.flows(), *(run.graph.name for run in known.runs())])
-            ]
-        else:
-            found = [*_names(name.lstrip("%"), known), *options(magic)]
-        return [option for option in found if option.startswith(text)]
+    @completion_matcher(identifier="fries_names", api_version=2)
+    def fries_names(context: CompletionContext) -> SimpleMatcherResult:
+        line, token = context.text_until_cursor.lstrip(), context.token
+        magic = magics.get(line.partition(" ")[0].lstrip("%")) if line.startswith("%") else None
+        if magic is None:
+            return SimpleMatcherResult(completions=[])
+        rest = line.partition(" ")[2]
+        before = rest[: len(rest) - len(token)]
+        found = [option for option in _offered(magic, before.split(), known) if option.startswith(token)]
+        # Where a matcher finds nothing IPython takes Python's names and keywords; so what was typed stands for nothing.
+        alone = [*found, *([] if found or not token else [token])]
+        expression = "=" in before
+        return SimpleMatcherResult(
+            completions=[SimpleCompletion(option) for option in (found if expression else alone)],
+            suppress=not expression,
+        )
 
-    return fries_names
+    return fries_names  # type: ignore[no-any-return]
+
+
+def _offered(magic: Any, before: Sequence[str], known: Known) -> list[str]:
+    """What may stand behind these words of a magic's line."""
+    if before and before[-1] == "--scheduler":
+        return list(SCHEDULERS)
+    if before and before[-1] == "--of":
+        return [quoted(flow) for flow in dict.fromkeys([*known.flows(), *(run.graph.name for run in known.runs())])]
+    return [*_names(magic.__name__, known), *options(magic)]
 
 
 def _names(magic: str, known: Known) -> list[str]:

@@ -41,7 +41,7 @@ def load(shell: InteractiveShell) -> None:
         _shown_by(shell).for_type(Run, display.show)
     if shell.Completer is not None:
         ours = {name: getattr(magic, name) for magic in magics for name in dir(magic) if name.startswith(PREFIX)}
-        shell.Completer.custom_matchers.append(completion(shell.Completer, known, ours))
+        shell.Completer.custom_matchers.append(completion(known, ours))
 
 
 def show(run: Any, offer: Any) -> None:

@@ -6,10 +6,14 @@ imports. Spark starts it as ``python -m fries_nb.spark.daemon`` in sessions that
 
 from __future__ import annotations
 
+import warnings
+
 from pyspark.daemon import manager
 
 import fries_nb.spark.host as host
 
 if __name__ == "__main__":
+    # Of what PySpark itself does for applyInPandasWithState; the user's own concatenations warn as ever.
+    warnings.filterwarnings("ignore", "The behavior of DataFrame concatenation", FutureWarning, r"pyspark\.worker")
     host.warm_up()
     manager()

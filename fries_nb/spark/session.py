@@ -263,7 +263,7 @@ def _start_java(settings: Mapping[str, str]) -> None:
     for name, value in settings.items():
         conf.set(name, value)
     reading, writing = os.pipe()
-    threading.Thread(target=_pass_on, args=[reading], name="fries-java", daemon=True).start()
+    threading.Thread(target=_pass_on, args=[reading], name="java-messages", daemon=True).start()
     try:
         gateway = launch_gateway(conf, {"stderr": writing})  # type: ignore[no-untyped-call]
     finally:

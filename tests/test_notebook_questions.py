@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from IPython.core.error import UsageError
 from IPython.core.completer import provisionalcompleter
+from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 from notebook_shell import FRAUD, StandIn, ipython, refused, replace_runs, told
 from patience import PATIENCE_S

@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from IPython.core.completer import provisionalcompleter
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 from notebook_shell import FRAUD, StandIn, ipython, refused, replace_runs, told
@@ -201,43 +200,6 @@ def test_a_report_is_written_where_told(
     assert told(shell, f'%fries_report "{path}" --of fraud') == f"report of 'fraud' written to {path}"
     assert path.exists()
     assert "required: path" in str(refused(shell, "%fries_report", capsys))
-
-
-@pytest.mark.parametrize(
-    ("begun", "completed"),
-    [
-        ("%fries_plan F", "FM"),
-        ("%fries_plan FM --s", "--scheduler"),
-        ("%fries_plan FM --scheduler ep", "epoch"),
-        ("%fries_plan FM --of fr", "fraud"),
-        ("%fries_audit f", "fraud"),
-        ("%fries_rollback f", "fraud"),
-        ("%%fries_reconfigure --no", "--no-pruning"),
-        ("%fries_run --au", "--audit"),
-    ],
-)
-def test_names_and_options_are_completed(
-    shell: InteractiveShell, stand_ins: list[StandIn], begun: str, completed: str
-) -> None:
-    """Operators, flows, runs, schedulers and options, each where it can stand."""
-    told(shell, "%fries_run")
-    assert completed in shell.complete("", begun, len(begun))[1]
-
-
-@pytest.mark.parametrize("begun", ["%fries_plan ", "%fries_plan a", "%fries_run a", "%%fries_reconfigure a"])
-def test_python_is_completed_in_expressions_only(shell: InteractiveShell, stand_ins: list[StandIn], begun: str) -> None:
-    """No keyword and no variable stands where a name or an option is due; both do behind OPERATOR=."""
-    told(shell, "%fries_run")
-    told(shell, "another = 1; another")
-    assert not {"and", "another", "%alias"} & completions(shell, begun)
-    assert "another" in completions(shell, "%fries_reconfigure FM=an")
-
-
-def completions(shell: InteractiveShell, begun: str) -> set[str]:
-    """What a kernel offers behind a line that has begun so."""
-    assert shell.Completer is not None
-    with provisionalcompleter():
-        return {one.text for one in shell.Completer.completions(begun, len(begun))}
 
 
 # ---- starts that take long

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 from notebook_files import NOTEBOOKS, executed, said, stored
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
+README = NOTEBOOKS.parent / "README.md"
+BINDER = NOTEBOOKS.parent / "binder"
 NAMES = sorted(path.name for path in NOTEBOOKS.glob("*.ipynb"))
 
 
@@ -28,10 +34,15 @@ def test_notebooks_are_kept_without_what_they_showed(name: str):
 
 
 def test_the_quickstart_replaces_an_operator(tmp_path: Path):
-    """Declared, run, planned, changed, audited, stopped."""
+    """Run, planned, changed by epoch behind a queue and by Fries past it, audited, stopped; nothing is said in red."""
     notebook = executed("00_quickstart.ipynb", tmp_path)
-    assert "FM" in said(notebook, "%fries_plan")
-    assert said(notebook, "%%fries_reconfigure").startswith("done by fries in ")
+    assert re.search(r"predicted delay .+ along FM → MC \(epoch: .+\)", said(notebook, "%fries_plan"))
+    changes = re.findall(r"done by (\w+) in ([\d,.]+) ms", said(notebook, "%%fries_reconfigure"))
+    assert [name for name, _ in changes] == ["epoch", "fries"]
+    behind, past = (float(delay.replace(",", "")) for _, delay in changes)
+    assert past < behind
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    assert [output.text for output in outputs if output.get("name") == "stderr"] == []
     assert "'fraud' is serializable" in said(notebook, "%fries_audit")
     assert "'fraud' has finished; what it has read is in its output" in said(notebook, "%fries_stop")
 
@@ -50,3 +61,16 @@ def test_the_hot_replacement_goes_as_told(tmp_path: Path):
     wrong = re.search(r"([\d,]+) payments were scored wrongly", said(notebook, "wrong = "))
     assert wrong
     assert int(wrong[1].replace(",", "")) > 0
+
+
+def test_binder_opens_the_quickstart_in_the_versions_that_were_tried():
+    """The link leads to a notebook that is there; every package is pinned, within what pyproject.toml takes."""
+    links = re.findall(r"https://mybinder\.org/v2/gh/\S+?\?urlpath=lab%2Ftree%2F([\w%.]+)", README.read_text())
+    assert links
+    assert all((NOTEBOOKS.parent / unquote(link)).is_file() for link in links)
+    lines = [line for line in (BINDER / "requirements.txt").read_text().splitlines() if line[:1] not in ("#", "")]
+    assert lines[0] == "-e .[notebook]"
+    pins = dict(line.split("==") for line in lines[1:])
+    project = tomllib.loads((NOTEBOOKS.parent / "pyproject.toml").read_text())["project"]
+    for needed in map(Requirement, project["dependencies"] + project["optional-dependencies"]["notebook"]):
+        assert needed.specifier.contains(pins[canonicalize_name(needed.name)]), needed

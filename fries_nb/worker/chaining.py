@@ -13,7 +13,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from fries_nb.dataflow.graph import Kind
+from fries_nb.dataflow.graph import Emits, Kind
 from fries_nb.dataflow.operators import Shape, shape_of
 from fries_nb.errors import DeclarationError, OperatorError
 from fries_nb.messages import TRANSACTION
@@ -30,6 +30,8 @@ from fries_nb.worker.values import settled
 from fries_nb.worker.written import culprit
 
 Results = list[tuple[int, pa.RecordBatch]]
+MOST_ROWS = 4096
+"""So many Python rows that one tuple has become are kept, before they become a batch, which takes a tenth."""
 
 
 class Attention:
@@ -76,6 +78,20 @@ class Execution(Protocol):
         """Tuples of the frame not yet taken."""
 
 
+class _Many(list[Row]):
+    """The output of a chain in which one tuple may become many: rows are heavy, so not too many are kept."""
+
+    def __init__(self, assemble: Callable[[], None]) -> None:
+        super().__init__()
+        self._assemble = assemble
+
+    def append(self, row: Row) -> None:
+        """Add a row, and have all of them assembled when they are ``MOST_ROWS``."""
+        list.append(self, row)
+        if len(self) >= MOST_ROWS:
+            self._assemble()
+
+
 class RowExecution:
     """Row functions, tuple by tuple, depth first."""
 
@@ -83,6 +99,9 @@ class RowExecution:
         self._instances = instances
         self._attention = attention
         self._outputs: list[list[Row]] = [[] for _ in range(branches)]
+        if any(instance.operator.emits is Emits.ONE_TO_MANY for instance in instances):
+            self._outputs = [_Many(self._assemble) for _ in range(branches)]
+        self._produced: Results = []
         self._types: list[dict[str, pa.DataType]] = [{} for _ in range(branches)]
         self._left = left
         self._sender = ""
@@ -175,7 +194,12 @@ class RowExecution:
         return taken
 
     def results(self) -> Results:
-        produced: Results = []
+        self._assemble()
+        taken, self._produced = self._produced, []
+        return taken
+
+    def _assemble(self) -> None:
+        """Turn the rows at hand into batches; what is produced leaves as a whole, when no tuple is half done."""
         for branch, rows in enumerate(self._outputs):
             if rows and self._columns is not None:
                 try:
@@ -185,9 +209,8 @@ class RowExecution:
                 if len(self._outputs) == 1:
                     names = " or ".join(instance.operator.name for instance in self._instances)
                     self._settle(settled(self._settled, self._columns.written, self._types[branch], names))
-                produced.append((branch, batch))
+                self._produced.append((branch, batch))
                 rows.clear()
-        return produced
 
     def _culprit(self, rows: Sequence[Row], error: Exception) -> DeclarationError:
         """What to say of rows that make no columns: which value it is, and whose.

@@ -34,6 +34,8 @@ from fries_nb.worker.partition import Binning, Bins, deal, routing_table
 
 FLUSH_ROWS = 8192
 """A channel's buffer is framed when it holds this many rows."""
+SLACK, SLACK_BYTES = 1.25, 4096
+"""A frame may keep alive so many times its own size, and so many bytes (padding, the metadata of a message)."""
 LONGEST_BUFFERED_NS = 2_000_000
 """How long a tuple may wait in a buffer while its sender is busy."""
 
@@ -66,6 +68,26 @@ def _deals_in_turn(edge: OutEdge) -> bool:
     return len(edge.channels) > 1 and edge.partitioning not in (Partitioning.BROADCAST, Partitioning.HASH)
 
 
+def _keeps_more(batch: pa.RecordBatch, size: int) -> bool:
+    """Whether it keeps more memory alive than its size, which is what credit counts.
+
+    A slice keeps the whole batch that it was cut of, and a column all those with which it came over a link. What came
+    over a link and was not copied since has its hidden columns, which are the last ones, from there.
+    """
+    most = size * SLACK + SLACK_BYTES
+    return batch.get_total_buffer_size() > most or _allocated(batch.column(batch.num_columns - 1)) > most
+
+
+def _allocated(column: pa.Array) -> int:
+    """The size of the allocation in which the column's last buffer lies."""
+    last = column.buffers()[-1]
+    if last is None:
+        return 0
+    while (parent := last.parent) is not None:
+        last = parent
+    return int(last.size)
+
+
 class _OutChannel:
     """Buffer, queue and credit of one channel."""
 
@@ -91,7 +113,10 @@ class _OutChannel:
     def frame_buffer(self) -> None:
         if self.buffer:
             whole = self.buffer[0] if len(self.buffer) == 1 else pa.concat_batches(self.buffer)
-            self.queue.append(Data(whole, size=max(1, whole.nbytes), version=self.version))
+            size = max(1, whole.nbytes)
+            if _keeps_more(whole, size):
+                whole = pa.concat_batches([whole])
+            self.queue.append(Data(whole, size=size, version=self.version))
             self.buffer = []
             self.rows = 0
 

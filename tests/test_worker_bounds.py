@@ -1,0 +1,181 @@
+"""What is bounded inside a worker: what a frame keeps alive, what one tuple becomes, what a slice costs."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from worker_bench import Bench
+
+from fries_nb.dataflow.graph import Emits, Kind, Operator, Partitioning
+from fries_nb.errors import OperatorError
+from fries_nb.messages import DUE, TRANSACTION, ChannelId, Data, WorkerId
+from fries_nb.worker.chaining import Attention, execution_of
+from fries_nb.worker.instance import Instance
+from fries_nb.worker.outbox import Outbox, OutEdge
+from fries_nb.worker.slices import MOST_PER_SLICE, SLICE_NS, Slices
+
+# ---- frames
+
+
+def whole_batch() -> pa.RecordBatch:
+    """Eight megabytes, as a source decodes them."""
+    numbers = pa.array(range(500_000), type=pa.int64())
+    return pa.RecordBatch.from_pydict({"n": numbers, "m": numbers})
+
+
+def over_a_link(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """As it comes out of one message."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as stream:
+        stream.write_batch(batch)
+    return pa.ipc.open_stream(sink.getvalue()).read_next_batch()
+
+
+@pytest.mark.parametrize("partitioning", [Partitioning.FORWARD, Partitioning.HASH, Partitioning.BROADCAST])
+@pytest.mark.parametrize(
+    "cut",
+    [
+        lambda batch: [batch.slice(start, 10) for start in range(0, 500_000, 10_000)],
+        lambda batch: [over_a_link(batch.slice(0, 100_000)).slice(0, 2_000).select(["n"])],
+    ],
+    ids=["slices", "a column of a message"],
+)
+def test_a_frame_keeps_alive_what_it_costs(
+    cut: Callable[[pa.RecordBatch], list[pa.RecordBatch]], partitioning: Partitioning
+) -> None:
+    """Credit of some kilobytes held megabytes, for slices of large batches."""
+    count = 1 if partitioning is Partitioning.FORWARD else 3
+    channels = tuple(ChannelId(WorkerId("A", 0), WorkerId("B", index)) for index in range(count))
+    outbox = Outbox([OutEdge("B", partitioning, ("n",), 0, channels)])
+    for channel in channels:
+        outbox.credit(channel, 1 << 30)
+    before = pa.total_allocated_bytes()
+    frames: list[Data] = []
+    for part in cut(whole_batch()):
+        outbox.add(0, part)
+        outbox.flush()
+        frames += [send.frame for send in outbox.sends() if isinstance(send.frame, Data)]
+        del part
+    gc.collect()
+    cost = sum(frame.size for frame in frames)
+    assert sum(frame.batch.num_rows for frame in frames) >= 500
+    assert pa.total_allocated_bytes() - before <= 2 * cost + 5_000 * len(frames)
+
+
+def test_a_frame_that_is_a_whole_batch_is_not_copied() -> None:
+    """By reference, as between workers of one host."""
+    channel = ChannelId(WorkerId("A", 0), WorkerId("B", 0))
+    outbox = Outbox([OutEdge("B", Partitioning.FORWARD, (), 0, (channel,))])
+    outbox.credit(channel, 1 << 30)
+    batch = whole_batch()
+    outbox.add(0, batch)
+    [send] = outbox.sends()
+    assert isinstance(send.frame, Data)
+    assert send.frame.batch.column("n").buffers()[1].address == batch.column("n").buffers()[1].address
+
+
+# ---- one tuple that becomes many
+
+CHILDREN = 20_000
+
+
+def multiplies(row: dict[str, Any]) -> Any:
+    """Many children of a tuple; one more of the last number fails at its end."""
+    for child in range(CHILDREN):
+        yield {"n": row["n"], "child": child}
+    if row["n"] == 7:
+        raise ValueError("at the very end")
+
+
+def one_to_many(name: str, function: Any) -> Operator:
+    """An operator that multiplies."""
+    return Operator(name, Emits.ONE_TO_MANY, kind=Kind.FLAT_MAP, function=function)
+
+
+def numbers(*values: int) -> pa.RecordBatch:
+    """A batch of these tuples."""
+    return pa.RecordBatch.from_pydict({"n": list(values), DUE: list(values), TRANSACTION: list(values)})
+
+
+def test_the_children_of_one_tuple_are_not_kept_as_rows() -> None:
+    """Five hundred bytes a row were ten megabytes here."""
+    chain = [one_to_many("F", multiplies), Operator("M", function=lambda row: row | {"twice": 2 * row["child"]})]
+    instances = [Instance(WorkerId(one.name, 0), one, one.function, audit=False) for one in chain]
+    running = execution_of(instances, Attention(), 1, "", None, lambda batch: None)
+    running.load("S", numbers(1))
+    gc.collect()
+    tracemalloc.start()
+    assert running.advance(1) == 1
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    batches = [batch for _, batch in running.results()]
+    assert [child for batch in batches for child in batch.column("child").to_pylist()] == list(range(CHILDREN))
+    assert {due for batch in batches for due in batch.column(DUE).to_pylist()} == {1}
+    assert max(batch.num_rows for batch in batches) < CHILDREN
+    assert peak < 5 << 20
+
+
+def test_nothing_of_a_tuple_leaves_before_it_is_done() -> None:
+    """A generator that fails after many children: what was made of them stays here."""
+    bench = Bench(one_to_many("M", multiplies))
+    bench.arrive(0, Data(numbers(1), size=100))
+    bench.run()
+    sent = [row for row in bench.sent if isinstance(row, dict)]
+    assert len(sent) == CHILDREN
+    bench.arrive(0, Data(numbers(7), size=100))
+    bench.run()
+    assert bench.worker.failed
+    assert len([row for row in bench.sent if isinstance(row, dict)]) == CHILDREN
+
+
+def test_a_failure_far_into_a_tuple_is_the_generators() -> None:
+    """By its name, with its own words."""
+    instance = Instance(WorkerId("F", 0), one_to_many("F", multiplies), multiplies, audit=False)
+    running = execution_of([instance], Attention(), 1, "", None, lambda batch: None)
+    running.load("S", numbers(7))
+    with pytest.raises(OperatorError, match="F failed on a tuple: ValueError: at the very end"):
+        running.advance(1)
+
+
+# ---- slices
+
+
+def worked(slices: Slices, tuples: int, fixed: int, each: int) -> tuple[int, list[int]]:
+    """How long so many tuples take, and each slice, where a slice costs this much and a tuple that much (ns)."""
+    took: list[int] = []
+    while tuples:
+        taken = min(slices.quota, tuples)
+        took.append(fixed + each * taken)
+        slices.learn(took[-1], taken)
+        tuples -= taken
+    return sum(took), took
+
+
+def test_wide_rows_do_not_make_slices_of_one_tuple() -> None:
+    """500 columns: to cut and to assemble them takes twenty times as long as the tuples of a slice."""
+    total, _ = worked(Slices(), 5_000, fixed=5_000_000, each=200_000)
+    assert total < 3 * 5_000 * 200_000
+
+
+@given(
+    st.integers(0, 30_000_000), st.integers(100, 50_000_000), st.integers(0, 30_000_000), st.integers(100, 50_000_000)
+)
+def test_a_slice_is_long_enough_and_short_enough_whatever_work_costs(
+    fixed: int, each: int, then: int, dearer: int
+) -> None:
+    """It becomes short also when work becomes dear, as by another function."""
+    slices = Slices()
+    for _ in range(40):
+        worked(slices, slices.quota, fixed, each)
+    quota = slices.quota
+    assert quota == MOST_PER_SLICE or 16 * each * quota >= fixed or fixed + each * quota <= 4 * SLICE_NS
+    for _ in range(40):
+        worked(slices, slices.quota, then, dearer)
+    assert dearer * slices.quota <= max(8 * SLICE_NS, 8 * then, dearer)

@@ -133,9 +133,11 @@ class Restoration(msgspec.Struct, frozen=True):
 
     Attributes:
         checkpoint, decided: see above.
+        last_epoch: number of the last epoch that a record was kept of, be it damaged; it is not used again.
         columns: operator to the types, as a serialized Arrow schema, in which its workers have to write these columns.
     """
 
     checkpoint: Checkpoint | None
     decided: tuple[Decided, ...] = ()
     columns: dict[str, bytes] = {}
+    last_epoch: int = 0

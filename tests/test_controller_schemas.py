@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pyarrow as pa
 import pytest
-from controller_setting import FM_ALONE, FM_AND_MC, MC_ALONE, Desk, flow, plan, told
+from controller_setting import FM_ALONE, FM_AND_MC, FRAUD, MC_ALONE, Desk, flow, plan, told
 
 from fries_nb.controller.schemas import readers
-from fries_nb.dataflow.graph import Kind
+from fries_nb.dataflow.endpoints import delta
+from fries_nb.dataflow.graph import Graph, Kind
 from fries_nb.messages import DUE, Abort, Fcm, Prepared, Rehearsed, Report, WorkerId
 
 BEFORE = {"amount": "double", "p_m5": "double", "flag": "int64"}
@@ -95,6 +98,18 @@ def test_a_sink_takes_what_one_type_can_hold(column, kind, fits):
             f"with the new MC, {column!r} would come to sink scored as {kind}, which has taken it as {TAKEN[column]} "
             f"so far; convert it to {TAKEN[column]} in MC"
         )
+
+
+def test_a_column_of_a_delta_table_does_not_widen():
+    """It takes narrower values, and new columns; a change that would widen one is refused before it is made."""
+    table = replace(FRAUD.operator("scored"), function=delta("table"))
+    graph = Graph(FRAUD.name, (*FRAUD.operators[:-1], table), FRAUD.edges)
+    for kind, fits in ((pa.int64(), True), (pa.int32(), True), (pa.float64(), False)):
+        desk = Desk(graph)
+        taken, came = (pa.schema({"n": one}).serialize().to_pybytes() for one in (pa.int64(), kind))
+        desk.answer(Report(WorkerId("scored", 0), 1, 0, columns=taken))
+        said = rehearsed(desk, MC_ALONE, "MC", arriving={"scored": (came,)}, tried=frozenset({"MC"}))
+        assert bool(told(said, Fcm)) == fits
 
 
 def test_rows_of_one_rehearsal_must_agree():

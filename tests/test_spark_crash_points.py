@@ -17,10 +17,12 @@ from place_setting import decided, graph, silence
 from stopping_files import Killed, watch
 
 from fries_nb.checkpoints import Checkpoint, InstanceSnapshot, Snapshot
+from fries_nb.controller import events as said
 from fries_nb.errors import CheckpointError, SinkError
 from fries_nb.messages import WorkerId
 from fries_nb.spark import manifest
 from fries_nb.spark.checkpoints import Place
+from fries_nb.spark.committer import Committer
 from fries_nb.spark.launch import complete
 from fries_nb.spark.sinks import FileSink
 from fries_nb.spark.snapshots import SnapshotStore, read_snapshots, write_snapshot
@@ -248,3 +250,49 @@ def test_an_old_driver_that_works_on_while_a_new_one_takes_over_is_heard_or_told
     assert {(True, 2), (False, 1)} <= believed
     assert (True, 1) not in believed
     assert number > 15
+
+
+@pytest.mark.parametrize("damaged", ["place/complete/000002-0001.json", "place/states/2-1/FM-1.msgpack"])
+def test_behind_a_damaged_checkpoint_each_row_is_there_once(tmp_path: Path, damaged: str) -> None:
+    """What the damaged one had made output is taken out, and comes again."""
+    old = Attempt(tmp_path, resumed=False)
+    old.step()
+    old.step()
+    silence()
+    (tmp_path / damaged).write_bytes(b"")
+    with pytest.warns(RuntimeWarning, match="goes on from the checkpoint before it"):
+        new = Attempt(tmp_path, resumed=True)
+    assert (new.epoch, new.place.restoration.last_epoch) == (1, 2)
+    assert len(list((tmp_path / "out").glob("*.parquet"))) == len(WORKERS)
+    new.go_on()
+    check_output(tmp_path)
+
+
+def test_what_a_record_names_is_on_disk_and_fits_before_it_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each part and the directory that names it are synced; a column in another type leaves no record."""
+    driver, out, happened = Attempt(tmp_path, resumed=False), tmp_path / "out", []
+    committer = Committer(driver.place, {"out": str(out)}, "r1", happened.append)
+    monkeypatch.setattr(manifest, "see_durable", lambda files, path: happened.append(Path(path).name))
+    monkeypatch.setattr(Place, "_write", lambda place, name, content: happened.append(name))
+
+    def keep(epoch: int, **columns: list[object]) -> list[said.Event]:
+        sink = FileSink(str(out), WorkerId("out", epoch), 1, "r1")
+        sink.write(pa.record_batch(columns))
+        (part,) = sink.close_part()
+        happened.clear()
+        answered = committer.keep(Checkpoint("r1", epoch, 1, {}, (), {"out": (part,)}))
+        assert set(happened) <= {Path(part).name, "pending", f"complete/{epoch:06d}-0001.json"}
+        return answered
+
+    assert keep(1, x=[1]) == [said.CheckpointKept(1)]
+    assert len(happened) == 3
+    assert happened[2] == "complete/000001-0001.json"
+    assert keep(2, x=[0.5]) == [said.CheckpointKept(2)]
+    refused, column = keep(3, x=["text"])
+    assert happened == []
+    assert isinstance(refused, said.CheckpointKept)
+    assert refused.reason.startswith("sink out could not commit epoch 3: column 'x' was double and is now string")
+    assert isinstance(column, said.ColumnRefused)
+    driver.place.release()

@@ -14,7 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 from fries_nb.errors import SinkError
 from fries_nb.messages import WorkerId
 from fries_nb.spark import delta, manifest
-from fries_nb.spark.manifest import claim, commit, committed, recover, sweep
+from fries_nb.spark.manifest import claim, commit, committed, recover, sweep, take_back
 from fries_nb.spark.sinks import FileSink
 
 
@@ -99,6 +99,34 @@ def test_a_type_that_the_table_cannot_take_changes_nothing(table: Path) -> None:
     nulls = part(other, n=pa.nulls(1))
     with pytest.raises(SinkError, match="cannot begin with rows of nothing but nulls"):
         commit(str(other), 1, nulls)
+
+
+def test_rows_of_a_damaged_checkpoint_are_not_added_twice(table: Path) -> None:
+    """Its run goes on from an older checkpoint only when the table has been restored; then with further epochs."""
+    for epoch in (1, 2):
+        commit(str(table), epoch, part(table, n=[epoch]))
+    with pytest.raises(SinkError, match=r"has rows of epoch 2 of run r1, whose checkpoint is damaged; .* restore"):
+        take_back(str(table), "r1", 1)
+    DeltaTable(str(table)).restore(DeltaTable(str(table)).version() - 1)
+    assert rows(table) == [{"n": 1}]
+    take_back(str(table), "r1", 1)
+    commit(str(table), 3, part(table, n=[2]))
+    assert rows(table) == [{"n": 1}, {"n": 2}]
+
+
+def test_two_that_complete_a_commit_at_once_add_it_once(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log refuses the second, which finds that its work is done."""
+    commit(str(table), 1, part(table, n=[1]))
+    files, action = part(table, n=[2]), delta._action
+
+    def other_first(path: str, name: str) -> Any:
+        monkeypatch.undo()
+        commit(str(table), 2, files)
+        return action(path, name)
+
+    monkeypatch.setattr(delta, "_action", other_first)
+    commit(str(table), 2, files)
+    assert rows(table) == [{"n": 1}, {"n": 2}]
 
 
 def test_runs_add_to_one_table_and_are_told_apart(table: Path) -> None:

@@ -72,7 +72,7 @@ class Lifecycle:
         self.workers = Workers(graph)
         self.lane = Lane(self.workers)
         begun = restored.checkpoint.epoch if restored and restored.checkpoint else 0
-        self.epochs = Epochs(commit_interval_ns, begun)
+        self.epochs = Epochs(commit_interval_ns, max(begun, restored.last_epoch if restored else 0))
         self.standing = Standing()
         self.checkpoints = Checkpoints(self.workers, self.lane, self.epochs, self.recovery, run, chaining)
         self.changes = Changes(self.workers, self.lane, self.checkpoints, self.recovery, self.standing)

@@ -15,6 +15,8 @@ import msgspec
 import networkx as nx
 import pyarrow as pa
 
+from fries_nb.dataflow.columns import clash
+from fries_nb.dataflow.endpoints import DeltaTable
 from fries_nb.dataflow.graph import Graph, Kind
 from fries_nb.messages import HIDDEN, Rehearsed, Report, WorkerId
 
@@ -39,8 +41,9 @@ def misfit(
     if rehearsed is None:
         return ""
     for sink, schemas in rehearsed.arriving.items():
-        if clash := _clash(_taken(sink, reports, rehearsed), map(_schema, schemas)):
-            column, was, now = clash
+        fixed = isinstance(graph.operator(sink).function, DeltaTable)
+        if refused := _clash(_taken(sink, reports, rehearsed), map(_schema, schemas), fixed):
+            column, was, now = refused
             above = sorted(set(targets) & nx.ancestors(graph.digraph, sink))
             return _refused(" and ".join(above), column, was, now, sink)
     return _misfit_of_types(graph, targets, rehearsed, reports)
@@ -87,26 +90,16 @@ def readers(graph: Graph, operator: str) -> Iterator[str]:
             ahead += [edge.to for edge in graph.out_edges(name)]
 
 
-def _clash(taken: pa.Schema, arriving: Iterable[pa.Schema]) -> tuple[str, pa.DataType, pa.DataType] | None:
-    """The first column that no one type holds, as a sink unifies types: its name, its type so far, the new one."""
+def _clash(
+    taken: pa.Schema, arriving: Iterable[pa.Schema], fixed: bool
+) -> tuple[str, pa.DataType, pa.DataType] | None:
+    """The first column that a sink cannot go on with: its name, its type so far, the new one."""
+    whole = taken
     for schema in arriving:
-        try:
-            taken = pa.unify_schemas([taken, schema], promote_options="permissive")
-        except pa.ArrowException:
-            return next(
-                (field.name, taken.field(field.name).type, field.type)
-                for field in schema
-                if field.name in taken.names and not _agree(taken.field(field.name), field)
-            )
+        if refused := clash(taken, schema, fixed) or clash(whole, schema):
+            return refused
+        whole = pa.unify_schemas([whole, schema], promote_options="permissive")
     return None
-
-
-def _agree(one: pa.Field, other: pa.Field) -> bool:
-    try:
-        pa.unify_schemas([pa.schema([one]), pa.schema([other])], promote_options="permissive")
-    except pa.ArrowException:
-        return False
-    return True
 
 
 def _schema(serialised: bytes) -> pa.Schema:
@@ -123,7 +116,7 @@ def _taken(sink: str, reports: Mapping[WorkerId, Report], rehearsed: Rehearsed) 
     told = [report.columns for worker, report in reports.items() if worker.operator == sink]
     taken = pa.schema([])
     for new in map(_schema, filter(None, [*told, rehearsed.taken.get(sink)])):
-        if _clash(taken, [new]) is None:
+        if clash(taken, new) is None:
             taken = pa.unify_schemas([taken, new], promote_options="permissive")
     return taken
 

@@ -34,6 +34,7 @@ from fries_nb.spark.contents import (
     contents,
     decided,
     entry,
+    epoch_of,
     expected,
     in_words,
     newest,
@@ -116,9 +117,10 @@ class Place:
             undo.callback(claims.release)
             found = expected(contents(at), path)  # behind the claim: what comes later is not read
             good, wrong = newest(at, found, thoroughly=True)
+            last = epoch_of(found.records[-1]) if found.records else 0
             if good is not None and wrong:
                 found = replace(found, records=found.records[: found.records.index(good[0]) + 1])
-            restoration = Restoration(good[1] if good is not None else None, decided(at, found))
+            restoration = Restoration(good[1] if good is not None else None, decided(at, found), last_epoch=last)
             place = cls(at, claims, found, restoration)
             place._begin()
             undo.pop_all()

@@ -199,6 +199,15 @@ def entry(directory: str, what: str, number: int, ending: str) -> str:
     return f"{directory}/{what}-{number:04d}.{ending}"
 
 
+def epoch_of(name: str) -> int:
+    """The epoch of a record, by its name.
+
+    >>> epoch_of("complete/000007-0002.json")
+    7
+    """
+    return int(name.rpartition("/")[2].partition("-")[0])
+
+
 def attempt_file(number: int) -> str:
     """The name of an attempt's note."""
     return f"{ATTEMPTS}/{number:04d}.json"

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
+from fries_nb.dataflow.columns import clash
 from fries_nb.errors import ColumnError, SinkError
 from fries_nb.spark.schemas import unified
 from fries_nb.spark.storage import join, locate
@@ -70,6 +71,8 @@ def add(path: str, run: str, epoch: int, names: Sequence[str]) -> None:
         actions = [_action(path, name) for name in names]
         table.create_write_transaction(actions, "append", table.schema(), commit_properties=done)
     except (_errors(), OSError, ValueError) as error:
+        if last_epoch(path, run) >= epoch:  # another process completed the commit at the same time
+            return
         raise SinkError(f"cannot add epoch {epoch} to the Delta table {path}: {_first_line(error)}") from error
 
 
@@ -159,11 +162,7 @@ def _columns_to_add(path: str, table: Any, schema: pa.Schema) -> Any:
 def _check_type(path: str, known: pa.Field, new: pa.Field) -> None:
     """A table's column keeps its type; it takes narrower numbers."""
     table = pa.schema([known])
-    try:
-        whole = unified(table, pa.schema([new])).field(0).type
-    except ColumnError:
-        whole = None
-    if whole is None or (whole != known.type and str(whole) != str(known.type)):
+    if clash(table, pa.schema([new]), fixed=True):
         raise ColumnError(
             f"column {new.name!r} is {known.type} in the Delta table {path} and now {new.type}; a column keeps its "
             "type, so convert it in the operator",

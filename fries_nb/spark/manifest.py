@@ -156,11 +156,13 @@ def take_back(path: str, run: str, epoch: int) -> None:
     later = [one for one in _epochs(filesystem, root, word(run)) if one[1] > epoch]
     if not later:
         return
-    if _is_table(filesystem, root) and (last := delta.last_epoch(path, word(run))) > epoch:
-        raise SinkError(
-            f"the Delta table {path} has rows of epoch {last} of run {run}, whose checkpoint is damaged; going on from "
-            f"epoch {epoch} would add them again: restore the table to a version before them, then resume"
-        )
+    logged = delta.names(path) if _is_table(filesystem, root) else set()
+    for one in later:
+        if not logged.isdisjoint(_manifest(filesystem, root, *one).files):
+            raise SinkError(
+                f"the Delta table {path} has rows of epoch {one[1]} of run {run}, whose checkpoint is damaged; going "
+                f"on from epoch {epoch} would add them again: restore the table to a version before them, then resume"
+            )
     try:
         for one in reversed(later):
             for name in _manifest(filesystem, root, *one).files:

@@ -16,6 +16,7 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
+from fries_nb.dataflow.columns import clash
 from fries_nb.errors import ColumnError, SinkError
 
 
@@ -30,16 +31,15 @@ def unified(old: pa.Schema, new: pa.Schema) -> pa.Schema:
     try:
         return pa.unify_schemas([old.remove_metadata(), new.remove_metadata()], promote_options="permissive")
     except (pa.ArrowTypeError, pa.ArrowInvalid):
-        for field in new:
-            known = old.field(field.name) if field.name in old.names else None
-            if known is not None and not _agree(known, field):
-                raise ColumnError(
-                    f"column {field.name!r} was {known.type} and is now {field.type}; "
-                    "a column keeps its type, so convert it in the operator",
-                    field.name,
-                    old.serialize().to_pybytes(),
-                ) from None
-        raise
+        refused = clash(old, new)
+        if refused is None:
+            raise
+        column, was, now = refused
+        raise ColumnError(
+            f"column {column!r} was {was} and is now {now}; a column keeps its type, so convert it in the operator",
+            column,
+            old.serialize().to_pybytes(),
+        ) from None
 
 
 def first_come(schemas: Iterable[pa.Schema]) -> pa.Schema:
@@ -72,11 +72,3 @@ def fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         except pa.ArrowInvalid as error:
             raise SinkError(f"column {field.name!r} is {field.type} and a value does not fit: {error}") from None
     return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def _agree(old: pa.Field, new: pa.Field) -> bool:
-    try:
-        pa.unify_schemas([pa.schema([old]), pa.schema([new])], promote_options="permissive")
-    except (pa.ArrowTypeError, pa.ArrowInvalid):
-        return False
-    return True

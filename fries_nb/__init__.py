@@ -15,13 +15,14 @@ from typing import Any
 
 from fries_nb.dataflow.builder import Stream
 from fries_nb.dataflow.endpoints import delta, memory, parquet, rate, replay
+from fries_nb.dataflow.limits import tuples
 from fries_nb.dataflow.operators import batched
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import FriesError, SourceError, UncommittedWarning
 
 __all__ = [
     "Dataflow", "FriesError", "SourceError", "Stream", "UncommittedWarning", "Update", "batched", "delta", "memory",
-    "parquet", "rate", "replay", "ship", "show",
+    "parquet", "rate", "replay", "ship", "show", "tuples",
 ]  # fmt: skip
 
 

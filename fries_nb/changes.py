@@ -19,7 +19,8 @@ class ChangeResult:
     """How a change ended.
 
     Attributes:
-        outcome: ``done``; ``aborted``, and nothing changed anywhere; or ``failed`` after the decision.
+        outcome: ``done``; ``aborted``, and nothing changed anywhere; ``failed`` after the decision; or ``rolled_back``:
+            it was done, then its new configuration failed within its guard (``error``), and the old one runs again.
         error: one sentence, empty when done; ``details`` is the traceback from the user's frame on, if there is one.
         plan_ms: making the plan and pickling the functions.
         prepare_ms: shipping, ``open()``, dry run of the state transformation, rehearsal.
@@ -29,6 +30,7 @@ class ChangeResult:
         components: operators of each component of the covering.
         rehearsal: on what the change was rehearsed and how far that reached, or why it was not, in words.
         per_worker: for each target worker its delay and the tuples it still processed by the old function.
+        guard: how the change is guarded, in words; empty if it is not.
     """
 
     change: str
@@ -44,6 +46,7 @@ class ChangeResult:
     components: tuple[tuple[str, ...], ...]
     per_worker: Mapping[WorkerId, WorkerOutcome] = field(repr=False)
     rehearsal: str = ""
+    guard: str = ""
 
     @property
     def old_tuples(self) -> int:
@@ -54,15 +57,28 @@ class ChangeResult:
 class Change:
     """A change under way.
 
+    One under guard may be rolled back by itself after it was done. Its outcome is then ``rolled_back``, and ``error``
+    says why. A failure counts if a changed operator fails, or one below it that would end the run. Keyed state that the
+    new function has written stays as it is, unless the change transforms it: then ``Update(..., back=...)`` brings it
+    back. A guard ends before its time when a later change is decided whose marker passes an operator of this one. While
+    it lasts the state of each tuple's key is copied beforehand, which costs throughput.
+
     Attributes:
         id: unique in its run.
         plan: what the scheduler made of it.
         updates: the new function of each target, and what becomes of its state.
         requested_s: when it was requested, seconds since the Unix epoch.
+        guard: for how long failures of the new configuration roll it back, and which ones, in words; empty without one.
     """
 
     def __init__(
-        self, change: str, plan: Plan, updates: Mapping[str, Update], plan_ms: float, requested_s: float = 0.0
+        self,
+        change: str,
+        plan: Plan,
+        updates: Mapping[str, Update],
+        plan_ms: float,
+        requested_s: float = 0.0,
+        guard: str = "",
     ) -> None:
         self.id = change
         self.plan = plan
@@ -71,6 +87,8 @@ class Change:
         self._plan_ms = plan_ms
         self._outcome: Outcome | None = None
         self._over = threading.Event()
+        self.guard = guard
+        self._guard_over = threading.Event()
 
     def __repr__(self) -> str:
         state = self._outcome.outcome if self._outcome else "under way"
@@ -93,6 +111,8 @@ class Change:
 
     def result(self, timeout: float | None = None) -> ChangeResult:
         """Wait for its end.
+
+        One that is done may still be rolled back by its guard; then the result is another one (see ``settled``).
 
         Args:
             timeout: seconds; ``None`` waits as long as it takes.
@@ -117,7 +137,18 @@ class Change:
             outcome.components,
             outcome.per_worker,
             outcome.rehearsal,
+            self.guard,
         )
+
+    def settled(self, timeout: float | None = None) -> ChangeResult:
+        """Wait for its end and, if it is under guard, for the end of that; without one this is ``result``.
+
+        Raises:
+            TimeoutError: its guard lasts, or it is still under way; it goes on.
+        """
+        if not self._guard_over.wait(timeout):
+            raise TimeoutError(f"change {self.id} of {', '.join(sorted(self.plan.targets))} is not settled yet")
+        return self.result(timeout)
 
     def ended_s(self, outcome: Outcome, heard_s: float) -> float:
         """When it came to this end: if done, when the last worker switched, and not when that was heard of."""
@@ -133,6 +164,12 @@ class Change:
         """It has come to its end; called by the run."""
         self._outcome = outcome
         self._over.set()
+        if not self.guard or outcome.outcome != "done":
+            self._guard_over.set()
+
+    def end_guard(self) -> None:
+        """Nothing rolls it back any more but a request; called by the run."""
+        self._guard_over.set()
 
 
 def undone(change: str, updates: Mapping[str, Update], before: Mapping[str, Any]) -> dict[str, Update]:

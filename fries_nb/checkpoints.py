@@ -67,6 +67,8 @@ class Decided(msgspec.Struct, frozen=True):
         components: operators of each component of its covering.
         payloads: target operator to the cloudpickled ``fries_nb.Update``.
         incarnation: in which it was decided.
+        undoes: a change decided earlier that this one rolls back: its targets run again what they ran before that, and
+            nothing is shipped.
         before: a change decided earlier that is ordered behind this one; empty if this one is the last so far.
     """
 
@@ -76,6 +78,7 @@ class Decided(msgspec.Struct, frozen=True):
     payloads: dict[str, bytes]
     incarnation: int = 1
     before: str = ""
+    undoes: str = ""
 
 
 def in_effect(decided: Iterable[Decided]) -> tuple[Decided, ...]:
@@ -89,7 +92,7 @@ def in_effect(decided: Iterable[Decided]) -> tuple[Decided, ...]:
     ['u1', 'u3', 'u2']
     """
     entries = tuple(decided)
-    taken_back = {entry.change for entry in entries if not entry.payloads}
+    taken_back = {entry.change for entry in entries if not (entry.payloads or entry.undoes)}
     ordered: list[Decided] = []
     for entry in entries:
         if entry.change not in taken_back:

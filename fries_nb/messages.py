@@ -123,7 +123,8 @@ class Prepare(msgspec.Struct, frozen=True, tag=True):
 
     ``rehearse``: hand over recent tuples for the rehearsal of the change. ``tagged``: the change will come by versions;
     tuples of the next version are for this function, even before the marker. ``before`` names a change, prepared and
-    not yet applied everywhere, that is ordered behind this one.
+    not yet applied everywhere, that is ordered behind this one. ``guard`` is the id of the rollback for which the
+    worker keeps what it runs now, from its switch on; or empty.
     """
 
     change: str
@@ -131,6 +132,7 @@ class Prepare(msgspec.Struct, frozen=True, tag=True):
     rehearse: bool = True
     tagged: bool = False
     before: str = ""
+    guard: str = ""
 
 
 class Rehearse(msgspec.Struct, frozen=True, tag=True):
@@ -161,6 +163,16 @@ class Cancel(msgspec.Struct, frozen=True, tag=True):
     marker: int
 
 
+class Unguard(msgspec.Struct, frozen=True, tag=True):
+    """The guard of this change is over: failures follow the operator's own policy, also that of the tuple in hand.
+
+    ``keeps``: what the worker ran before is kept all the same, for a rollback that may come.
+    """
+
+    change: str
+    keeps: bool = False
+
+
 class SetRate(msgspec.Struct, frozen=True, tag=True):
     """To a source worker: tuples per second from now on, for this worker; 0 pauses it."""
 
@@ -171,7 +183,7 @@ class Drain(msgspec.Struct, frozen=True, tag=True):
     """To a source worker: read no more, end the stream."""
 
 
-Control = Prepare | Rehearse | Abort | Fcm | Cancel | SetRate | Drain
+Control = Prepare | Rehearse | Abort | Fcm | Cancel | Unguard | SetRate | Drain
 
 
 # ---- answers, worker to controller
@@ -272,12 +284,14 @@ class Paused(msgspec.Struct, frozen=True, tag=True):
     """The worker stands in front of a tuple on which its operator failed, and retries it after the next fix.
 
     ``row`` is the tuple as JSON (what JSON cannot say, as text); ``details`` the traceback from the user's frame on.
+    ``change`` is the guarded change whose configuration failed, where the worker waits for its rollback instead.
     """
 
     worker: WorkerId
     error: str
     details: str = ""
     row: str = ""
+    change: str = ""
 
 
 class Resumed(msgspec.Struct, frozen=True, tag=True):

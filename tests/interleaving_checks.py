@@ -109,7 +109,7 @@ def journals_decisions(played):
     recovery may go back to before they had.
     """
     journaled = Counter(entry.change for entry in played.cluster.journal if entry.payloads)
-    taken_back = [entry.change for entry in played.cluster.journal if not entry.payloads]
+    taken_back = [entry.change for entry in played.cluster.journal if not (entry.payloads or entry.undoes)]
     outcomes = played.cluster.outcomes
     decided = {change for change, outcome in outcomes.items() if outcome.outcome != "aborted"}
     assert set(journaled.values()) <= {1}, f"journaled twice: {journaled}"

@@ -122,13 +122,19 @@ class StandIn:
         return replace(schedule(scheduler, self.graph, change, pruning), prediction=self.prediction)
 
     def reconfigure(
-        self, change: dict[str, Any], scheduler: str = "fries", pruning: bool = True, *, merge: bool = False
+        self,
+        change: dict[str, Any],
+        scheduler: str = "fries",
+        pruning: bool = True,
+        *,
+        merge: bool = False,
+        guard: float | None = None,
     ) -> Change:
         """Refuses what a run refuses."""
         updates = as_updates(change)
         check_updates(self.graph, updates)
         plan = schedule(scheduler, self.graph, updates, pruning)
-        self.asked = change
+        self.asked, self.guard = change, guard
         asked = Change(f"u{len(self.changes) + 1}", plan, updates, 1.0)
         if self.outcome is not None:
             error = "" if self.outcome == "done" else self.why_aborted

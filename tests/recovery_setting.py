@@ -132,6 +132,9 @@ class Watch:
     def recovered(self) -> None:
         self._note("recovered", None)
 
+    def guard_ended(self, event: said.GuardEnded) -> None:
+        """No change of these tests is under guard."""
+
     def stands(self, event: said.Stands) -> None:
         self._note("stands", event)
 

@@ -8,7 +8,7 @@ import pytest
 from test_controller_interleavings import ends_well, ends_well_after_losses, is_mended, recovers_well, rests_well
 
 from fries_nb.checkpoints import Restoration
-from fries_nb.controller import changes, recovery
+from fries_nb.controller import known_changes, recovery
 from fries_nb.controller.changes import Changes
 from fries_nb.controller.checkpoints import Checkpoints
 from fries_nb.controller.commits import Epochs
@@ -35,7 +35,7 @@ def ask_only_the_living(changes, change, now_ns, begin=Changes._begin):
     return told
 
 
-def _tell_one_to_forget(change, forgotten=changes._forgotten):
+def _tell_one_to_forget(change, forgotten=known_changes._forgotten):
     """The others keep what they prepared."""
     return forgotten(change)[:1]
 
@@ -118,7 +118,7 @@ BROKEN = {
     "ends do not count": (Lane, "end", lambda lane, worker: [], ends_well),
     "lane freed too early": (Lane, "_retire", Lane.clear, ends_well),
     "the ended not tried": (Changes, "_begin", ask_only_the_living, ends_well),
-    "not all forget": (changes, "_forgotten", _tell_one_to_forget, rests_well),
+    "not all forget": (known_changes, "_forgotten", _tell_one_to_forget, rests_well),
     "no journal": (Changes, "_decide", lambda changes, change, now_ns: changes._next_stage(change, now_ns), ends_well),
     "epoch lost": (Epochs, "cancel", lambda epochs, now_ns: epochs.close(), ends_well),
     "cut torn": (Epochs, "hand_in", _close_as_if_in_front, recovers_well),

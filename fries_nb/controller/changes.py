@@ -26,120 +26,25 @@ When hosts are lost, a change that was not decided is aborted, and one that was 
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from fries_nb.controller.actions import action_of, tags
-from fries_nb.controller.checkpoints import Checkpoints
-from fries_nb.controller.events import ChangeRequested, Instruction, Journal, Resolved, Tell
-from fries_nb.controller.markers import Lane
-from fries_nb.controller.recovery import Recovery
-from fries_nb.controller.requests import keeps_state, names, refuse_incomplete
+from fries_nb.controller.events import Instruction, Tell
+from fries_nb.controller.guards import scope_of
+from fries_nb.controller.known_changes import KnownChanges
+from fries_nb.controller.requests import keeps_state, names
 from fries_nb.controller.schemas import misfit
-from fries_nb.controller.standing import Standing
 from fries_nb.controller.transactions import State, Transaction
-from fries_nb.controller.workers import Workers
-from fries_nb.errors import ProtocolError
 from fries_nb.messages import (
-    Abort,
-    Done,
     Prepare,
-    Prepared,
-    Rehearsed,
     Report,
     WorkerId,
 )
 from fries_nb.scheduling.plan import Does, Send, Stage
 
 
-class Changes:
-    """All changes of a run, by id, and those under way.
-
-    Attributes:
-        known: every change that was requested.
-        in_flight: the change under way, if any; ``fix`` is the one that goes ahead of it to an operator that stands.
-        restarting: the id of a decided change that is carried out by starting all hosts again, now; or empty.
-    """
-
-    def __init__(
-        self, workers: Workers, lane: Lane, checkpoints: Checkpoints, recovery: Recovery, standing: Standing
-    ) -> None:
-        self.known: dict[str, Transaction] = {}
-        self.in_flight: Transaction | None = None
-        self.fix: Transaction | None = None
-        self.restarting = ""
-        self._queue: deque[Transaction] = deque()
-        self._workers = workers
-        self._lane = lane
-        self._checkpoints = checkpoints
-        self._recovery = recovery
-        self._standing = standing
-        self._journaling: Transaction | None = None
-        self._awaited_epoch: int | None = None
-
-    def request(self, request: ChangeRequested, now_ns: int, early: bool = False) -> None:
-        """Put a change at the end of the queue.
-
-        Args:
-            request: the change.
-            now_ns: when.
-            early: hosts are joining: it waits for tuples, on which it can be rehearsed, and its delay counts from then.
-
-        Raises:
-            ProtocolError: its id is not new, or its plan or payloads cannot be carried out.
-        """
-        if request.change in self.known:
-            raise ProtocolError(f"change {request.change!r} was requested before; every change needs an id of its own")
-        refuse_incomplete(request)
-        declared = list(self._workers.graph.by_name)
-        components = tuple(
-            tuple(sorted(component.operators, key=declared.index)) for component in request.plan.covering.components
-        )
-        transaction = Transaction(request, self._workers.of(request.plan.targets), components, now_ns, early)
-        self.known[request.change] = transaction
-        self._queue.append(transaction)
-
-    # ---- what is heard
-
-    def prepared(self, answer: Prepared, now_ns: int) -> list[Instruction]:
-        """A target worker is ready, or says why not; one that is not aborts the change.
-
-        Raises:
-            ProtocolError: the change is unknown, or does not concern the worker.
-        """
-        transaction = self._requested(answer, "prepared")
-        if transaction.prepared(answer, now_ns) and answer.error:
-            return self._abort(transaction, now_ns, answer.error, answer.details)
-        return []
-
-    def rehearsed(self, answer: Rehearsed, now_ns: int) -> list[Instruction]:
-        """A host has rehearsed a change; one that failed there is aborted.
-
-        Raises:
-            ProtocolError: the change is unknown, or no rehearsal was asked for.
-        """
-        transaction = self._requested(answer, "rehearsed")
-        if transaction.heard(answer, now_ns) and answer.error:
-            return self._abort(transaction, now_ns, answer.error, answer.details)
-        return []
-
-    def _requested(self, answer: Prepared | Rehearsed, did: str) -> Transaction:
-        if answer.change not in self.known:
-            raise ProtocolError(f"{answer.worker} {did} change {answer.change!r}, which was never requested")
-        return self.known[answer.change]
-
-    def journaled(self, now_ns: int) -> None:
-        """The decision taken last is on disk."""
-        if self._journaling is not None:
-            self._journaling.journaled(now_ns)
-
-    def acknowledged(self, change: str, worker: WorkerId, done: Done | None, now_ns: int) -> list[Instruction]:
-        """A worker has applied a marker of this change, or (``None``) has ended instead."""
-        transaction = self.known[change]
-        if transaction.state is not State.COMMITTING:
-            return []  # the change has ended before its marker, which goes on through the rest of its scope
-        transaction.acknowledged(worker, done, now_ns)
-        return self._end_if_over(transaction, now_ns)
+class Changes(KnownChanges):
+    """The steps of a run's changes."""
 
     def stands(self, operator: str, error: str, now_ns: int) -> list[Instruction]:
         """A worker of this operator stands: what is not decided is aborted, unless it is the operator's fix."""
@@ -154,50 +59,22 @@ class Changes:
             change, now_ns, f"{operator} stands in front of a tuple that it fails on ({error}); nothing changed"
         )
 
-    # ---- loss and end
-
-    def lost(self, why: str, now_ns: int) -> list[Instruction]:
-        """All hosts are gone: what is not decided is aborted, and nobody is left to be told."""
-        resolved: list[Instruction] = []
-        self.restarting, self._awaited_epoch = "", None
-        for change in self._under_way():
-            if change.state is State.PREPARING:
-                words = f"{why} before the change was decided; nothing changed"
-                resolved.append(Resolved(change.resolve(State.ABORTED, now_ns, words)))
-                self._release(change)
-            change.owing = set()
-        return resolved
-
-    def started_again(self, ended: Callable[[WorkerId], bool], now_ns: int) -> list[Instruction]:
-        """All workers run again, with every decided change in place; ``ended`` tells whom the checkpoint names so."""
-        resolved: list[Instruction] = []
-        for change in self._under_way():
-            change.started_again(filter(ended, change.targets), now_ns)
-            resolved += self._finish(change, now_ns)
-        return resolved
-
-    def close(self, why: str, now_ns: int, error: str = "", details: str = "") -> list[Instruction]:
-        """The run is over because of ``why``: end every open change. ``error`` is a failure in its own words."""
-        closed: list[Instruction] = []
-        for change in self._under_way():
-            if change.state is State.COMMITTING:
-                words = f"{why} while the change was being committed" + (f": {error}" if error else "")
-                closed.append(Resolved(change.resolve(State.FAILED, now_ns, words, details)))
-                self._release(change)
-            else:
-                words = error or f"{why} before the change was decided; nothing changed"
-                closed += self._abort(change, now_ns, words, details)
-        for waiting in self._queue:
-            words = f"{why} before the change was begun; nothing changed"
-            closed.append(Resolved(waiting.resolve(State.ABORTED, now_ns, words)))
-        self._queue.clear()
-        return closed
-
-    # ---- steps
+    def _guarded(self, change: Transaction) -> list[Instruction]:
+        """The change is decided: its guard begins, and those end whose rollback it would meet."""
+        request = change.request
+        passed = scope_of(request.plan) if change is not self.fix else request.plan.targets
+        reason = f"change {request.change!r} came after it"
+        ended = [one for other in self._guards.meeting(passed) for one in self.let_go(other, reason)]
+        if request.guard is not None and change is not self.fix:
+            self._guards.begin(request.change, request.guard, request.transforms)
+        return ended
 
     def advance(self, reports: Mapping[WorkerId, Report], now_ns: int) -> list[Instruction]:
         """Take all steps that are possible now."""
         taken: list[Instruction] = []
+        self._reports = reports
+        for change in self._guards.expired(now_ns, reports):
+            taken += self.let_go(change, "the new configuration has not failed")
         while not self.restarting and (step := self._step(reports, now_ns)) is not None:
             taken += step
         return taken
@@ -251,6 +128,8 @@ class Changes:
 
     def _main_step(self, reports: Mapping[WorkerId, Report], now_ns: int) -> list[Instruction] | None:
         change = self.in_flight
+        if change is None and self._queue and self._queue[0].undoes:
+            change = self.in_flight = self._queue.popleft()
         if change is None:
             if not self._queue or self._standing.operators or (self._lane.tags and tags(self._queue[0].stages)):
                 return None
@@ -287,9 +166,9 @@ class Changes:
         change.prepare(now_ns)
         request, tagged = change.request, tags(change.stages) and not self._lane.tags
         offers = self._workers.live(request.rehearse)  # the last tuples of one that has ended are old
-        of = request.payloads
+        of, back = request.payloads, f"{request.change}.back" if request.guard and change is not self.fix else ""
         return [
-            Tell(worker, Prepare(request.change, of[worker.operator], worker in offers, tagged, change.before))
+            Tell(worker, Prepare(request.change, of[worker.operator], worker in offers, tagged, change.before, back))
             for worker in change.targets
         ]
 
@@ -322,23 +201,14 @@ class Changes:
             self._awaited_epoch = None
             self.restarting = change.request.change
             change.next_stage((), now_ns)
-            return [self._journal(change)]
+            return [self._journal(change), *self._guarded(change)]
         if self._checkpoints.working_on(epoch):
             return None
         why = f"the checkpoint to start again from came to nothing ({self._checkpoints.why_not}); nothing changed"
         return self._abort(change, now_ns, why)
 
-    def _journal(self, change: Transaction) -> Journal:
-        request = change.request
-        self._journaling = change
-        return Journal(
-            self._recovery.decide(
-                request.change, request.plan.scheduler, change.components, request.payloads, change.before
-            )
-        )
-
     def _decide(self, change: Transaction, now_ns: int) -> list[Instruction]:
-        steps: list[Instruction] = [self._journal(change)]
+        steps: list[Instruction] = [self._journal(change), *self._guarded(change)]
         if self._lane.commits:
             steps += self._checkpoints.cancel(now_ns)
         return steps + self._next_stage(change, now_ns)
@@ -355,40 +225,3 @@ class Changes:
         else:
             tells = self._lane.start(stage.sends, action)
         return [*tells, *self._end_if_over(change, now_ns)]
-
-    def _end_if_over(self, change: Transaction, now_ns: int) -> list[Instruction]:
-        return [] if change.owing or change.stages_left else self._finish(change, now_ns)
-
-    def _finish(self, change: Transaction, now_ns: int) -> list[Instruction]:
-        """It is at every worker that has not ended; if that is none, it was for nothing and is taken back."""
-        self._release(change)
-        if change.switched:
-            return [Resolved(change.resolve(State.DONE, now_ns))]
-        words = f"all workers of {names(change.request.plan.targets)} ended before the change reached them"
-        self._journaling = None
-        outcome = change.resolve(State.FAILED, now_ns, words)
-        return [Journal(self._recovery.take_back(outcome.change)), *_forgotten(change), Resolved(outcome)]
-
-    def _abort(self, change: Transaction, now_ns: int, error: str, details: str = "") -> list[Instruction]:
-        begun = change.state is State.PREPARING
-        outcome = change.resolve(State.ABORTED, now_ns, error, details)
-        self._release(change)
-        return [*(_forgotten(change) if begun else ()), Resolved(outcome)]
-
-    def _under_way(self) -> list[Transaction]:
-        begun = (State.PREPARING, State.COMMITTING)
-        candidates = (self.in_flight, self.fix, *self._queue)
-        return [change for change in candidates if change is not None and change.state in begun]
-
-    def _release(self, change: Transaction) -> None:
-        if change is self.fix:
-            self.fix = None
-        elif change is self.in_flight:
-            self.in_flight, self._awaited_epoch = None, None
-        else:
-            self._queue.remove(change)
-
-
-def _forgotten(change: Transaction) -> list[Tell]:
-    """Every target worker is to forget what it prepared, those that have ended as well."""
-    return [Tell(worker, Abort(change.request.change)) for worker in change.targets]

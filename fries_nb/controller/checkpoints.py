@@ -150,6 +150,11 @@ class Checkpoints:
         """The attempt of this epoch is still under way."""
         return self.phase is not Phase.IDLE and self._attempt.epoch == epoch
 
+    def may_have(self, change: str) -> bool:
+        """The last checkpoint, or the one whose record is being written, is from behind this change."""
+        kept = self._recovery.checkpoint
+        return (kept is not None and change in kept.decided) or (self.keeping and change in self._record.decided)
+
     def had_ended(self, worker: WorkerId) -> bool:
         """The last checkpoint kept has it that the worker had ended."""
         kept = self._recovery.checkpoint

@@ -42,6 +42,7 @@ from fries_nb.controller.events import (
     RateRequested,
     RefuseHost,
     StopRequested,
+    Tell,
     Tick,
 )
 from fries_nb.controller.intake import Uncommitted
@@ -64,6 +65,7 @@ from fries_nb.messages import (
     Report,
     Resumed,
     Saved,
+    Unguard,
     WorkerId,
 )
 
@@ -244,7 +246,7 @@ class Controller:
                 self._agreement.hear(answer.worker.operator, answer.columns)
                 return self._disagreed(answer.worker.operator, answer.column, answer.error, now_ns)
             case Failed():
-                return self._life.end("failed", "the run failed", now_ns, answer.error, answer.details)
+                return self._failed(answer, now_ns)
             case Saved():
                 self._checkpoints.saved(answer)
             case Paused():
@@ -276,15 +278,47 @@ class Controller:
         return self._changes.acknowledged(action.change, worker, done, now_ns)
 
     def _paused(self, paused: Paused, now_ns: int) -> list[Instruction]:
+        if paused.change:
+            return self._failed_under_guard(paused, now_ns)
         stands = self._changes.stands(paused.worker.operator, paused.error, now_ns)
         return [self._standing.pause(paused), *stands]
 
     def _disagreed(self, sink: str, column: str, error: str, now_ns: int) -> list[Instruction]:
-        """Workers write a column in two types: let those values fail at their operator, or else the run."""
+        """A column has two types: undo the guarded change to blame, or let those values fail, or the run."""
+        if undone := self._undone(sink, f"column {column!r} has two types: {error}", "", now_ns):
+            return undone
         words, told = self._agreement.settle(sink, column, error, self.metrics, self._life.recovers)
         if told:
             return self._life.recover(words, now_ns)
         return self._life.end("failed", "the run failed", now_ns, words)
+    def _failed_under_guard(self, paused: Paused, now_ns: int) -> list[Instruction]:
+        """The tuple that the worker waits with is tried again by the old configuration, if that is possible."""
+        watch = self._life.guards.of(paused.change)
+        if watch is None:
+            return []  # its guard is over, as it will have heard by now
+        if watch.in_place(paused.worker.operator):
+            fired = watch.fired  # then the rollback is on its way to it
+            return [] if fired else self._changes.roll_back(watch, paused.error, paused.details, now_ns)
+        if self._life.can_undo(watch):
+            return self._life.undo(watch, paused.error, paused.details, now_ns)
+        chain = self._life.guards.chain_of(paused.worker.operator) & watch.guard.plan.targets
+        workers = [worker for worker in self._workers.of(chain) if worker.index == paused.worker.index]
+        return [Tell(worker, Unguard(paused.change, keeps=True)) for worker in workers]
+
+    def _failed(self, failed: Failed, now_ns: int) -> list[Instruction]:
+        """An operator ended the run; unless that is due to a change under guard, and the run can go back."""
+        error, details = failed.error, failed.details
+        undone = self._undone(failed.worker.operator, error, details, now_ns, failed.worker)
+        return undone or self._life.end("failed", "the run failed", now_ns, error, details)
+
+    def _undone(
+        self, operator: str, error: str, details: str, now_ns: int, worker: WorkerId | None = None
+    ) -> list[Instruction]:
+        """The change under guard that may have failed here is rolled back where the run goes back to, if it can."""
+        for watch in self._life.guards.covering(operator):
+            if self._changes.has_met(watch.change, worker) and self._life.can_undo(watch):
+                return self._life.undo(watch, error, details, now_ns)
+        return []
 
     # ---- requests
 

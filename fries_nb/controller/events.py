@@ -64,6 +64,23 @@ class Answered:
 
 
 @dataclass(frozen=True, slots=True)
+class Guard:
+    """A change is rolled back by itself if its new configuration fails within a time, or a number of tuples.
+
+    Attributes:
+        plan: of the rollback.
+        back: no state is transformed, or it is known how to transform it back, so that workers can go back in place.
+        seconds: how long it lasts from the last worker's switch on; ``None``: as long as ``tuples`` say.
+        tuples: how many tuples each target operator has to process, all its workers together, as they report.
+    """
+
+    plan: Plan
+    back: bool
+    seconds: float | None = None
+    tuples: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ChangeRequested:
     """The user asks for a change.
 
@@ -73,6 +90,7 @@ class ChangeRequested:
         payloads: for each target the cloudpickled ``fries_nb.Update``.
         rehearse: the targets below no other one: on tuples that came to them lately the change is rehearsed.
         transforms: the targets whose state the change transforms.
+        guard: what becomes of it if its new configuration fails; ``None``: the operators' own policies say.
     """
 
     change: str
@@ -80,6 +98,7 @@ class ChangeRequested:
     payloads: Mapping[str, bytes]
     rehearse: frozenset[str] = frozenset()
     transforms: frozenset[str] = frozenset()
+    guard: Guard | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +229,8 @@ class Outcome:
     """How a change ended.
 
     Attributes:
-        outcome: ``done``; ``aborted``, and nothing changed anywhere; or ``failed`` after the decision.
+        outcome: ``done``; ``aborted``, and nothing changed anywhere; ``failed`` after the decision; or ``rolled_back``
+            by its guard after it was done.
         error: one sentence, empty when done; ``details`` is the traceback from the user's frame on, if there is one.
         prepare_ms: from the first ``Prepare`` sent to the last ``Prepared``, or to the abort; 0 if it was not begun.
         commit_ms: from the decision on disk, when the first FCM leaves, to the last target's ``Done``; 0 unless done.
@@ -225,7 +245,7 @@ class Outcome:
 
     change: str
     scheduler: str
-    outcome: Literal["done", "aborted", "failed"]
+    outcome: Literal["done", "aborted", "failed", "rolled_back"]
     error: str = ""
     details: str = ""
     prepare_ms: float = 0.0
@@ -243,6 +263,23 @@ class Resolved:
     """A change has ended; said once for every change."""
 
     outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class GuardEnded:
+    """The guard of a change that was decided is over; said once for each.
+
+    Attributes:
+        change: its id.
+        reason: why, in words.
+        rolled_back: the new configuration failed (``error``, ``details``), and the old one runs again.
+    """
+
+    change: str
+    reason: str
+    rolled_back: bool = False
+    error: str = ""
+    details: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,6 +351,7 @@ Instruction = (
     | Tell
     | Journal
     | Resolved
+    | GuardEnded
     | CommitFiles
     | KeepCheckpoint
     | CheckpointEnded

@@ -24,7 +24,7 @@ INTERVAL_S = 0.25
 KEPT = 20_000
 """Points kept: more than an hour; older ones are forgotten."""
 
-MarkKind = Literal["request", "done", "aborted", "failed", "checkpoint", "recovery"]
+MarkKind = Literal["request", "done", "aborted", "failed", "rolled_back", "checkpoint", "recovery"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ from fries_nb.controller.events import (
     RefuseHost,
     RunEnded,
 )
+from fries_nb.controller.guards import Guards, Watch
 from fries_nb.controller.markers import Lane
 from fries_nb.controller.membership import Membership
 from fries_nb.controller.recovery import MOST_IN_A_ROW, Recovery
@@ -75,7 +76,8 @@ class Lifecycle:
         self.epochs = Epochs(commit_interval_ns, max(begun, restored.last_epoch if restored else 0))
         self.standing = Standing()
         self.checkpoints = Checkpoints(self.workers, self.lane, self.epochs, self.recovery, run, chaining)
-        self.changes = Changes(self.workers, self.lane, self.checkpoints, self.recovery, self.standing)
+        self.guards = Guards(graph, chaining)
+        self.changes = Changes(self.workers, self.lane, self.checkpoints, self.recovery, self.standing, self.guards)
         self.sources = Sources(self.workers)
         self._lost_because = ""
 
@@ -119,6 +121,18 @@ class Lifecycle:
         self.membership = Membership(self.membership.hosts, self.recovery.incarnation)
         self._lost_because = why
         return said if self.checkpoints.keeping else said + self.start_again(now_ns)
+
+    def undo(self, watch: Watch, error: str, details: str, now_ns: int) -> list[Instruction]:
+        """The guard fires, and the run goes back to where the tuple that failed has not been met yet."""
+        decided = [] if watch.fired else self.changes.roll_back(watch, error, details, now_ns)
+        why = f"change {watch.change!r} is rolled back by its guard ({error})"
+        return [*decided, *self.recover(why, now_ns)]
+
+    def can_undo(self, watch: Watch) -> bool:
+        """Whether there is such a place: where state was transformed for good, one from before the change."""
+        if not self.recovers:
+            return False
+        return watch.fired or watch.guard.back or not self.checkpoints.may_have(watch.change)
 
     def start_again(self, now_ns: int) -> list[Instruction]:
         """Start the hosts of the new incarnation, unless that has been tried too often."""

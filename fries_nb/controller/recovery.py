@@ -53,9 +53,10 @@ class Recovery:
         components: tuple[tuple[str, ...], ...],
         payloads: Mapping[str, bytes],
         before: str = "",
+        undoes: str = "",
     ) -> Decided:
         """A change will be carried out, whatever fails; ahead of another one that it names as ``before``."""
-        decided = Decided(change, scheduler, components, dict(payloads), self.incarnation, before)
+        decided = Decided(change, scheduler, components, dict(payloads), self.incarnation, before, undoes)
         insert_decided(self.decided, decided)
         for operator in payloads:
             self.columns.pop(operator, None)  # what the new function writes is to be seen

@@ -1,12 +1,53 @@
-"""Can this request be carried out at all? What a caller got wrong is said at once, before anything is begun."""
+"""Requests as the controller takes them, and whether they can be carried out at all, which is said at once."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from fries_nb.controller.events import ChangeRequested
+import networkx as nx
+
+from fries_nb.controller.events import ChangeRequested, Guard
+from fries_nb.dataflow.graph import Graph
+from fries_nb.dataflow.limits import Limit, Tuples
+from fries_nb.dataflow.updates import Update
 from fries_nb.errors import ProtocolError
-from fries_nb.scheduling.plan import Does
+from fries_nb.scheduling.fries import schedule
+from fries_nb.scheduling.plan import Does, Plan
+
+
+def change_requested(
+    graph: Graph,
+    change: str,
+    plan: Plan,
+    updates: Mapping[str, Update],
+    payloads: Mapping[str, bytes],
+    limit: Limit | None = None,
+    rehearse: bool = True,
+) -> ChangeRequested:
+    """The request of a change of this graph.
+
+    Args:
+        graph: what runs.
+        change: its id.
+        plan: what a scheduler made of it.
+        updates: the targets' new functions.
+        payloads: the same, pickled.
+        limit: how long it is under guard; ``None``: not at all.
+        rehearse: try new functions on a recent tuple: those below no other target, since what comes to the others will
+            change, so that a recent tuple is no fair trial.
+    """
+    targets = plan.targets
+    fair = {name for name in targets if not targets & nx.ancestors(graph.digraph, name)} if rehearse else set()
+    transforms = frozenset(name for name in targets if updates[name].state is not None)
+    guard = guard_of(graph, targets, updates, limit) if limit is not None else None
+    return ChangeRequested(change, plan, payloads, frozenset(fair), transforms, guard)
+
+
+def guard_of(graph: Graph, targets: Iterable[str], updates: Mapping[str, Update], limit: Limit) -> Guard:
+    """The guard of a change; its rollback goes by Fries whatever the change goes by, so that it comes soonest."""
+    back = all(updates[name].state is None or updates[name].back is not None for name in targets)
+    seconds, count = (None, limit.count) if isinstance(limit, Tuples) else (limit, None)
+    return Guard(schedule(graph, targets), back, seconds, count)
 
 
 def refuse_incomplete(request: ChangeRequested) -> None:

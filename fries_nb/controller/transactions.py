@@ -61,6 +61,7 @@ class Transaction:
         samples: for each worker that handed over recent tuples, these.
         rehearsed: how the rehearsal went; ``None`` before it has, and where there was nothing to rehearse on.
         before: the id of a change under way that this one, a fix, is ordered ahead of; or empty.
+        undoes: the id of the guarded change that this one, decided without being prepared, rolls back; or empty.
         stage: number of the plan's stage under way; counts from 0 and is -1 before the decision.
         owing: workers that owe a ``Prepared`` (while preparing: all targets, ended or not; then the one at whose host
             the change is rehearsed), or a ``Done`` that ends the stage (while committing).
@@ -82,6 +83,7 @@ class Transaction:
         self.samples: dict[WorkerId, tuple[bytes, ...]] = {}
         self.rehearsed: Rehearsed | None = None
         self.before = ""
+        self.undoes = ""
         self.stage = -1
         self.owing: set[WorkerId] = set()
         self.early = early
@@ -177,6 +179,13 @@ class Transaction:
             raise ProtocolError(f"{answer.worker} rehearsed change {self.request.change!r}, which it was not asked to")
         self.owing, self.rehearsed, self._prepared_ns = set(), answer, now_ns
         return True
+
+    def decide_unprepared(self, now_ns: int) -> None:
+        """Its workers have had all that it needs since an earlier change; the first FCM has still to wait."""
+        self.prepare(now_ns)
+        self.owing = set()
+        self.move(State.COMMITTING)
+        self._sent_ns = now_ns
 
     def alone(self) -> str:
         """The operator that is the only target, or an empty string."""

@@ -18,6 +18,7 @@ from fries_nb.dataflow.updates import as_updates, check_updates
 from fries_nb.errors import FriesError
 from fries_nb.notebook import summaries
 from fries_nb.notebook.functions import FunctionSource
+from fries_nb.notebook.guards import DEFAULT_S
 from fries_nb.notebook.statuses import in_the_way
 from fries_nb.notebook.subshells import answer_in_subshell
 from fries_nb.report.planned import in_words
@@ -26,7 +27,8 @@ from fries_nb.scheduling import SCHEDULERS, Plan
 
 
 class ChangeForm(ipywidgets.VBox):
-    """Widgets ``functions`` (by operator, once it was chosen), ``scheduler``, ``plan``, ``apply`` and ``result``.
+    """Widgets ``functions`` (by operator, once it was chosen), ``scheduler``, ``guard``, ``plan``, ``apply`` and
+    ``result``.
 
     Args:
         run: what is changed.
@@ -47,6 +49,9 @@ class ChangeForm(ipywidgets.VBox):
         self.scheduler = ipywidgets.Dropdown(options=list(SCHEDULERS), description="Scheduler")
         self.scheduler.style.description_width = "90px"
         self.scheduler.layout.width = "210px"
+        self.guard = ipywidgets.BoundedFloatText(value=DEFAULT_S, min=0, max=86_400, step=1, description="Guard (s)")
+        self.guard.tooltip = "A change that fails within so many seconds is rolled back by itself; 0: it is not"
+        self.guard.layout.width = "160px"
         self.plan = ipywidgets.Button(description="Plan", tooltip="Show what the change would synchronise")
         self.apply = ipywidgets.Button(description="Apply", button_style="primary", tooltip="Change it now")
         for button, clicked in ((self.plan, self._planned), (self.apply, self._applied)):
@@ -54,7 +59,7 @@ class ChangeForm(ipywidgets.VBox):
             button.on_click(clicked)
         self.scheduler.observe(lambda _: self._forget_plan(), names="value")
         self.result = ipywidgets.HTML()
-        row = ipywidgets.HBox([self.scheduler, self.plan, self.apply])
+        row = ipywidgets.HBox([self.scheduler, self.guard, self.plan, self.apply])
         row.layout.flex_flow = "row wrap"
         super().__init__([self._hint, self._rows, row, self.result])
         self.choose(())
@@ -134,7 +139,9 @@ class ChangeForm(ipywidgets.VBox):
 
     def _apply(self, entries: dict[str, str]) -> None:
         try:
-            change = self._run.reconfigure(self._source.functions(entries), scheduler=self.scheduler.value)
+            change = self._run.reconfigure(
+                self._source.functions(entries), scheduler=self.scheduler.value, guard=self.guard.value or None
+            )
             result = change.result()
         except (UsageError, FriesError) as error:
             self._say(str(error), failed=True)
@@ -143,6 +150,10 @@ class ChangeForm(ipywidgets.VBox):
                 self._say(repr(summaries.of_change(result)))
             else:
                 self._say(f"{change.label} {result.outcome}: {result.error}", failed=True)
+            self._enable()
+            settled = change.settled()
+            if settled.outcome == "rolled_back" and result.outcome == "done":
+                self._say(f"{change.label}: {settled.error}", failed=True)
         finally:
             self._enable()
 

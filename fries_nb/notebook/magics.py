@@ -29,6 +29,7 @@ from fries_nb.notebook.assignments import evaluate, split_line
 from fries_nb.notebook.cells import assigned, declare, undone_on_error
 from fries_nb.notebook.echo import Echo
 from fries_nb.notebook.endings import Ending
+from fries_nb.notebook.guards import DEFAULT_S, GuardNotice
 from fries_nb.notebook.interrupts import told_when_interrupted
 from fries_nb.notebook.known import OVER, Known
 from fries_nb.notebook.leftovers import Notes
@@ -66,14 +67,18 @@ class FriesMagics(Magics):
     lines = Int(20, help="Lines of what operators print, shown below %fries_run; 0 for none.").tag(config=True)
     refresh = Float(0.2, help="Seconds between two updates of a live view, and of these lines.").tag(config=True)
 
+    guard = Float(DEFAULT_S, help="Seconds in which a failing change is rolled back, 0 for never: --guard.").tag(
+        config=True
+    )
+
     def __init__(self, shell: InteractiveShell, known: Known, notes: Notes) -> None:
         super().__init__(shell)
         self._known = known
         self._notes = notes
 
-    @validate("hosts", "workers", "lines", "refresh")
+    @validate("hosts", "workers", "lines", "refresh", "guard")
     def _valid_number(self, proposal: Any) -> Any:
-        least = {"lines": 0, "refresh": 0.1}.get(proposal["trait"].name, 1)
+        least = {"lines": 0, "refresh": 0.1, "guard": 0}.get(proposal["trait"].name, 1)
         if least <= proposal["value"] < float("inf"):
             return proposal["value"]
         raise TraitError(f"FriesMagics.{proposal['trait'].name} = {proposal['value']}; expected {least} or more")
@@ -167,6 +172,7 @@ class FriesMagics(Magics):
     @RUN
     @SCHEDULER
     @NO_PRUNING
+    @argument("--guard", type=float, metavar="SECONDS", help="in which a failing change is rolled back (5); 0: never")
     @argument("--merge", action="store_true", help="make it one change with those that wait for their turn")
     @WAIT
     @OUTPUT
@@ -189,6 +195,9 @@ class FriesMagics(Magics):
             def MC(row):
                 return row | {"p": sum(w * row[f"p{i}"] for i, w in enumerate(weights))}
 
+        A change is under guard: if a new function fails within 5 seconds, the change is rolled back by itself, where
+        that is possible, and the tuple processed by the old one. ``--guard 0`` leaves failures to the operators.
+
         Put parentheses around an expression that has an option's look, as in FM=(a --b).
         """
         split = split_line(line, options(self.fries_reconfigure))
@@ -197,8 +206,11 @@ class FriesMagics(Magics):
         updates = {} if cell is None else assigned(self.shell, cell, changeable(run.graph))
         if split.expressions or cell is None:
             updates |= evaluate(split.expressions, names)
-        change = run.reconfigure(updates, args.scheduler, not args.no_pruning, merge=args.merge)
+        change = run.reconfigure(
+            updates, args.scheduler, not args.no_pruning, merge=args.merge, guard=args.guard or None
+        )
         names[args.output] = change
+        GuardNotice(self.shell, change)
         return _seen(run, change, args.wait, args.output)
 
     @line_magic

@@ -25,6 +25,7 @@ NO_PRUNING = argument(
 _LONGEST = 200
 _NUMBERS = {
     "wait": (0, "a number of seconds, 0 or more"),
+    "guard": (0, "a number of seconds, 0 or more"),
     "hosts": (1, "a whole number, 1 or more"),
     "workers": (1, "a whole number, 1 or more"),
     "commit_interval": (0.001, "a number of seconds, more than 0"),

@@ -46,8 +46,8 @@ _LEAST_STEPS, _MOST_TICKS = 3, 10
 _NARROWEST = 190.0  # pixels across for which labels are laid out
 _LEAST_MS = 0.1  # a logarithmic axis has no zero
 _DASHES = {
-    "request": "dashed", "done": "solid", "aborted": "dotted", "failed": "dotted", "recovery": "solid",
-    "checkpoint": "dotted",
+    "request": "dashed", "done": "solid", "aborted": "dotted", "rolled_back": "dotted", "failed": "dotted",
+    "recovery": "solid", "checkpoint": "dotted",
 }  # fmt: skip
 _HERE = Path(__file__).parent
 

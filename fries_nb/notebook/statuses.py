@@ -106,7 +106,8 @@ def _stands(operator: str, paused: Sequence[Paused]) -> str:
 def changes_of(run: Run) -> str:
     """How the changes so far ended, counted."""
     ended = [change.result(0).outcome if change.done else "under way" for change in run.changes]
-    counts = [f"{ended.count(kind)} {kind}" for kind in ("done", "aborted", "failed", "under way") if kind in ended]
+    kinds = ("done", "rolled_back", "aborted", "failed", "under way")
+    counts = [f"{ended.count(kind)} {kind.replace('_', ' ')}" for kind in kinds if kind in ended]
     return ", ".join(counts)
 
 

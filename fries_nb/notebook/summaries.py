@@ -84,9 +84,10 @@ def of_change(result: ChangeResult) -> Summary:
         took += f" from when tuples flowed, {result.waited_ms / 1000:,.1f} s after the request"
     parts = "; ".join(" -> ".join(component) for component in result.components)
     workers = len(result.per_worker)
+    guarded = f"\nunder guard {result.guard}" if result.guard else ""
     return Summary(
         f"done by {result.scheduler} in {took}, {workers} {_plural('worker', workers)} switched\n"
-        f"{len(result.components)} {_plural('component', len(result.components))}: {parts}"
+        f"{len(result.components)} {_plural('component', len(result.components))}: {parts}{guarded}"
     )
 
 

@@ -24,8 +24,8 @@ _LEFT, _RIGHT, _LANE, _LANES = 64.0, 18.0, 17.0, 5
 _UPPER, _LOWER, _BETWEEN, _BELOW = 190.0, 84.0, 22.0, 42.0
 _LETTER = 6.1
 MARK_COLOURS: dict[MarkKind, str] = {
-    "request": ORANGE, "done": GREEN, "aborted": VERMILION, "failed": VERMILION, "recovery": VERMILION,
-    "checkpoint": GREY,
+    "request": ORANGE, "done": GREEN, "aborted": VERMILION, "rolled_back": VERMILION, "failed": VERMILION,
+    "recovery": VERMILION, "checkpoint": GREY,
 }  # fmt: skip
 
 _LIGHT = {
@@ -42,7 +42,7 @@ _LIGHT = {
     ".mark": "stroke-width: 1.6px",
     ".request": f"stroke: {ORANGE}; stroke-dasharray: 5 3",
     ".done": f"stroke: {GREEN}",
-    ".aborted, .failed": f"stroke: {VERMILION}; stroke-dasharray: 2 3",
+    ".aborted, .failed, .rolled_back": f"stroke: {VERMILION}; stroke-dasharray: 2 3",
     ".recovery": f"stroke: {VERMILION}",
     ".checkpoint": f"stroke: {GREY}; stroke-dasharray: 1 3",
     ".said": f"font-size: 11.5px; fill: {theme.INK}; paint-order: stroke; stroke: {theme.PAPER}; stroke-width: 3px",

@@ -10,9 +10,11 @@ from typing import Any
 from fries_nb.changes import Change
 from fries_nb.controller.states import RunState
 from fries_nb.dataflow.graph import Graph
+from fries_nb.dataflow.limits import Limit
 from fries_nb.dataflow.regions import Region
 from fries_nb.dataflow.updates import Update, as_updates, check_updates
 from fries_nb.running.course import Course
+from fries_nb.running.guarded import guarded
 from fries_nb.running.ledger import Ledger, Request
 from fries_nb.running.planned import planned, predicted, together
 from fries_nb.running.seen import Seen
@@ -44,7 +46,9 @@ class Changing:
         measured = self._seen.snapshot().operators
         return replace(together(plans), prediction=predicted(self._regions, plans, measured))
 
-    def request(self, updates: dict[str, Update], scheduler: str, pruning: bool, merge: bool) -> Change:
+    def request(
+        self, updates: dict[str, Update], scheduler: str, pruning: bool, merge: bool, limit: Limit | None
+    ) -> Change:
         """Carry the change out when it is its turn; with ``merge``, as one with those that wait."""
         began, requested_s = time.perf_counter(), time.time()
         payloads = self._payloads(updates)
@@ -54,8 +58,9 @@ class Changing:
             mends = self._mends(updates)
             joins = self._ledger.joinable() if merge and not mends else []  # with another it would be no fix
             whole = self._planned([name for one in joins for name in one.updates] + [*updates], scheduler, pruning)
-            change = self._new(plans, updates, began, requested_s)
-            request = Request(change.id, updates, payloads, whole, [change])
+            guard, words = self._guard(whole, updates, joins, limit, mends)
+            change = self._new(plans, updates, began, requested_s, words)
+            request = Request(change.id, updates, payloads, whole, [change], guard=guard)
             self._course.carry_out(self._ledger.enter(request.joined_to(joins), joins, mends))
         return change
 
@@ -76,6 +81,27 @@ class Changing:
                 self._course.carry_out(self._ledger.enter(request, ahead=self._mends(updates)))
         return change
 
+    def _guard(
+        self,
+        plans: Mapping[int, Plan],
+        updates: Mapping[str, Update],
+        joins: Iterable[Request],
+        limit: Limit | None,
+        mends: bool,
+    ) -> tuple[Limit | None, str]:
+        """The guard as far as it is possible, and what it covers, in words."""
+        if limit is None:
+            return None, ""
+        if mends:
+            return None, "not at all: it is the fix of an operator that stands in front of a tuple, and goes at once"
+        whole = {name: update for one in joins for name, update in one.updates.items()} | dict(updates)
+        options, recovers = self._course.options, self._course.resumable
+        found = [
+            guarded(self._regions[number].graph, plan.targets, whole, limit, options.chaining, recovers)
+            for number, plan in plans.items()
+        ]
+        return next((one for one in found if one[0] is None), found[0])
+
     def _payloads(self, updates: Mapping[str, Update]) -> dict[str, bytes]:
         """What is shipped; checked before, since it takes long."""
         self._course.refuse_if_over(_NEEDS)
@@ -86,10 +112,15 @@ class Changing:
         return planned(self._regions, self._ledger.shares(dict.fromkeys(targets)), scheduler, pruning)
 
     def _new(
-        self, plans: Mapping[int, Plan], updates: Mapping[str, Update], began: float, requested_s: float
+        self,
+        plans: Mapping[int, Plan],
+        updates: Mapping[str, Update],
+        began: float,
+        requested_s: float,
+        guard: str = "",
     ) -> Change:
         plan_ms = (time.perf_counter() - began) * 1000
-        change = Change(self._ledger.new_id(), together(plans), updates, plan_ms, requested_s)
+        change = Change(self._ledger.new_id(), together(plans), updates, plan_ms, requested_s, guard)
         self._seen.requested(change)
         return change
 

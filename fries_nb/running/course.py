@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-import networkx as nx
 import pyarrow as pa
 
 from fries_nb.controller import events as said
+from fries_nb.controller.requests import change_requested
 from fries_nb.controller.states import RunState
 from fries_nb.dataflow.graph import Graph, Kind
 from fries_nb.dataflow.regions import Kept, Region
@@ -66,6 +66,7 @@ class Course:
         flowing: set when the first workers are at work, or the run is over.
         ended: set when nothing of the run is left.
         lock: around the ledger.
+        options: of the run.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class Course:
         self._graph = graph
         self._regions = regions
         self._places = places
-        self._options = options
+        self.options = options
         self.seen = seen
         self._ledger = ledger
         self._closed = closed
@@ -116,7 +117,7 @@ class Course:
         if not queries:
             self._launch(0, spark)
             return
-        session = start_or_find(self._options.hosts, spark)
+        session = start_or_find(self.options.hosts, spark)
         try:
             for operator in queries:
                 blocking.check_query(session.spark, operator)
@@ -161,11 +162,7 @@ class Course:
             plan = request.plans[region]
             graph = self._regions[region].graph
             payloads = {name: request.payloads[name] for name in plan.targets}
-            rehearsable = frozenset(
-                name for name in plan.targets if not plan.targets & nx.ancestors(graph.digraph, name)
-            )  # what a target gets below another one changes, so a recent tuple is no fair trial
-            transforms = frozenset(name for name in plan.targets if request.updates[name].state is not None)
-            change = said.ChangeRequested(request.id, plan, payloads, rehearsable, transforms)
+            change = change_requested(graph, request.id, plan, request.updates, payloads, request.guard)
             self.launched[region].driver.post(change)
 
     def stop(self, drain: bool) -> None:
@@ -243,7 +240,7 @@ class Course:
         else:
             graph, resumed = _changed(graph, number, applied), False
         listening = Listening(self, number)
-        launched = launch(graph, spark, self._options, listening, place, resumed, key=self._places.key)
+        launched = launch(graph, spark, self.options, listening, place, resumed, key=self._places.key)
         with self.lock:
             self.launched.append(launched)
             weakref.finalize(self, remove_scratch, launched.scratch)
@@ -279,6 +276,11 @@ class Course:
         """The region's controller has come to the end of a change."""
         with self.lock:
             self.carry_out(self._ledger.resolved(number, outcome))
+
+    def guard_ended(self, number: int, event: said.GuardEnded) -> None:
+        """The guard of a change is over, or it has rolled the change back."""
+        with self.lock:
+            self._ledger.guard_ended(number, event)
 
     def over(self, number: int, state: str, error: str, details: str) -> None:
         """The region is decided; the run is, too, unless it goes on with the next one."""

@@ -19,6 +19,7 @@ from fries_nb.changes import Change
 from fries_nb.controller.history import Mark, Point
 from fries_nb.controller.metrics import Snapshot
 from fries_nb.dataflow.graph import Graph, Kind
+from fries_nb.dataflow.limits import Tuples, checked_limit
 from fries_nb.dataflow.regions import regions
 from fries_nb.dataflow.updates import as_updates
 from fries_nb.errors import DataflowError, PlanError, RunError, UncommittedWarning, unknown
@@ -137,8 +138,9 @@ class Run:
         return self._changing.plan(change, scheduler, pruning)
 
     def reconfigure(
-        self, change: Mapping[str, Any], scheduler: str = "fries", pruning: bool = True, *, merge: bool = False
-    ) -> Change:
+        self, change: Mapping[str, Any], scheduler: str = "fries", pruning: bool = True, *, merge: bool = False,
+        guard: float | Tuples | None = None,
+    ) -> Change:  # fmt: skip
         """Change operators while the dataflow runs; returns at once.
 
         One change is carried out at a time, and others wait in order. A change of operators behind an aggregate or a
@@ -152,14 +154,19 @@ class Run:
             merge: make it one change with those that wait and have not begun (up to the last rollback), by the
                 scheduler given here. Where two change the same operator, the later update counts. All end alike. The
                 fix of an operator that stands goes alone, ahead of them.
+            guard: roll the change back by itself if its new configuration fails within so many seconds, or
+                ``fn.tuples(number)``, of the last worker's switch. The tuple is processed by the old configuration with
+                all behind it: in place if it has met no other changed operator before, else from the last checkpoint,
+                if the run keeps any. Where neither is possible, ``on_error`` decides; ``change.guard`` says beforehand
+                what is covered, ``change.settled()`` what came of it.
 
         Raises:
-            PlanError: unknown operator or scheduler, an empty change, a change of a source, a sink or an operator that
-                has finished.
+            PlanError: unknown operator or scheduler, a guard that is none, an empty change, a change of a source, a
+                sink or an operator that has finished.
             DataflowError: a function that cannot run there or cannot be pickled.
             RunError: the run is over.
         """
-        return self._changing.request(as_updates(change), scheduler, pruning, merge)
+        return self._changing.request(as_updates(change), scheduler, pruning, merge, checked_limit(guard))
 
     def rollback(self, scheduler: str = "fries") -> Change:
         """Undo the last change that is in effect or on its way, by a change back; returns at once.

@@ -12,21 +12,22 @@ a clock: it answers with orders, and others carry them out.
 
 from __future__ import annotations
 
-import pickle
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, NamedTuple
 
 from fries_nb.changes import Change, undone
 from fries_nb.checkpoints import Decided
-from fries_nb.controller.events import Outcome, WorkerOutcome
+from fries_nb.controller.events import GuardEnded, Outcome, WorkerOutcome
 from fries_nb.dataflow.graph import Graph
+from fries_nb.dataflow.limits import Limit
 from fries_nb.dataflow.regions import Region
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import PlanError
 from fries_nb.messages import WorkerId
+from fries_nb.running.outcomes import combined, functions_of, later
 from fries_nb.scheduling import Plan
 
 
@@ -39,7 +40,9 @@ class Request:
         plans: by the number of the region.
         changes: all that it resolves, in order of request; the last one gave it its id.
         undoes: what it rolls back, if it is a rollback.
+        guard: how long it is under guard, if it is.
         begun_s: when each region began it; ``outcomes`` how it ended there.
+        guarded: the regions where its guard lasts.
         at_start: the regions that began with it, so that no controller has carried it out.
     """
 
@@ -49,9 +52,11 @@ class Request:
     plans: dict[int, Plan]
     changes: list[Change]
     undoes: Request | None = None
+    guard: Limit | None = None
     begun_s: dict[int, float] = field(default_factory=dict)
     outcomes: dict[int, Outcome] = field(default_factory=dict)
     at_start: set[int] = field(default_factory=set)
+    guarded: set[int] = field(default_factory=set)
 
     @property
     def ended(self) -> bool:
@@ -115,8 +120,8 @@ class Ledger:
         self._graph = graph
         self._region_of = {name: number for number, region in enumerate(regions) for name in region.own}
         self._ended = ended
-        self._known = max((int(one.change.removeprefix("u")) for one in before), default=0)
-        self._ran = {name: operator.function for name, operator in graph.by_name.items()} | _functions(before)
+        self._known = max((int(one.change.removeprefix("u").partition(".")[0]) for one in before), default=0)
+        self._ran = {name: operator.function for name, operator in graph.by_name.items()} | functions_of(before)
         self._clock = clock
         self._phases = [Phase.AHEAD for _ in regions]
         self._requests: list[Request] = []
@@ -214,6 +219,8 @@ class Ledger:
                 change.id, change.plan.scheduler, "aborted", "it was rolled back before it was begun; nothing changed"
             ))  # fmt: skip
         self._resolve(rollback, Outcome(rollback.id, rollback.plan.scheduler, "done"))
+        for change in (*last.changes, rollback):
+            change.end_guard()
         return True
 
     # ---- what becomes of regions
@@ -244,6 +251,22 @@ class Ledger:
             return []
         self._end(region, request, outcome)
         return self._next(region)
+
+    def guard_ended(self, region: int, event: GuardEnded) -> None:
+        """The guard of a request is over in this region; if it has fired, the request is rolled back there."""
+        request = next((one for one in self._requests if one.id == event.change), None)
+        if request is None:
+            return
+        request.guarded.discard(region)
+        if event.rolled_back:
+            words = f"rolled back by its guard, since the new configuration failed: {event.error}"
+            was = request.outcomes[region]
+            request.outcomes[region] = replace(was, outcome="rolled_back", error=words, details=event.details)
+        for change in request.changes:
+            if event.rolled_back and request.ended:
+                self._resolve(change, self._whole(request, self._entered_s[change.id], change.id))
+            if not request.guarded:
+                change.end_guard()
 
     def over(self, region: int, why: str) -> None:
         """Nothing of the region can change any more, since ``why``."""
@@ -316,10 +339,14 @@ class Ledger:
 
     def _end(self, region: int, request: Request, outcome: Outcome) -> None:
         request.outcomes[region] = outcome
+        if request.guard is not None and outcome.outcome == "done" and region not in request.at_start:
+            request.guarded.add(region)
         self._order(request, outcome.before)
         if request.ended:
             for change in request.changes:
                 self._resolve(change, self._whole(request, self._entered_s[change.id], change.id))
+                if not request.guarded:
+                    change.end_guard()
 
     def _whole(self, request: Request, entered_s: float, change: str) -> Outcome:
         """The outcome of all regions together; times count from when the change was entered and tuples flowed."""
@@ -327,52 +354,10 @@ class Ledger:
         for region, outcome in sorted(request.outcomes.items()):
             begun_s = max(entered_s, request.begun_s.get(region, entered_s))
             from_s = max(entered_s, min(begun_s, self._flows_s.get(region, begun_s)))
-            parts.append(_later(outcome, 1000 * (from_s - entered_s), 1000 * (begun_s - from_s)))
+            parts.append(later(outcome, 1000 * (from_s - entered_s), 1000 * (begun_s - from_s)))
         return combined(change, parts)
 
     def _resolve(self, change: Change, outcome: Outcome) -> None:
+        """It has come to its end; or, having been done, to another one by its guard."""
         self._ended(change, outcome)
         change.resolve(outcome)
-
-
-def _functions(decided: Iterable[Decided]) -> dict[str, Any]:
-    """What operators run after these changes."""
-    return {name: pickle.loads(payload).function for one in decided for name, payload in one.payloads.items()}
-
-
-def combined(change: str, parts: list[Outcome]) -> Outcome:
-    """How a change ended of which each region had a part: done if all are, aborted if nothing changed anywhere."""
-    kinds = {part.outcome for part in parts}
-    whole = next(part for part in parts if part.outcome == min(kinds, key=("failed", "aborted", "done").index))
-    error = whole.error
-    if len(kinds) > 1 and whole.outcome == "aborted":
-        done = ", ".join(sorted({str(worker.operator) for part in parts for worker in part.per_worker}))
-        error = f"{whole.error} (but {done} changed, in another region)"
-    per_worker: Mapping[WorkerId, WorkerOutcome] = {
-        worker: outcome for part in parts for worker, outcome in part.per_worker.items()
-    }
-    return replace(
-        whole,
-        change=change,
-        outcome=whole.outcome if len(kinds) == 1 else "failed",
-        error=error,
-        prepare_ms=sum(part.prepare_ms for part in parts),
-        commit_ms=sum(part.commit_ms for part in parts),
-        delay_ms=(delay_ms := max(part.delay_ms for part in parts)),
-        waited_ms=max(part.waited_ms + part.delay_ms for part in parts) - delay_ms,
-        components=tuple(component for part in parts for component in part.components),
-        per_worker=dict(per_worker),
-    )
-
-
-def _later(outcome: Outcome, waited_ms: float, delayed_ms: float) -> Outcome:
-    """The outcome as timed from the request: first it waited for tuples to flow, then it was delayed by others."""
-    if outcome.outcome != "done":
-        return outcome
-    workers = {worker: replace(one, delay_ms=one.delay_ms + delayed_ms) for worker, one in outcome.per_worker.items()}
-    return replace(
-        outcome,
-        delay_ms=outcome.delay_ms + delayed_ms,
-        waited_ms=outcome.waited_ms + waited_ms,
-        per_worker=workers,
-    )

@@ -21,6 +21,9 @@ class Regions(Protocol):
     def resolved(self, number: int, outcome: said.Outcome) -> None:
         """The region's controller has come to the end of a change."""
 
+    def guard_ended(self, number: int, event: said.GuardEnded) -> None:
+        """The guard of a change is over, or it has rolled the change back."""
+
     def checkpointed(self, number: int, event: said.CheckpointEnded) -> None:
         """A checkpoint of the region is complete, or has come to nothing."""
 
@@ -42,6 +45,10 @@ class Listening:
     def resolved(self, outcome: said.Outcome) -> None:
         """Called by the driver."""
         self._course.resolved(self._number, outcome)
+
+    def guard_ended(self, event: said.GuardEnded) -> None:
+        """Called by the driver."""
+        self._course.guard_ended(self._number, event)
 
     def over(self, state: str, error: str, details: str) -> None:
         """Called by the driver."""

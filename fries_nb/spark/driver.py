@@ -81,6 +81,9 @@ class Listener(Protocol):
     def recovered(self) -> None:
         """All hosts have joined again."""
 
+    def guard_ended(self, event: said.GuardEnded) -> None:
+        """The guard of a change is over, or it has rolled the change back."""
+
     def stands(self, event: said.Stands) -> None:
         """Workers of an operator stand in front of a tuple, or go on."""
 
@@ -296,6 +299,9 @@ class Driver(threading.Thread):
             case said.Resolved():
                 error, details = in_one_line(instruction.outcome.error, instruction.outcome.details)
                 self._listener.resolved(replace(instruction.outcome, error=error, details=details))
+            case said.GuardEnded():
+                error, details = in_one_line(instruction.error, instruction.details)
+                self._listener.guard_ended(replace(instruction, error=error, details=details))
             case said.DismissHosts():
                 self._dismiss(instruction.reason)
             case said.RunEnded():

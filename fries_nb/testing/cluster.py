@@ -30,18 +30,19 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import cloudpickle
-import networkx as nx
 
 from fries_nb.checkpoints import Decided, Restoration
 from fries_nb.controller import events as said
 from fries_nb.controller.controller import Controller
+from fries_nb.controller.requests import change_requested
 from fries_nb.dataflow.graph import Graph
+from fries_nb.dataflow.limits import Limit
 from fries_nb.dataflow.updates import as_updates
 from fries_nb.messages import WorkerId
 from fries_nb.planning.expansion import chains
 from fries_nb.scheduling import schedule
 from fries_nb.testing.clock import ManualClock
-from fries_nb.testing.faults import Fate, Faults
+from fries_nb.testing.faults import DriverKilled, Fate, Faults
 from fries_nb.testing.hosts import Deployment, Hosts
 from fries_nb.testing.network import Network
 from fries_nb.testing.ports import ListPort
@@ -63,10 +64,6 @@ PAUSES_NS = (1_000, 50_000, 3_000_000)
 FAULTLESS = Faults()
 
 
-class DriverKilled(Exception):
-    """The driver dies here; what it was about to do is not done."""
-
-
 class Cluster:
     """A seeded run of a graph over rows given per source.
 
@@ -84,6 +81,7 @@ class Cluster:
 
     Attributes:
         outcomes: change id to outcome, as they come in.
+        guards: change id to how its guard ended, as they come in.
         orphans: changes that had no outcome when the driver that they were asked of died.
         state: ``running``, then what the run ended as; ``error`` and ``details`` say why it failed.
         store: what survives.
@@ -113,11 +111,11 @@ class Cluster:
         self.random = random.Random(seed)
         self.clock = ManualClock()
         self.outcomes: dict[str, said.Outcome] = {}
-        self.orphans: set[str] = set()
+        self.guards: dict[str, said.GuardEnded] = {}
         self.state, self.error, self.details = "running", "", ""
         self.recoveries: list[str] = []
         self.ended: list[said.CheckpointEnded] = []
-        self.standing: set[str] = set()
+        self.orphans, self.standing = set[str](), set[str]()
         self.asked: dict[str, str | None] = {}
         self.store = Store({name: chain[0] for chain in chains(graph, chaining) for name in chain})
         self._fate = Fate(faults, hosts, self.random)
@@ -144,10 +142,12 @@ class Cluster:
     # ---- what a user does
 
     def request(
-        self, change: Mapping[str, Any], scheduler: str = "fries", *, pruning: bool = True, rehearse: bool = False
-    ) -> str:
+        self, change: Mapping[str, Any], scheduler: str = "fries", *, pruning: bool = True, rehearse: bool = False,
+        guard: Limit | None = None,
+    ) -> str:  # fmt: skip
         """Ask for a change; returns its id, under which the outcome will be found.
 
+        ``guard`` puts it under guard for so many seconds of the cluster's clock, or tuples.
         ``rehearse`` tries the new functions of targets below no other target on a recent tuple, as a run on Spark does.
         """
         updates = as_updates(change)
@@ -155,10 +155,7 @@ class Cluster:
         self._requested.append(name)
         plan = schedule(scheduler, self.graph, frozenset(updates), pruning)
         payloads = {operator: cloudpickle.dumps(update) for operator, update in updates.items()}
-        below = {name for target in plan.targets for name in nx.descendants(self.graph.digraph, target)}
-        rehearsed = plan.targets - below if rehearse else frozenset[str]()
-        transforms = frozenset(operator for operator, update in updates.items() if update.state is not None)
-        self._say(said.ChangeRequested(name, plan, payloads, rehearsed, transforms))
+        self._say(change_requested(self.graph, name, plan, updates, payloads, guard, rehearse))
         return name
 
     @property
@@ -361,6 +358,10 @@ class Cluster:
                 if instruction.outcome.change in self.outcomes:
                     raise AssertionError(f"change {instruction.outcome.change} was resolved twice")
                 self.outcomes[instruction.outcome.change] = instruction.outcome
+            case said.GuardEnded():
+                if instruction.change in self.guards:
+                    raise AssertionError(f"the guard of {instruction.change} ended twice")
+                self.guards[instruction.change] = instruction
             case said.CommitFiles():
                 self.store.commit(instruction.epoch, instruction.files)
             case said.Journal():

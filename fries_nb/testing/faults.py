@@ -17,6 +17,10 @@ LAST_WORDS = 8
 """At most so many instructions are carried out by a driver that is dying."""
 
 
+class DriverKilled(Exception):
+    """The driver dies here; what it was about to do is not done."""
+
+
 @dataclass(frozen=True)
 class Faults:
     """What may go wrong in a run.

@@ -259,6 +259,14 @@ class Poison(_Versioned):
         raise ZeroDivisionError(f"{self.name} is poison")
 
 
+class Spoil(_Versioned):
+    """map that digests all rows, and makes of some what the next operator fails on."""
+
+    def __call__(self, row: Row) -> Row:
+        row["trail"] = None if row["number"] in self.poison else row["trail"] + self.stamp()
+        return row
+
+
 def counted(checksum: int, version: int) -> int:
     """The checksum after another tuple."""
     return (checksum * 3 + version + 1) % MODULUS

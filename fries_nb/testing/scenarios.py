@@ -20,6 +20,7 @@ from typing import Any
 from fries_nb.controller.transactions import State
 from fries_nb.dataflow.endpoints import memory
 from fries_nb.dataflow.graph import Graph, Operator
+from fries_nb.dataflow.limits import Limit, tuples
 from fries_nb.dataflow.updates import Update
 from fries_nb.messages import WorkerId
 from fries_nb.planning import cover
@@ -27,7 +28,7 @@ from fries_nb.planning.expansion import workers_of
 from fries_nb.testing.cluster import Cluster
 from fries_nb.testing.faults import Faults
 from fries_nb.testing.flows import Flow, Inputs, copies, counting_flow, draw_flow, redealt
-from fries_nb.testing.functions import Convert, Counter, Poison, Unloadable, Unopenable
+from fries_nb.testing.functions import Convert, Counter, Poison, Spoil, Unloadable, Unopenable
 from fries_nb.testing.reference import Reference, evaluate
 
 SCHEDULES = (("fries", True), ("fries", True), ("fries", False), ("epoch", True), ("naive", True))
@@ -51,6 +52,9 @@ class Wish:
     ``transforms`` says whether keyed targets get a state transformation, ``rehearse`` whether new functions are tried
     on a recent row. ``broken`` names a target whose new function is bad, and ``how`` what is bad about it (see
     ``BROKEN``); both are empty if none is. ``version`` is the change's number, from 1 on, once it is asked for.
+
+    ``guard`` is how long it is under guard. Some new functions are ``bad``: they fail on the rows of these numbers; the
+    one that ``spoils`` them makes of them what the next operator fails on. ``returns``: the state has a way back.
     """
 
     at: float
@@ -62,6 +66,10 @@ class Wish:
     broken: str = ""
     how: str = ""
     version: int = 0
+    guard: Limit | None = None
+    bad: Poisoned = field(default_factory=dict)
+    spoils: str = ""
+    returns: bool = True
 
 
 @dataclass(frozen=True)
@@ -171,6 +179,51 @@ def draw_focused(seed: int) -> Scenario:
     held = workers_of(graph, "S0") if chance.random() < 0.8 else ()
     plain = Scenario(seed, flow, graph, flow.inputs(chance.randint(40, 80)), settings, wishes, "end", 1.0, held)
     return _troubled(plain, chance)
+
+
+def draw_guarded(seed: int) -> Scenario:
+    """Changes under guard, by any scheduler, of which most fail on some tuples: soon, later, or below themselves."""
+    chance = random.Random(f"guard {seed}")
+    plain = draw_focused(seed) if chance.random() < 0.5 else draw_scenario(seed, ALL_SCHEDULES)
+    checkpoints, count = chance.random() < 0.6, max(map(len, plain.inputs.values()))
+    wishes = tuple(
+        _guarded(chance, plain.flow, replace(wish, how="", broken="", rehearse=False), count) for wish in plain.wishes
+    )
+    kills = chance.choice((0, 0, 1, 2)) if checkpoints else 0
+    settings = plain.cluster | {
+        "faults": Faults(hazard=0.003, host_kills=kills, slow=chance.random() < 0.2),
+        "checkpoints": checkpoints,
+        "commit_interval_ns": chance.choice((None, 5_000_000, 60_000_000)),
+    }
+    graph = Graph(
+        plain.graph.name,
+        tuple(replace(one, on_error="fail", function=_sound(one.function)) for one in plain.graph.operators),
+        plain.graph.edges,
+    )
+    return replace(
+        plain, graph=graph, cluster=settings, wishes=wishes, ending="end", letters={}, stops={}, requests=()
+    )
+
+
+def _guarded(chance: random.Random, flow: Flow, wish: Wish, count: int) -> Wish:
+    limit = chance.choice((0.02, 0.3, 1_000.0, 1_000.0, tuples(3), tuples(1_000)))
+    bad = {
+        name: frozenset(chance.sample(range(count), 4))
+        for name in wish.targets
+        if name in flow.tasting and chance.random() < 0.6
+    }
+    marks = [name for name in bad if name == "Mark1" and flow.dataflow.name == "counting"]  # a Counter is behind it
+    spoils = chance.choice(marks) if marks and chance.random() < 0.5 else ""
+    return replace(wish, guard=limit, bad=bad, spoils=spoils, returns=chance.random() < 0.6)
+
+
+def _sound(function: Any) -> Any:
+    """The function as it was before rows were drawn that it cannot digest."""
+    if not getattr(function, "poison", None):
+        return function
+    sound = copy.copy(function)
+    sound.poison = frozenset()
+    return sound
 
 
 def draw_standing(seed: int) -> Scenario:
@@ -314,6 +367,10 @@ class _Play:
         change: dict[str, Any] = {}
         for name in wish.targets:
             function = scenario.flow.changeable[name](version)
+            if name == wish.spoils:
+                function = Spoil(function.name, function.salt, version)
+            if name in wish.bad:
+                function.poison = wish.bad[name]
             if name == wish.broken:
                 function = BROKEN[wish.how](name, 0, version)
             elif name in scenario.letters:
@@ -322,9 +379,9 @@ class _Play:
                 function.poison = scenario.stops[name]
             if isinstance(function, Counter) and wish.transforms:
                 function.form = version
-                change[name] = Update(function, state=Convert(version))
+                change[name] = Update(function, state=Convert(version), back=Convert(0) if wish.returns else None)
             else:
                 change[name] = Update(function)
         # Noted beforehand: the answer may come at once, or the driver die of it.
         self._played.changes[f"u{version}"] = replace(wish, version=version)
-        self._cluster.request(change, wish.scheduler, pruning=wish.pruning, rehearse=wish.rehearse)
+        self._cluster.request(change, wish.scheduler, pruning=wish.pruning, rehearse=wish.rehearse, guard=wish.guard)

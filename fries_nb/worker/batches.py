@@ -16,7 +16,7 @@ from fries_nb.dataflow.graph import Kind
 from fries_nb.errors import DeclarationError, OperatorError
 from fries_nb.messages import HIDDEN
 from fries_nb.worker.conversion import NOT_ARROW
-from fries_nb.worker.guarding import is_guarded, set_aside
+from fries_nb.worker.guarding import is_watched, set_aside
 from fries_nb.worker.instance import Instance
 from fries_nb.worker.steps import failure
 
@@ -31,7 +31,7 @@ def call_of_batch(instance: Instance) -> Call:
         OperatorError: it failed, and there is no place for dead letters.
     """
     whole, check = _whole(instance), instance.written.check_batch
-    if not is_guarded(instance.operator):
+    if not is_watched(instance):
         return whole
 
     def call(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -43,7 +43,7 @@ def call_of_batch(instance: Instance) -> Call:
         try:
             return call(batch)
         except OperatorError:
-            if instance.dead_letters is None:
+            if instance.dead_letters is None or instance.guarded:
                 raise
         made = [batch.slice(0, 0)]
         for number, row in enumerate(one_by_one(batch)):

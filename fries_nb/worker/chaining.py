@@ -24,6 +24,7 @@ from fries_nb.worker.conversion import NOT_ARROW
 from fries_nb.worker.guarding import is_guarded
 from fries_nb.worker.instance import Instance, SinkPort
 from fries_nb.worker.recent import Noted, Passed, Recent, one_row, passed, recent_row, recent_rows
+from fries_nb.worker.retrying import is_retried, rewound
 from fries_nb.worker.rows import Columns, Reads, Row
 from fries_nb.worker.steps import Step, compile_chain, joined_columns, joined_types
 from fries_nb.worker.values import settled
@@ -279,12 +280,18 @@ class BatchExecution:
         try:
             return self._pass(batch)
         except OperatorError:
-            if not self._pauses or batch.num_rows <= 1:
+            if not (self._pauses or is_retried(self._instances)) or batch.num_rows <= 1:
                 raise
         return sum(self._pass(row) for row in one_by_one(batch))  # up to the one that fails
 
     def _pass(self, batch: pa.RecordBatch) -> int:
         """Through the whole chain; a slice that fails has not been taken."""
+        if not is_retried(self._instances):
+            return self._through(batch)
+        with rewound(self._instances):
+            return self._through(batch)
+
+    def _through(self, batch: pa.RecordBatch) -> int:
         taken: int = batch.num_rows
         for position, (instance, call) in enumerate(zip(self._instances, self._calls, strict=True)):
             instance.refused.clear()

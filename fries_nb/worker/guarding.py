@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from fries_nb.dataflow.graph import Operator
+from fries_nb.dataflow.graph import Kind, Operator
 from fries_nb.errors import OperatorError
 from fries_nb.planning.expansion import NO_CALL
 from fries_nb.worker.instance import Instance
@@ -41,6 +41,11 @@ def is_guarded(operator: Operator) -> bool:
     return bool(operator.on_error != "fail")
 
 
+def is_watched(instance: Instance) -> bool:
+    """Whether a tuple that it fails on must leave nothing behind: for its own policy, or a change under guard."""
+    return is_guarded(instance.operator) or bool(instance.guarded)
+
+
 def guarded(instance: Instance, make: Callable[[Sequence[Step]], Step], emits: Sequence[Step]) -> Step:
     """The step that ``make`` makes, which takes effect as a whole or not at all.
 
@@ -49,7 +54,7 @@ def guarded(instance: Instance, make: Callable[[Sequence[Step]], Step], emits: S
     """
     held: list[tuple[Step, Row]] = []
     inner = make([_holder(held, emit, instance.operator.name) for emit in emits])
-    remembered, check = _remembering(instance), instance.written.check
+    remembered, check = remembering(instance), instance.written.check
     asks = instance.operator.kind not in NO_CALL  # what tables and lists hold was in columns
 
     def step(row: Row) -> None:
@@ -75,9 +80,9 @@ def set_aside(instance: Instance, row: dict[str, Any], error: OperatorError, num
     """Write a dead letter for a row, which has this number in the batch in hand.
 
     Raises:
-        OperatorError: this very error, if there is no place for dead letters.
+        OperatorError: this very error, if there is no place for dead letters, or a rollback is to be tried first.
     """
-    if instance.dead_letters is None:
+    if instance.dead_letters is None or instance.guarded:
         raise error
     instance.refused.add(number)
     letter = {
@@ -87,7 +92,7 @@ def set_aside(instance: Instance, row: dict[str, Any], error: OperatorError, num
         "traceback": [error.details],
         "tuple": [row_as_json(row)],
     }
-    instance.dead_letters.write(pa.RecordBatch.from_pydict(letter, schema=LETTER))
+    instance.write_letter(pa.RecordBatch.from_pydict(letter, schema=LETTER))
 
 
 def _holder(held: list[tuple[Step, Row]], emit: Step, operator: str) -> Step:
@@ -98,12 +103,14 @@ def _nothing() -> None:
     """There was no state."""
 
 
-def _remembering(instance: Instance) -> Callable[[Row], Undo]:
+def remembering(instance: Instance) -> Callable[[Row], Undo]:
     """The function that copies the state of a row's key, and returns how to put it back."""
     operator = instance.operator
     if not keeps_state(operator.kind, instance.function):
         return lambda row: _nothing
     read, state = key_reader(operator.key), instance.state
+    if operator.kind in (Kind.SELF_JOIN, Kind.DEDUP):
+        return lambda row: _as_found(operator.name, state.live, read(row))
 
     def remembered(row: Row) -> Undo:
         try:
@@ -117,6 +124,14 @@ def _remembering(instance: Instance) -> Callable[[Row], Undo]:
         return lambda: state.live.update({key: kept()})
 
     return remembered
+
+
+def _as_found(operator: str, live: dict[Any, Any], key: Any) -> Undo:
+    """How to bring back what there is under the key, which may be nothing."""
+    if key not in live:
+        return lambda: live.pop(key, None) and None
+    kept = _copied(operator, live[key])
+    return lambda: live.update({key: kept()})
 
 
 def _copied(operator: str, state: Any) -> Callable[[], Any]:

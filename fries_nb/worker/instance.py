@@ -46,15 +46,30 @@ class SinkPort(Protocol):
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class Ready:
-    """A function that has been unpickled and opened, and the state transformation that goes with it.
+    """A function that has been unpickled and opened, and the state transformations that go with it.
 
     ``recreate`` makes another function like it, not opened; ``states`` are copies of some states of the present one.
+    ``guard`` is the id of a rollback for which what ran before is kept, with ``back`` for the state; or empty.
     """
 
     function: Any
     transform: Transform | None
     recreate: Callable[[], Any] | None = None
     states: tuple[StateCopy, ...] = ()
+    back: Transform | None = None
+    guard: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Previous:
+    """What the operator ran before a change under guard: the rollback's id, and how to bring it back."""
+
+    change: str
+    rollback: str
+    function: Any
+    recreate: Callable[[], Any] | None
+    transform: Transform | None
+    back: Transform | None
 
 
 class Instance:
@@ -66,8 +81,10 @@ class Instance:
         prepared: change id to what is ready to be switched to.
         recreate: makes another function like the present one, not opened; ``None`` where that is not known.
         dead_letters: where tuples go that its function fails on; ``None`` where there is no such place.
+        withheld: dead letters of the tuple in hand that leave when the whole chain is past it; ``None``: at once.
         state: keyed state (under the one key ``None`` where the operator has no key).
         written: the types of the columns that it has written, as far as it asks about each tuple.
+        guarded: the change under guard that it has switched to, or empty: a tuple that it fails on is kept.
         refused: the rows of the batch in hand that were set aside, by number.
     """
 
@@ -83,7 +100,10 @@ class Instance:
         self.processed = 0
         self.applied: tuple[str, ...] = ()
         self.dead_letters: SinkPort | None = None
+        self.withheld: list[pa.RecordBatch] | None = None
         self.audit = audit
+        self.guarded = ""
+        self._previous: Previous | None = None
         self._prepared_at: dict[str, int] = {}
         self._missed: dict[str, Transform] = {}
         self._tagged = ""
@@ -176,16 +196,49 @@ class Instance:
         Raises:
             ProtocolError: nothing is prepared under this change.
         """
+        if self._previous is not None and self._previous.rollback == change:
+            self._switch_back(change, self._previous)
+            return True
         ready = self.prepared.pop(change, None)
         if ready is None:
             raise ProtocolError(f"{self.worker} was told to switch to change {change!r}, which it has not prepared")
+        if self._previous is None or self._previous.rollback != before:
+            self.unguard()
+        if ready.guard:
+            self.guarded = change
+            self._previous = Previous(change, ready.guard, self.function, self.recreate, ready.transform, ready.back)
         self.function, self.recreate = ready.function, ready.recreate
         self.put_on(change, ready.transform, before)
         return True
 
+    def unguard(self, change: str = "", keeps: bool = False) -> bool:
+        """The guard of this change, or of whichever there is, is over; returns whether failures were kept until now.
+
+        With ``keeps`` the rollback may still come.
+        """
+        if self._previous is None or (change and change != self._previous.change):
+            return False
+        was, self.guarded = self.guarded, ""
+        if not keeps:
+            self._previous = None
+        return bool(was)
+
+    def _switch_back(self, rollback: str, previous: Previous) -> None:
+        self.unguard()
+        self.function, self.recreate = previous.function, previous.recreate
+        self.put_back(rollback, previous.transform, previous.back)
+
+    def put_back(self, rollback: str, transform: Transform | None, back: Transform | None) -> None:
+        """The rollback of a change counts from here on; keys that the change has not transformed are as they were."""
+        self.state.undo(transform, back)
+        self._note(rollback)
+
     def put_on(self, change: str, transform: Transform | None, before: str = "") -> None:
         """The change counts from here on: what is in state is old to it, what comes next is new."""
         self.state.transform(transform)
+        self._note(change, before)
+
+    def _note(self, change: str, before: str = "") -> None:
         self.written.agreed = {}
         self.applied = (*self.applied, change)
         if self.audit:
@@ -201,10 +254,26 @@ class Instance:
         self._ran.clear()
         self._records.clear()
 
+    def write_letter(self, letter: pa.RecordBatch) -> None:
+        """A dead letter leaves, or is withheld."""
+        if self.withheld is not None:
+            self.withheld.append(letter)
+        elif self.dead_letters is not None:
+            self.dead_letters.write(letter)
+
     def close(self, port: SinkPort | None) -> tuple[str, ...]:
         """Close what the operator has written since the last time: rows to a sink's port, and dead letters."""
         ports = (port, self.dead_letters)
         return tuple([name for open_ in ports if open_ is not None for name in open_.close_part()])
+
+    def mark(self) -> tuple[int, int]:
+        """How far it has come, for ``rewind``."""
+        return self.processed, len(self._ran)
+
+    def rewind(self, mark: tuple[int, int]) -> None:
+        """What it has done since is undone."""
+        self.processed = mark[0]
+        del self._ran[mark[1] :]
 
     def ran(self, transactions: Sequence[int]) -> None:
         """Under audit: these source tuples' descendants were processed, in this order."""

@@ -50,7 +50,7 @@ class DryRun:
     """An instruction to the shell: run :func:`prepare` on this, beside the worker, and hand back the result.
 
     ``payload`` is a cloudpickled ``Update``; ``states`` are copies of some keys' states; ``recent`` are recent input
-    tuples, if they are asked for.
+    tuples, if they are asked for; ``guard`` is the id of the rollback that is to be kept ready, or empty.
     """
 
     change: str
@@ -60,6 +60,7 @@ class DryRun:
     present: Any
     states: tuple[StateCopy, ...]
     recent: tuple[Recent, ...]
+    guard: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,9 @@ def offer_of(instance: Instance, recent: tuple[Recent, ...], before: str = "") -
 def dry_run(order: Prepare, offer: Offer) -> DryRun:
     """What the shell has to run."""
     recent = offer.recent if order.rehearse else ()
-    return DryRun(order.change, offer.worker, order.payload, offer.operator, offer.present, offer.states, recent)
+    return DryRun(
+        order.change, offer.worker, order.payload, offer.operator, offer.present, offer.states, recent, order.guard
+    )
 
 
 def prepare(order: DryRun) -> DryRunResult:
@@ -113,9 +116,9 @@ def prepare(order: DryRun) -> DryRunResult:
     except BaseException as error:  # noqa: BLE001 (a user's code may raise anything, sys.exit() too: it is the answer)
         return refused(order.change, order.worker, f"new {name} {stage}", error)
     answer = Prepared(order.change, order.worker, samples=_packed(order.recent))
-    return DryRunResult(
-        answer, Ready(update.function, update.state, partial(new_function, order.payload), order.states)
-    )
+    recreate = partial(new_function, order.payload)
+    ready = Ready(update.function, update.state, recreate, order.states, update.back, order.guard)
+    return DryRunResult(answer, ready)
 
 
 def refused(change: str, worker: WorkerId, what: str, error: BaseException) -> DryRunResult:

@@ -22,7 +22,7 @@ right behind the marker. To restore is idempotent, and what a snapshot was taken
 from __future__ import annotations
 
 import pickle
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -115,16 +115,33 @@ def restore(instance: Instance, snapshot: InstanceSnapshot | None, decided: Sequ
     if unknown:
         listed = ", ".join(sorted(unknown))
         raise ProtocolError(f"{instance.worker} had applied {listed}, which is not among the decided changes")
-    mine = [(change, _update(name, change)) for change in decided if name in change.payloads]
+    first = instance.function
     instance.state.load(_states(name, before))
     instance.begin_at(before.processed, before.applied)
-    for change, update in mine:
-        instance.function = update.function
-        if change.change not in before.applied:
-            instance.put_on(change.change, update.state, change.before)
-    if mine:
-        instance.recreate = partial(new_function, mine[-1][0].payloads[name])
+    _put_on(instance, before, decided)
+    if instance.function is not first:
         _open(name, instance.function)
+
+
+def _put_on(instance: Instance, before: InstanceSnapshot, decided: Sequence[Decided]) -> None:
+    """The functions of all changes, in order, and the transformations of those that the snapshot has not applied.
+
+    A rollback by a guard brings back the function that ran before its change, and ships none.
+    """
+    name = instance.worker.operator
+    ran: dict[str, tuple[Any, Callable[[], Any] | None, Update]] = {}
+    for change in decided:
+        is_new = change.change not in before.applied
+        if name in change.payloads:
+            update = _update(name, change)
+            ran[change.change] = (instance.function, instance.recreate, update)
+            instance.function, instance.recreate = update.function, partial(new_function, change.payloads[name])
+            if is_new:
+                instance.put_on(change.change, update.state, change.before)
+        elif change.undoes in ran:
+            instance.function, instance.recreate, update = ran[change.undoes]
+            if is_new:
+                instance.put_back(change.change, update.state, update.back)
 
 
 def _states(name: str, snapshot: InstanceSnapshot) -> dict[Any, Any]:

@@ -105,6 +105,19 @@ class KeyedState:
             self._layers.append((self.live, transform))
             self.live = {}
 
+    def undo(self, transform: Transform | None, back: Transform | None) -> None:
+        """Go back to the configuration before the last one, which began with ``transform``: by ``back``, key by key.
+
+        Keys that were not touched since have not been transformed, and stay as they were.
+        """
+        if transform is None:
+            return
+        untouched: dict[Any, Any] = {}
+        if len(self._layers) == 1 and self._layers[-1][1] is transform:
+            untouched, _ = self._layers.pop()
+        self.transform(back)
+        self.live.update(untouched)
+
     @property
     def waiting(self) -> int:
         """Number of keys not transformed yet."""

@@ -20,9 +20,10 @@ from fries_nb.dataflow.graph import Kind
 from fries_nb.dataflow.operators import Shape, is_generator, shape_of, takes_state
 from fries_nb.dataflow.tables import JoinTable
 from fries_nb.errors import DeclarationError, OperatorError
-from fries_nb.worker.guarding import guarded, is_guarded
+from fries_nb.worker.guarding import Undo, guarded, is_watched
 from fries_nb.worker.instance import Instance
 from fries_nb.worker.recent import Noted, noting
+from fries_nb.worker.retrying import is_retried, undoable, whole
 from fries_nb.worker.rows import SETTLED, UNKNOWN, UNWRITTEN, Row, derived, key_reader
 from fries_nb.worker.values import all_hashable, as_value
 
@@ -291,20 +292,23 @@ def compile_chain(
     """
     emits: list[Emit] = [output.append for output in outputs]
     step: Step = emits[0]
+    retried, undos = is_retried(instances), list[Undo]()
     for position in range(len(instances) - 1, -1, -1):
         instance = instances[position]
         outs = emits if instance.operator.kind is Kind.SPLIT else [step]
-        if is_guarded(instance.operator):
+        if is_watched(instance):
             step = guarded(instance, partial(_step_of, instance, side, UNKNOWN), outs)
         else:
             step = _step_of(instance, side, SETTLED if position == len(instances) - 1 else UNKNOWN, outs)
+        if retried:
+            step = undoable(instance, undos, step)
         if position and noted is not None:
             step = noting(noted, instance, step)
         if instance.audit:
             step = _logged(instance, step)
         if position:
             step = _crossing(instances[position - 1], instance, step)
-    return step
+    return whole(instances, outputs, undos, step) if retried else step
 
 
 def _step_of(instance: Instance, side: Sides, least: int, emits: Sequence[Emit]) -> Step:

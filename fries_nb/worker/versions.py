@@ -8,7 +8,7 @@ order, some of the new ones even in front of the marker, since senders pass on n
     no target                           is processed as any other
     targets, none of the last row       is processed by twins of the targets, which have the new functions
     a target that keeps keyed state     is set aside, and processed when the last old one has been
-    or pauses on a tuple
+    or waits on a tuple it fails on
 
 The last row is due to state: an old tuple must not meet what a new one has written; and to pauses: the tuple that waits
 for a fix is then always one of the present version.
@@ -142,14 +142,14 @@ class Versions:
 
     @property
     def waits(self) -> bool:
-        """Whether new tuples wait for old ones: a target pauses, or one of its two functions keeps keyed state."""
+        """Whether new tuples wait for old ones: a target pauses, is under guard, or a function of its keeps state."""
         for instance in self._instances:
             ready, kind = instance.tagged, instance.operator.kind
             if ready is None:
                 continue
             if keeps_state(kind, instance.function) or keeps_state(kind, ready.function):
                 return True
-            if instance.operator.on_error == "pause":
+            if instance.operator.on_error == "pause" or ready.guard:
                 return True
         return False
 

@@ -41,6 +41,7 @@ from fries_nb.messages import (
     Prepare,
     Release,
     SetRate,
+    Unguard,
     WorkerId,
 )
 from fries_nb.planning.expansion import NO_CALL
@@ -113,7 +114,7 @@ class Worker:
         version, limit = snapshot.version if snapshot else 0, window * max(1, len(wiring.incoming))
         self._versions = Versions(self.instances, version, self._inbox, self._compiled, limit, spill)
         self._held = False
-        self._standing = Standing(self.instances[0], self._tell)
+        self._standing = Standing(self.instances, self._tell)
         self._open = set(wiring.incoming)
         self._current: tuple[ChannelId, int] | None = None
         self._slices = Slices()
@@ -159,6 +160,10 @@ class Worker:
             self._instructions.append(self.preparation.begin(control, position, control.rehearse and not self.ended))
         elif isinstance(control, Abort):
             instance.forget(control.change)
+        elif isinstance(control, Unguard):
+            if instance.unguard(control.change, control.keeps):
+                self._execution.rebuild()
+                self._standing.unguarded(control.change)
         elif isinstance(control, Cancel):
             self._alignment.cancel(control.marker)
             self._inbox.block_only(self._alignment.blocked)
@@ -301,6 +306,7 @@ class Worker:
             # Now, since a checkpoint that says it has ended lets nothing be added later.
             self._instructions.extend(self._telemetry.traced())
             for instance in self.instances:
+                instance.unguard()
                 self._tell(Ended(instance.worker, instance.close(self._port)))
 
     # ---- markers

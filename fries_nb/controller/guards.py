@@ -1,0 +1,170 @@
+"""Guards: a change whose new configuration fails soon is rolled back by itself.
+
+A guard begins when its change is decided, and lasts so many seconds, or tuples, from the last worker's switch on. A
+failure counts if it is one of a target that has switched, or of an operator below a target that would end the run: its
+tuples may be of the new configuration. What can be done about it depends on what the tuple has met:
+
+    the tuple in hand has met              and then
+    new targets in the failing chain       *in place*: the worker waits, the FCM of the rollback comes in front of the
+    alone                                  tuple, and the old configuration processes it
+    a new target in another chain          the run goes back to its last checkpoint, and the change is rolled back:
+                                           the old configuration processes the tuple as if nothing had been
+    the same, without a checkpoint         the operator's own policy (fail, pause, dead letter) says
+
+A chain can be retried in place if a head of the rollback's plan is in it: then nothing that changed is before it.
+
+A guard fires at most once. It ends when it has lasted long enough, or a later change is decided whose markers pass one
+of the operators that its rollback would need, or the run ends.
+
+>>> from fries_nb.dataflow.graph import Edge, Operator
+>>> from fries_nb.scheduling.fries import schedule
+>>> flow = Graph("chain", tuple(map(Operator, ("S", "A", "B", "C"))), (Edge("S", "A"), Edge("A", "B"), Edge("B", "C")))
+>>> guards = Guards(flow, chaining=False)
+>>> plan = schedule(flow, {"A", "B"})
+>>> guards.begin("u1", Guard(plan, back=True, seconds=5), frozenset())
+>>> watch = guards.of("u1")
+>>> watch.in_place("A"), watch.in_place("B"), sorted(watch.covered)
+(True, False, ['A', 'B', 'C'])
+>>> guards.counting("u1", 0, {}), guards.expired(4 * 10**9, {}), guards.expired(5 * 10**9, {})
+(None, [], ['u1'])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import networkx as nx
+
+from fries_nb.controller.events import Guard
+from fries_nb.dataflow.graph import Graph
+from fries_nb.messages import Report, WorkerId
+from fries_nb.planning.expansion import chains
+from fries_nb.scheduling.plan import Plan
+
+
+@dataclass
+class Watch:
+    """A guard that lasts.
+
+    Attributes:
+        change: the id of its change.
+        guard: what was asked for.
+        transforms: the targets whose state the change transforms.
+        covered: the targets, and the operators below them.
+        scope: the operators that the rollback's markers pass.
+        retried: the operators whose tuples can be tried again in place.
+        until_ns: when it is over, once the change is done; ``before`` the tuples processed by each target by then.
+        error, details: of the failure for which it has fired; empty if it has not.
+    """
+
+    change: str
+    guard: Guard
+    transforms: frozenset[str]
+    covered: frozenset[str]
+    scope: frozenset[str]
+    retried: frozenset[str]
+    until_ns: int | None = None
+    before: dict[str, int] | None = None
+    error: str = ""
+    details: str = ""
+
+    @property
+    def back(self) -> str:
+        """The id of the rollback."""
+        return f"{self.change}.back"
+
+    @property
+    def fired(self) -> bool:
+        """The rollback is decided."""
+        return bool(self.error)
+
+    def in_place(self, operator: str) -> bool:
+        """Whether a tuple on which this operator fails can be processed by the old configuration where it is."""
+        return self.guard.back and operator in self.retried
+
+
+class Guards:
+    """All guards of a run that last.
+
+    Args:
+        graph: what runs.
+        chaining: whether hosts chain operators: a chain retries a tuple as a whole.
+    """
+
+    def __init__(self, graph: Graph, chaining: bool) -> None:
+        self._graph = graph
+        self._chain_of = {name: frozenset(chain) for chain in chains(graph, chaining) for name in chain}
+        self._watches: dict[str, Watch] = {}
+
+    def begin(self, change: str, guard: Guard, transforms: frozenset[str]) -> None:
+        """The change is decided."""
+        plan = guard.plan
+        below = {name for target in plan.targets for name in nx.descendants(self._graph.digraph, target)}
+        heads = {send.operator for stage in plan.stages for send in stage.sends}
+        retried = frozenset[str]().union(*(self._chain_of[head] for head in heads))
+        self._watches[change] = Watch(change, guard, transforms, plan.targets | below, scope_of(plan), retried)
+
+    def counting(self, change: str, now_ns: int, reports: Mapping[WorkerId, Report]) -> None:
+        """The change is done: from now on time, or tuples, are counted."""
+        watch = self._watches.get(change)
+        if watch is None:
+            return
+        if watch.guard.seconds is not None:
+            watch.until_ns = now_ns + int(watch.guard.seconds * 1e9)
+        watch.before = self._processed(watch, reports)
+
+    def chain_of(self, operator: str) -> frozenset[str]:
+        """The operators that take a tuple together with this one."""
+        return self._chain_of[operator]
+
+    def of(self, change: str) -> Watch | None:
+        """The guard of this change, if it lasts."""
+        return self._watches.get(change)
+
+    def end(self, change: str) -> Watch | None:
+        """The guard of this change is over, if it still lasted."""
+        return self._watches.pop(change, None)
+
+    def all(self) -> list[str]:
+        """The changes whose guards last, in the order in which they were decided."""
+        return list(self._watches)
+
+    def covering(self, operator: str) -> list[Watch]:
+        """The guards to which a failure of this operator may be due, the latest first."""
+        return [watch for watch in reversed(self._watches.values()) if operator in watch.covered]
+
+    def meeting(self, operators: Iterable[str]) -> list[str]:
+        """The changes whose rollback, not decided yet, would need one of these operators."""
+        passed = set(operators)
+        return [watch.change for watch in self._watches.values() if not watch.fired and watch.scope & passed]
+
+    def expired(self, now_ns: int, reports: Mapping[WorkerId, Report]) -> list[str]:
+        """The changes whose guards have lasted long enough."""
+        return [
+            watch.change
+            for watch in self._watches.values()
+            if not watch.fired and (self._is_late(watch, now_ns) or self._is_long(watch, reports))
+        ]
+
+    def _is_late(self, watch: Watch, now_ns: int) -> bool:
+        return watch.until_ns is not None and now_ns >= watch.until_ns
+
+    def _is_long(self, watch: Watch, reports: Mapping[WorkerId, Report]) -> bool:
+        tuples, before = watch.guard.tuples, watch.before
+        if tuples is None or before is None:
+            return False
+        now = self._processed(watch, reports)
+        return all(now[name] - before[name] >= tuples for name in watch.guard.plan.targets)
+
+    def _processed(self, watch: Watch, reports: Mapping[WorkerId, Report]) -> dict[str, int]:
+        counts = dict.fromkeys(watch.guard.plan.targets, 0)
+        for worker, report in reports.items():
+            if worker.operator in counts:
+                counts[worker.operator] += report.processed
+        return counts
+
+
+def scope_of(plan: Plan) -> frozenset[str]:
+    """The operators that a plan changes or whose workers its markers pass."""
+    return plan.targets.union(*(send.scope for stage in plan.stages for send in stage.sends))

@@ -1,0 +1,260 @@
+"""All changes of a run, from their request to their end: what is heard of them, what is lost, how they end.
+
+``changes`` takes the steps in between. A guard that fires (see ``guards``) enters the rollback of its change here:
+decided at once, ahead of all that waits, and without a preparation, since workers have kept what they ran before.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+
+from fries_nb.controller.checkpoints import Checkpoints
+from fries_nb.controller.events import ChangeRequested, GuardEnded, Instruction, Journal, Resolved, Tell
+from fries_nb.controller.guards import Guards, Watch
+from fries_nb.controller.markers import Lane
+from fries_nb.controller.recovery import Recovery
+from fries_nb.controller.requests import names, refuse_incomplete
+from fries_nb.controller.standing import Standing
+from fries_nb.controller.transactions import State, Transaction
+from fries_nb.controller.workers import Workers
+from fries_nb.errors import ProtocolError
+from fries_nb.messages import (
+    Abort,
+    Done,
+    Prepared,
+    Rehearsed,
+    Report,
+    Unguard,
+    WorkerId,
+)
+
+
+class KnownChanges:
+    """Every change that was requested, by id, and those under way.
+
+    Attributes:
+        known: every change that was requested, and every rollback of a guard.
+        in_flight: the change under way, if any; ``fix`` is the one that goes ahead of it to an operator that stands.
+        restarting: the id of a decided change that is carried out by starting all hosts again, now; or empty.
+    """
+
+    def __init__(
+        self,
+        workers: Workers,
+        lane: Lane,
+        checkpoints: Checkpoints,
+        recovery: Recovery,
+        standing: Standing,
+        guards: Guards,
+    ) -> None:
+        self.known: dict[str, Transaction] = {}
+        self.in_flight: Transaction | None = None
+        self.fix: Transaction | None = None
+        self.restarting = ""
+        self._queue: deque[Transaction] = deque()
+        self._workers = workers
+        self._lane = lane
+        self._checkpoints = checkpoints
+        self._recovery = recovery
+        self._standing = standing
+        self._guards = guards
+        self._reports: Mapping[WorkerId, Report] = {}
+        self._journaling: Transaction | None = None
+        self._awaited_epoch: int | None = None
+
+    def request(self, request: ChangeRequested, now_ns: int, early: bool = False) -> None:
+        """Put a change at the end of the queue.
+
+        Args:
+            request: the change.
+            now_ns: when.
+            early: hosts are joining: it waits for tuples, on which it can be rehearsed, and its delay counts from then.
+
+        Raises:
+            ProtocolError: its id is not new, or its plan or payloads cannot be carried out.
+        """
+        if request.change in self.known:
+            raise ProtocolError(f"change {request.change!r} was requested before; every change needs an id of its own")
+        refuse_incomplete(request)
+        self._queue.append(self._known(request, now_ns, early))
+
+    def _known(self, request: ChangeRequested, now_ns: int, early: bool = False) -> Transaction:
+        declared = list(self._workers.graph.by_name)
+        components = tuple(
+            tuple(sorted(component.operators, key=declared.index)) for component in request.plan.covering.components
+        )
+        transaction = Transaction(request, self._workers.of(request.plan.targets), components, now_ns, early)
+        self.known[request.change] = transaction
+        return transaction
+
+    def prepared(self, answer: Prepared, now_ns: int) -> list[Instruction]:
+        """A target worker is ready, or says why not; one that is not aborts the change.
+
+        Raises:
+            ProtocolError: the change is unknown, or does not concern the worker.
+        """
+        transaction = self._requested(answer, "prepared")
+        if transaction.prepared(answer, now_ns) and answer.error:
+            return self._abort(transaction, now_ns, answer.error, answer.details)
+        return []
+
+    def rehearsed(self, answer: Rehearsed, now_ns: int) -> list[Instruction]:
+        """A host has rehearsed a change; one that failed there is aborted.
+
+        Raises:
+            ProtocolError: the change is unknown, or no rehearsal was asked for.
+        """
+        transaction = self._requested(answer, "rehearsed")
+        if transaction.heard(answer, now_ns) and answer.error:
+            return self._abort(transaction, now_ns, answer.error, answer.details)
+        return []
+
+    def _requested(self, answer: Prepared | Rehearsed, did: str) -> Transaction:
+        if answer.change not in self.known:
+            raise ProtocolError(f"{answer.worker} {did} change {answer.change!r}, which was never requested")
+        return self.known[answer.change]
+
+    def journaled(self, now_ns: int) -> None:
+        """The decision taken last is on disk."""
+        if self._journaling is not None:
+            self._journaling.journaled(now_ns)
+
+    def acknowledged(self, change: str, worker: WorkerId, done: Done | None, now_ns: int) -> list[Instruction]:
+        """A worker has applied a marker of this change, or (``None``) has ended instead."""
+        transaction = self.known[change]
+        if transaction.state is not State.COMMITTING:
+            return []  # the change has ended before its marker, which goes on through the rest of its scope
+        transaction.acknowledged(worker, done, now_ns)
+        return self._end_if_over(transaction, now_ns)
+
+    def roll_back(self, watch: Watch, error: str, details: str, now_ns: int) -> list[Instruction]:
+        """The guard fires: its change is rolled back, next; what is not decided is aborted, as ever."""
+        watch.error, watch.details = error, details
+        back = self._known(ChangeRequested(watch.back, watch.guard.plan, {}), now_ns)
+        back.undoes = watch.change
+        back.decide_unprepared(now_ns)
+        said: list[Instruction] = [self._journal(back)]
+        words = f"change {watch.change!r} is being rolled back by its guard; nothing changed"
+        for change in (self.fix, self.in_flight):
+            if change is not None and change.state is State.PREPARING:
+                said += self._abort(change, now_ns, words)
+        self._queue.appendleft(back)
+        return said + (self._checkpoints.cancel(now_ns) if self._lane.commits else [])
+
+    def has_met(self, change: str, worker: WorkerId | None) -> bool:
+        """Whether the worker may have met the new configuration: it has switched, or others above it have."""
+        transaction = self.known[change]
+        if worker is None or worker not in transaction.targets:
+            return transaction.switched
+        return transaction.has_switched(worker)
+
+    def let_go(self, change: str, reason: str) -> list[Instruction]:
+        """The guard of this change is over, if it lasted: its workers follow their operators' policies."""
+        watch = self._guards.end(change)
+        if watch is None:
+            return []
+        told = [Tell(worker, Unguard(change)) for worker in self._workers.of(watch.guard.plan.targets)]
+        return [*told, GuardEnded(change, reason)]
+
+    def _rolled_back(self, change: str) -> list[Instruction]:
+        watch = self._guards.end(change)
+        if watch is None:
+            return []
+        reason = "the new configuration failed, and the old one runs again"
+        return [GuardEnded(change, reason, True, watch.error, watch.details)]
+
+    def lost(self, why: str, now_ns: int) -> list[Instruction]:
+        """All hosts are gone: what is not decided is aborted, and nobody is left to be told."""
+        resolved: list[Instruction] = []
+        self.restarting, self._awaited_epoch = "", None
+        for change in self._under_way():
+            if change.state is State.PREPARING:
+                words = f"{why} before the change was decided; nothing changed"
+                resolved.append(Resolved(change.resolve(State.ABORTED, now_ns, words)))
+                self._release(change)
+            change.owing = set()
+        return resolved
+
+    def started_again(self, ended: Callable[[WorkerId], bool], now_ns: int) -> list[Instruction]:
+        """All workers run again, with every decided change in place; ``ended`` tells whom the checkpoint names so."""
+        resolved: list[Instruction] = []
+        for change in self._under_way():
+            change.started_again(filter(ended, change.targets), now_ns)
+            resolved += self._finish(change, now_ns)
+        return resolved
+
+    def close(self, why: str, now_ns: int, error: str = "", details: str = "") -> list[Instruction]:
+        """The run is over because of ``why``: end every open change. ``error`` is a failure in its own words."""
+        closed: list[Instruction] = []
+        for change in self._under_way():
+            if change.state is State.COMMITTING:
+                words = f"{why} while the change was being committed" + (f": {error}" if error else "")
+                outcome = change.resolve(State.FAILED, now_ns, words, details)
+                closed += [] if change.undoes else [Resolved(outcome)]
+                self._release(change)
+            else:
+                words = error or f"{why} before the change was decided; nothing changed"
+                closed += self._abort(change, now_ns, words, details)
+        for waiting in self._queue:
+            words = f"{why} before the change was begun; nothing changed"
+            closed.append(Resolved(waiting.resolve(State.ABORTED, now_ns, words)))
+        self._queue.clear()
+        guards = [self._guards.end(change) for change in self._guards.all()]
+        return [*closed, *(GuardEnded(watch.change, why) for watch in guards if watch is not None)]
+
+    def _journal(self, change: Transaction) -> Journal:
+        request = change.request
+        self._journaling = change
+        return Journal(
+            self._recovery.decide(
+                request.change,
+                request.plan.scheduler,
+                change.components,
+                request.payloads,
+                change.before,
+                change.undoes,
+            )
+        )
+
+    def _end_if_over(self, change: Transaction, now_ns: int) -> list[Instruction]:
+        return [] if change.owing or change.stages_left else self._finish(change, now_ns)
+
+    def _finish(self, change: Transaction, now_ns: int) -> list[Instruction]:
+        """It is at every worker that has not ended; if that is none, it was for nothing and is taken back."""
+        self._release(change)
+        if change.undoes:
+            change.resolve(State.DONE, now_ns)
+            return self._rolled_back(change.undoes)
+        if change.switched:
+            self._guards.counting(change.request.change, now_ns, self._reports)
+            return [Resolved(change.resolve(State.DONE, now_ns))]
+        words = f"all workers of {names(change.request.plan.targets)} ended before the change reached them"
+        self._journaling = None
+        outcome = change.resolve(State.FAILED, now_ns, words)
+        over = self.let_go(outcome.change, "nothing of the change is in place")
+        return [Journal(self._recovery.take_back(outcome.change)), *_forgotten(change), Resolved(outcome), *over]
+
+    def _abort(self, change: Transaction, now_ns: int, error: str, details: str = "") -> list[Instruction]:
+        begun = change.state is State.PREPARING
+        outcome = change.resolve(State.ABORTED, now_ns, error, details)
+        self._release(change)
+        return [*(_forgotten(change) if begun else ()), Resolved(outcome)]
+
+    def _under_way(self) -> list[Transaction]:
+        begun = (State.PREPARING, State.COMMITTING)
+        candidates = (self.in_flight, self.fix, *self._queue)
+        return [change for change in candidates if change is not None and change.state in begun]
+
+    def _release(self, change: Transaction) -> None:
+        if change is self.fix:
+            self.fix = None
+        elif change is self.in_flight:
+            self.in_flight, self._awaited_epoch = None, None
+        else:
+            self._queue.remove(change)
+
+
+def _forgotten(change: Transaction) -> list[Tell]:
+    """Every target worker is to forget what it prepared, those that have ended as well."""
+    return [Tell(worker, Abort(change.request.change)) for worker in change.targets]

@@ -1,0 +1,76 @@
+"""A chain with a change under guard takes a tuple as a whole, or leaves it as if it had not come.
+
+A guard may have to bring back the old configuration in front of the very tuple that the new one failed on. That tuple
+has gone through the operators in front of the failing one, and perhaps some of its rows through those behind. So while
+a guard lasts every operator of the chain has its key's state copied beforehand; if any fails, all states, counts, trace
+records and rows of the tuple are taken back, and dead letters of it have not left yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from fries_nb.errors import OperatorError
+from fries_nb.worker.guarding import Step, Undo, remembering
+from fries_nb.worker.instance import Instance
+from fries_nb.worker.rows import Row
+
+
+def is_retried(instances: Sequence[Instance]) -> bool:
+    """Whether a change of an operator of the chain is under guard."""
+    return any(instance.guarded for instance in instances)
+
+
+def undoable(instance: Instance, undos: list[Undo], step: Step) -> Step:
+    """The operator's step, with the state of each row's key copied in front of it."""
+    remembered: Callable[[Row], Undo] = remembering(instance)
+
+    def kept(row: Row) -> None:
+        undos.append(remembered(row))
+        step(row)
+
+    return kept
+
+
+def whole(instances: Sequence[Instance], outputs: Sequence[list[Row]], undos: list[Undo], step: Step) -> Step:
+    """The chain's first step, of which nothing is left if an operator fails.
+
+    Raises (the step):
+        OperatorError: one has failed.
+    """
+
+    def tried(row: Row) -> None:
+        undos.clear()
+        lengths = [len(output) for output in outputs]
+        try:
+            with rewound(instances):
+                step(row.copy())
+        except OperatorError:
+            for undo in reversed(undos):
+                undo()
+            for output, length in zip(outputs, lengths, strict=True):
+                del output[length:]
+            row.columns.clear()  # lists and dicts in it may have been changed in place
+            raise
+
+    return tried
+
+
+@contextmanager
+def rewound(instances: Sequence[Instance]) -> Iterator[None]:
+    """Within it dead letters are withheld; if an operator fails, they are dropped and nothing of it is counted."""
+    marks = [instance.mark() for instance in instances]
+    for instance in instances:
+        instance.withheld = []
+    try:
+        yield
+    except OperatorError:
+        for instance, mark in zip(instances, marks, strict=True):
+            instance.withheld = None
+            instance.rewind(mark)
+        raise
+    for instance in instances:
+        letters, instance.withheld = instance.withheld or [], None
+        for letter in letters:
+            instance.write_letter(letter)

@@ -1,0 +1,129 @@
+"""Changes under guard on real Spark: a new function that fails is rolled back by itself, and the run goes on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from patience import PATIENCE_S
+from pyspark.sql import SparkSession
+from run_setting import ended_runs
+
+import fries_nb as fn
+from fries_nb.run import Run
+
+
+@pytest.fixture
+def started(spark: SparkSession) -> Iterator[Callable[..., Run]]:
+    """Starts flows, and sees that each of them has ended and has left nothing behind."""
+    with ended_runs() as runs:
+
+        def start(flow: Any, **options: Any) -> Run:
+            run: Run = flow.run(spark, **options)
+            runs.append(run)
+            return run
+
+        yield start
+
+
+class Count:
+    """Counts by key; on numbers that end in 77 it fails if it is told to, after it has counted."""
+
+    def __init__(self, version: int, fails: bool = False) -> None:
+        self.version, self.fails = version, fails
+
+    def initial_state(self) -> list[int]:
+        return [0]
+
+    def process(self, row: dict[str, Any], state: list[int]) -> dict[str, Any]:
+        state[0] += 1
+        if self.fails and row["value"] % 100 == 77:
+            raise ValueError(f"not {row['value']}")
+        return row | {"version": self.version, "seen": state[0], "key": row["value"] % 5}
+
+
+def label(version: int, fails: bool = False) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """Names a version, or fails."""
+
+    def labelled(row: dict[str, Any]) -> dict[str, Any]:
+        if fails and row["value"] % 100 == 77:
+            raise KeyError("model")
+        return row | {"label": version}
+
+    return labelled
+
+
+def flow() -> fn.Dataflow:
+    """numbers -> FM (keyed) -> MC -> out."""
+    flow = fn.Dataflow("guarded")
+    numbers = flow.source("numbers", fn.rate(1_500))
+    keyed = numbers.map("FK", lambda row: row | {"key": row["value"] % 5})
+    keyed.map("FM", Count(1), key="key").map("MC", label(1)).sink("out", fn.memory())
+    return flow
+
+
+def each_once(run: Run) -> list[Any]:
+    """The rows, of which every number is there once, and of which each key was counted one by one."""
+    rows = run.output().collect()
+    values = Counter(row["value"] for row in rows)
+    assert set(values.values()) == {1}
+    assert set(values) == set(range(len(values)))
+    for key in range(5):
+        seen = sorted(row["seen"] for row in rows if row["value"] % 5 == key)
+        assert seen == list(range(1, len(seen) + 1))
+    return rows
+
+
+@pytest.mark.parametrize("bad", ["FM", "MC"])
+def test_a_new_function_that_fails_is_rolled_back_in_place_whichever_of_the_chain_it_is(
+    started: Callable[..., Run], bad: str
+) -> None:
+    """The tuple it failed on is processed by the old function; state counts it once, and every tuple is there once."""
+    run = started(flow(), hosts=1, workers=2, audit=True)
+    assert run.wait_flowing(PATIENCE_S)
+    change = run.reconfigure({"FM": Count(2, bad == "FM"), "MC": label(2, bad == "MC")}, guard=fn.tuples(10**9))
+    assert change.guard.startswith("for 1,000,000,000 tuples, where FM, MC fails")
+    result = change.settled(PATIENCE_S)
+    assert result.outcome == "rolled_back", result.error
+    assert f"{bad} failed on a tuple" in result.error
+    assert [one.result(0).outcome for one in run.changes] == ["rolled_back"]
+    assert "rolled_back" in [mark.kind for mark in run.marks()]
+    again = run.reconfigure({"MC": label(3)}, guard=0.01).settled(PATIENCE_S)
+    assert again.outcome == "done"
+    run.stop(drain=True)
+    rows = each_once(run)
+    assert {(row["version"], row["label"]) for row in rows} >= {(1, 1), (1, 3)}
+    assert {row["version"] for row in rows if row["label"] == 3} == {1}
+    assert {row["version"] == row["label"] for row in rows if row["label"] != 3} == {True}
+    assert run.audit().serializable
+
+
+def test_what_fails_below_is_undone_from_the_last_checkpoint(started: Callable[..., Run], tmp_path: Path) -> None:
+    """The next operator fails on what the new function makes of a tuple: the run goes back, without the change."""
+
+    def spoils(row: dict[str, Any]) -> dict[str, Any]:
+        return row | {"key": None} if row["value"] % 100 == 77 else row | {"key": row["value"] % 5}
+
+    def strict(row: dict[str, Any]) -> dict[str, Any]:
+        return row | {"twice": row["key"] * 2}
+
+    made = fn.Dataflow("below")
+    numbers = made.source("numbers", fn.rate(1_500))
+    keyed = numbers.map("FK", lambda row: row | {"key": row["value"] % 5}, workers=1)
+    keyed.map("FD", strict, workers=2).sink("out", fn.memory())
+    run = started(made, hosts=1, workers=1, checkpoint=str(tmp_path / "kept"), commit_interval_s=0.5)
+    assert run.wait_flowing(PATIENCE_S)
+    run.checkpoint(PATIENCE_S)
+    change = run.reconfigure({"FK": spoils}, guard=fn.tuples(10**9))
+    assert change.guard == "for 1,000,000,000 tuples"
+    result = change.settled(PATIENCE_S)
+    assert result.outcome == "rolled_back", result.error
+    assert "FD failed on a tuple" in result.error
+    assert ["by its guard" in recovery.reason for recovery in run.recoveries] == [True]
+    run.stop(drain=True)
+    values = Counter(row["value"] for row in run.output().collect())
+    assert set(values.values()) == {1}
+    assert set(values) == set(range(len(values)))

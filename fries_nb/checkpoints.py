@@ -30,12 +30,14 @@ class InstanceSnapshot(msgspec.Struct, frozen=True):
         processed: tuples that it has taken in since the beginning of the run; a source's position.
         applied: the changes that it has switched to, in order.
         bins: bin number to the pickled dict from key to state, in the form of the last change applied.
+        traced: under audit, the numbers of records written so far (``fries_nb.trace.Counts``).
     """
 
     operator: str
     processed: int
     applied: tuple[str, ...] = ()
     bins: dict[int, bytes] = {}
+    traced: tuple[int, int, int] = (0, 0, 0)
 
 
 class Snapshot(msgspec.Struct, frozen=True):

@@ -29,6 +29,7 @@ from fries_nb.spark.output import output
 from fries_nb.spark.packing import unpack
 from fries_nb.spark.region import Options
 from fries_nb.spark.staging import remove_scratch
+from fries_nb.trace import flow_of
 
 KEYS = 20
 MOST_TOLD = 300
@@ -223,7 +224,8 @@ class Trial:
             for target in targets
             if any(one.change == change and one.outcome != "aborted" for one in self.watch.heard_of("resolved"))
         ]
-        return judge([unpack(record) for record in self.launched.driver.records], updates)
+        flow = flow_of(self.graph, self.launched.resumed, self.launched.driver.has_finished)
+        return judge([flow, *map(unpack, self.launched.driver.records)], updates)
 
 
 @contextmanager

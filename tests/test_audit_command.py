@@ -13,6 +13,7 @@ from fries_nb.trace import Ran, RanMany, Updated, to_line
 
 GOOD = [Ran("t", "FC"), Updated("u", "FM"), Ran("t", "FM"), Updated("u", "MC"), Ran("t", "MC")]
 BAD = [Ran("t", "FC"), Ran("t", "FM"), Updated("u", "FM"), Updated("u", "MC"), Ran("t", "MC")]
+UNCLAIMED = "completeness is not claimed: the trace does not say how many records there were"
 LINE = b'{"kind":"data","transaction":"t","operator":"FM"}'
 
 
@@ -43,15 +44,17 @@ def test_a_trace_is_read_back_as_written(tmp_path):
 
 
 def test_a_serializable_trace_exits_with_0(command, capsys):
-    """One line says so, with the numbers."""
+    """One line says so, with the numbers, and one that a schedule by hand claims nothing more."""
     assert command(lines(GOOD)) == 0
-    assert capsys.readouterr().out == "serializable (1 transaction, 1 update)\n"
+    assert capsys.readouterr().out == f"serializable (1 transaction, 1 update)\n{UNCLAIMED}\n"
 
 
-def test_an_empty_trace_is_serializable(command, capsys):
-    """Nothing happened, so nothing mixed."""
-    assert command(b"") == 0
-    assert capsys.readouterr().out == "serializable (0 transactions, 0 updates)\n"
+def test_an_empty_trace_is_no_proof(command, capsys):
+    """One sentence, and the exit code of what is no trace."""
+    assert command(b"") == 2
+    refused = capsys.readouterr()
+    assert refused.out == ""
+    assert refused.err.endswith("the trace is empty: it holds no operation, so it proves nothing\n")
 
 
 def test_a_mixed_trace_exits_with_1_and_names_the_offenders(command, capsys):
@@ -61,6 +64,7 @@ def test_a_mixed_trace_exits_with_1_and_names_the_offenders(command, capsys):
         "not serializable (1 transaction, 1 update)",
         "t mixed update u: old at FM, new at MC",
         "cycle: t -[FM]-> u -[MC]-> t",
+        UNCLAIMED,
     ]
 
 
@@ -71,18 +75,21 @@ def test_many_offenders_are_cut_short_in_words_only(command, capsys):
     )
     assert command(many) == 1
     shown = capsys.readouterr().out.splitlines()
-    assert len(shown) == 13
+    assert len(shown) == 14
     assert shown[11] == "... and 15 more (all of them: --json)"
     assert command(many, "--json") == 1
     assert len(json.loads(capsys.readouterr().out)["mixed"]) == 25
 
 
-@pytest.mark.parametrize(("records", "code"), [(GOOD, 0), (BAD, 1), ([], 0)])
+@pytest.mark.parametrize(("records", "code"), [(GOOD, 0), (BAD, 1)])
 def test_json(command, capsys, records, code):
     """With --json the verdict is one object on one line, and the exit code is the same."""
     assert command(lines(records), "--json") == code
     verdict = json.loads(capsys.readouterr().out)
-    assert set(verdict) == {"serializable", "mixed", "cycle", "cycle_at", "transactions", "updates"}
+    assert set(verdict) == {
+        "serializable", "mixed", "cycle", "cycle_at", "transactions", "updates", "stale", "lost", "doubled", "claim"
+    }  # fmt: skip
+    assert (verdict["claim"], verdict["lost"], verdict["doubled"], verdict["stale"]) == ("not claimed", [], [], [])
     assert verdict["serializable"] == (code == 0)
     if code:
         assert verdict["mixed"] == [{"transaction": "t", "update": "u", "old": ["FM"], "new": ["MC"]}]

@@ -240,7 +240,7 @@ def test_a_trace_is_cut_back_to_the_checkpoint() -> None:
     trace.forget(2)
     for _ in range(2):  # a second failure before the next checkpoint
         trace.cut(2, ended.__eq__)
-        assert trace.records() == [Ran(1, "A"), Ran(2, "A"), Ran(1, "S")]
+        assert list(trace.records()) == [Ran(1, "A"), Ran(2, "A"), Ran(1, "S")]
         trace.add(a, [Ran(5, "A")])
     trace.cut(0, lambda worker: False)
-    assert trace.records() == []
+    assert list(trace.records()) == []

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from worker_bench import Bench, change, checkpoint, data, decided
+from worker_bench import Bench, change, checkpoint, data, decided, operations
 
 from fries_nb.checkpoints import Decided, Snapshot
 from fries_nb.dataflow.graph import Emits, Kind, Operator
@@ -90,7 +90,7 @@ def rest_of(bench: Bench, said: int) -> tuple[dict[ChannelId, list[Any]], list[R
         for channel in send.channels:
             if isinstance(send.frame, Data):
                 sent.setdefault(channel, []).extend(send.frame.batch.to_pylist())
-    records = [record for one in bench.said[said:] if isinstance(one, Traced) for record in one.records]
+    records = operations(record for one in bench.said[said:] if isinstance(one, Traced) for record in one.records)
     return sent, records
 
 

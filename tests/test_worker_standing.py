@@ -8,7 +8,7 @@ from typing import Any
 import cloudpickle
 import pyarrow as pa
 import pytest
-from worker_bench import Bench, change, data, version
+from worker_bench import Bench, change, data, operations, version
 
 from fries_nb.dataflow.graph import Kind, Operator
 from fries_nb.dataflow.operators import batched
@@ -208,7 +208,7 @@ def test_the_trace_knows_of_the_try_that_counted_alone() -> None:
     fix(bench, 1, Picky(version=2))
     bench.worker.handle(Tick())
     bench.take()
-    records = [record for one in bench.said if isinstance(one, Traced) for record in one.records]
+    records = operations(record for one in bench.said if isinstance(one, Traced) for record in one.records)
     assert records == [RanMany((1,), "M"), Updated("u1", "M"), RanMany((2, 3), "M")]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from worker_bench import Bench, Sum, change, checkpoint, data, version
+from worker_bench import Bench, Sum, change, checkpoint, data, operations, version
 
 from fries_nb.dataflow.graph import Kind, Operator, Partitioning
 from fries_nb.dataflow.updates import Update
@@ -158,7 +158,7 @@ def test_the_trace_tells_what_ran_by_the_new_function_behind_the_switch() -> Non
     feed(bench, 0, TAG, data(3, version=1))
     feed(bench, 1, data(4), TAG, data(5, version=1))
     bench.worker.handle(Tick())
-    records = [record for one in said(bench) if isinstance(one, Traced) for record in one.records]
+    records = operations(record for one in said(bench) if isinstance(one, Traced) for record in one.records)
     assert records == [
         *(RanMany((number,), "M") for number in (2, 4)),
         Updated("u1", "M"),

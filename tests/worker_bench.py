@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
 import cloudpickle
+import msgspec
 import pyarrow as pa
 
 from fries_nb.checkpoints import Decided, Snapshot
@@ -26,6 +27,7 @@ from fries_nb.messages import (
     Rehearse,
     WorkerId,
 )
+from fries_nb.trace import Ran, RanMany, Record, Updated
 from fries_nb.worker.events import Arrived, Directed, Granted, Tell
 from fries_nb.worker.instance import Instance
 from fries_nb.worker.outbox import Send
@@ -153,6 +155,17 @@ class Bench:
                 data = isinstance(send.frame, Data)
                 out += [row.get("v", row) for row in send.frame.batch.to_pylist()] if data else [send.frame]
         return out
+
+
+def operations(records: Iterable[Record]) -> list[Record]:
+    """What of these records conflicts: data operations, by whatever function, and updates."""
+    plain: list[Record] = []
+    for record in records:
+        if isinstance(record, (Ran, RanMany)):
+            plain.append(msgspec.structs.replace(record, function=None))
+        elif isinstance(record, Updated):
+            plain.append(record)
+    return plain
 
 
 def data(*numbers: int, size: int = 100, version: int = 0) -> Data:

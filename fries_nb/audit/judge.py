@@ -1,7 +1,11 @@
 """The verdict on a trace: conflict-serializable, or which transactions mixed versions, where, and a cycle as proof.
 
 Operations conflict only on one operator at one worker, so the verdict is the same however the workers' records are
-interleaved, as long as each worker's own order is kept. The records are read once, and may come from a generator.
+interleaved, as long as each worker's own order is kept. The records are read once, or, where tuples went astray, twice.
+
+What a run wrote says more than a schedule on paper: which workers there were, how much each wrote, by which function it
+ran a tuple, and where it emitted not one for each. So of a run it is judged, too, whether the trace holds all of it
+(else it is refused), whether each switch took effect, and whether a tuple was lost or doubled on its way.
 
 The bad schedule of the paper (Fries, section 4.2, S3): FM processed t by the old configuration, MC by the new one.
 
@@ -20,6 +24,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from fries_nb.audit.completeness import Claim, Completeness
+from fries_nb.audit.conservation import Astray, Balance
+from fries_nb.audit.executed import Executed, Stale
 from fries_nb.audit.precedence import (
     Alike,
     Node,
@@ -53,7 +60,8 @@ class Verdict:
     """What the judge says.
 
     Attributes:
-        serializable: the schedule is equivalent to one that runs whole transactions and updates one after the other.
+        serializable: the schedule is equivalent to one that runs whole transactions and updates one after the other;
+            so nothing is mixed, no switch was without effect, and no tuple went astray.
         mixed: one entry for each transaction and update that it mixes; transactions that met the same versions stand
             together. Nothing mixed, yet not serializable: several updates are ordered both ways between them.
         cycle: transactions and updates each of which must precede the next, and the last the first; a shortest
@@ -61,6 +69,10 @@ class Verdict:
         cycle_at: for each of them, an operator at which it precedes the next.
         transactions: number of transactions in the trace.
         updates: number of updates in the trace.
+        stale: workers that recorded a switch and went on with another function.
+        lost: transactions of which tuples were emitted and never processed behind; judged of what has finished.
+        doubled: transactions of which more tuples were processed than were emitted; likewise.
+        claim: how much of what happened the trace holds: ``complete``, ``so far``, or ``not claimed``.
     """
 
     serializable: bool
@@ -69,6 +81,10 @@ class Verdict:
     cycle_at: tuple[str, ...]
     transactions: int
     updates: int
+    stale: tuple[Stale, ...] = ()
+    lost: tuple[Astray, ...] = ()
+    doubled: tuple[Astray, ...] = ()
+    claim: Claim = Claim.NONE
 
 
 def judge(records: Iterable[Record], targets: Iterable[tuple[str | int, str]] = ()) -> Verdict:
@@ -83,11 +99,16 @@ def judge(records: Iterable[Record], targets: Iterable[tuple[str | int, str]] = 
             the update came, since then no record tells that they are targets.
 
     Raises:
-        TraceError: one worker applies one update twice.
+        TraceError: the trace is empty, or misses records, or one worker applies one update twice.
     """
-    sightings = Sightings()
-    for record in records:
+    again = records if iter(records) is not records else list(records)
+    sightings, completeness, balance, executed = Sightings(), Completeness(), Balance(), Executed()
+    for record in again:
+        completeness.add(record)
         sightings.add(record)
+        balance.add(record)
+        executed.add(record)
+    claim, stale = completeness.claim(), tuple(executed.stale)
     updates, groups = sightings.updates, sightings.groups()
     for update, operator in targets:
         updates[operator].add(update)
@@ -95,13 +116,20 @@ def judge(records: Iterable[Record], targets: Iterable[tuple[str | int, str]] = 
     cycle = shortest_cycle(precedence_graph(dict.fromkeys(node_of.values()), updates, sightings.orders))
     # Of transactions that are alike, the first is the example.
     example = {node: versions for versions, node in reversed(node_of.items())}
+    transactions = sum(map(len, groups.values()))
+    over = [flow for flow in completeness.flows if flow.finished]
+    astray = balance.astray(over, again, transactions if claim is Claim.COMPLETE else None)
     return Verdict(
-        serializable=not cycle,
+        serializable=not (cycle or stale or astray),
         mixed=tuple(_mixed(groups, node_of, updates)),
         cycle=tuple(str(groups[example[node]][0] if isinstance(node, Alike) else node.id) for node in cycle),
         cycle_at=_conflicts(cycle, example, sightings),
-        transactions=sum(map(len, groups.values())),
+        transactions=transactions,
         updates=len(set().union(*updates.values())),
+        stale=stale,
+        lost=tuple(one for one in astray if one.received < one.sent),
+        doubled=tuple(one for one in astray if one.received > one.sent),
+        claim=claim,
     )
 
 

@@ -3,25 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from os import PathLike
 
 from fries_nb.errors import TraceError
 from fries_nb.trace import Record, from_line
 
 
-def read_trace(path: str | PathLike[str]) -> Iterator[Record]:
-    """The records of a trace file, in the order of its lines, read as they are asked for; blank lines are passed over.
+@dataclass(frozen=True)
+class TraceFile:
+    """The records of a trace file, in the order of its lines, read each time that somebody iterates.
 
-    Raises:
+    Blank lines are passed over.
+
+    Raises (when it is read):
         TraceError: the file cannot be read, or a line is no record; one line that names the file and the line number.
     """
-    try:
-        with open(path, "rb") as lines:
-            for number, line in enumerate(lines, start=1):
-                if not line.isspace():
-                    yield _record(path, number, line)
-    except OSError as error:
-        raise TraceError(f"cannot read trace {str(path)!r}: {error.strerror or error}") from None
+
+    path: str | PathLike[str]
+
+    def __iter__(self) -> Iterator[Record]:
+        try:
+            with open(self.path, "rb") as lines:
+                for number, line in enumerate(lines, start=1):
+                    if not line.isspace():
+                        yield _record(self.path, number, line)
+        except OSError as error:
+            raise TraceError(f"cannot read trace {str(self.path)!r}: {error.strerror or error}") from None
+
+
+def read_trace(path: str | PathLike[str]) -> TraceFile:
+    """The records of a trace file; see ``TraceFile``."""
+    return TraceFile(path)
 
 
 def _record(path: str | PathLike[str], number: int, line: bytes) -> Record:

@@ -7,7 +7,7 @@ import dataclasses
 import json
 from typing import TYPE_CHECKING
 
-from fries_nb.audit import Mixed, Verdict, judge, read_trace
+from fries_nb.audit import Astray, Claim, Mixed, Stale, Verdict, judge, read_trace
 
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -18,7 +18,9 @@ FORMAT = """\
 One JSON object a line, in schedule order (of each worker: "worker" is 0 unless given):
   {"kind":"data","transaction":"t1","operator":"FM"}
   {"kind":"update","id":"u1","operator":"FM"}
-Exit code 0: serializable; 1: not; 2: not a trace."""
+The records of a run (run.records()) also say what ran and how much each worker wrote, so that a trace that misses some
+is refused, and a switch without effect or a tuple that was lost or doubled is found.
+Exit code 0: serializable; 1: not; 2: not a trace, an empty or an incomplete one."""
 
 
 def add_parser(subparsers: Subparsers) -> None:
@@ -39,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     """Prints the verdict; 0 serializable, 1 not.
 
     Raises:
-        TraceError: the file cannot be read, or is no trace.
+        TraceError: the file cannot be read, or is no trace, or an empty or incomplete one.
     """
     verdict = judge(read_trace(args.trace))
     print(json.dumps(dataclasses.asdict(verdict)) if args.json else in_words(verdict))
@@ -53,15 +55,50 @@ def in_words(verdict: Verdict) -> str:
     not serializable (1 transaction, 1 update)
     t mixed update u: old at FM, new at MC
     cycle: t -[FM]-> u -[MC]-> t
+    completeness is not claimed: the trace does not say how many records there were
     """
     counts = f"({_counted(verdict.transactions, 'transaction')}, {_counted(verdict.updates, 'update')})"
-    if verdict.serializable:
-        return f"serializable {counts}"
-    lines = [f"not serializable {counts}", *map(_mixed_in_words, verdict.mixed[:SHOWN])]
-    if len(verdict.mixed) > SHOWN:
-        lines.append(f"... and {len(verdict.mixed) - SHOWN:,} more (all of them: --json)")
-    steps = zip(verdict.cycle, verdict.cycle_at, strict=True)
-    return "\n".join([*lines, "cycle: " + "".join(f"{name} -[{at}]-> " for name, at in steps) + verdict.cycle[0]])
+    lines = [f"{'' if verdict.serializable else 'not '}serializable {counts}"]
+    lines += _shown([_mixed_in_words(one) for one in verdict.mixed])
+    lines += _shown([stale_in_words(one) for one in verdict.stale])
+    lines += _shown([astray_in_words(one) for one in (*verdict.lost, *verdict.doubled)])
+    if verdict.cycle:
+        steps = zip(verdict.cycle, verdict.cycle_at, strict=True)
+        lines.append("cycle: " + "".join(f"{name} -[{at}]-> " for name, at in steps) + verdict.cycle[0])
+    if verdict.claim is Claim.NONE:
+        lines.append("completeness is not claimed: the trace does not say how many records there were")
+    return "\n".join(lines)
+
+
+def stale_in_words(stale: Stale) -> str:
+    """A switch without effect.
+
+    >>> stale_in_words(Stale("FM", 0, "u1", "", 12))
+    'FM[0] recorded the switch to u1 and ran 12 tuples by its first function'
+    """
+    recorded = f"the switch to {stale.update}" if stale.update else "no switch"
+    by = f"the function of {stale.ran}" if stale.ran else "its first function"
+    return f"{stale.operator}[{stale.worker}] recorded {recorded} and ran {_counted(stale.tuples, 'tuple')} by {by}"
+
+
+def astray_in_words(astray: Astray) -> str:
+    """A transaction of which tuples were lost or doubled.
+
+    >>> astray_in_words(Astray("t7", "FM", "MC", 1, 0))
+    't7 lost a tuple: FM emitted 1 for MC, which took 0'
+    """
+    if not astray.sender:
+        return f"{astray.transaction} doubled: source {astray.receiver} took it {astray.received} times"
+    happened = "lost" if astray.received < astray.sent else "doubled"
+    return (
+        f"{astray.transaction} {happened} a tuple: {astray.sender} emitted {astray.sent:,} for {astray.receiver}, "
+        f"which took {astray.received:,}"
+    )
+
+
+def _shown(lines: list[str]) -> list[str]:
+    more = [f"... and {len(lines) - SHOWN:,} more (all of them: --json)"] if len(lines) > SHOWN else []
+    return [*lines[:SHOWN], *more]
 
 
 def _mixed_in_words(mixed: Mixed) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fries_nb.report.audited import judged
 from fries_nb.report.comparison import SETTLED_MS, Comparison, Row, Trial, comparison_page
 from fries_nb.report.page import writable, write_page
 from fries_nb.report.place import Place
@@ -9,5 +10,5 @@ from fries_nb.report.runs import Story, run_page
 
 __all__ = [
     "SETTLED_MS", "Comparison", "Place", "Row", "Story", "Trial",
-    "comparison_page", "run_page", "writable", "write_page",
+    "comparison_page", "judged", "run_page", "writable", "write_page",
 ]  # fmt: skip

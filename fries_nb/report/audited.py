@@ -13,9 +13,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from fries_nb.audit import Verdict
+from fries_nb.errors import TraceError
 from fries_nb.report.markup import Column, Html, counted, joined, table, tag
 
 SHOWN = 12
@@ -27,6 +28,14 @@ _COLUMNS = (
     Column("Source tuples", number=True),
     Column("One of them"),
 )
+
+
+def judged(audit: Callable[[], Verdict]) -> Verdict | TraceError:
+    """The verdict, or why there is none."""
+    try:
+        return audit()
+    except TraceError as error:
+        return error
 
 
 def verdict_parts(verdict: Verdict, labels: Mapping[str, str]) -> Html:
@@ -44,6 +53,10 @@ def verdict_parts(verdict: Verdict, labels: Mapping[str, str]) -> Html:
         parts.append(table("Source tuples that met both versions, by where they met them", _COLUMNS, rows))
     if len(groups) > SHOWN:
         parts.append(tag("p", f"... and {len(groups) - SHOWN:,} more such places.", class_="note"))
+    if found := others(verdict):
+        parts.append(tag("ul", joined([tag("li", line) for line in found])))
+    if not verdict.cycle:
+        return joined(parts)
     proof = "Proof: each of these had to come before the next, and they end where they began, so no order of whole "
     parts.append(tag("p", proof, "tuples and whole changes explains what happened. ", tag("code", cycle(verdict))))
     return joined(parts)
@@ -54,10 +67,34 @@ def sentence(verdict: Verdict) -> str:
     if verdict.serializable:
         of_changes = f" and {counted(verdict.updates, 'change')}" if verdict.updates else ""
         return f"Serializable: {counted(verdict.transactions, 'source tuple')}{of_changes} judged, none mixed."
+    if verdict.stale:
+        return f"Not serializable: a switch was recorded at {counted(len(verdict.stale), 'worker')} and had no effect."
+    if astray := {one.transaction for one in (*verdict.lost, *verdict.doubled)}:
+        return f"Not serializable: of {counted(len(astray), 'source tuple')} something was lost or came twice."
     if not verdict.mixed:
         return "Not serializable: no tuple mixed versions of one change, but several changes came in different orders."
     mixed = len({entry.transaction for entry in verdict.mixed})
     return f"Not serializable: {mixed:,} of {verdict.transactions:,} source tuples met an old version and a new one."
+
+
+def others(verdict: Verdict) -> list[str]:
+    """Switches without effect, and some of the tuples that were lost or doubled.
+
+    >>> from fries_nb.audit import Astray
+    >>> others(Verdict(False, (), (), (), 9, 0, lost=(Astray(7, "FM", "MC", 1, 0),)))
+    ['row 7 of source worker 0: FM emitted 1 for MC, which took 0']
+    """
+    found = [
+        f"{one.operator}[{one.worker}] recorded the switch to {one.update or 'nothing'} and ran {one.tuples:,} tuples "
+        f"by {f'the function of {one.ran}' if one.ran else 'its first function'}"
+        for one in verdict.stale
+    ]
+    found += [
+        f"{named(one.transaction)}: {one.sender or 'nobody'} emitted {one.sent:,} for {one.receiver}, which took "
+        f"{one.received:,}"
+        for one in (*verdict.lost, *verdict.doubled)
+    ]
+    return found[:SHOWN]
 
 
 def grouped(verdict: Verdict) -> list[tuple[str, str, str, int, str]]:

@@ -10,6 +10,7 @@ from fries_nb.changes import Change, ChangeResult
 from fries_nb.controller.history import Mark, Point
 from fries_nb.controller.metrics import Snapshot
 from fries_nb.dataflow.graph import Graph
+from fries_nb.errors import TraceError
 from fries_nb.report.audited import verdict_parts
 from fries_nb.report.markup import (
     NONE,
@@ -52,7 +53,7 @@ _OPERATOR_COLUMNS = (
 
 @dataclass(frozen=True)
 class Story:
-    """How one run went so far; ``verdict`` is ``None`` where no trace was kept."""
+    """How one run went so far; ``verdict`` is ``None`` without a trace, an error where that is none to judge."""
 
     graph: Graph
     place: Place
@@ -63,7 +64,7 @@ class Story:
     marks: Sequence[Mark]
     changes: Sequence[Change]
     snapshot: Snapshot
-    verdict: Verdict | None
+    verdict: Verdict | TraceError | None
 
 
 def run_page(story: Story) -> str:
@@ -151,6 +152,8 @@ def _operators(graph: Graph, snapshot: Snapshot) -> Html:
 def _audit(story: Story) -> Html:
     if story.verdict is None:
         return tag("p", "This run kept no trace; start it with audit=True to have it judged.")
+    if isinstance(story.verdict, TraceError):
+        return tag("p", f"Not judged: {story.verdict}.")
     labels = {change.id: change.label for change in story.changes}
     return joined([tag("p", JUDGE), verdict_parts(story.verdict, labels)])
 

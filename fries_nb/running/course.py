@@ -31,17 +31,15 @@ from fries_nb.running.ledger import Ledger, Order, Request
 from fries_nb.running.listening import Listening
 from fries_nb.running.places import Places
 from fries_nb.running.seen import Seen
-from fries_nb.running.traces import in_region
+from fries_nb.running.traces import Part, RunTrace
 from fries_nb.running.uncommitted import Uncommitted
 from fries_nb.spark import blocking
 from fries_nb.spark.launch import Launched, launch
 from fries_nb.spark.output import output
-from fries_nb.spark.packing import unpack
 from fries_nb.spark.region import Options
 from fries_nb.spark.session import start_or_find
 from fries_nb.spark.staging import remove_scratch
 from fries_nb.spark.storage import join
-from fries_nb.trace import Record
 
 _AGAIN_S = 0.2
 OVER = frozenset(str(state) for state in RunState if state.over)
@@ -208,13 +206,19 @@ class Course:
             return output(first.session.spark, join(first.scratch, "sinks", sink), first.run, pa.schema([]))
         return output(first.session.spark, behind[0].sinks[sink], behind[0].run, self.seen.columns(sink))
 
-    def records(self) -> list[Record]:
-        """The trace so far; source tuples of further regions are named by the region's number and their own."""
-        records: list[Record] = []
-        for number, launched in enumerate(list(self.launched)):
-            unpacked = map(unpack, list(launched.driver.records))
-            records += unpacked if number == 0 else (one for record in unpacked for one in in_region(number, record))
-        return records
+    def trace(self) -> RunTrace:
+        """The trace so far; source tuples of further regions are named by the region's number and their own.
+
+        Raises:
+            RunError: none is kept.
+        """
+        if not self.options.audit:
+            raise RunError("this run keeps no trace; start it with audit=True")
+        parts = [
+            Part(region, one.driver.records, one.resumed, one.driver.has_finished)
+            for region, one in zip(self._regions, list(self.launched), strict=False)
+        ]
+        return RunTrace(tuple(parts))
 
     def join(self) -> None:
         """Wait for threads that are about to end, once ``ended`` is set."""

@@ -235,25 +235,24 @@ class Run:
         return {host: hello.pid for host, hello in self._course.launched[-1].driver.hosts.items()}
 
     def records(self) -> list[Record]:
-        """The trace so far, each worker's records in its order.
+        """The trace so far: what ran, then each worker's records in its order.
 
         Raises:
             RunError: the run was not started with ``audit=True``.
         """
-        if not self._options.audit:
-            raise RunError("this run keeps no trace; start it with audit=True")
-        return self._course.records()
+        return list(self._course.trace())
 
     def audit(self) -> auditing.Verdict:
-        """Whether what happened so far is conflict-serializable, and who mixed versions if not.
+        """Whether what happened so far is conflict-serializable, and what mixed versions, was lost or doubled if not.
 
         Raises:
             RunError: the run was not started with ``audit=True``.
+            TraceError: nothing has happened so far, or records of a worker are missing.
         """
-        records = self.records()
+        trace = self._course.trace()
         with self._course.lock:
             executed = self._ledger.executed()
-        return auditing.judge(records, executed)
+        return auditing.judge(trace, executed)
 
     def report(self, path: str | PathLike[str]) -> str:
         """Write what happened so far as one HTML page that needs no network; returns the path.
@@ -271,7 +270,7 @@ class Run:
             marks=self.marks(),
             changes=self.changes,
             snapshot=self.metrics(),
-            verdict=self.audit() if self._options.audit else None,
+            verdict=reporting.judged(self.audit) if self._options.audit else None,
         )
         return write_page(path, run_page(story))
 

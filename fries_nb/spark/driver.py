@@ -14,12 +14,14 @@ import threading
 import time
 import traceback
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Protocol
 
 from fries_nb.checkpoints import Checkpoint
 from fries_nb.controller import events as said
 from fries_nb.controller.controller import Controller
+from fries_nb.controller.states import RunState
 from fries_nb.errors import (
     CheckpointError,
     SessionError,
@@ -161,9 +163,14 @@ class Driver(threading.Thread):
                 self._server.wake()
 
     @property
-    def records(self) -> list[Packed]:
+    def records(self) -> Iterable[Packed]:
         """The trace so far, packed; what a recovery has undone is not in it."""
         return self._trace.records()
+
+    @property
+    def has_finished(self) -> bool:
+        """The last worker has ended, so that the trace is whole."""
+        return self.controller.state is RunState.FINISHED
 
     def run(self) -> None:
         try:

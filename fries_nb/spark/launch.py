@@ -55,6 +55,11 @@ class Launched:
     place: Place
     run: str
 
+    @property
+    def resumed(self) -> bool:
+        """Whether it went on from a checkpoint of an earlier run."""
+        return self.place.restoration.checkpoint is not None
+
     def payload(self, operator: Operator, update: Update) -> bytes:
         """An update as it is shipped to the operator's workers; a join's new table is put where they can read it.
 

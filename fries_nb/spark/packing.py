@@ -14,29 +14,54 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from fries_nb.trace import Ran, RanMany, Record, Updated
+from fries_nb.trace import Emitted, Ran, RanMany, Updated, WorkerRecord, Wrote
 
 
-class PackedRun(msgspec.Struct, frozen=True, tag_field="kind", tag="packed"):
+class PackedRun(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="packed"):
     """A ``RanMany`` with its transactions as little-endian 64-bit integers."""
 
     transactions: bytes
     operator: str
     worker: int
+    function: str | None = None
 
 
-Packed = Ran | Updated | PackedRun
+class PackedEmitted(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="packed_emitted"):
+    """An ``Emitted``, likewise."""
+
+    transactions: bytes
+    extra: int
+    operator: str
+    worker: int
+    branch: int = 0
 
 
-def pack(record: Record) -> Packed:
+Packed = Ran | Updated | Wrote | PackedRun | PackedEmitted
+
+
+def pack(record: WorkerRecord) -> Packed:
     """The record as it travels and is kept."""
-    if isinstance(record, RanMany):
-        return PackedRun(np.array(record.transactions, "<i8").tobytes(), record.operator, record.worker)
+    match record:
+        case RanMany(transactions, operator, worker, function):
+            return PackedRun(_packed(transactions), operator, worker, function)
+        case Emitted(transactions, extra, operator, worker, branch):
+            return PackedEmitted(_packed(transactions), extra, operator, worker, branch)
     return record
 
 
-def unpack(packed: Packed) -> Record:
+def unpack(packed: Packed) -> WorkerRecord:
     """The record as it was."""
-    if isinstance(packed, PackedRun):
-        return RanMany(tuple(np.frombuffer(packed.transactions, "<i8").tolist()), packed.operator, packed.worker)
+    match packed:
+        case PackedRun(transactions, operator, worker, function):
+            return RanMany(_unpacked(transactions), operator, worker, function)
+        case PackedEmitted(transactions, extra, operator, worker, branch):
+            return Emitted(_unpacked(transactions), extra, operator, worker, branch)
     return packed
+
+
+def _packed(transactions: tuple[str | int, ...]) -> bytes:
+    return np.array(transactions, "<i8").tobytes()
+
+
+def _unpacked(transactions: bytes) -> tuple[int, ...]:
+    return tuple(np.frombuffer(transactions, "<i8").tolist())

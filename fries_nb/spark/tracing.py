@@ -1,40 +1,106 @@
-"""The audit trace as the driver keeps it: by worker, so that it can be cut back to a checkpoint.
+"""The audit trace as the driver keeps it: by worker, so that it can be cut back to a checkpoint; a long one on disk.
 
 What happened behind the checkpoint from which a run starts again has not happened: it will happen anew. At the marker
 of a checkpoint each worker says ``Done`` behind all its records so far, and their number is noted.
 
+Past a bound the records are spooled to a file, which only grows: whoever reads what was there before a cut still can.
+The file has no name, so that it goes with the run, or with the process.
+
 >>> from fries_nb.trace import Ran
->>> trace, worker = Trace(), WorkerId("FM", 0)
+>>> trace, worker = Trace(bound=0), WorkerId("FM", 0)
 >>> trace.add(worker, [Ran("t1", "FM")])
 >>> trace.note(worker, epoch=1)
 >>> trace.add(worker, [Ran("t2", "FM")])
 >>> trace.cut(epoch=1, ended=lambda worker: False)
->>> trace.records()
-[Ran(transaction='t1', operator='FM', worker=0)]
+>>> [record.transaction for record in trace.records()]
+['t1']
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import os
+import tempfile
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import IO
+
+import msgspec
 
 from fries_nb.messages import WorkerId
-from fries_nb.spark.packing import Packed
+from fries_nb.spark.packing import Packed, PackedEmitted, PackedRun
+
+IN_MEMORY = 64 << 20
+"""Bytes of trace that are kept in memory."""
+_RECORD = 200
+"""What a record costs besides its transactions, in bytes, about."""
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(list[Packed])
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """Records in the spool file."""
+
+    offset: int
+    length: int
+    count: int
+
+
+@dataclass
+class _Written:
+    """What one worker has written: first what is on disk, then what is in memory."""
+
+    chunks: list[_Chunk] = field(default_factory=list)
+    tail: list[Packed] = field(default_factory=list)
+
+    @property
+    def count(self) -> int:
+        return sum(chunk.count for chunk in self.chunks) + len(self.tail)
+
+
+@dataclass(frozen=True)
+class Records:
+    """A trace as it was at a moment; may be read again and again."""
+
+    workers: tuple[_Written, ...]
+    spool: IO[bytes] | None
+
+    def __iter__(self) -> Iterator[Packed]:
+        for written in self.workers:
+            for chunk in written.chunks:
+                yield from _read(self.spool, chunk)
+            yield from written.tail
 
 
 class Trace:
-    """Records of all workers, each worker's in its order."""
+    """Records of all workers, each worker's in its order.
 
-    def __init__(self) -> None:
-        self._records: dict[WorkerId, list[Packed]] = {}
+    Args:
+        bound: bytes that are kept in memory.
+    """
+
+    def __init__(self, bound: int = IN_MEMORY) -> None:
+        self._bound = bound
+        self._bytes = 0
+        self._written: dict[WorkerId, _Written] = {}
         self._noted: dict[int, dict[WorkerId, int]] = {}
+        self._spool: IO[bytes] | None = None
+        self._lock = threading.Lock()
 
     def add(self, worker: WorkerId, records: Iterable[Packed]) -> None:
         """The next records of a worker."""
-        self._records.setdefault(worker, []).extend(records)
+        added = list(records)
+        with self._lock:
+            self._written.setdefault(worker, _Written()).tail.extend(added)
+            self._bytes += sum(map(_size, added))
+            if self._bytes > self._bound:
+                self._move_out()
 
     def note(self, worker: WorkerId, epoch: int) -> None:
         """What the worker has said by now lies in front of the marker of this checkpoint."""
-        self._noted.setdefault(epoch, {})[worker] = len(self._records.get(worker, ()))
+        self._noted.setdefault(epoch, {})[worker] = self._written.get(worker, _Written()).count
 
     def cut(self, epoch: int, ended: Callable[[WorkerId], bool]) -> None:
         """Forget what lies behind the checkpoint of this epoch (0: everything).
@@ -42,15 +108,54 @@ class Trace:
         Who had ``ended`` in front of its marker keeps all: it does nothing when the run starts again.
         """
         noted = self._noted.get(epoch, {})
-        for worker, records in self._records.items():
-            if worker in noted or not ended(worker):
-                del records[noted.get(worker, 0) :]
+        with self._lock:
+            for worker, written in self._written.items():
+                if worker in noted or not ended(worker):
+                    self._written[worker] = self._first(written, noted.get(worker, 0))
+            self._bytes = sum(_size(record) for written in self._written.values() for record in written.tail)
         self._noted = {epoch: noted}
 
     def forget(self, epoch: int) -> None:
         """Nobody will cut back to a checkpoint older than this."""
         self._noted = {known: noted for known, noted in self._noted.items() if known >= epoch}
 
-    def records(self) -> list[Packed]:
-        """All records; safe from another thread than that which adds."""
-        return [record for records in list(self._records.values()) for record in list(records)]
+    def records(self) -> Records:
+        """All records so far; from any thread."""
+        with self._lock:
+            return Records(tuple(_Written([*one.chunks], [*one.tail]) for one in self._written.values()), self._spool)
+
+    @property
+    def bytes_in_memory(self) -> int:
+        """About what the trace holds of the driver's memory."""
+        return self._bytes
+
+    def _move_out(self) -> None:
+        if self._spool is None:
+            self._spool = tempfile.TemporaryFile(prefix="fries-trace-")  # noqa: SIM115 - as long as the trace
+        for written in self._written.values():
+            if written.tail:
+                offset = self._spool.seek(0, os.SEEK_END)
+                length = self._spool.write(_encoder.encode(written.tail))
+                written.chunks.append(_Chunk(offset, length, len(written.tail)))
+                written.tail = []
+        self._spool.flush()
+        self._bytes = 0
+
+    def _first(self, written: _Written, count: int) -> _Written:
+        """The first records of a worker; a chunk of which some are left is read in."""
+        kept = _Written()
+        for chunk in written.chunks:
+            if count < chunk.count:
+                return _Written(kept.chunks, _read(self._spool, chunk)[:count])
+            kept.chunks.append(chunk)
+            count -= chunk.count
+        return _Written(kept.chunks, written.tail[:count])
+
+
+def _read(spool: IO[bytes] | None, chunk: _Chunk) -> list[Packed]:
+    assert spool is not None, "a chunk is in the spool"
+    return _decoder.decode(os.pread(spool.fileno(), chunk.length, chunk.offset))
+
+
+def _size(record: Packed) -> int:
+    return _RECORD + (len(record.transactions) if isinstance(record, (PackedRun, PackedEmitted)) else 0)

@@ -48,7 +48,7 @@ from fries_nb.testing.network import Network
 from fries_nb.testing.ports import ListPort
 from fries_nb.testing.readers import Rows, Supply
 from fries_nb.testing.store import Store
-from fries_nb.trace import Record
+from fries_nb.trace import Record, flow_of
 from fries_nb.worker.instance import Instance
 from fries_nb.worker.worker import Worker
 
@@ -235,7 +235,7 @@ class Cluster:
     def records(self) -> list[Record]:
         """The trace so far, with what workers have not handed out yet; each worker's records in its order."""
         self.hosts.trace()
-        return self.store.traced()
+        return [flow_of(self.graph, finished=self.state == "finished"), *self.store.traced()]
 
     # ---- what may happen
 

@@ -22,7 +22,7 @@ import msgspec
 from fries_nb.checkpoints import Checkpoint, Decided, Restoration, Snapshot, in_effect
 from fries_nb.messages import WorkerId
 from fries_nb.testing.ports import ListPort
-from fries_nb.trace import Record
+from fries_nb.trace import WorkerRecord
 
 Place = tuple[str, int]
 
@@ -47,7 +47,7 @@ class Store:
         self.ports: list[tuple[WorkerId, ListPort]] = []
         self._head_of = head_of
         self._files: dict[str, bytes] = {}
-        self._trace: defaultdict[Place, list[Record]] = defaultdict(list)
+        self._trace: defaultdict[Place, list[WorkerRecord]] = defaultdict(list)
         self._noted: defaultdict[int, dict[Place, int]] = defaultdict(dict)
 
     # ---- checkpoints
@@ -98,7 +98,7 @@ class Store:
 
     # ---- the trace
 
-    def trace(self, records: Iterable[Record]) -> None:
+    def trace(self, records: Iterable[WorkerRecord]) -> None:
         """The next records of some workers."""
         for record in records:
             self._trace[record.operator, record.worker].append(record)
@@ -114,7 +114,7 @@ class Store:
         for place, records in self._trace.items():
             del records[noted.get(place, 0) :]
 
-    def traced(self) -> list[Record]:
+    def traced(self) -> list[WorkerRecord]:
         """The trace, each worker's records in its order."""
         return [record for records in self._trace.values() for record in records]
 

@@ -19,6 +19,7 @@ from fries_nb.errors import DeclarationError, OperatorError
 from fries_nb.messages import TRANSACTION
 from fries_nb.planning.expansion import NO_CALL
 from fries_nb.worker.assembly import assemble
+from fries_nb.worker.audited import log_batch
 from fries_nb.worker.batches import Call, call_of_batch, one_by_one
 from fries_nb.worker.conversion import NOT_ARROW
 from fries_nb.worker.guarding import is_guarded
@@ -246,6 +247,7 @@ class BatchExecution:
         self._instances = instances
         self._pauses = instances[0].operator.on_error == "pause"
         self._calls: list[Call] = []
+        self._ran: list[list[int]] = []
         self._batch: pa.RecordBatch | None = None
         self._position = 0
         self._passed: dict[int, Passed] = {}
@@ -256,6 +258,7 @@ class BatchExecution:
         for instance in self._instances:
             instance.written.forget()
         self._calls = [call_of_batch(instance) for instance in self._instances]
+        self._ran = [instance.log.runs_by(instance.identity) for instance in self._instances]
 
     reads: Sequence[str] = ()
 
@@ -293,14 +296,14 @@ class BatchExecution:
 
     def _through(self, batch: pa.RecordBatch) -> int:
         taken: int = batch.num_rows
-        for position, (instance, call) in enumerate(zip(self._instances, self._calls, strict=True)):
+        for position, (instance, call, ran) in enumerate(zip(self._instances, self._calls, self._ran, strict=True)):
             instance.refused.clear()
             out = call(batch)
             if rows := passed(batch.num_rows, instance.refused):
                 self._passed[position] = (batch, rows)
             instance.processed += batch.num_rows
             if instance.audit:
-                instance.ran(batch.column(TRANSACTION).to_pylist())
+                log_batch(instance, ran, batch, out)
             batch = out
             if not batch.num_rows:
                 break
@@ -346,7 +349,7 @@ class PassExecution:
         batch, self._batch = self._batch, None
         self._instance.processed += batch.num_rows
         if self._instance.audit:
-            self._instance.ran(batch.column(TRANSACTION).to_pylist())
+            self._instance.log.runs_by(None).extend(batch.column(TRANSACTION).to_pylist())
         self._take(batch)
         return int(batch.num_rows)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from fries_nb.checkpoints import Snapshot
 from fries_nb.messages import Answer, ChannelId, Control, Drain, Frame, Prepare, SetRate, WorkerId
-from fries_nb.trace import Record
+from fries_nb.trace import WorkerRecord
 from fries_nb.worker.outbox import Send
 from fries_nb.worker.reconfiguration import DryRun, DryRunResult
 
@@ -77,7 +77,7 @@ class ToReader:
 class Traced:
     """An instruction: keep these records, in this order."""
 
-    records: tuple[Record, ...]
+    records: tuple[WorkerRecord, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,7 @@ def guarded(instance: Instance, make: Callable[[Sequence[Step]], Step], emits: S
 
     def step(row: Row) -> None:
         held.clear()
+        instance.log.begin_tuple()
         undo = remembered(row)
         try:
             inner(as_value(row.copy(), instance.operator.name))
@@ -68,7 +69,10 @@ def guarded(instance: Instance, make: Callable[[Sequence[Step]], Step], emits: S
         except OperatorError as error:
             undo()
             row.columns.clear()  # lists and dicts in it may have been changed in place
+            instance.log.take_back()
             set_aside(instance, dict(row), error, row.index)
+            if instance.audit:
+                instance.log.dropped.append(row.columns.transactions()[row.index])
             return
         for emit, out in held:
             emit(out)

@@ -16,7 +16,7 @@ fries_nb.errors.ProtocolError: FD[0] was told to switch to change 'u2', which it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -25,9 +25,12 @@ import pyarrow as pa
 from fries_nb.dataflow.graph import Operator
 from fries_nb.errors import OperatorError, ProtocolError
 from fries_nb.messages import WorkerId
-from fries_nb.trace import RanMany, Record, Updated
+from fries_nb.trace import Counts, WorkerRecord
+from fries_nb.worker.audit_log import AuditLog, Mark
 from fries_nb.worker.state import KeyedState, StateCopy, Transform
 from fries_nb.worker.written import Written
+
+NO_RECORDS = Counts()
 
 
 class SinkPort(Protocol):
@@ -86,6 +89,7 @@ class Instance:
         written: the types of the columns that it has written, as far as it asks about each tuple.
         guarded: the change under guard that it has switched to, or empty: a tuple that it fails on is kept.
         refused: the rows of the batch in hand that were set aside, by number.
+        log: what it does, for the audit.
     """
 
     def __init__(self, worker: WorkerId, operator: Operator, function: Any, audit: bool) -> None:
@@ -104,11 +108,11 @@ class Instance:
         self.audit = audit
         self.guarded = ""
         self._previous: Previous | None = None
+        self.log = AuditLog(worker)
         self._prepared_at: dict[str, int] = {}
         self._missed: dict[str, Transform] = {}
         self._tagged = ""
-        self._ran: list[int] = []
-        self._records: list[Record] = []
+        self._brought: tuple[Any, str, str] = (function, "", "")
 
     def agree(self, columns: bytes) -> None:
         """The present function has to write these columns (a serialized Arrow schema) in these types."""
@@ -135,7 +139,8 @@ class Instance:
 
     def twin(self, ready: Ready) -> Instance:
         """The same operator at the same worker in another configuration, with nothing done yet."""
-        twin = Instance(self.worker, self.operator, ready.function, self.audit)
+        twin = Instance(self.worker, self.operator, None, self.audit)
+        twin.run_function(ready.function, self._tagged)
         twin.dead_letters = self.dead_letters
         twin.written.needed = self.written.needed
         return twin
@@ -143,8 +148,7 @@ class Instance:
     def absorb(self, twin: Instance) -> None:
         """What the twin has done in the configuration that now is this one's was done here."""
         self.processed += twin.processed
-        self._close_run()
-        self._records.extend(twin.records())
+        self.log.absorb(twin.log)
 
     def forget(self, change: str) -> None:
         """The change was aborted, or taken back; idempotent."""
@@ -207,7 +211,8 @@ class Instance:
         if ready.guard:
             self.guarded = change
             self._previous = Previous(change, ready.guard, self.function, self.recreate, ready.transform, ready.back)
-        self.function, self.recreate = ready.function, ready.recreate
+        self.run_function(ready.function, change)
+        self.recreate = ready.recreate
         self.put_on(change, ready.transform, before)
         return True
 
@@ -225,7 +230,8 @@ class Instance:
 
     def _switch_back(self, rollback: str, previous: Previous) -> None:
         self.unguard()
-        self.function, self.recreate = previous.function, previous.recreate
+        self.run_function(previous.function, rollback)
+        self.recreate = previous.recreate
         self.put_back(rollback, previous.transform, previous.back)
 
     def put_back(self, rollback: str, transform: Transform | None, back: Transform | None) -> None:
@@ -242,17 +248,27 @@ class Instance:
         self.written.agreed = {}
         self.applied = (*self.applied, change)
         if self.audit:
-            self._close_run()
-            self._records.append(Updated(change, self.worker.operator, self.worker.index, before))
+            self.log.updated(change, before)
 
-    def begin_at(self, processed: int, applied: tuple[str, ...]) -> None:
+    def run_function(self, function: Any, change: str) -> None:
+        """Run this function, which the change has brought, from the next tuple on."""
+        self._brought = (function, change, self.identity)
+        self.function = function
+        self.log.function = change
+
+    @property
+    def identity(self) -> str:
+        """The change that brought the function that is run: told by the function itself, not by what was ordered."""
+        function, change, before = self._brought
+        return change if self.function is function else before
+
+    def begin_at(self, processed: int, applied: tuple[str, ...], traced: Counts = NO_RECORDS) -> None:
         """Go on from where another one stood, with nothing prepared and nothing recorded since."""
         self.processed, self.applied = processed, applied
         self.prepared.clear()
         self._prepared_at.clear()
         self._missed.clear()
-        self._ran.clear()
-        self._records.clear()
+        self.log.begin_at(traced)
 
     def write_letter(self, letter: pa.RecordBatch) -> None:
         """A dead letter leaves, or is withheld."""
@@ -266,30 +282,15 @@ class Instance:
         ports = (port, self.dead_letters)
         return tuple([name for open_ in ports if open_ is not None for name in open_.close_part()])
 
-    def mark(self) -> tuple[int, int]:
+    def mark(self) -> tuple[int, Mark]:
         """How far it has come, for ``rewind``."""
-        return self.processed, len(self._ran)
+        return self.processed, self.log.mark()
 
-    def rewind(self, mark: tuple[int, int]) -> None:
+    def rewind(self, mark: tuple[int, Mark]) -> None:
         """What it has done since is undone."""
         self.processed = mark[0]
-        del self._ran[mark[1] :]
+        self.log.rewind(mark[1])
 
-    def ran(self, transactions: Sequence[int]) -> None:
-        """Under audit: these source tuples' descendants were processed, in this order."""
-        self._ran.extend(transactions)
-
-    def log(self) -> Callable[[int], None]:
-        """Under audit: the function that records one data operation (bound once, called for every tuple)."""
-        return self._ran.append
-
-    def _close_run(self) -> None:
-        if self._ran:
-            self._records.append(RanMany(tuple(self._ran), self.worker.operator, self.worker.index))
-            self._ran.clear()
-
-    def records(self) -> list[Record]:
-        """What happened here since the last call, in order."""
-        self._close_run()
-        taken, self._records = self._records, []
-        return taken
+    def records(self, ended: bool = False) -> list[WorkerRecord]:
+        """Under audit: what happened here since the last call, in order, and how much that is in all."""
+        return self.log.take(ended) if self.audit else []

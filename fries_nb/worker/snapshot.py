@@ -32,6 +32,7 @@ from fries_nb.checkpoints import Checkpoint, Decided, InstanceSnapshot, Snapshot
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import FriesError, OperatorError, ProtocolError
 from fries_nb.messages import Saved, WorkerId
+from fries_nb.trace import Counts
 from fries_nb.worker.events import Save, Tell
 from fries_nb.worker.instance import Instance
 from fries_nb.worker.reconfiguration import new_function, open_function
@@ -55,7 +56,7 @@ def saved(instance: Instance) -> InstanceSnapshot:
         bins = {number: cloudpickle.dumps(states) for number, states in instance.state.bins().items()}
     except Exception as error:
         raise Unsaved(f"the state of {name} cannot be saved: {_reason(error)}", name, user_traceback(error)) from error
-    return InstanceSnapshot(name, instance.processed, instance.applied, bins)
+    return InstanceSnapshot(name, instance.processed, instance.applied, bins, instance.log.counts.as_tuple)
 
 
 class Unsaved(OperatorError):
@@ -96,6 +97,7 @@ def restore_ended(instance: Instance, checkpoint: Checkpoint) -> None:
     has behind it are behind this worker, too: whether it had ended before or after it switched, its trace is closed.
     """
     instance.begin_at(0, checkpoint.decided)
+    instance.log.spent = True
 
 
 def restore(instance: Instance, snapshot: InstanceSnapshot | None, decided: Sequence[Decided]) -> None:
@@ -117,7 +119,7 @@ def restore(instance: Instance, snapshot: InstanceSnapshot | None, decided: Sequ
         raise ProtocolError(f"{instance.worker} had applied {listed}, which is not among the decided changes")
     first = instance.function
     instance.state.load(_states(name, before))
-    instance.begin_at(before.processed, before.applied)
+    instance.begin_at(before.processed, before.applied, Counts(*before.traced))
     _put_on(instance, before, decided)
     if instance.function is not first:
         _open(name, instance.function)
@@ -135,11 +137,13 @@ def _put_on(instance: Instance, before: InstanceSnapshot, decided: Sequence[Deci
         if name in change.payloads:
             update = _update(name, change)
             ran[change.change] = (instance.function, instance.recreate, update)
-            instance.function, instance.recreate = update.function, partial(new_function, change.payloads[name])
+            instance.run_function(update.function, change.change)
+            instance.recreate = partial(new_function, change.payloads[name])
             if is_new:
                 instance.put_on(change.change, update.state, change.before)
         elif change.undoes in ran:
-            instance.function, instance.recreate, update = ran[change.undoes]
+            function, instance.recreate, update = ran[change.undoes]
+            instance.run_function(function, change.change)
             if is_new:
                 instance.put_back(change.change, update.state, update.back)
 

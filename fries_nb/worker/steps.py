@@ -20,6 +20,7 @@ from fries_nb.dataflow.graph import Kind
 from fries_nb.dataflow.operators import Shape, is_generator, shape_of, takes_state
 from fries_nb.dataflow.tables import JoinTable
 from fries_nb.errors import DeclarationError, OperatorError
+from fries_nb.worker.audited import dropped_of, logged, made_of, transaction_of
 from fries_nb.worker.guarding import Undo, guarded, is_watched
 from fries_nb.worker.instance import Instance
 from fries_nb.worker.recent import Noted, noting
@@ -79,7 +80,7 @@ def call_of(instance: Instance) -> Callable[[Row], Any]:
 
 def map_step(instance: Instance, emit: Emit, least: int) -> Step:
     """At most one row out for a row in; it is a value as it is where its batch is at ``least`` so plain."""
-    call, operator = call_of(instance), instance.worker.operator
+    call, operator, dropped = call_of(instance), instance.worker.operator, dropped_of(instance)
 
     def step(row: Row) -> None:
         try:
@@ -96,13 +97,15 @@ def map_step(instance: Instance, emit: Emit, least: int) -> Step:
                 "several rows are what flat_map, or a generator, is for",
                 operator,
             )
+        elif dropped is not None:
+            dropped(row.columns.transactions()[row.index])
 
     return step
 
 
 def flat_map_step(instance: Instance, emit: Emit) -> Step:
     """Any number of rows out for a row in, each passed on before the next one is asked for."""
-    call, operator = call_of(instance), instance.worker.operator
+    call, operator, made = call_of(instance), instance.worker.operator, made_of(instance)
 
     def produced(row: Row) -> Iterator[Row]:
         try:
@@ -115,8 +118,12 @@ def flat_map_step(instance: Instance, emit: Emit) -> Step:
             raise failure(instance, error) from error
 
     def step(row: Row) -> None:
+        count = 0
         for out in produced(row):
             emit(out)
+            count += 1
+        if made is not None:
+            made(row, count)
 
     return step
 
@@ -137,7 +144,7 @@ def _copied(out: Any, row: Row, operator: str) -> Row:
 
 def filter_step(instance: Instance, emit: Emit, least: int) -> Step:
     """The row, if the predicate is true of it; for ``least`` see ``map_step``."""
-    call, operator = call_of(instance), instance.worker.operator
+    call, operator, dropped = call_of(instance), instance.worker.operator, dropped_of(instance)
 
     def step(row: Row) -> None:
         try:
@@ -146,19 +153,23 @@ def filter_step(instance: Instance, emit: Emit, least: int) -> Step:
             raise failure(instance, error) from error
         if keep:
             emit(row if row.columns.plain >= least else as_value(row, operator))
+        elif dropped is not None:
+            dropped(row.columns.transactions()[row.index])
 
     return step
 
 
 def unnest_step(instance: Instance, emit: Emit) -> Step:
     """One row for each element of a list column; an element that is a struct is merged into the row."""
-    column = instance.function
+    column, made = instance.function, made_of(instance)
 
     def step(row: Row) -> None:
         try:
-            elements: Iterable[Any] = list(row[column] or ())
+            elements = list(row[column] or ())
         except (KeyError, TypeError) as error:
             raise failure(instance, error) from error
+        if made is not None:
+            made(row, len(elements))
         for element in elements:
             if isinstance(element, dict):
                 out = row | element
@@ -184,6 +195,10 @@ def split_step(instance: Instance, emits: Sequence[Emit]) -> Step:
             raise DeclarationError(
                 f"{operator} routed a tuple to branch {branch}; it has branches 0 to {len(emits) - 1}", operator
             )
+        if branch and instance.audit:
+            transaction = transaction_of(row)
+            instance.log.dropped.append(transaction)
+            instance.log.emitted(transaction, 1, branch)
         emits[branch](row)
 
     return step
@@ -197,7 +212,7 @@ def self_join_step(instance: Instance, emit: Emit, side: Sides) -> Step:
     is paired first, so that n rows on either side make n pairs. Of a key only rows of one side ever wait.
     """
     key, suffix = instance.operator.key, instance.function
-    live, read = instance.state.live, key_reader(key)
+    live, read, dropped = instance.state.live, key_reader(key), dropped_of(instance)
 
     def step(row: Row) -> None:
         try:
@@ -208,6 +223,8 @@ def self_join_step(instance: Instance, emit: Emit, side: Sides) -> Step:
         here, mine = side(), dict(row)
         if waiting is None or waiting[0] == here:
             live.setdefault(values, (here, deque()))[1].append(mine)
+            if dropped is not None:
+                dropped(row.columns.transactions()[row.index])
             return
         partner = waiting[1].popleft()
         if not waiting[1]:
@@ -224,12 +241,15 @@ def join_step(instance: Instance, emit: Emit) -> Step:
     table: JoinTable = instance.function
     read, find, suffix = key_reader(table.key), table.find, table.suffix
     nothing = [dict.fromkeys(table.schema.names)] if table.how == "left" else []
+    made = made_of(instance)
 
     def step(row: Row) -> None:
         try:
             found = find(read(row)) or nothing
         except Exception as error:
             raise failure(instance, error) from error
+        if made is not None:
+            made(row, len(found))
         for columns in found:
             emit(row | _renamed(columns, row, suffix, instance.worker.operator))
 
@@ -265,7 +285,7 @@ def _renamed(columns: dict[str, Any], row: Row, suffix: str, operator: str) -> d
 
 def dedup_step(instance: Instance, emit: Emit) -> Step:
     """The row, if it is the first of its key."""
-    live, read = instance.state.live, key_reader(instance.operator.key)
+    live, read, dropped = instance.state.live, key_reader(instance.operator.key), dropped_of(instance)
 
     def step(row: Row) -> None:
         try:
@@ -276,6 +296,8 @@ def dedup_step(instance: Instance, emit: Emit) -> Step:
         if not seen:
             live[key] = True
             emit(row)
+        elif dropped is not None:
+            dropped(row.columns.transactions()[row.index])
 
     return step
 
@@ -305,7 +327,7 @@ def compile_chain(
         if position and noted is not None:
             step = noting(noted, instance, step)
         if instance.audit:
-            step = _logged(instance, step)
+            step = logged(instance, step)
         if position:
             step = _crossing(instances[position - 1], instance, step)
     return whole(instances, outputs, undos, step) if retried else step
@@ -357,13 +379,3 @@ def _valued(emit: Emit, operator: str, least: int) -> Emit:
         emit(row if row.columns.plain >= least else as_value(row, operator))
 
     return emit_value
-
-
-def _logged(instance: Instance, step: Step) -> Step:
-    log = instance.log()
-
-    def logged(row: Row) -> None:
-        step(row)
-        log(row.columns.transactions()[row.index])  # afterwards: a tuple that is tried again has run once
-
-    return logged

@@ -79,7 +79,7 @@ class Telemetry:
         self._columns = self._port.columns
         return bytes(self._columns.serialize())
 
-    def traced(self) -> list[Instruction]:
-        """The audit's records since the last call."""
-        records = [instance.records() for instance in self._instances]
+    def traced(self, ended: bool = False) -> list[Instruction]:
+        """The audit's records since the last call; ``ended`` says that there will be no more."""
+        records = [instance.records(ended) for instance in self._instances]
         return [Traced(tuple(some)) for some in records if some]

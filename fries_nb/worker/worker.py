@@ -119,9 +119,9 @@ class Worker:
         self._current: tuple[ChannelId, int] | None = None
         self._slices = Slices()
         self.preparation = Preparation(self.instances, self._recent, clock)
-        self._instructions: list[Instruction] = [
-            Grant(channel, window) for channel in wiring.incoming if channel.sender.operator != READER
-        ]
+        others = [channel for channel in wiring.incoming if channel.sender.operator != READER]
+        self._instructions: list[Instruction] = [Grant(channel, window) for channel in others]
+        self._instructions += self._telemetry.traced()  # that there is nothing yet
         if snapshot is not None:
             refuse_others(snapshot, self.instances)
             self._outbox.resume(snapshot.turns)
@@ -304,7 +304,7 @@ class Worker:
             self._outbox.end()
             self.ended = True
             # Now, since a checkpoint that says it has ended lets nothing be added later.
-            self._instructions.extend(self._telemetry.traced())
+            self._instructions.extend(self._telemetry.traced(ended=True))
             for instance in self.instances:
                 instance.unguard()
                 self._tell(Ended(instance.worker, instance.close(self._port)))

@@ -1,0 +1,148 @@
+"""Whether every tuple that was emitted was processed where it had to come, once.
+
+An operator emits one tuple for each that it takes, unless its function said otherwise (``Emitted``); all of them come
+to the operators behind it. So for each source tuple, what an operator takes is what those in front of it emit. This is
+compared by fingerprints, a sum of hashes an operator, in one pass over the trace; if one differs, a second pass finds
+the source tuples. It can be said of a complete trace only: in any other some tuples are still on their way.
+
+>>> from fries_nb.trace import Link, Ran
+>>> flow = Flow({"A": 1, "B": 1}, (Link("A", "B"),), finished=True)
+>>> records = [Ran("t1", "A"), Ran("t2", "A"), Ran("t1", "B")]
+>>> balance = Balance()
+>>> for record in records:
+...     balance.add(record)
+>>> [astray] = balance.astray([flow], records)
+>>> astray
+Astray(transaction='t2', sender='A', receiver='B', sent=1, received=0)
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from fries_nb.trace import Emitted, Flow, Link, Ran, RanMany, Record
+
+Id = str | int
+_Hashes = npt.NDArray[np.uint64]
+_MASK = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Astray:
+    """Tuples of a transaction that did not all arrive, or came more often than they were sent.
+
+    Attributes:
+        transaction: the source tuple.
+        sender: the operator, or operators, in front of ``receiver``; empty where a source took a tuple twice.
+        sent: how many of its tuples were emitted for ``receiver``, which ``received`` so many.
+    """
+
+    transaction: Id
+    sender: str
+    receiver: str
+    sent: int
+    received: int
+
+
+@dataclass
+class _Sum:
+    """Number and fingerprint of some tuples."""
+
+    count: int = 0
+    print: int = 0
+
+    def add(self, other: _Sum, times: int = 1) -> None:
+        self.count += times * other.count
+        self.print = (self.print + times * other.print) & _MASK
+
+
+class Balance:
+    """What operators took and emitted, as far as the trace was read."""
+
+    def __init__(self) -> None:
+        self._taken: defaultdict[str, _Sum] = defaultdict(_Sum)
+        self._extra: defaultdict[tuple[str, int], _Sum] = defaultdict(_Sum)
+
+    def add(self, record: Record) -> None:
+        """Takes the next record."""
+        match record:
+            case Ran(transaction, operator):
+                self._taken[operator].add(_sum_of((transaction,)))
+            case RanMany(transactions, operator):
+                self._taken[operator].add(_sum_of(transactions))
+            case Emitted(transactions, extra, operator, _, branch):
+                self._extra[operator, branch].add(_sum_of(transactions), extra)
+
+    def astray(self, flows: Iterable[Flow], records: Iterable[Record], distinct: int | None = None) -> list[Astray]:
+        """The transactions of which tuples were lost or doubled on their way.
+
+        Args:
+            flows: what ran, to its end.
+            records: the trace, to be read again if something is wrong.
+            distinct: number of transactions in the trace, to see whether sources took tuples twice.
+        """
+        into: defaultdict[str, list[Link]] = defaultdict(list)
+        operators: list[str] = []
+        for flow in flows:
+            operators += flow.workers
+            for link in flow.links:
+                into[link.to].append(link)
+        wrong = [name for name in operators if name in into and self._taken[name] != self._sent(into[name])]
+        sources = [name for name in operators if name not in into]
+        if distinct is not None and sum(self._taken[name].count for name in sources) != distinct:
+            wrong += sources
+        return list(_found(wrong, into, records)) if wrong else []
+
+    def _sent(self, links: Iterable[Link]) -> _Sum:
+        sent = _Sum()
+        for link in links:
+            if link.branch == 0:
+                sent.add(self._taken[link.source], link.copies)
+            sent.add(self._extra[link.source, link.branch], link.copies)
+        return sent
+
+
+def _found(wrong: Sequence[str], into: dict[str, list[Link]], records: Iterable[Record]) -> Iterator[Astray]:
+    """Count these operators' tuples by transaction."""
+    wanted = {*wrong, *(link.source for name in wrong for link in into.get(name, ()))}
+    taken: defaultdict[str, Counter[Id]] = defaultdict(Counter)
+    extra: defaultdict[tuple[str, int], Counter[Id]] = defaultdict(Counter)
+    for record in records:
+        if isinstance(record, (Ran, RanMany)) and record.operator in wanted:
+            taken[record.operator].update((record.transaction,) if isinstance(record, Ran) else record.transactions)
+        elif isinstance(record, Emitted) and record.operator in wanted:
+            for transaction, count in Counter(record.transactions).items():
+                extra[record.operator, record.branch][transaction] += count * record.extra
+    for name in wrong:
+        sent: Counter[Id] = Counter()
+        for link in into.get(name, ()):
+            for emitted in (*([taken[link.source]] if link.branch == 0 else []), extra[link.source, link.branch]):
+                for transaction, count in emitted.items():
+                    sent[transaction] += count * link.copies
+        if name not in into:
+            sent = Counter(dict.fromkeys(taken[name], 1))
+        senders = " and ".join(link.source for link in into.get(name, ()))
+        for transaction in dict.fromkeys((*sent, *taken[name])):
+            if sent[transaction] != taken[name][transaction]:
+                yield Astray(transaction, senders, name, sent[transaction], taken[name][transaction])
+
+
+def _sum_of(transactions: Sequence[Id]) -> _Sum:
+    return _Sum(len(transactions), int(_hashes(transactions).sum(dtype=np.uint64)))
+
+
+def _hashes(transactions: Sequence[Id]) -> _Hashes:
+    """A 64-bit hash of each: numbers that follow each other must not (``splitmix64``)."""
+    try:
+        numbers = np.array(transactions, np.int64).view(np.uint64)
+    except (ValueError, TypeError, OverflowError):  # names
+        numbers = np.array([hash(one) & _MASK for one in transactions], np.uint64)
+    mixed = numbers + np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))

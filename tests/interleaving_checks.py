@@ -198,7 +198,7 @@ def shows_what_it_ran(played):
     for record in played.cluster.records():
         if isinstance(record, Updated):
             now[record.operator, record.worker] = version_of[record.id]
-        else:
+        elif isinstance(record, (Ran, RanMany)):
             for transaction in transactions_of(record):
                 ran[transaction, record.operator].add(now[record.operator, record.worker])
     for sink in played.scenario.graph.sinks:

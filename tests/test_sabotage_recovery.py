@@ -158,7 +158,7 @@ BROKEN = {
     "new tuples meet old state": (Versions, "waits", property(lambda versions: False), "multiversion"),
     "a buffer mixes versions": (Outbox, "turn_to", _mix_versions, "multiversion"),
     "sources are not held": (Worker, "_apply", _release_at_once, "minibatch"),
-    "a failed tuple leaves its state": (guarding, "_remembering", lambda instance: lambda row: guarding._nothing),
+    "a failed tuple leaves its state": (guarding, "remembering", lambda instance: lambda row: guarding._nothing),
     "a poisonous tuple is taken twice": (steps, "guarded", _digest_twice),
     "files are committed again": (Epochs, "forget", _commit_again),
     "files of the lost are committed": (Epochs, "forget", _hand_in_after_the_loss),

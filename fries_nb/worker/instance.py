@@ -16,6 +16,7 @@ fries_nb.errors.ProtocolError: FD[0] was told to switch to change 'u2', which it
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -97,7 +98,8 @@ class Instance:
         self.operator = operator
         self.function = function
         self.recreate: Callable[[], Any] | None = None
-        self.state = KeyedState(self._initial)
+        own = weakref.ref(self)  # no cycle: whoever lets go of an instance lets go of its function at once
+        self.state = KeyedState(lambda: _initial_state(own()))
         self.written = Written(worker.operator)
         self.refused: set[int] = set()
         self.prepared: dict[str, Ready] = {}
@@ -118,13 +120,6 @@ class Instance:
         """The present function has to write these columns (a serialized Arrow schema) in these types."""
         self.written.agreed = {field.name: field.type for field in pa.ipc.read_schema(pa.py_buffer(columns))}
         self.written.forget()
-
-    def _initial(self) -> Any:
-        make: Callable[[], Any] = getattr(self.function, "initial_state", dict)
-        state = make()
-        if state is None:
-            raise OperatorError(f"initial_state() of {self.worker.operator} returned None; it must return a state")
-        return state
 
     def expect(self, change: str, tagged: bool = False) -> None:
         """A change is being prepared: tuples from now on count as processed by the old function."""
@@ -294,3 +289,14 @@ class Instance:
     def records(self, ended: bool = False) -> list[WorkerRecord]:
         """Under audit: what happened here since the last call, in order, and how much that is in all."""
         return self.log.take(ended) if self.audit else []
+
+
+def _initial_state(instance: Instance | None) -> Any:
+    """The state of a key that the instance has not seen."""
+    assert instance is not None, "its state outlives an instance"
+    make: Callable[[], Any] = getattr(instance.function, "initial_state", dict)
+    state = make()
+    if state is None:
+        name = instance.worker.operator
+        raise OperatorError(f"initial_state() of {name} returned None; it must return a state")
+    return state

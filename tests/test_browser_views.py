@@ -144,7 +144,7 @@ def test_a_saved_notebook_shows_its_pictures_without_its_kernel(served: Jupyter,
         started(page, served, "kept.ipynb")
         view = run_cell(page, "# view 0").locator(".jp-OutputArea")
         expect(view.locator(".fries-live")).to_be_visible()
-        picture = view.locator(".fries-still svg[class=fries-dag-svg]")
+        picture = view.locator(".jp-RenderedSVG img")
         expect(picture).to_be_hidden()
         run_cell(page, "%fries_plan")
         saved(page, served, "kept.ipynb")

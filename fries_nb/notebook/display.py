@@ -2,8 +2,9 @@
 
 They are two outputs of one cell, because front ends decide by a bundle's kinds alone: one that holds a view shows the
 view, and where the kernel is gone an error in its place, though a picture stands beside it. So the picture is an output
-of its own. Where the view is alive the page hides the picture, and where it is dead the picture hides the error. A
-saved notebook keeps the picture; it is renewed, out of sight, whenever a change has ended and when the run has.
+of its own. Where the view is alive a rule of style hides the picture, and where it is dead it hides the error. A saved
+notebook keeps the picture; it is renewed, out of sight, whenever a change has ended and when the run has. (As HTML it
+would lose its drawing, and keep its letters, wherever a notebook is not trusted.)
 """
 
 from __future__ import annotations
@@ -51,17 +52,14 @@ class RunDisplay:
         view = self._view(run) if offer is None else self._new_view(run, offer)
         output = f"fries-{uuid.uuid4().hex}"
         self._outputs.setdefault(run, []).append(output)
+        self._shell.display_pub.publish({"text/html": pictures.ONE_OF_TWO})
         self._publish(run, output, update=False)
         self._shell.display_pub.publish(view.mime_bundle())
 
     def __call__(self, run: Run) -> dict[str, Any]:
-        """The picture as a MIME bundle: text, SVG and HTML always, PNG where Graphviz can draw it."""
-        status, picture = status_line(run, run.metrics()), pictures.of_run(run)
-        bundle = {
-            "text/plain": f"{status}\nNext: %fries_plan, %fries_reconfigure, %fries_status",
-            "text/html": pictures.beside_view(status, picture),
-            "image/svg+xml": picture,
-        }
+        """The picture as a MIME bundle: text and SVG always, PNG where Graphviz can draw it."""
+        text = f"{status_line(run, run.metrics())}\nNext: %fries_plan, %fries_reconfigure, %fries_status"
+        bundle = {"text/plain": text, "image/svg+xml": pictures.of_run(run)}
         if png := dag_png(run.graph):  # for what cannot draw SVG, such as an export to PDF
             bundle["image/png"] = base64.b64encode(png).decode()
         return bundle

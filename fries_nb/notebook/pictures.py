@@ -10,19 +10,23 @@
 
 from __future__ import annotations
 
-import html
 import re
 
 from fries_nb.notebook.static import dag_svg, latency_svg, plan_svg
 from fries_nb.run import Run
 
-LIVE, _STILL = "fries-live", "fries-still"
-"""CSS classes of the live view, and of the picture beside it."""
-# A view whose kernel is gone is text alone ("Loading widget...", or an error), in a panel that holds no element.
-_ONE_OF_TWO = f"""<style>
-.jp-OutputArea:has(.{LIVE}) > .jp-OutputArea-child:has(.{_STILL}) {{ display: none; }}
-.jp-OutputArea:has(.{_STILL}) > .jp-OutputArea-child > .jp-OutputArea-output.lm-Panel:not(:has(*)) {{ display: none; }}
+LIVE = "fries-live"
+"""CSS class of the live view."""
+# A live view hides the picture before it; and where its kernel is gone, it is text alone ("Loading widget...", or an
+# error) in a panel that holds no element, which is hidden behind the picture. An <img> asks the page for its scheme.
+ONE_OF_TWO = f"""<style>
+.jp-OutputArea-child:has(> .jp-RenderedSVG):has(+ .jp-OutputArea-child .{LIVE}) {{ display: none; }}
+.jp-OutputArea-child:has(> .jp-RenderedSVG) + .jp-OutputArea-child > .jp-OutputArea-output.lm-Panel:not(:has(*)) {{
+  display: none; }}
+[data-jp-theme-light="true"] .jp-RenderedSVG img {{ color-scheme: light; }}
+[data-jp-theme-light="false"] .jp-RenderedSVG img {{ color-scheme: dark; }}
 </style>"""
+"""HTML by which a page shows the picture of a run or the live view behind it, whichever is there."""
 _SIZE = re.compile(r'<svg\b[^>]*?\swidth="([\d.]+)" height="([\d.]+)"')
 
 
@@ -30,11 +34,6 @@ def of_run(run: Run) -> str:
     """The dataflow with its last change, and below it latency and throughput so far, as one SVG."""
     dataflow = plan_svg(run.graph, run.changes[-1].plan) if run.changes else dag_svg(run.graph)
     return stacked(dataflow, latency_svg(run.history(), run.marks()))
-
-
-def beside_view(words: str, picture: str) -> str:
-    """A line of text and an SVG element as HTML that is seen only where the live view of the same cell is not."""
-    return f'{_ONE_OF_TWO}<div class="{_STILL}"><p>{html.escape(words)}</p>{picture}</div>'
 
 
 def stacked(*drawings: str) -> str:

@@ -40,7 +40,7 @@ WINDOW_S = 180.0
 """The plot shows this last stretch of a run."""
 _MOST_POINTS = 400
 _PER_SECOND = 16  # of points, at most; only that many of the newest are looked at
-_LANES = 2
+_LANES = 3
 _STEPS_MS = [round(step * 10.0**decade, 1) for decade in range(-1, 10) for step in (1, 2, 5)][:-2]
 _LEAST_STEPS, _MOST_TICKS = 3, 10
 _NARROWEST = 190.0  # pixels across for which labels are laid out

@@ -66,7 +66,8 @@ class Change:
     Attributes:
         id: unique in its run.
         plan: what the scheduler made of it.
-        updates: the new function of each target, and what becomes of its state.
+        updates: the new function of each target, and what becomes of its state; read from disk, and what others of a
+            merged change have overridden left out, once later changes have replaced it.
         requested_s: when it was requested, seconds since the Unix epoch.
         guard: for how long failures of the new configuration roll it back, and which ones, in words; empty without one.
     """
@@ -82,7 +83,7 @@ class Change:
     ) -> None:
         self.id = change
         self.plan = plan
-        self.updates = dict(updates)
+        self.updates: Mapping[str, Update] = dict(updates)
         self.requested_s = requested_s
         self._plan_ms = plan_ms
         self._outcome: Outcome | None = None

@@ -17,9 +17,11 @@ True
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 
 class InstanceSnapshot(msgspec.Struct, frozen=True):
@@ -106,6 +108,38 @@ def insert_decided(ordered: list[Decided], entry: Decided) -> None:
     """Put a decision at its place: ahead of the change that it names, or last."""
     behind = [place for place, other in enumerate(ordered) if other.change == entry.before]
     ordered.insert(behind[0] if behind else len(ordered), entry)
+
+
+def without_superseded(ordered: Sequence[Decided], applied: Collection[str]) -> list[Decided]:
+    """The decisions without the payloads that nobody who starts from a checkpoint will load.
+
+    A worker that starts there runs the last function of its operator, puts the changes that the checkpoint has not
+    ``applied`` on top of its state, and a guard may bring back what ran before the last change. So of each operator the
+    last two changes in effect are kept whole, and all that are not applied.
+
+    >>> changes = [Decided(f"u{number}", "fries", (), {"FM": b"code"}) for number in range(4)]
+    >>> [(change.change, len(change.payloads)) for change in without_superseded(changes, {"u0", "u1", "u2", "u3"})]
+    [('u0', 0), ('u1', 0), ('u2', 1), ('u3', 1)]
+    """
+    stacks: defaultdict[str, list[str]] = defaultdict(list)
+    needed: set[str] = set()
+    for entry in ordered:
+        if entry.change not in applied:
+            needed |= {entry.change, entry.undoes}
+        for operator in entry.payloads:
+            stacks[operator].append(entry.change)
+        for stack in stacks.values():
+            if entry.undoes in stack:
+                stack.remove(entry.undoes)
+    kept: list[Decided] = []
+    for entry in ordered:
+        payloads = {
+            operator: payload
+            for operator, payload in entry.payloads.items()
+            if entry.change in needed or entry.change in stacks[operator][-2:]
+        }
+        kept.append(entry if len(payloads) == len(entry.payloads) else replace(entry, payloads=payloads))
+    return kept
 
 
 class Checkpoint(msgspec.Struct, frozen=True):

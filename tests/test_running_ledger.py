@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+import cloudpickle
 import pytest
 
 from fries_nb.changes import Change
@@ -88,7 +89,8 @@ class Desk:
         joins = self.ledger.joinable() if merge else []
         names = [name for one in [*joins] for name in one.updates] + [*updates]
         whole = planned(self.regions, self.ledger.shares(dict.fromkeys(names)), "fries", True)
-        request = Request(change.id, updates, dict.fromkeys(updates, b""), whole, [change], undoes)
+        payloads = {name: cloudpickle.dumps(one) for name, one in updates.items()}
+        request = Request(change.id, updates, payloads, whole, [change], undoes)
         return change, shown(self.ledger.enter(request.joined_to(joins), joins, ahead))
 
 

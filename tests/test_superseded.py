@@ -6,12 +6,20 @@ Objects are counted, with Python's search for cycles switched off: a host search
 from __future__ import annotations
 
 import gc
+import pickle
 import weakref
 
 import pytest
 
 import fries_nb as fn
+from fries_nb.changes import Change
+from fries_nb.controller.events import Outcome
+from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
+from fries_nb.dataflow.regions import regions
+from fries_nb.dataflow.updates import Update
 from fries_nb.messages import WorkerId
+from fries_nb.running.ledger import Ledger, Request
+from fries_nb.running.planned import planned, together
 from fries_nb.testing import Cluster
 
 CHANGES = 30
@@ -83,3 +91,46 @@ def test_hosts_hold_the_present_function_only(uncollected, scheduler, model):
     declared = 1
     assert len(alive) - declared <= 2 * 2, sorted(model.version for model in alive)
     assert all(instance.function.version == CHANGES for instance in cluster.instances("FM"))
+
+
+@pytest.mark.parametrize("checkpoints", [False, True])
+def test_the_controller_holds_what_a_recovery_needs(checkpoints):
+    """Not the payloads of changes that a checkpoint has behind it and later ones have replaced."""
+    cluster = changed(checkpoints)
+    held = [payload for one in cluster.controller._life.recovery.decided for payload in one.payloads.values()]
+    assert len(held) <= 3
+    assert [one.change for one in cluster.controller._life.recovery.decided] == [f"u{n + 1}" for n in range(CHANGES)]
+    if checkpoints:
+        cluster.kill(0)
+        cluster.until(lambda: cluster.recoveries and all(i.function.version for i in cluster.instances("FM")))
+        assert {instance.function.version for instance in cluster.instances("FM")} == {CHANGES}
+
+
+def test_the_kernel_holds_what_runs_and_what_ran_before_it(uncollected):
+    """Of thirty changes two in memory, functions and payloads; rollbacks of any depth find the others on disk."""
+    operators = (Operator("S", kind=Kind.SOURCE), Operator("FM", function=len), Operator("Out", kind=Kind.SINK))
+    graph = Graph("kernel", operators, (Edge("S", "FM"), Edge("FM", "Out")))
+    cut = regions(graph)
+    ledger = Ledger(graph, cut, lambda change, outcome: None)
+    ledger.started(0, ledger.starting(0))
+    ledger.flows(0)
+
+    def enter(update, undoes=None):
+        plans = planned(cut, ledger.shares(["FM"]), "fries", True)
+        change = Change(ledger.new_id(), together(plans), {"FM": update}, 0.0)
+        ledger.enter(Request(change.id, {"FM": update}, {"FM": pickle.dumps(update)}, plans, [change], undoes=undoes))
+        ledger.resolved(0, Outcome(change.id, "fries", "done"))
+
+    for version in range(CHANGES):
+        enter(Update(Model(version)))
+    assert sorted(model.version for model in alive) == [CHANGES - 2, CHANGES - 1]
+    held = [payload for request in ledger._requests for payload in request.payloads.values()]
+    assert len(held) == 2
+    for version in range(CHANGES - 2, CHANGES - 8, -1):
+        last = ledger.last()
+        [(_, update)] = ledger.back(last).items()
+        assert update.function.version == version
+        enter(update, undoes=last)
+        del update
+        assert len(alive) <= 4
+    assert [change.updates["FM"].function.version for change in ledger.changes.values()][:3] == [0, 1, 2]

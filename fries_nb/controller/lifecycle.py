@@ -68,7 +68,7 @@ class Lifecycle:
         """
         self.state = RunState.JOINING
         self.recovers = checkpoints
-        self.recovery = Recovery(incarnation, restored)
+        self.recovery = Recovery(incarnation, restored, checkpoints)
         self.membership = Membership(hosts, incarnation)
         self.workers = Workers(graph)
         self.lane = Lane(self.workers)

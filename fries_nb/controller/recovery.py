@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fries_nb.checkpoints import Checkpoint, Decided, Restoration, insert_decided
+from fries_nb.checkpoints import Checkpoint, Decided, Restoration, insert_decided, without_superseded
 from fries_nb.controller.events import Recover
 
 MOST_IN_A_ROW = 10
@@ -30,15 +30,17 @@ class Recovery:
     Attributes:
         incarnation: the present one.
         checkpoint: the last one kept, of whatever incarnation.
-        decided: all changes decided, in order, those of earlier runs of the same checkpoint place included.
+        decided: all changes decided, in order, those of earlier runs of the same checkpoint place included; without
+            the functions of those that nobody will load again.
         columns: operator to the columns whose types its workers are told, as a serialized Arrow schema.
     """
 
-    def __init__(self, incarnation: int, restored: Restoration | None = None) -> None:
+    def __init__(self, incarnation: int, restored: Restoration | None = None, recovers: bool = True) -> None:
         self.incarnation = incarnation
         self.checkpoint: Checkpoint | None = restored.checkpoint if restored else None
         self.decided: list[Decided] = list(restored.decided) if restored else []
         self.columns: dict[str, bytes] = {}
+        self._recovers = recovers
         self._in_a_row = 0
 
     @property
@@ -56,6 +58,8 @@ class Recovery:
         undoes: str = "",
     ) -> Decided:
         """A change will be carried out, whatever fails; ahead of another one that it names as ``before``."""
+        if not self._recovers:  # then it is started again from checkpoints only that are yet to be taken
+            self.decided = without_superseded(self.decided, {each.change for each in self.decided})
         decided = Decided(change, scheduler, components, dict(payloads), self.incarnation, before, undoes)
         insert_decided(self.decided, decided)
         for operator in payloads:
@@ -71,6 +75,7 @@ class Recovery:
     def keep(self, record: Checkpoint) -> None:
         """A checkpoint is on disk."""
         self.checkpoint = record
+        self.decided = without_superseded(self.decided, frozenset(record.decided))
         self._in_a_row = 0
 
     def lose(self) -> None:

@@ -13,7 +13,7 @@ a clock: it answers with orders, and others carry them out.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, NamedTuple
@@ -28,6 +28,7 @@ from fries_nb.dataflow.updates import Update
 from fries_nb.errors import PlanError
 from fries_nb.messages import WorkerId
 from fries_nb.running.outcomes import combined, functions_of, later
+from fries_nb.running.shelf import Shelf
 from fries_nb.scheduling import Plan
 
 
@@ -47,7 +48,7 @@ class Request:
     """
 
     id: str
-    updates: dict[str, Update]
+    updates: Mapping[str, Update]
     payloads: dict[str, bytes]
     plans: dict[int, Plan]
     changes: list[Change]
@@ -72,6 +73,13 @@ class Request:
             payloads={name: payload for one in whole for name, payload in one.payloads.items()},
             changes=[change for one in whole for change in one.changes],
         )
+
+    def shelve(self, shelf: Shelf) -> None:
+        """Hold neither functions nor payloads any more: whoever still asks for a function gets it from disk."""
+        self.updates = shelf.put(self.payloads)
+        self.payloads = {}
+        for change in self.changes:
+            change.updates = self.updates
 
     def may_hold(self, region: int) -> bool:
         """Whether it has changed something there, or still can."""
@@ -128,6 +136,7 @@ class Ledger:
         self._waiting: list[list[Request]] = [[] for _ in regions]
         self._in_flight: list[dict[str, Request]] = [{} for _ in regions]
         self._entered_s: dict[str, float] = {}
+        self._shelf = Shelf()
         self._flows_s: dict[int, float] = {}
 
     # ---- what the user asks
@@ -199,13 +208,11 @@ class Ledger:
         Raises:
             PlanError: a target's state was transformed, and nobody has said how to transform it back.
         """
-        before: dict[str, Any] = {name: self._ran[name] for name in last.updates}
-        for earlier in self._requests[: self._requests.index(last)]:
-            before.update({
-                name: update.function
-                for name, update in earlier.updates.items()
-                if name in before and earlier.may_hold(self._region_of[name])
-            })  # fmt: skip
+        earlier = self._requests[: self._requests.index(last)]
+        before: dict[str, Any] = {}
+        for name in last.updates:
+            held = [one for one in earlier if name in one.updates and one.may_hold(self._region_of[name])]
+            before[name] = held[-1].updates[name].function if held else self._ran[name]
         return undone(last.id, last.updates, before)
 
     def withdraw(self, last: Request, rollback: Change) -> bool:
@@ -347,6 +354,14 @@ class Ledger:
                 self._resolve(change, self._whole(request, self._entered_s[change.id], change.id))
                 if not request.guarded:
                     change.end_guard()
+            self._shelve_superseded()
+
+    def _shelve_superseded(self) -> None:
+        """Of what has changed something the last two stay in memory: what runs, and what ran before it."""
+        holding = [one for one in self._requests if any(map(one.may_hold, one.plans))]
+        for request in self._requests:
+            if request.ended and request.payloads and not request.guarded and request not in holding[-2:]:
+                request.shelve(self._shelf)
 
     def _whole(self, request: Request, entered_s: float, change: str) -> Outcome:
         """The outcome of all regions together; times count from when the change was entered and tuples flowed."""

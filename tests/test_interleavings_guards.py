@@ -11,6 +11,7 @@ from collections import Counter, defaultdict
 import pytest
 from interleaving_checks import (
     SOAK,
+    caught,
     commits_cuts,
     is_lossless,
     journals_decisions,
@@ -22,10 +23,14 @@ from interleaving_checks import (
 )
 
 from fries_nb.audit import judge
+from fries_nb.controller.guards import Guards, Watch
+from fries_nb.controller.known_changes import KnownChanges
 from fries_nb.errors import FriesError
 from fries_nb.messages import TRANSACTION
 from fries_nb.testing.functions import stamps
 from fries_nb.testing.scenarios import draw_guarded, play
+from fries_nb.worker import retrying, snapshot, steps
+from fries_nb.worker.instance import Instance
 
 RUNS = 240
 CHUNKS = 8
@@ -95,6 +100,8 @@ def ends_as_its_guards_say(played):
 def _would_be_saved(played, change):
     """The guard lasted as long as the run, and the run could have gone back."""
     wish, ended = played.changes[change], played.cluster.guards.get(change)
+    if ended is not None and ended.rolled_back:
+        return True  # what is undone fails no more
     lasted = ended is None or ended.reason == "the run failed"
     keeps_state = not wish.transforms or wish.returns
     return lasted and played.scenario.cluster["checkpoints"] and keeps_state
@@ -122,17 +129,14 @@ def leaves_the_old_configuration(played):
     cluster = played.cluster
     if cluster.state != "finished":
         return
+    gone = len(played.changes) == 1 and any(ended.rolled_back for ended in cluster.guards.values())
+    undone = any("by its guard" in reason for reason in cluster.recoveries)
     for name in played.scenario.flow.changeable:
         for instance in cluster.instances(name):
             assert not instance.guarded, f"{instance.worker} is still under guard"
-            gone = len(played.changes) == 1 and any(ended.rolled_back for ended in cluster.guards.values())
-            old = getattr(instance.function, "version", 0) == 0
-            spent = instance.worker in cluster.hosts.spent
-            assert not gone or old or spent or instance.worker not in _switched(cluster), f"{instance.worker} is new"
-
-
-def _switched(cluster):
-    return {worker.worker for one in cluster.workers.values() for worker in one.instances if not one.ended}
+            back = undone or "u1.back" in instance.applied
+            if gone and back and instance.worker not in cluster.hosts.spent:
+                assert getattr(instance.function, "version", 0) == 0, f"{instance.worker} runs what was rolled back"
 
 
 def is_serializable(played):
@@ -189,3 +193,30 @@ LAWS = (
     fires_for_failures,
     leaves_the_old_configuration,
 )
+
+
+# ---- broken on purpose
+
+
+def _without_rollbacks(instance, before, decided, put_on=snapshot._put_on):
+    put_on(instance, before, [one for one in decided if not one.undoes])
+
+
+BROKEN = {
+    "every tuple in place": (Watch, "in_place", lambda watch, operator: True),
+    "guards outlive later changes": (Guards, "meeting", lambda guards, operators: []),
+    "states are not undone": (steps, "undoable", lambda instance, undos, step: step),
+    "rows are not undone": (retrying, "whole", lambda instances, outputs, undos, step: step),
+    "a rollback changes nothing": (Instance, "_switch_back", lambda instance, rollback, previous: None),
+    "restored with the bad function": (snapshot, "_put_on", _without_rollbacks),
+    "never lets go": (KnownChanges, "let_go", lambda changes, change, reason: []),
+}
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+def test_a_broken_guard_is_caught(monkeypatch, broken):
+    """Each of these builds breaks a law for some seed."""
+    monkeypatch.setattr(*BROKEN[broken])
+    if broken == "rows are not undone":
+        monkeypatch.setattr(steps, "whole", retrying.whole)
+    assert caught(range(200), try_guarded) is not None

@@ -9,7 +9,7 @@ import cloudpickle
 import pytest
 
 from fries_nb.changes import Change
-from fries_nb.controller.events import Outcome
+from fries_nb.controller.events import GuardEnded, Outcome
 from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
 from fries_nb.dataflow.regions import regions
 from fries_nb.dataflow.updates import Update
@@ -54,13 +54,15 @@ class Desk:
             self.ledger.flows(0)
 
     def _note(self, change: Change, outcome: Outcome) -> None:
-        assert not change.done
+        assert not change.done or outcome.outcome == "rolled_back"
         self.ended.append((change.id, outcome.outcome))
 
-    def ask(self, merge: bool = False, ahead: bool = False, **functions: Any) -> tuple[Change, list[str]]:
+    def ask(
+        self, merge: bool = False, ahead: bool = False, guard: float | None = None, **functions: Any
+    ) -> tuple[Change, list[str]]:
         """Request a change; the orders come as ``region:id``."""
         updates = {name: given if isinstance(given, Update) else Update(given) for name, given in functions.items()}
-        return self._enter(updates, merge=merge, ahead=ahead)
+        return self._enter(updates, merge=merge, ahead=ahead, guard=guard)
 
     def roll_back(self) -> tuple[Change, list[str]]:
         """Roll the last change back."""
@@ -80,17 +82,22 @@ class Desk:
         return applied
 
     def _enter(
-        self, updates: dict[str, Update], undoes: Request | None = None, merge: bool = False, ahead: bool = False
+        self,
+        updates: dict[str, Update],
+        undoes: Request | None = None,
+        merge: bool = False,
+        ahead: bool = False,
+        guard: float | None = None,
     ) -> tuple[Change, list[str]]:
         plans = planned(self.regions, self.ledger.shares(updates), "fries", True)
-        change = Change(self.ledger.new_id(), together(plans), updates, 0.0)
+        change = Change(self.ledger.new_id(), together(plans), updates, 0.0, guard="for 5 s" if guard else "")
         if undoes is not None and self.ledger.withdraw(undoes, change):
             return change, []
         joins = self.ledger.joinable() if merge else []
         names = [name for one in [*joins] for name in one.updates] + [*updates]
         whole = planned(self.regions, self.ledger.shares(dict.fromkeys(names)), "fries", True)
         payloads = {name: cloudpickle.dumps(one) for name, one in updates.items()}
-        request = Request(change.id, updates, payloads, whole, [change], undoes)
+        request = Request(change.id, updates, payloads, whole, [change], undoes, guard)
         return change, shown(self.ledger.enter(request.joined_to(joins), joins, ahead))
 
 
@@ -321,3 +328,33 @@ def test_a_fix_ahead_of_a_change_under_way_is_what_its_rollback_returns_to() -> 
     last = desk.ledger.last()
     assert last.id == "u1"
     assert desk.ledger.back(last)["B"].function.__name__ == "b2"
+
+
+def test_a_change_that_its_guard_rolls_back_has_another_outcome_and_is_not_undone_again() -> None:
+    """It is done first; a rollback on request then undoes the change before it."""
+    desk = Desk()
+    desk.ask(A=function("a1"))
+    desk.end(0, "u1")
+    change, _ = desk.ask(guard=5.0, A=function("a2"))
+    desk.end(0, "u2")
+    assert change.result(0).outcome == "done"
+    with pytest.raises(TimeoutError, match="u2 of A is not settled yet"):
+        change.settled(0)
+    desk.ledger.guard_ended(0, GuardEnded("u2", "it failed", True, "A failed on a tuple: no"))
+    result = change.settled(0)
+    assert result.outcome == "rolled_back"
+    assert result.error == "rolled back by its guard, since the new configuration failed: A failed on a tuple: no"
+    assert desk.ended[-2:] == [("u2", "done"), ("u2", "rolled_back")]
+    assert desk.ledger.last().id == "u1"
+
+
+def test_a_guard_that_ends_leaves_the_change_as_it_is() -> None:
+    """And one that nothing came of has none: it was aborted, or its region had not begun."""
+    desk = Desk()
+    change, _ = desk.ask(guard=5.0, A=function("a1"))
+    desk.end(0, "u1")
+    desk.ledger.guard_ended(0, GuardEnded("u1", "the new configuration has not failed"))
+    assert change.settled(0).outcome == "done"
+    aborted, _ = desk.ask(guard=5.0, A=function("a2"))
+    desk.end(0, "u2", "aborted")
+    assert aborted.settled(0).outcome == "aborted"

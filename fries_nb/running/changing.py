@@ -58,6 +58,7 @@ class Changing:
             mends = self._mends(updates)
             joins = self._ledger.joinable() if merge and not mends else []  # with another it would be no fix
             whole = self._planned([name for one in joins for name in one.updates] + [*updates], scheduler, pruning)
+            limit = limit or next((one.guard for one in joins if one.guard is not None), None)
             guard, words = self._guard(whole, updates, joins, limit, mends)
             change = self._new(plans, updates, began, requested_s, words)
             request = Request(change.id, updates, payloads, whole, [change], guard=guard)

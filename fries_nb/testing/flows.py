@@ -138,6 +138,25 @@ def counting_flow(chance: random.Random) -> Flow:
     return flow
 
 
+def chained_flow(chance: random.Random) -> Flow:
+    """S0 -> Counter1 -> Many2 -> Mark3 -> out: with as many workers each, hosts make one chain of the three."""
+    flow, workers = Flow(Dataflow("chained")), chance.randint(1, 2)
+    stream = flow.dataflow.source("S0", rate(None, count=1), chance.randint(1, 2), identity="id")
+    flow.nodes.append(Node("S0", "source", ()))
+    makers: dict[str, Callable[..., Any]] = {"Counter1": fns.Counter, "Many2": fns.Many, "Mark3": fns.Mark}
+    for name, make in makers.items():
+        build, before = partial(make, name, 0), (stream.operator, 0)
+        add = stream.flat_map if make is fns.Many else stream.map
+        stream = add(name, build(0), key="customer" if make is fns.Counter else None, workers=workers)
+        flow.nodes.append(Node(name, make.__name__.lower(), (before,)))
+        flow.changeable[name] = build
+        flow.tasting.append(name)
+    flow.keyed.add("Counter1")
+    stream.sink("out", memory(), workers=workers)
+    flow.nodes.append(Node("out", "sink", ((stream.operator, 0),)))
+    return flow
+
+
 class _Growth:
     """A dataflow that grows by one operator, or one diamond, at a time."""
 

@@ -27,7 +27,7 @@ from fries_nb.planning import cover
 from fries_nb.planning.expansion import workers_of
 from fries_nb.testing.cluster import Cluster
 from fries_nb.testing.faults import Faults
-from fries_nb.testing.flows import Flow, Inputs, copies, counting_flow, draw_flow, redealt
+from fries_nb.testing.flows import Flow, Inputs, chained_flow, copies, counting_flow, draw_flow, redealt
 from fries_nb.testing.functions import Convert, Counter, Poison, Spoil, Unloadable, Unopenable
 from fries_nb.testing.reference import Reference, evaluate
 
@@ -159,10 +159,10 @@ def draw_troubled(seed: int) -> Scenario:
     return _troubled(draw_scenario(seed, ALL_SCHEDULES), random.Random(f"trouble {seed}"))
 
 
-def draw_focused(seed: int) -> Scenario:
+def draw_focused(seed: int, chained: bool = False) -> Scenario:
     """Likewise a small dataflow with keyed state, changed in mid-stream: what is seldom met elsewhere happens often."""
     chance = random.Random(f"focus {seed}")
-    flow = counting_flow(chance)
+    flow = (chained_flow if chained else counting_flow)(chance)
     graph = flow.dataflow.graph()
     settings = {
         "hosts": chance.randint(1, 3),
@@ -184,7 +184,8 @@ def draw_focused(seed: int) -> Scenario:
 def draw_guarded(seed: int) -> Scenario:
     """Changes under guard, by any scheduler, of which most fail on some tuples: soon, later, or below themselves."""
     chance = random.Random(f"guard {seed}")
-    plain = draw_focused(seed) if chance.random() < 0.5 else draw_scenario(seed, ALL_SCHEDULES)
+    kind = chance.choice(("counting", "chained", "any"))
+    plain = draw_scenario(seed, ALL_SCHEDULES) if kind == "any" else draw_focused(seed, kind == "chained")
     checkpoints, count = chance.random() < 0.6, max(map(len, plain.inputs.values()))
     wishes = tuple(
         _guarded(chance, plain.flow, replace(wish, how="", broken="", rehearse=False), count) for wish in plain.wishes

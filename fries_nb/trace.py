@@ -19,6 +19,9 @@ import msgspec
 from fries_nb.dataflow.graph import Edge, Graph, Partitioning
 from fries_nb.errors import TraceError
 
+ROW_BITS = 40
+"""Of a source tuple's identity as a number: its row at its source's worker; above them is the number of that worker."""
+
 
 class Ran(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="data"):
     """A data operation: ``operator`` processed a tuple that derives from source tuple ``transaction``.

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from fries_nb.checkpoints import in_effect
 from fries_nb.testing.functions import converted, counted
 from fries_nb.testing.readers import transaction
-from fries_nb.trace import RanMany
+from fries_nb.trace import ROW_BITS, RanMany
 
 
 def transactions_of(record):
@@ -51,8 +51,8 @@ def check_cut(committed, whole):
     """What is committed is all that the first tuples of each source worker led to, and nothing else."""
     last = defaultdict(lambda: -1)
     for identity, _ in committed:
-        last[identity >> 48] = max(last[identity >> 48], identity)
-    wanted = {key: count for key, count in whole.items() if key[0] <= last[key[0] >> 48]}
+        last[identity >> ROW_BITS] = max(last[identity >> ROW_BITS], identity)
+    wanted = {key: count for key, count in whole.items() if key[0] <= last[key[0] >> ROW_BITS]}
     assert wanted == dict(committed), "an epoch is no consistent cut of the sources"
 
 

@@ -20,6 +20,7 @@ from fries_nb.errors import RunError
 from fries_nb.messages import WorkerId
 from fries_nb.report import Place, Row, Story, Trial, comparison_page, run_page, writable, write_page
 from fries_nb.scheduling import schedule
+from fries_nb.trace import ROW_BITS
 
 GRAPH = Graph(
     "fraud & co",
@@ -30,7 +31,7 @@ GRAPH = Graph(
 PLACE = Place(1_790_000_000.0, 2, 64 << 20)
 POINTS = tuple(Point(1_790_000_000.0 + n / 4, 5.0 + n, 20.0 + n * n, 400.0) for n in range(40))
 SERIALIZABLE = Verdict(True, (), (), (), 4_000, 1)
-SEVEN = (1 << 48) + 7
+SEVEN = (1 << ROW_BITS) + 7
 MIXED = Verdict(False, (Mixed(SEVEN, "u1", ("FM",), (NASTY,)),), (str(SEVEN), "u1"), ("FM", NASTY), 9, 1)
 
 

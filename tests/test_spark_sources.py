@@ -21,6 +21,7 @@ from fries_nb.spark.pace import Pace
 from fries_nb.spark.replay import Position, plan_replay
 from fries_nb.spark.sources import RateReader, Reader, ReplayReader
 from fries_nb.spark.staging import make_scratch, remove_scratch, stage_replay
+from fries_nb.trace import ROW_BITS
 
 NOW = 1_700_000_000_000_000_000
 RATES = st.floats(0.1, 5e6)
@@ -152,7 +153,7 @@ def test_a_replay_gives_every_row_once_and_in_order(
     for number, spans in enumerate(plan_replay(str(path), workers)):
         if spans:
             table = drain(ReplayReader(spans, math.inf, number), limit)
-            assert table[TRANSACTION].to_pylist() == [number << 48 | row for row in range(table.num_rows)]
+            assert table[TRANSACTION].to_pylist() == [number << ROW_BITS | row for row in range(table.num_rows)]
             parts.append(table["n"].to_pylist())
         else:
             parts.append([])

@@ -26,10 +26,12 @@ class Replay:
     """Rows of a Parquet path, an Arrow table or a Spark DataFrame, in order (``replay`` takes more).
 
     ``rate`` is in rows per second over all workers of the source; ``None`` means as fast as the flow takes them.
+    ``may_be_empty``: no rows are as good as some, as where an earlier region has made them.
     """
 
     data: Any
     rate: float | None = None
+    may_be_empty: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """The judge's verdict for a reader: in a sentence, then who met both versions, where, and a cycle as proof.
 
 >>> from fries_nb.audit import Mixed
->>> mixed = tuple(Mixed((1 << 48) + row, "u1", ("FM",), ("MC",)) for row in (7, 8))
->>> verdict = Verdict(False, mixed, (str((1 << 48) + 7), "u1"), ("FM", "MC"), 900, 1)
+>>> mixed = tuple(Mixed((1 << ROW_BITS) + row, "u1", ("FM",), ("MC",)) for row in (7, 8))
+>>> verdict = Verdict(False, mixed, (str((1 << ROW_BITS) + 7), "u1"), ("FM", "MC"), 900, 1)
 >>> sentence(verdict)
 'Not serializable: 2 of 900 source tuples met an old version and a new one.'
 >>> grouped(verdict)
@@ -18,9 +18,9 @@ from collections.abc import Callable, Mapping
 from fries_nb.audit import Verdict
 from fries_nb.errors import TraceError
 from fries_nb.report.markup import Column, Html, counted, joined, table, tag
+from fries_nb.trace import ROW_BITS
 
 SHOWN = 12
-_ROW_BITS = 48
 _COLUMNS = (
     Column("Change"),
     Column("Old version at"),
@@ -117,5 +117,5 @@ def named(transaction: str | int) -> str:
     digits = str(transaction)
     if not digits.isdigit():
         return digits
-    worker, row = divmod(int(digits), 1 << _ROW_BITS)
+    worker, row = divmod(int(digits), 1 << ROW_BITS)
     return f"row {row:,} of source worker {worker}"

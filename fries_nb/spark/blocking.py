@@ -26,7 +26,7 @@ def source_of(spark: SparkSession, rows: Rows, read: Callable[[Kept], DataFrame]
         DataflowError: Spark cannot make sense of a blocking operator over the columns that there are.
     """
     frame = _frame(spark, rows, read)
-    return Rate(None, 0) if frame is None else Replay(frame)
+    return Rate(None, 0) if frame is None else Replay(frame, may_be_empty=True)
 
 
 def check_query(spark: SparkSession, operator: Operator) -> None:

@@ -40,15 +40,16 @@ class Span(msgspec.Struct, frozen=True):
     rows: int
 
 
-def plan_replay(path: str, workers: int) -> list[tuple[Span, ...]]:
+def plan_replay(path: str, workers: int, may_be_empty: bool = False) -> list[tuple[Span, ...]]:
     """Deals the rows of a Parquet file or directory to workers: entry w is what worker w reads, in order.
 
     Raises:
-        SourceError: there is no such path, it holds no rows, or something other than Parquet files of one schema.
+        SourceError: there is no such path, it holds something other than Parquet files of one schema, or no rows though
+            it may not be empty.
     """
     groups = list(_row_groups(path))
     total = sum(group.rows for group in groups)
-    if not total:
+    if not total and not may_be_empty:
         raise SourceError(f"{path} holds no rows; a replay needs at least one")
     cuts = [total * worker // workers for worker in range(workers + 1)]
     return [tuple(_between(groups, first, last)) for first, last in itertools.pairwise(cuts)]

@@ -50,6 +50,7 @@ class FileSink:
         self._hidden = () if keep_hidden else HIDDEN
         self._filesystem, self._directory = locate(pending(path))
         self._seen: pa.Schema | None = None  # as the last batch came
+        self._fine: list[str] = []
         self.columns = pa.schema([])
         self._rows: list[pa.RecordBatch] = []
         self._recent: list[pa.RecordBatch] = []  # not merged yet
@@ -67,12 +68,16 @@ class FileSink:
             batch = batch.drop_columns(hidden)
         if batch.schema is not self._seen and batch.schema != self._seen:
             self._seen = batch.schema
+            times = [field for field in batch.schema if pa.types.is_timestamp(field.type)]
+            self._fine = [field.name for field in times if field.type.unit == "ns"]
             if not batch.schema.names:
                 raise SinkError(f"{self._worker} got rows without a column; return None, not {{}}, to drop a tuple")
             wider = unified(self.columns, batch.schema)
             if wider != self.columns:
                 self._end_part()
                 self.columns = wider
+        for name in self._fine:
+            _refuse_nanoseconds(batch.column(name), name, self._worker)
         self._recent.append(batch if batch.schema == self.columns else fitted(batch, self.columns))
         self._count += batch.num_rows
         if len(self._recent) >= MERGED:
@@ -132,6 +137,16 @@ class FileSink:
         return SinkError(f"{self._worker} cannot write to {self._path}: {str(error).splitlines()[0]}")
 
 
+def _refuse_nanoseconds(column: pa.Array, name: str, worker: WorkerId) -> None:
+    try:
+        column.cast(pa.timestamp("us", column.type.tz))
+    except pa.ArrowInvalid:
+        raise SinkError(
+            f"{worker} got times of column {name!r} with nanoseconds, which Spark cannot read and would be cut; "
+            "round them to microseconds in an operator"
+        ) from None
+
+
 def part_writer(file: str, columns: pa.Schema, filesystem: fs.FileSystem) -> pq.ParquetWriter:
     """A writer of one part, by a path within the file system."""
     return pq.ParquetWriter(
@@ -139,5 +154,5 @@ def part_writer(file: str, columns: pa.Schema, filesystem: fs.FileSystem) -> pq.
         columns,
         filesystem=filesystem,
         coerce_timestamps="us",  # Spark reads no nanoseconds
-        allow_truncated_timestamps=True,
+        allow_truncated_timestamps=True,  # what that would lose was refused
     )

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, Protocol
 
 import numpy as np
@@ -24,10 +25,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fries_nb.errors import SourceError
-from fries_nb.messages import DUE, TRANSACTION
+from fries_nb.messages import DUE, HIDDEN, TRANSACTION
 from fries_nb.spark.pace import Pace, Times, checked
 from fries_nb.spark.replay import Position, Span, behind
 from fries_nb.spark.storage import locate
+from fries_nb.trace import ROW_BITS
+from fries_nb.worker.conversion import NOT_ARROW, to_arrow
 
 BATCH_ROWS = 16_384
 """Rows that are decoded at a time; a slice of them shares their memory."""
@@ -63,8 +66,8 @@ class Reader(Protocol):
 class RateReader:
     """Makes up rows: worker w of n has the values w, w + n, ... below ``count``.
 
-    ``row(value)`` gives further columns. ``number`` is the number of this worker among all source workers, given
-    under audit. ``skip`` tuples were read by an earlier attempt.
+    ``row(value)`` gives further columns, which are null in the rows that lack them. ``number`` is the number of this
+    worker among all source workers, given under audit. ``skip`` tuples were read by an earlier attempt.
     """
 
     def __init__(
@@ -80,6 +83,7 @@ class RateReader:
         self._worker = worker
         self._workers = workers
         self._row = row
+        self._types: dict[str, pa.DataType] = {}
         self._left: float = math.inf if count is None else max(0, math.ceil((count - worker) / workers) - skip)
         self._stamp = _Stamp(rate, number, skip)
 
@@ -109,8 +113,18 @@ class RateReader:
     def _further(self, values: Times) -> dict[str, pa.Array]:
         if self._row is None:
             return {}
-        rows = pa.RecordBatch.from_pylist([dict(self._row(value)) for value in values.tolist()])
-        return dict(zip(rows.schema.names, rows.columns, strict=True))
+        rows = [dict(self._row(value)) for value in values.tolist()]
+        columns: dict[str, pa.Array] = {}
+        for name in dict.fromkeys(chain.from_iterable(rows)):
+            if name in HIDDEN:
+                raise SourceError(f"row= of rate gave the column {name!r}, a name for the runtime's own use; rename it")
+            try:
+                columns[name] = to_arrow([row.get(name) for row in rows], self._types.get(name))
+            except NOT_ARROW as error:
+                why = str(error).splitlines()[0]
+                raise SourceError(f"row= of rate gave values that make no column {name!r}: {why}") from error
+            self._types[name] = columns[name].type
+        return columns
 
 
 class ReplayReader:
@@ -197,7 +211,7 @@ class _Stamp:
     def __init__(self, rate: float, number: int | None, sequence: int) -> None:
         self._rate = checked(rate)
         self._pace: Pace | None = None
-        self._base = None if number is None else number << 48
+        self._base = None if number is None else number << ROW_BITS
         self.sequence = sequence
 
     def due(self, now_ns: int, limit: int) -> Times:

@@ -74,7 +74,7 @@ def stage_replay(source: Replay, spark: SparkSession, scratch: str, name: str, w
         except PySparkException as error:
             raise SourceError(f"Spark cannot write the DataFrame of {name!r}: {reason(error)}") from error
     try:
-        return plan_replay(place, workers)
+        return plan_replay(place, workers, source.may_be_empty)
     except SourceError as error:
         raise SourceError(f"the data of {name!r}: {str(error).removeprefix(place).strip()}") from error
 

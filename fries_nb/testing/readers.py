@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from fries_nb.dataflow.graph import Graph
 from fries_nb.messages import DUE, TRANSACTION, WorkerId
+from fries_nb.trace import ROW_BITS
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -23,10 +24,10 @@ MOST_ROWS = 5
 def transaction(source: int, worker: int, row: int) -> int:
     """The identity of a source tuple: the number of the source, of its worker, and of the row there.
 
-    >>> transaction(0, 1, 5) == (1 << 48) + 5
+    >>> transaction(0, 1, 5) == (1 << ROW_BITS) + 5
     True
     """
-    return ((source * 64 + worker) << 48) + row
+    return ((source * 64 + worker) << ROW_BITS) + row
 
 
 class Supply:

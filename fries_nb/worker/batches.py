@@ -18,6 +18,7 @@ from fries_nb.messages import HIDDEN
 from fries_nb.worker.conversion import NOT_ARROW
 from fries_nb.worker.guarding import is_watched, set_aside
 from fries_nb.worker.instance import Instance
+from fries_nb.worker.names import check_names
 from fries_nb.worker.steps import failure
 
 Call = Callable[[pa.RecordBatch], pa.RecordBatch]
@@ -124,6 +125,7 @@ _FITS: dict[Kind, _Fit] = {Kind.FILTER: _filtered, Kind.FLAT_MAP: _multiplied}
 
 def _values(batch: pa.RecordBatch, origin: pa.RecordBatch) -> list[pa.Array]:
     """The columns of a result, those that did not come in as copies: a function may fill the same buffer again."""
+    check_names(batch.schema.names, origin.schema.names)
     came = {buffer.address for column in origin.columns for buffer in column.buffers() if buffer is not None}
     columns: list[pa.Array] = []
     for column in batch.columns:

@@ -24,6 +24,7 @@ from fries_nb.worker.batches import Call, call_of_batch, one_by_one
 from fries_nb.worker.conversion import NOT_ARROW
 from fries_nb.worker.guarding import is_guarded
 from fries_nb.worker.instance import Instance, SinkPort
+from fries_nb.worker.names import check_names
 from fries_nb.worker.recent import Noted, Passed, Recent, one_row, passed, recent_row, recent_rows
 from fries_nb.worker.retrying import is_retried, rewound
 from fries_nb.worker.rows import Columns, Reads, Row
@@ -119,6 +120,7 @@ class RowExecution:
         self._refused = [instance.refused for instance in instances if is_guarded(instance.operator)]
         self._joined: list[tuple[pa.Field, str]] = []
         self._settled: frozenset[str] = frozenset()
+        self._names: list[str] = []
         self.rebuild()
 
     def rebuild(self) -> None:
@@ -206,6 +208,7 @@ class RowExecution:
             if rows and self._columns is not None:
                 try:
                     batch = assemble(rows, self._columns, self._types[branch])
+                    self._check_names(self._columns, batch.schema.names)
                 except NOT_ARROW as error:
                     raise self._culprit(rows, error) from error
                 if len(self._outputs) == 1:
@@ -213,6 +216,11 @@ class RowExecution:
                     self._settle(settled(self._settled, self._columns.written, self._types[branch], names))
                 self._produced.append((branch, batch))
                 rows.clear()
+
+    def _check_names(self, columns: Columns, names: list[str]) -> None:
+        if names != self._names:
+            check_names([name for name in names if name not in columns.hidden], columns.names)
+            self._names = names
 
     def _culprit(self, rows: Sequence[Row], error: Exception) -> DeclarationError:
         """What to say of rows that make no columns: which value it is, and whose.

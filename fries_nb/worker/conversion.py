@@ -26,6 +26,7 @@ FEW = 16
 NOT_ARROW = (pa.ArrowException, TypeError, ValueError, OverflowError)
 """What Arrow raises for values that it cannot take."""
 
+_NUMBERS = frozenset({bool, int, float})
 _BUFFERS = frozenset({bytearray, memoryview})
 _ATOMS = frozenset({type(None), bool, int, float, str, bytes, Decimal, date, datetime, time, timedelta})
 
@@ -89,6 +90,11 @@ def to_arrow(values: Sequence[Any], known: pa.DataType | None) -> pa.Array:
             return pa.array(values, type=known)
         except (pa.ArrowException, TypeError, ValueError, OverflowError):
             return pa.array(values)
+    if known is not None and _is_as_given(known) and _NUMBERS.isdisjoint(map(type, values)):
+        try:
+            return pa.array(values, type=known)
+        except NOT_ARROW:
+            pass  # another type, which the column's users will refuse or widen to
     array = _inferred(values)
     if known is None or array.type == known or not (array.type.id == known.id or pa.types.is_null(array.type)):
         return array
@@ -98,10 +104,18 @@ def to_arrow(values: Sequence[Any], known: pa.DataType | None) -> pa.Array:
         return array
 
 
+def _is_as_given(kind: pa.DataType) -> bool:
+    """Types that Arrow would not infer from their values: maps look like lists, and times are cut to microseconds."""
+    return bool(pa.types.is_map(kind)) or (pa.types.is_temporal(kind) and getattr(kind, "unit", "") == "ns")
+
+
 def _inferred(values: Sequence[Any]) -> pa.Array:
     """The column that Arrow makes of the values; rows among them, or inside of them, count as the dicts they are."""
     try:
-        return pa.array(values)
+        array = pa.array(values)
+        if pa.types.is_timestamp(array.type) and any(getattr(value, "nanosecond", 0) for value in values):
+            return pa.array(values, type=pa.timestamp("ns", array.type.tz))
+        return array
     except pa.ArrowTypeError:
         return pa.array([_plain(value) for value in values])
     except pa.ArrowInvalid:

@@ -22,7 +22,7 @@ from fries_nb.planning.expansion import NO_CALL
 from fries_nb.worker.instance import Instance
 from fries_nb.worker.rows import Row, key_reader
 from fries_nb.worker.shown import row_as_json
-from fries_nb.worker.state import keeps_state
+from fries_nb.worker.state import keeps_state, same_key
 from fries_nb.worker.values import as_value
 
 Step = Callable[[Row], None]
@@ -118,7 +118,7 @@ def remembering(instance: Instance) -> Callable[[Row], Undo]:
 
     def remembered(row: Row) -> Undo:
         try:
-            key, known = read(row), len(state)
+            key, known = same_key(read(row)), len(state)
             present = state.touch(key)
         except Exception:  # noqa: BLE001 - the function's own look at its state fails alike, and that is told
             return _nothing

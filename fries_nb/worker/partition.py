@@ -17,6 +17,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 from decimal import Context, Decimal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +31,8 @@ MOST_KNOWN = 100_000
 
 Bins = npt.NDArray[np.int64]
 _EXACT = Context(prec=80)
+_NAN = np.uint64(0x7FF8000000000000)
+"""The bits of every NaN: they are one key, whatever their own bits."""
 _NULL = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -39,10 +42,28 @@ def bins_of_values(columns: Sequence[pa.Array]) -> Bins:
     Raises:
         pyarrow.ArrowNotImplementedError: a column of lists or structs, which cannot be a key.
     """
-    mixed = _hash(columns[0])
-    for column in columns[1:]:
-        mixed = _mix(mixed * np.uint64(31) + _hash(column))
+    return _bins([_hash(column) for column in columns])
+
+
+def _bins(hashed: Sequence[npt.NDArray[np.uint64]]) -> Bins:
+    mixed = hashed[0]
+    for column in hashed[1:]:
+        mixed = _mix(mixed * np.uint64(31) + column)
     return (mixed % np.uint64(BINS)).astype(np.int64)
+
+
+def bins_of_keys(keys: Sequence[Any]) -> Bins:
+    """The bin of each key: a value, or a tuple of values; the same as that of the rows which have it.
+
+    Equal values of several types are one key of a dict, so keys of one column may be of several types.
+
+    >>> bins_of_keys([7, 7.5, "a"]).tolist() == [
+    ...     int(bins_of_values([pa.array([key])])[0]) for key in (7, 7.5, "a")]
+    True
+    """
+    columns = zip(*keys, strict=True) if keys and isinstance(keys[0], tuple) else [keys]
+    hashed = [np.array([_hash_of_value(value) for value in column], dtype=np.uint64) for column in columns]
+    return _bins(hashed)
 
 
 class Binning:
@@ -133,9 +154,21 @@ def _bits(values: npt.NDArray[np.generic]) -> npt.NDArray[np.uint64]:
     floats = values.astype(np.float64)
     with np.errstate(invalid="ignore"):
         whole = floats.astype(np.int64)
+        large = floats.astype(np.uint64)
     exact = (whole == floats) & (floats >= -(2.0**63)) & (floats < 2.0**63)
     bits: npt.NDArray[np.uint64] = np.where(exact, whole.view(np.uint64), floats.view(np.uint64))
-    return bits
+    bits = np.where((floats >= 2.0**63) & (floats < 2.0**64), large, bits)
+    return np.where(np.isnan(floats), _NAN, bits)
+
+
+def _hash_of_value(value: object) -> int:
+    """As ``_hash`` of a column with this one value."""
+    if value is None:
+        return int(_NULL)
+    if isinstance(value, (bool, int, float)):
+        kind = np.float64 if isinstance(value, float) else np.int64 if value < 2**63 else np.uint64
+        return int(_mix(_bits(np.array([value], dtype=kind)))[0])
+    return _digest(value)
 
 
 def _digest(value: object) -> int:
@@ -147,8 +180,11 @@ def _digest(value: object) -> int:
 
 def _digest_of_decimal(value: Decimal) -> int:
     """By value, whatever the scale: 1.5 and 1.50 are one key of a dict, and so are Decimal(1), 1 and 1.0."""
-    if value == int(value) and -(2**63) <= value < 2**63:
-        return int(_mix(np.array([int(value)], dtype=np.int64).view(np.uint64))[0])
+    if value.is_nan():
+        return int(_mix(np.array([_NAN]))[0])
+    if value == int(value) and -(2**63) <= value < 2**64:
+        kind = np.int64 if value < 2**63 else np.uint64
+        return int(_mix(np.array([int(value)], dtype=kind).view(np.uint64))[0])
     if value == float(value):
         return int(_mix(np.array([float(value)]).view(np.uint64))[0])
     return int(_mix(np.array([zlib.crc32(str(_EXACT.normalize(value)).encode())], dtype=np.uint64))[0])

@@ -18,20 +18,21 @@ Changes may follow each other; a key then goes through all transformations that 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
+from operator import eq
 from typing import Any
 
 import cloudpickle
-import pyarrow as pa
 
 from fries_nb.dataflow.graph import Kind
 from fries_nb.dataflow.operators import takes_state
 from fries_nb.errors import OperatorError
-from fries_nb.worker.partition import bins_of_values
+from fries_nb.worker.partition import bins_of_keys
 
 Transform = Callable[[Any], Any]
+_NAN = float("nan")
 _BY_KIND = frozenset({Kind.SELF_JOIN, Kind.DEDUP})
 _BY_FUNCTION = frozenset({Kind.MAP, Kind.FILTER, Kind.FLAT_MAP, Kind.SPLIT})
 
@@ -51,6 +52,17 @@ class StateCopy:
     def revive(self) -> Any:
         """The state as the running function would see it."""
         return transformed(pickle.loads(self.pickled), self.missed)
+
+
+def same_key(key: Any) -> Any:
+    """The key, with one and the same object for all NaN in it: to a dict any other NaN is another key.
+
+    >>> {same_key(float("nan")): 1}[same_key(float("nan"))]
+    1
+    """
+    if isinstance(key, tuple):
+        return key if all(map(eq, key, key)) else tuple(map(same_key, key))
+    return key if key == key else _NAN
 
 
 def transformed(state: Any, transforms: tuple[Transform, ...]) -> Any:
@@ -84,6 +96,7 @@ class KeyedState:
 
         A transformation that raises leaves the old state where it was, so that a later try finds it.
         """
+        key = same_key(key)
         found = self.live.get(key)
         if found is None:
             for depth, (states, _) in enumerate(self._layers):
@@ -125,7 +138,7 @@ class KeyedState:
 
     def load(self, states: dict[Any, Any]) -> None:
         """Hold these states and no others, in the present configuration's form."""
-        self.live = states
+        self.live = {same_key(key): state for key, state in states.items()}
         self._layers.clear()
 
     def settle(self) -> None:
@@ -152,7 +165,7 @@ class KeyedState:
         self.settle()
         keys = list(self.live)
         grouped: dict[int, dict[Any, Any]] = {}
-        for key, bin_ in zip(keys, _bins(keys), strict=True):
+        for key, bin_ in zip(keys, bins_of_keys(keys).tolist(), strict=True):
             grouped.setdefault(bin_, {})[key] = self.live[key]
         return grouped
 
@@ -160,9 +173,3 @@ class KeyedState:
         return len(self.live) + self.waiting
 
 
-def _bins(keys: list[Any]) -> Iterator[int]:
-    if keys and isinstance(keys[0], tuple):
-        columns = [pa.array(list(column)) for column in zip(*keys, strict=True)]
-    else:
-        columns = [pa.array(keys)]
-    return iter(bins_of_values(columns).tolist())

@@ -26,6 +26,7 @@ from fries_nb.worker.instance import Instance
 from fries_nb.worker.recent import Noted, noting
 from fries_nb.worker.retrying import is_retried, undoable, whole
 from fries_nb.worker.rows import SETTLED, UNKNOWN, UNWRITTEN, Row, derived, key_reader
+from fries_nb.worker.state import same_key
 from fries_nb.worker.values import all_hashable, as_value
 
 Step = Callable[[Row], None]
@@ -216,7 +217,7 @@ def self_join_step(instance: Instance, emit: Emit, side: Sides) -> Step:
 
     def step(row: Row) -> None:
         try:
-            values = read(row)
+            values = same_key(read(row))
             waiting = live.get(values)
         except (KeyError, TypeError) as error:
             raise failure(instance, error) from error
@@ -289,7 +290,7 @@ def dedup_step(instance: Instance, emit: Emit) -> Step:
 
     def step(row: Row) -> None:
         try:
-            key = read(row)
+            key = same_key(read(row))
             seen = key in live
         except (KeyError, TypeError) as error:
             raise failure(instance, error) from error

@@ -22,8 +22,8 @@ from fries_nb.worker.outbox import OutEdge
 
 _PASSING = frozenset({Kind.UNION, Kind.REPLICATE, Kind.FILTER, Kind.SPLIT, Kind.DEDUP})
 """Kinds whose output has the columns of their input: a key that is missing there was missing in front of them."""
-READER = "<reader>"
-"""Sender of the channel on which a source worker gets what its reader has read; no operator can have this name."""
+READER = ""
+"""Sender of the channel on which a source worker gets what its reader has read; an operator's name is never empty."""
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,9 @@ from fries_nb.messages import HIDDEN
 from fries_nb.worker.conversion import to_arrow
 from fries_nb.worker.rows import Columns, Row, WholeRow
 
+Results = list[tuple[int, pa.RecordBatch]]
+"""Batches that a chain produced, each with the number of the branch that it leaves by."""
+
 
 def assemble(rows: Sequence[Row], columns: Columns, types: dict[str, pa.DataType]) -> pa.RecordBatch:
     """The rows (at least one) that a chain produced from ``columns`` as one batch, hidden columns carried along.

@@ -16,15 +16,15 @@ import pyarrow as pa
 from fries_nb.dataflow.graph import Emits, Kind
 from fries_nb.dataflow.operators import Shape, shape_of
 from fries_nb.errors import DeclarationError, OperatorError
-from fries_nb.messages import TRANSACTION
 from fries_nb.planning.expansion import NO_CALL
-from fries_nb.worker.assembly import assemble
+from fries_nb.worker.assembly import Results, assemble
 from fries_nb.worker.audited import log_batch
 from fries_nb.worker.batches import Call, call_of_batch, one_by_one
 from fries_nb.worker.conversion import NOT_ARROW
 from fries_nb.worker.guarding import is_guarded
 from fries_nb.worker.instance import Instance, SinkPort
 from fries_nb.worker.names import check_names
+from fries_nb.worker.passage import PassExecution, SinkExecution
 from fries_nb.worker.recent import Noted, Passed, Recent, one_row, passed, recent_row, recent_rows
 from fries_nb.worker.retrying import is_retried, rewound
 from fries_nb.worker.rows import Columns, Reads, Row
@@ -32,7 +32,6 @@ from fries_nb.worker.steps import Step, compile_chain, joined_columns, joined_ty
 from fries_nb.worker.values import settled
 from fries_nb.worker.written import culprit
 
-Results = list[tuple[int, pa.RecordBatch]]
 MOST_ROWS = 4096
 """So many Python rows that one tuple has become are kept, before they become a batch, which takes a tenth."""
 
@@ -323,63 +322,6 @@ class BatchExecution:
     def results(self) -> Results:
         taken, self._results = self._results, []
         return taken
-
-
-class PassExecution:
-    """Operators that only pass batches on: sources, unions, replicates. A slice is the whole frame."""
-
-    def __init__(self, instance: Instance) -> None:
-        self._instance = instance
-        self._batch: pa.RecordBatch | None = None
-        self._results: Results = []
-
-    def rebuild(self) -> None:
-        """Nothing here depends on a function."""
-
-    reads: Sequence[str] = ()
-
-    def samples(self, position: int) -> Sequence[Recent]:
-        return ()
-
-    def facing(self) -> pa.RecordBatch | None:
-        return None
-
-    def load(self, sender: str, batch: pa.RecordBatch) -> None:
-        self._batch = batch
-
-    @property
-    def remaining(self) -> int:
-        return 0 if self._batch is None else self._batch.num_rows
-
-    def advance(self, quota: int) -> int:
-        if self._batch is None:
-            return 0
-        batch, self._batch = self._batch, None
-        self._instance.processed += batch.num_rows
-        if self._instance.audit:
-            self._instance.log.runs_by(None).extend(batch.column(TRANSACTION).to_pylist())
-        self._take(batch)
-        return int(batch.num_rows)
-
-    def _take(self, batch: pa.RecordBatch) -> None:
-        self._results.append((0, batch))
-
-    def results(self) -> Results:
-        taken, self._results = self._results, []
-        return taken
-
-
-class SinkExecution(PassExecution):
-    """A sink: batches go to the port, their latencies to the meter."""
-
-    def __init__(self, instance: Instance, port: SinkPort, measure: Callable[[pa.RecordBatch], None]) -> None:
-        super().__init__(instance)
-        self._port = port
-        self._measure = measure
-
-    def _take(self, batch: pa.RecordBatch) -> None:
-        self._port.write(batch)
-        self._measure(batch)
 
 
 def execution_of(

@@ -15,7 +15,7 @@ from claims_model import World, explore
 from place_setting import decided, graph, kept, silence
 
 from fries_nb.checkpoints import Checkpoint, Restoration
-from fries_nb.errors import PlaceHeldError
+from fries_nb.errors import CheckpointError, PlaceHeldError
 from fries_nb.spark.checkpoints import Place
 from fries_nb.spark.claims import Claim, Verdict
 
@@ -106,12 +106,14 @@ ROUNDS = 25
 
 
 def contend_for(path: str, together: Barrier, said: SimpleQueue[tuple[int, int, int, str]]) -> None:
-    """Resume one place after the other, each at the same moment as the other processes; keep what was got."""
+    """Resume one place after the other, or begin there, each at the same moment as the others; keep what was got."""
     for number in range(ROUNDS):
+        begun = Place.is_there(f"{path}/{number}")
         together.wait()
         try:
-            place = Place.resume(f"{path}/{number}", graph())
-        except PlaceHeldError as error:
+            at = f"{path}/{number}"
+            place = Place.resume(at, graph()) if begun else Place.claim(at, graph(), "r1")
+        except CheckpointError as error:
             said.put((number, os.getpid(), 0, str(error)))
         else:
             said.put((number, os.getpid(), place.incarnation, ""))
@@ -119,9 +121,13 @@ def contend_for(path: str, together: Barrier, said: SimpleQueue[tuple[int, int, 
 
 
 def test_of_processes_that_resume_at_once_one_gets_the_place(tmp_path: Path) -> None:
-    """Three, released at one barrier, again and again; those that did not get it say which process has it."""
+    """Three, released at one barrier, again and again; those that did not get it say which process has it.
+
+    Of every third place nothing is there: they begin a run, and the late ones find that it is taken.
+    """
     for number in range(ROUNDS):
-        Place.claim(str(tmp_path / str(number)), graph(), "r1").release()
+        if number % 3:
+            Place.claim(str(tmp_path / str(number)), graph(), "r1").release()
     spawned = multiprocessing.get_context("spawn")
     together, said = spawned.Barrier(3), spawned.SimpleQueue()
     processes = [spawned.Process(target=contend_for, args=(str(tmp_path), together, said)) for _ in range(3)]
@@ -134,9 +140,9 @@ def test_of_processes_that_resume_at_once_one_gets_the_place(tmp_path: Path) -> 
         of_round = [answer for answer in answers if answer[0] == number]
         winners = [(pid, incarnation) for _, pid, incarnation, _ in of_round if incarnation]
         assert len(winners) == 1, of_round
-        assert winners[0][1] >= 2
+        assert winners[0][1] >= (2 if number % 3 else 1)
         for _, pid, incarnation, error in of_round:
-            if not incarnation:
+            if not incarnation and not ("holds a run of flow" in error and number % 3 == 0):
                 named = re.search(r"is held by process (\d+) on .*, since 2.* UTC", error)
                 assert named, error
                 assert int(named[1]) in {other.pid for other in processes} - {pid}

@@ -162,13 +162,15 @@ class Claims:
             seen = self.listed()
             number = max([0, *seen.begun, *(claim.number for claim in seen.claims)])
             for claim in seen.claims:
-                if claim.number == number and self.is_alive(claim):
-                    raise self._held_by(claim)
+                holder = self._read(claim) if claim.number == number else None
+                if _goes_on(claim, holder):
+                    raise self._held_by(claim, holder)
             verdict = self._contend(number + 1)
             if verdict.rival is None:
                 return self.number
-            if not verdict.silent or self.is_alive(verdict.rival):
-                raise self._held_by(verdict.rival)
+            rival, holder = self._still_there(verdict.rival)
+            if rival is not None and (not verdict.silent or _goes_on(rival, holder)):
+                raise self._held_by(rival, holder)
 
     def advance(self, number: int) -> None:
         """Get this attempt, which is higher than the one that is held.
@@ -180,7 +182,7 @@ class Claims:
         before = self._own
         verdict = self._contend(number)
         if verdict.rival is not None:
-            raise self._held_by(verdict.rival)
+            raise self._held_by(verdict.rival, self._read(verdict.rival))
         if before is not None:
             _HELD.discard(before.token)
 
@@ -195,7 +197,8 @@ class Claims:
         newer = [claim for claim in seen.claims if claim.number > self.number]
         begun = [number for number in seen.begun if number > self.number]
         if newer or begun:
-            raise self._held_by(max(newer, default=Claim(max(begun, default=0), "")))
+            newest = max(newer, default=Claim(max(begun, default=0), ""))
+            raise self._held_by(newest, self._read(newest))
 
     def release(self) -> None:
         """Say that the run has ended, so that nobody has to ask whether its process is alive.
@@ -225,21 +228,19 @@ class Claims:
             frozenset(int(name) for name in begun if name.isdigit()),
         )
 
-    def is_alive(self, claim: Claim) -> bool:
-        """Whether its run is known to go on; of one on another machine or in another container nobody knows."""
-        holder = self._read(claim)
-        if holder is None or holder.released or holder.machine != this_machine():
-            return False
-        if holder.process == process(os.getpid()):
-            return claim.token in _HELD
-        return holder.process.alive
+    def _still_there(self, rival: Claim) -> tuple[Claim | None, Holder | None]:
+        """Who has the attempt, or may get it, now that this run has withdrawn; nobody if the rival has, too."""
+        seen = self.listed()
+        for claim in sorted(seen.claims, key=lambda claim: (-claim.number, claim.token)):
+            if claim.number >= rival.number and (holder := self._read(claim)) is not None:
+                return claim, holder
+        return (rival if any(number >= rival.number for number in seen.begun) else None), None
 
-    def _held_by(self, claim: Claim) -> PlaceHeldError:
-        holder = self._read(claim)
+    def _held_by(self, claim: Claim, holder: Holder | None) -> PlaceHeldError:
         by = f" by {holder}" if holder is not None else ""
         hint = (
             "that run goes on, so stop it or end its process first"
-            if self.is_alive(claim)
+            if _goes_on(claim, holder)
             else "likely the run was resumed there"
         )
         return PlaceHeldError(f"{self._place} is held{by} (attempt {claim.number}); {hint}")
@@ -287,3 +288,12 @@ class Claims:
             return msgspec.json.decode(read_file(self._filesystem, self._path(claim)), type=Holder)
         except (OSError, ValueError, RecursionError, msgspec.MsgspecError):
             return None
+
+
+def _goes_on(claim: Claim, holder: Holder | None) -> bool:
+    """Whether a run is known to go on; of one on another machine or in another container nobody knows."""
+    if holder is None or holder.released or holder.machine != this_machine():
+        return False
+    if holder.process == process(os.getpid()):
+        return claim.token in _HELD
+    return holder.process.alive

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -146,12 +145,14 @@ def test_a_one_to_many_operator_makes_it_longer() -> None:
 def test_a_run_predicts_while_tuples_flow(state: str) -> None:
     """From what its workers report; what was measured before hosts were lost says nothing."""
     cut = regions(CHAIN)
-    seen = Seen(CHAIN)
-    course: Any = SimpleNamespace(lock=nullcontext(), state=state)
+    now_s = [0.0]
+    seen = Seen(CHAIN, clock=lambda: now_s[0])
+    course: Any = SimpleNamespace(state=state)
     for at_s in (1, 2):
+        now_s[0] = float(at_s)
         for name, index in itertools.product(CHAIN, (0, 1)):
             queued = 200 if name == "B" else 0
-            seen.metrics.add(Report(WorkerId(name, index), 100 * at_s, 0, queued_tuples=queued), float(at_s))
+            seen.report(cut[0], Report(WorkerId(name, index), 100 * at_s, 0, queued_tuples=queued))
     changing = Changing(CHAIN, cut, course, Ledger(CHAIN, cut, lambda *_: None), seen)
     plan = changing.plan(["B"], "fries", True)
     assert plan == schedule("fries", CHAIN, ["B"])

@@ -14,8 +14,9 @@ from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
 from fries_nb.dataflow.regions import regions
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import PlanError
-from fries_nb.running.ledger import Ledger, Order, Request
+from fries_nb.running.ledger import Ledger
 from fries_nb.running.planned import planned, together
+from fries_nb.running.request import Order, Request
 
 NAMES = ("S", "A", "B", "G", "C", "Out")
 
@@ -66,8 +67,7 @@ class Desk:
 
     def roll_back(self) -> tuple[Change, list[str]]:
         """Roll the last change back."""
-        last = self.ledger.last()
-        updates = self.ledger.back(last)
+        last, updates, _ = self.ledger.undoing()
         return self._enter(updates, last)
 
     def end(self, region: int, change: str, outcome: str = "done", delay_ms: float = 1.0, **more: float) -> list[str]:
@@ -217,11 +217,11 @@ def test_merged_changes_are_rolled_back_together() -> None:
     assert back.updates["A"].function.__name__ == "x"
     assert back.updates["B"].function is first
     desk.end(0, "u4")
-    assert desk.ledger.last().id == "u1"
+    assert desk.ledger.undoing()[0].id == "u1"
     desk.roll_back()
     desk.end(0, "u5")
     with pytest.raises(PlanError, match="no change is in effect"):
-        desk.ledger.last()
+        desk.ledger.undoing()
 
 
 def test_a_merge_does_not_reach_behind_a_rollback() -> None:
@@ -325,9 +325,9 @@ def test_a_fix_ahead_of_a_change_under_way_is_what_its_rollback_returns_to() -> 
     fix, _ = desk.ask(ahead=True, B=function("b2"))
     desk.ledger.resolved(0, Outcome(fix.id, "fries", "done", before="u1"))
     desk.end(0, "u1")
-    last = desk.ledger.last()
+    last, back, _ = desk.ledger.undoing()
     assert last.id == "u1"
-    assert desk.ledger.back(last)["B"].function.__name__ == "b2"
+    assert back["B"].function.__name__ == "b2"
 
 
 def test_a_change_that_its_guard_rolls_back_has_another_outcome_and_is_not_undone_again() -> None:
@@ -345,7 +345,7 @@ def test_a_change_that_its_guard_rolls_back_has_another_outcome_and_is_not_undon
     assert result.outcome == "rolled_back"
     assert result.error == "rolled back by its guard, since the new configuration failed: A failed on a tuple: no"
     assert desk.ended[-2:] == [("u2", "done"), ("u2", "rolled_back")]
-    assert desk.ledger.last().id == "u1"
+    assert desk.ledger.undoing().request.id == "u1"
 
 
 def test_a_guard_that_ends_leaves_the_change_as_it_is() -> None:

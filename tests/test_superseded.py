@@ -18,8 +18,9 @@ from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
 from fries_nb.dataflow.regions import regions
 from fries_nb.dataflow.updates import Update
 from fries_nb.messages import WorkerId
-from fries_nb.running.ledger import Ledger, Request
+from fries_nb.running.ledger import Ledger
 from fries_nb.running.planned import planned, together
+from fries_nb.running.request import Request
 from fries_nb.testing import Cluster
 
 CHANGES = 30
@@ -127,8 +128,8 @@ def test_the_kernel_holds_what_runs_and_what_ran_before_it(uncollected):
     held = [payload for request in ledger._requests for payload in request.payloads.values()]
     assert len(held) == 2
     for version in range(CHANGES - 2, CHANGES - 8, -1):
-        last = ledger.last()
-        [(_, update)] = ledger.back(last).items()
+        last, back, _ = ledger.undoing()
+        [(_, update)] = back.items()
         assert update.function.version == version
         enter(update, undoes=last)
         del update

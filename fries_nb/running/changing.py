@@ -15,8 +15,9 @@ from fries_nb.dataflow.regions import Region
 from fries_nb.dataflow.updates import Update, as_updates, check_updates
 from fries_nb.running.course import Course
 from fries_nb.running.guarded import guarded
-from fries_nb.running.ledger import Ledger, Request
+from fries_nb.running.ledger import Ledger
 from fries_nb.running.planned import planned, predicted, together
+from fries_nb.running.request import Request
 from fries_nb.running.seen import Seen
 from fries_nb.scheduling import Plan
 
@@ -39,8 +40,7 @@ class Changing:
         if isinstance(change, Mapping):
             check_updates(self._graph, as_updates(change))
         targets = (change,) if isinstance(change, str) else tuple(change)
-        with self._course.lock:
-            plans = self._planned(targets, scheduler, pruning)
+        plans = self._planned(targets, scheduler, pruning)
         if self._course.state not in _FLOWING:
             return together(plans)
         measured = self._seen.snapshot().operators
@@ -52,7 +52,7 @@ class Changing:
         """Carry the change out when it is its turn; with ``merge``, as one with those that wait."""
         began, requested_s = time.perf_counter(), time.time()
         payloads = self._payloads(updates)
-        with self._course.lock:
+        with self._ledger.lock:
             self._course.refuse_if_over(_NEEDS)
             plans = self._planned(updates, scheduler, pruning)
             mends = self._mends(updates)
@@ -69,18 +69,20 @@ class Changing:
         """Undo the last change by a change back, or withdraw it if it has not begun."""
         began, requested_s = time.perf_counter(), time.time()
         self._course.refuse_if_over(_NEEDS)
-        with self._course.lock:
-            last = self._ledger.last()
-            updates = self._ledger.back(last)
-        payloads = self._payloads(updates)
-        with self._course.lock:
-            self._course.refuse_if_over(_NEEDS)
-            plans = self._planned(updates, scheduler, True)
-            change = self._new(plans, updates, began, requested_s)
-            if not self._ledger.withdraw(last, change):
-                request = Request(change.id, updates, payloads, plans, [change], undoes=last)
-                self._course.carry_out(self._ledger.enter(request, ahead=self._mends(updates)))
-        return change
+        while True:  # until nothing came in between: pickling takes long, so it holds up nobody
+            found = self._ledger.undoing()
+            last, updates = found.request, found.updates
+            payloads = self._payloads(updates)
+            with self._ledger.lock:
+                self._course.refuse_if_over(_NEEDS)
+                if not self._ledger.still_undoes(found):
+                    continue
+                plans = self._planned(updates, scheduler, True)
+                change = self._new(plans, updates, began, requested_s)
+                if not self._ledger.withdraw(last, change):
+                    request = Request(change.id, updates, payloads, plans, [change], undoes=last)
+                    self._course.carry_out(self._ledger.enter(request, ahead=self._mends(updates)))
+                return change
 
     def _guard(
         self,

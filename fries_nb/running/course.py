@@ -27,9 +27,10 @@ from fries_nb.dataflow.updates import Update, new_table
 from fries_nb.errors import CheckpointError, FriesError, RunError, in_one_line
 from fries_nb.messages import Report
 from fries_nb.running.asked import Asked
-from fries_nb.running.ledger import Ledger, Order, Request
+from fries_nb.running.ledger import Ledger
 from fries_nb.running.listening import Listening
 from fries_nb.running.places import Places
+from fries_nb.running.request import Order, Request
 from fries_nb.running.seen import Seen
 from fries_nb.running.traces import Part, RunTrace
 from fries_nb.running.uncommitted import Uncommitted
@@ -53,7 +54,7 @@ class Course:
         regions: it was cut into.
         places: where they keep checkpoints.
         seen: told what happens.
-        ledger: told how changes end, and asked which are next; called under ``lock`` only.
+        ledger: told how changes end, and asked which are next; its lock is held around what its orders lead to.
         closed: called once, when nothing of the run is left.
 
     Attributes:
@@ -63,7 +64,6 @@ class Course:
         error: why the run failed, empty otherwise; ``details`` is the traceback from the user's frame on.
         flowing: set when the first workers are at work, or the run is over.
         ended: set when nothing of the run is left.
-        lock: around the ledger.
         options: of the run.
     """
 
@@ -77,13 +77,13 @@ class Course:
         self.details = ""
         self.flowing = threading.Event()
         self.ended = threading.Event()
-        self.lock = threading.RLock()
         self._graph = graph
         self._regions = regions
         self._places = places
         self.options = options
         self.seen = seen
         self._ledger = ledger
+        self._lock = ledger.lock
         self._closed = closed
         self._state = ""
         self._stopped = False
@@ -149,7 +149,7 @@ class Course:
     def set_rate(self, source: str, rate: float) -> None:
         """Let a source emit so many tuples a second; one whose region has not begun will when it does."""
         region = next(number for number, region in enumerate(self._regions) if source in region.own)
-        with self.lock:
+        with self._lock:
             self._rates[source] = rate
             if region < len(self.launched):
                 self.launched[region].driver.post(said.RateRequested(source, rate))
@@ -165,7 +165,7 @@ class Course:
 
     def stop(self, drain: bool) -> None:
         """Ask for the end; returns at once. What is drained goes on into the regions behind, whose sources end, too."""
-        with self.lock:
+        with self._lock:
             self._stopped = self._stopped or not drain
             self._draining = self._draining or drain
             if self._open:
@@ -176,7 +176,7 @@ class Course:
 
     def checkpoint(self, timeout: float) -> str:
         """Have a checkpoint taken, and wait until it is complete; returns its place."""
-        with self.lock:
+        with self._lock:
             self.refuse_if_over("a checkpoint needs a running dataflow")
             asked = Asked()
             request = f"k{len(self._asked) + 1}"
@@ -200,7 +200,7 @@ class Course:
     def output(self, sink: str) -> Any:
         """What was committed so far at one of the dataflow's sinks, as a Spark DataFrame."""
         first = self.launched[0]
-        with self.lock:
+        with self._lock:
             behind = [one for one in self.launched if sink in one.sinks]
         if not behind:  # its region has not begun, so this is empty
             return output(first.session.spark, join(first.scratch, "sinks", sink), first.run, pa.schema([]))
@@ -236,8 +236,7 @@ class Course:
             name: blocking.source_of(spark, rows, lambda kept: self._read(spark, kept))
             for name, rows in region.inputs.items()
         }
-        with self.lock:
-            applied = self._ledger.starting(number)
+        applied = self._ledger.starting(number)
         graph, place = _with(region.graph, sources), self._places.of(number)
         if place:
             resumed = self._places.decide(number, graph, applied)
@@ -245,7 +244,7 @@ class Course:
             graph, resumed = _changed(graph, number, applied), False
         listening = Listening(self, number)
         launched = launch(graph, spark, self.options, listening, place, resumed, key=self._places.key)
-        with self.lock:
+        with self._lock:
             self.launched.append(launched)
             weakref.finalize(self, remove_scratch, launched.scratch)
             self._open = True
@@ -271,20 +270,18 @@ class Course:
         self.flowing.set()
         if number not in self._flows:
             self._flows.add(number)
-            with self.lock:
-                self._ledger.flows(number)
+            self._ledger.flows(number)
         if isinstance(event.answer, Report):
             self.seen.report(self._regions[number], event.answer)
 
     def resolved(self, number: int, outcome: said.Outcome) -> None:
         """The region's controller has come to the end of a change."""
-        with self.lock:
+        with self._lock:
             self.carry_out(self._ledger.resolved(number, outcome))
 
     def guard_ended(self, number: int, event: said.GuardEnded) -> None:
         """The guard of a change is over, or it has rolled the change back."""
-        with self.lock:
-            self._ledger.guard_ended(number, event)
+        self._ledger.guard_ended(number, event)
 
     def over(self, number: int, state: str, error: str, details: str) -> None:
         """The region is decided; the run is, too, unless it goes on with the next one."""
@@ -293,7 +290,7 @@ class Course:
 
     def closed(self, number: int) -> None:
         """Nothing of the region is left."""
-        with self.lock:
+        with self._lock:
             self._open = False
             for asked in self._asked.values():
                 asked.answer("the dataflow, or this region of it, has ended")
@@ -302,7 +299,7 @@ class Course:
             if self._state in ("stopped", "failed"):
                 self.uncommitted = self._uncommitted(self.launched[number])
             if not self._state:
-                self.seen.metrics.rest(self._regions[number].graph)
+                self.seen.rest(self._regions[number].graph)
                 self._ledger.over(number, f"region {number + 1} of {len(self._regions)} had finished")
                 self._between = threading.Thread(
                     target=self._go_on, args=[number + 1], name="fries-regions", daemon=True
@@ -331,7 +328,7 @@ class Course:
             error = f"region {number + 1} could not start: {type(defect).__name__}: {defect}"
             details = "".join(traceback.format_exception(defect))
         if error:
-            with self.lock:
+            with self._lock:
                 self._decide("stopped") if self._stopped else self._decide("failed", *in_one_line(error, details))
             self._end()
 
@@ -347,9 +344,8 @@ class Course:
         self.flowing.set()
 
     def _end(self) -> None:
-        with self.lock:
-            for number in range(len(self._regions)):
-                self._ledger.over(number, f"the run has {_VERBS[self._state]}")
+        for number in range(len(self._regions)):
+            self._ledger.over(number, f"the run has {_VERBS[self._state]}")
         try:
             self._places.release()
         except CheckpointError as error:

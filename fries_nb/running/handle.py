@@ -200,11 +200,11 @@ class Run:
 
     def history(self) -> tuple[Point, ...]:
         """Latency and throughput at the sinks over time, about four points a second."""
-        return self._seen.history.points()
+        return self._seen.points()
 
     def marks(self) -> tuple[Mark, ...]:
         """When changes were requested and when they came to their end."""
-        return self._seen.history.marks()
+        return self._seen.marks()
 
     @property
     def lines_printed(self) -> int:
@@ -213,7 +213,7 @@ class Run:
 
     def printed(self) -> tuple[Line, ...]:
         """What operators printed or logged on their hosts: the last 1,000 lines, each with its worker."""
-        return tuple(self._seen.printed)
+        return self._seen.printed()
 
     @property
     def changes(self) -> tuple[Change, ...]:
@@ -227,7 +227,7 @@ class Run:
             DataflowError: no such operator.
         """
         self.graph.operator(operator)
-        return self._seen.metrics.reads(operator)
+        return self._seen.reads(operator)
 
     @property
     def host_processes(self) -> dict[int, int]:
@@ -249,10 +249,7 @@ class Run:
             RunError: the run was not started with ``audit=True``.
             TraceError: nothing has happened so far, or records of a worker are missing.
         """
-        trace = self._course.trace()
-        with self._course.lock:
-            executed = self._ledger.executed()
-        return auditing.judge(trace, executed)
+        return auditing.judge(self._course.trace(), self._ledger.executed())
 
     def report(self, path: str | PathLike[str]) -> str:
         """Write what happened so far as one HTML page that needs no network; returns the path.

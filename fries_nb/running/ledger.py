@@ -2,7 +2,10 @@
 
 Each region has a queue of its own, and one request in flight at its controller. A request for a region that has not
 begun waits until then, and applies before its first tuple; one over several regions is done when all are. Pure but for
-a clock: it answers with orders, and others carry them out.
+a clock and its lock: it answers with orders, and others carry them out.
+
+Every method holds the lock for as long as it lasts. Who has to do several things that nobody may come in between, such
+as to plan and to enter, or to carry out orders in their order, holds it around them.
 
     enter      -> orders: tell the controller of this region to carry out this request
     starting   -> the requests whose functions the region begins with; started -> orders
@@ -12,94 +15,23 @@ a clock: it answers with orders, and others carry them out.
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from enum import Enum
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from fries_nb.changes import Change, undone
 from fries_nb.checkpoints import Decided
 from fries_nb.controller.events import GuardEnded, Outcome, WorkerOutcome
 from fries_nb.dataflow.graph import Graph
-from fries_nb.dataflow.limits import Limit
 from fries_nb.dataflow.regions import Region
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import PlanError
 from fries_nb.messages import WorkerId
+from fries_nb.running.locked import locked
 from fries_nb.running.outcomes import combined, functions_of, later
+from fries_nb.running.request import Ground, Order, Phase, Request, Undoing
 from fries_nb.running.shelf import Shelf
-from fries_nb.scheduling import Plan
-
-
-@dataclass(eq=False)
-class Request:
-    """One change, or several that were merged, as they are carried out.
-
-    Attributes:
-        id: under which controllers and traces know it.
-        plans: by the number of the region.
-        changes: all that it resolves, in order of request; the last one gave it its id.
-        undoes: what it rolls back, if it is a rollback.
-        guard: how long it is under guard, if it is.
-        begun_s: when each region began it; ``outcomes`` how it ended there.
-        guarded: the regions where its guard lasts.
-        at_start: the regions that began with it, so that no controller has carried it out.
-    """
-
-    id: str
-    updates: Mapping[str, Update]
-    payloads: dict[str, bytes]
-    plans: dict[int, Plan]
-    changes: list[Change]
-    undoes: Request | None = None
-    guard: Limit | None = None
-    begun_s: dict[int, float] = field(default_factory=dict)
-    outcomes: dict[int, Outcome] = field(default_factory=dict)
-    at_start: set[int] = field(default_factory=set)
-    guarded: set[int] = field(default_factory=set)
-
-    @property
-    def ended(self) -> bool:
-        """Whether all regions are through with it."""
-        return self.outcomes.keys() == self.plans.keys()
-
-    def joined_to(self, earlier: Iterable[Request]) -> Request:
-        """This one together with earlier ones, as they will be carried out: under this id, by these plans."""
-        whole = [*earlier, self]
-        return replace(
-            self,
-            updates={name: update for one in whole for name, update in one.updates.items()},
-            payloads={name: payload for one in whole for name, payload in one.payloads.items()},
-            changes=[change for one in whole for change in one.changes],
-        )
-
-    def shelve(self, shelf: Shelf) -> None:
-        """Hold neither functions nor payloads any more: whoever still asks for a function gets it from disk."""
-        self.updates = shelf.put(self.payloads)
-        self.payloads = {}
-        for change in self.changes:
-            change.updates = self.updates
-
-    def may_hold(self, region: int) -> bool:
-        """Whether it has changed something there, or still can."""
-        return region not in self.outcomes or self.outcomes[region].outcome == "done"
-
-
-class Order(NamedTuple):
-    """Let the controller of this region carry out this request."""
-
-    region: int
-    request: Request
-
-
-class Phase(Enum):
-    """Where a region stands."""
-
-    AHEAD = 0
-    STARTING = 1
-    RUNNING = 2
-    OVER = 3
 
 
 class Ledger:
@@ -114,6 +46,7 @@ class Ledger:
 
     Attributes:
         changes: by id, in order of request.
+        lock: held by whoever reads or changes anything here.
     """
 
     def __init__(
@@ -124,6 +57,7 @@ class Ledger:
         before: Sequence[Decided] = (),
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
+        self.lock = threading.RLock()
         self.changes: dict[str, Change] = {}
         self._graph = graph
         self._region_of = {name: number for number, region in enumerate(regions) for name in region.own}
@@ -141,10 +75,12 @@ class Ledger:
 
     # ---- what the user asks
 
+    @locked
     def new_id(self) -> str:
         """The id of the next change."""
         return f"u{self._known + len(self.changes) + 1}"
 
+    @locked
     def shares(self, targets: Iterable[str]) -> dict[int, list[str]]:
         """The targets by the number of their region, in order; a name that is in none goes to the first.
 
@@ -162,6 +98,7 @@ class Ledger:
                 )
         return dict(sorted(shares.items()))
 
+    @locked
     def joinable(self) -> list[Request]:
         """The newest requests of which no region has begun anything, back to the last rollback, in order."""
         joinable: list[Request] = []
@@ -173,6 +110,7 @@ class Ledger:
             joinable.append(request)
         return joinable[::-1]
 
+    @locked
     def enter(self, request: Request, joins: Iterable[Request] = (), ahead: bool = False) -> list[Order]:
         """Take in a request that was planned, and with it what it ``joins``; ``ahead`` of all that waits, or behind."""
         newest = request.changes[-1]
@@ -183,41 +121,70 @@ class Ledger:
         self._requests.append(request)
         orders: list[Order] = []
         for region in request.plans:
-            if ahead and self._phases[region] is Phase.RUNNING:
+            if ahead and self._phases[region] is Phase.RUNNING and not self._overtakes(region, request):
                 orders.append(self._begin(region, request))
             else:
                 self._waiting[region].append(request)
                 orders += self._next(region)
         return orders
 
-    def last(self) -> Request:
-        """The newest request that has changed something or still can, and is not rolled back: what a rollback undoes.
+    @locked
+    def undoing(self) -> Undoing:
+        """What a rollback would undo now, and how.
+
+        It is the newest request that has changed something or still can, and is not rolled back; the updates are what
+        its operators ran, or will run, before it.
 
         Raises:
-            PlanError: there is none.
+            PlanError: there is none; or one before it that changes the same operators is still being carried out, so
+                that it is open what ran before; or a target's state was transformed, and nobody has said how to
+                transform it back.
         """
+        last = self._last()
+        ground = self._ground(last)
+        return Undoing(last, self._back(last, ground), ground)
+
+    @locked
+    def still_undoes(self, found: Undoing) -> bool:
+        """Whether ``undoing`` would answer the same now.
+
+        Raises:
+            PlanError: as ``undoing`` does.
+        """
+        last = self._last()
+        return last is found.request and self._ground(last) == found.ground
+
+    def _last(self) -> Request:
         gone = self._undone()
         for request in reversed(self._requests):
             if request.undoes is None and request not in gone and any(map(request.may_hold, request.plans)):
                 return request
         raise PlanError("no change is in effect that could be rolled back")
 
-    def back(self, last: Request) -> dict[str, Update]:
-        """The updates that undo a request, from what its operators ran, or will run, before it.
-
-        Raises:
-            PlanError: a target's state was transformed, and nobody has said how to transform it back.
-        """
+    def _ground(self, last: Request) -> Ground:
+        """For each operator of a request the one whose function it ran before, ``None`` for what it began with."""
         earlier = self._requests[: self._requests.index(last)]
-        before: dict[str, Any] = {}
+        ground: Ground = {}
         for name in last.updates:
+            if open_ := next((one for one in earlier if self._is_open(one, last, name)), None):
+                raise PlanError(
+                    f"change {open_.id} of {name} is still being carried out, so that it is open what ran there before "
+                    f"change {last.id}; roll back when it has ended"
+                )
             held = [one for one in earlier if name in one.updates and one.may_hold(self._region_of[name])]
-            before[name] = held[-1].updates[name].function if held else self._ran[name]
+            ground[name] = held[-1] if held else None
+        return ground
+
+    def _back(self, last: Request, ground: Ground) -> dict[str, Update]:
+        before = {
+            name: self._ran[name] if one is None else one.updates[name].function for name, one in ground.items()
+        }
         return undone(last.id, last.updates, before)
 
+    @locked
     def withdraw(self, last: Request, rollback: Change) -> bool:
         """Roll back a request of which nothing has begun: it never will be; false, and nothing done, otherwise."""
-        if last.begun_s or last.outcomes:
+        if not self._can_withdraw(last):
             return False
         self.changes[rollback.id] = rollback
         self._forget(last)
@@ -232,25 +199,30 @@ class Ledger:
 
     # ---- what becomes of regions
 
+    @locked
     def starting(self, region: int) -> list[Request]:
-        """The region is about to start: the requests that apply before its first tuple, in order."""
+        """The region is about to start: the requests that apply before its first tuple, in order; they have begun."""
         self._phases[region] = Phase.STARTING
+        for request in self._waiting[region]:
+            request.begun_s[region] = self._clock()
         return list(self._waiting[region])
 
+    @locked
     def started(self, region: int, applied: Iterable[Request]) -> list[Order]:
         """The region has started with these requests applied."""
         self._phases[region] = Phase.RUNNING
         for request in applied:
             self._waiting[region].remove(request)
-            request.begun_s[region] = self._clock()
             request.at_start.add(region)
             self._end(region, request, self._at_start(region, request))
         return self._next(region)
 
+    @locked
     def flows(self, region: int) -> None:
         """The region's workers are at work: what was requested before is timed from now."""
         self._flows_s.setdefault(region, self._clock())
 
+    @locked
     def resolved(self, region: int, outcome: Outcome) -> list[Order]:
         """The region's controller has come to the end of a request."""
         request = self._in_flight[region].pop(outcome.change, None)
@@ -259,6 +231,7 @@ class Ledger:
         self._end(region, request, outcome)
         return self._next(region)
 
+    @locked
     def guard_ended(self, region: int, event: GuardEnded) -> None:
         """The guard of a request is over in this region; if it has fired, the request is rolled back there."""
         request = next((one for one in self._requests if one.id == event.change), None)
@@ -275,6 +248,7 @@ class Ledger:
             if not request.guarded:
                 change.end_guard()
 
+    @locked
     def over(self, region: int, why: str) -> None:
         """Nothing of the region can change any more, since ``why``."""
         self._phases[region] = Phase.OVER
@@ -285,6 +259,7 @@ class Ledger:
             words = f"{why} before the change was begun; nothing changed"
             self._end(region, request, Outcome(request.id, request.plans[region].scheduler, "aborted", words))
 
+    @locked
     def executed(self) -> list[tuple[str, str]]:
         """Id and target of all that controllers have decided: what a trace must have records of."""
         return [
@@ -297,12 +272,25 @@ class Ledger:
 
     # ---- inside
 
+    def _can_withdraw(self, last: Request) -> bool:
+        """Nothing of it has begun, and no rollback that is still to come returns to it."""
+        coming = [one for one in self._requests if one.undoes is not None and not one.ended]
+        returns = any(not one.updates.keys().isdisjoint(last.updates) for one in coming)
+        return not last.begun_s and not last.outcomes and not returns
+
+    def _is_open(self, earlier: Request, last: Request, name: str) -> bool:
+        """Whether it is undecided if an operator gets the function of a request in front of one that is rolled back."""
+        region = self._region_of[name]
+        counts = name in earlier.updates and self._phases[region] is Phase.RUNNING and not self._can_withdraw(last)
+        return counts and region in earlier.plans and region not in earlier.outcomes
+
     def _undone(self) -> set[Request]:
-        """What is rolled back, or on the way to be."""
+        """What is rolled back, or on the way to be, wherever it has changed something or still can."""
         return {
-            request.undoes
+            victim
             for request in self._requests
-            if request.undoes is not None and all(map(request.may_hold, request.plans))
+            if (victim := request.undoes) is not None
+            and all(request.may_hold(region) for region in request.plans if victim.may_hold(region))
         }
 
     def _forget(self, request: Request) -> None:
@@ -317,23 +305,49 @@ class Ledger:
         return Order(region, request)
 
     def _next(self, region: int) -> list[Order]:
-        """The first of those that wait, if it can begin; a rollback of what came to nothing comes to nothing."""
+        """The first of those that wait, if it can begin; a rollback that would undo nothing, or another one, ends."""
         waiting = self._waiting[region]
         while self._phases[region] is Phase.RUNNING and waiting and not self._in_flight[region]:
             request = waiting.pop(0)
-            victim = request.undoes
-            if victim is None or victim.may_hold(region):
+            words = self._pointless(region, request)
+            if not words:
                 return [self._begin(region, request)]
-            words = f"change {victim.id} was {victim.outcomes[region].outcome}; there is nothing to roll back"
             self._end(region, request, Outcome(request.id, request.plans[region].scheduler, "aborted", words))
         return []
 
-    def _order(self, request: Request, before: str) -> None:
-        """What a fix changed is what ran before the change that it is ordered ahead of, for the rollback of that."""
-        behind = next((one for one in self._requests if one.id == before), None)
-        if behind is not None:
-            self._requests.remove(request)
-            self._requests.insert(self._requests.index(behind), request)
+    def _order(self, region: int, request: Request) -> None:
+        """Requests are in the order in which they took effect: one that went ahead, in front of those still open."""
+        for number, one in enumerate(self._requests):
+            if one is request:
+                return
+            if region in one.plans and region not in one.outcomes:
+                self._requests.remove(request)
+                self._requests.insert(number, request)
+                return
+
+    def _overtakes(self, region: int, request: Request) -> bool:
+        """Whether a rollback that went ahead would undo what is carried out now, and not what it was asked for."""
+        if request.undoes is None:
+            return False
+        since = self._requests[self._requests.index(request.undoes) + 1 :]
+        targets = request.plans[region].targets
+        return any(targets & one.plans[region].targets for one in since if one.id in self._in_flight[region])
+
+    def _pointless(self, region: int, request: Request) -> str:
+        """Why a rollback would not undo what it was asked for, or an empty string."""
+        victim = request.undoes
+        if victim is None:
+            return ""
+        if not victim.may_hold(region):
+            return f"change {victim.id} was {victim.outcomes[region].outcome}; there is nothing to roll back"
+        gone, targets = self._undone(), request.plans[region].targets
+        for since in self._requests[self._requests.index(victim) + 1 :]:
+            ended = since.outcomes.get(region)
+            if ended is None or ended.outcome != "done" or since.undoes is not None or since in gone:
+                continue
+            if both := sorted(targets & since.plans[region].targets):
+                return f"change {since.id} has changed {', '.join(both)} since change {victim.id}; roll that back first"
+        return ""
 
     def _at_start(self, region: int, request: Request) -> Outcome:
         plan = request.plans[region]
@@ -348,7 +362,8 @@ class Ledger:
         request.outcomes[region] = outcome
         if request.guard is not None and outcome.outcome == "done" and region not in request.at_start:
             request.guarded.add(region)
-        self._order(request, outcome.before)
+        if outcome.outcome == "done":
+            self._order(region, request)
         if request.ended:
             for change in request.changes:
                 self._resolve(change, self._whole(request, self._entered_s[change.id], change.id))

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from fries_nb.checkpoints import Decided
 from fries_nb.dataflow.graph import Graph
-from fries_nb.running.ledger import Request
+from fries_nb.running.request import Request
 from fries_nb.spark.checkpoints import Place
 from fries_nb.spark.storage import join
 

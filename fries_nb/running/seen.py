@@ -6,20 +6,22 @@ was counted there.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from fries_nb.changes import Change
 from fries_nb.controller.events import CheckpointEnded, Outcome, Recover, Stands
-from fries_nb.controller.history import History
+from fries_nb.controller.history import History, Mark, Point
 from fries_nb.controller.metrics import Metrics, Snapshot
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.regions import Region
 from fries_nb.messages import Paused, Report, WorkerId
+from fries_nb.running.locked import locked
 from fries_nb.spark.envelopes import Line
 from fries_nb.spark.schemas import first_come
 
@@ -60,64 +62,77 @@ PRINTED = 1_000
 
 
 class Seen:
-    """All that is known of a run from its drivers' words.
+    """All that is known of a run from its drivers' words. One thread writes it, any may read: each method is atomic.
+
+    Args:
+        graph: the whole dataflow.
+        clock: seconds, never going back.
 
     Attributes:
-        metrics, history: made of the workers' reports.
-        printed: the last lines that operators printed, of ``lines_printed`` in all.
+        lock: held by each method.
+        lines_printed: how many lines operators have printed.
         standing: operators that stand in front of a tuple, with the workers that do.
         checkpoints, recoveries: so far, in order.
     """
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, clock: Callable[[], float] = time.monotonic) -> None:
+        self.lock = threading.RLock()
         self._graph = graph
-        self.metrics = Metrics(graph.by_name)
-        self.history = History()
-        self.printed: deque[Line] = deque(maxlen=PRINTED)
+        self._clock = clock
+        self._metrics = Metrics(graph.by_name)
+        self._history = History()
+        self._printed: deque[Line] = deque(maxlen=PRINTED)
         self.lines_printed = 0
         self.standing: Mapping[str, tuple[Paused, ...]] = {}
         self.checkpoints: tuple[KeptCheckpoint, ...] = ()
         self.recoveries: tuple[Recovery, ...] = ()
         self._columns: dict[WorkerId, pa.Schema] = {}
 
+    @locked
     def report(self, region: Region, report: Report) -> None:
         """Take in a worker's report."""
         if report.worker.operator not in region.inputs:
-            self.metrics.add(report, time.monotonic())
-            self.history.add(report, time.time())
+            self._metrics.add(report, self._clock())
+            self._history.add(report, time.time())
         if report.columns:
             self._columns[report.worker] = pa.ipc.read_schema(pa.py_buffer(report.columns))
 
+    @locked
     def columns(self, sink: str) -> pa.Schema:
         """The columns that the sink's workers have written so far, committed or not; none if nothing came."""
         schemas = [schema for worker, schema in sorted(self._columns.items()) if worker.operator == sink]
         return first_come(schemas)
 
+    @locked
     def hear(self, lines: Iterable[Line]) -> None:
         """Take in what operators have printed."""
         for line in lines:
-            self.printed.append(line)
+            self._printed.append(line)
             self.lines_printed += 1
 
+    @locked
     def stands(self, event: Stands) -> None:
         """Workers of an operator stand in front of a tuple, or go on."""
         others = {name: paused for name, paused in self.standing.items() if name != event.operator}
         self.standing = others | ({event.operator: event.paused} if event.paused else {})
 
+    @locked
     def kept(self, region: int, event: CheckpointEnded) -> None:
         """A checkpoint has ended; one that came to nothing leaves no trace here."""
         if not event.reason:
             now_s = time.time()
             self.checkpoints += (KeptCheckpoint(event.epoch, now_s, region + 1),)
-            self.history.mark(f"c{event.epoch}", "checkpoint", f"checkpoint {event.epoch}", now_s)
+            self._history.mark(f"c{event.epoch}", "checkpoint", f"checkpoint {event.epoch}", now_s)
 
+    @locked
     def recovering(self, event: Recover) -> None:
         """The hosts are being started again."""
         now_s, checkpoint = time.time(), event.restoration.checkpoint
         self.recoveries += (Recovery(event.reason, now_s, checkpoint.epoch if checkpoint else 0),)
-        self.history.mark(f"r{len(self.recoveries)}", "recovery", event.reason, now_s)
+        self._history.mark(f"r{len(self.recoveries)}", "recovery", event.reason, now_s)
         self.standing = {}
 
+    @locked
     def recovered(self) -> None:
         """All hosts have joined again."""
         now_s = time.time()
@@ -125,16 +140,44 @@ class Seen:
             replace(one, seconds=now_s - one.at_s) if one.seconds is None else one for one in self.recoveries
         )
 
+    @locked
     def requested(self, change: Change) -> None:
         """A change was requested."""
-        self.history.mark(change.id, "request", change.label, change.requested_s)
+        self._history.mark(change.id, "request", change.label, change.requested_s)
 
+    @locked
     def ended(self, change: Change, outcome: Outcome) -> None:
         """A change has come to its end."""
-        self.history.mark(change.id, outcome.outcome, change.label, change.ended_s(outcome, time.time()))
+        self._history.mark(change.id, outcome.outcome, change.label, change.ended_s(outcome, time.time()))
 
+    @locked
     def snapshot(self) -> Snapshot:
         """The measurements now, of the operators that the user declared."""
-        snapshot = self.metrics.snapshot()
+        snapshot = self._metrics.snapshot()
         known = {name: one for name, one in snapshot.operators.items() if name in self._graph}
         return replace(snapshot, operators=known)
+
+    @locked
+    def reads(self, operator: str) -> tuple[str, ...]:
+        """Columns that the operator has looked at so far."""
+        return self._metrics.reads(operator)
+
+    @locked
+    def rest(self, operators: Iterable[str]) -> None:
+        """Nothing more will come from these operators."""
+        self._metrics.rest(operators)
+
+    @locked
+    def points(self) -> tuple[Point, ...]:
+        """Latency and throughput at the sinks over time."""
+        return self._history.points()
+
+    @locked
+    def marks(self) -> tuple[Mark, ...]:
+        """What happened when."""
+        return self._history.marks()
+
+    @locked
+    def printed(self) -> tuple[Line, ...]:
+        """The last lines that operators printed."""
+        return tuple(self._printed)

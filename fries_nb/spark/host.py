@@ -168,7 +168,8 @@ class Host:
                 self._tell_printed(now - ticked)
                 ticked = now
                 self._tick()
-                self._links.check()
+                if not self._reason:  # after a farewell the driver may go
+                    self._links.check()
 
     def _hear(self, message: ControllerMessage, failures: list[Failed]) -> None:
         if isinstance(message, ToWorker):

@@ -68,17 +68,20 @@ class HostStage:
         Raises:
             SessionError: the session has been stopped, or its Java process has ended.
         """
-        try:
+        with _needing_spark():
             self._jobs[-1].cancel("the fries_nb run starts again")
-        except (Py4JError, ConnectionError, AttributeError) as error:  # a stopped session has no Java side
-            raise SessionError("Spark has been stopped under the run, so its hosts cannot be started again") from error
         self._jobs = [job for job in self._jobs if job.thread.is_alive()]
         self._jobs.append(_Job(self._spark, region, self._died))
         self.start()
 
     def is_running(self) -> bool:
-        """Spark runs the tasks of the present hosts."""
-        return self._jobs[-1].is_running()
+        """Spark runs the tasks of the present hosts.
+
+        Raises:
+            SessionError: see ``restart``.
+        """
+        with _needing_spark():
+            return self._jobs[-1].is_running()
 
     def release(self, grace_s: float) -> None:
         """See that no task of the stage is left: wait for them to end by themselves, then cancel the job."""
@@ -184,6 +187,14 @@ def _end_process(attempt: int) -> None:
     place = TaskContext.get()
     if place is None or place.taskAttemptId() == attempt:
         os._exit(0)
+
+
+@contextlib.contextmanager
+def _needing_spark() -> Iterator[None]:
+    try:
+        yield
+    except (Py4JError, ConnectionError, AttributeError) as error:  # a stopped session has no Java side
+        raise SessionError("Spark has been stopped under the run, so its hosts cannot be started again") from error
 
 
 def _text_of(error: Exception) -> str:

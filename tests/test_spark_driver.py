@@ -109,7 +109,7 @@ def test_an_attempt_that_is_over_is_heard_no_more() -> None:
         joined("b0", 0, 2), joined("b1", 1, 2), said.Answered(new),
         said.HostLeft(0), said.HostLeft(1),
     ]  # fmt: skip
-    assert driver.records == []
+    assert list(driver.records) == []
     assert watch.heard_of("printed") == []
 
 

@@ -135,6 +135,27 @@ def test_nothing_of_a_tuple_leaves_before_it_is_done() -> None:
     assert len([row for row in bench.sent if isinstance(row, dict)]) == CHILDREN
 
 
+def fails_at_last(row: dict[str, Any]) -> dict[str, Any]:
+    """On the last child of tuple 5."""
+    return row if row["n"] != 5 or row["child"] < CHILDREN - 1 else row | {"x": row["gone"]}
+
+
+def test_under_guard_all_of_a_tuple_is_taken_back() -> None:
+    """What was made of it before it failed, however much, is not there when the old configuration tries it again."""
+    chain = [one_to_many("F", multiplies), Operator("M", function=fails_at_last)]
+    instances = [Instance(WorkerId(one.name, 0), one, one.function, audit=False) for one in chain]
+    instances[1].guarded = "g1"
+    running = execution_of(instances, Attention(), 1, "", None, lambda batch: None)
+    running.load("S", numbers(1, 5))
+    with pytest.raises(OperatorError):
+        running.advance(2)
+    assert {row["n"] for _, batch in running.results() for row in batch.to_pylist()} == {1}
+    instances[1].function, instances[1].guarded = dict, ""
+    running.rebuild()
+    running.advance(1)
+    assert [row["n"] for _, batch in running.results() for row in batch.to_pylist()] == [5] * CHILDREN
+
+
 def test_a_failure_far_into_a_tuple_is_the_generators() -> None:
     """By its name, with its own words."""
     instance = Instance(WorkerId("F", 0), one_to_many("F", multiplies), multiplies, audit=False)

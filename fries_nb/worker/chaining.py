@@ -7,6 +7,7 @@ operators. It then stands between two tuples of its first operator, with nothing
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Protocol
@@ -81,16 +82,21 @@ class Execution(Protocol):
 
 
 class _Many(list[Row]):
-    """The output of a chain in which one tuple may become many: rows are heavy, so not too many are kept."""
+    """The output of a chain in which one tuple may become many: rows are heavy, so not too many are kept.
+
+    Attributes:
+        most: so many rows are kept at a time.
+    """
 
     def __init__(self, assemble: Callable[[], None]) -> None:
         super().__init__()
+        self.most: float = MOST_ROWS
         self._assemble = assemble
 
     def append(self, row: Row) -> None:
-        """Add a row, and have all of them assembled when they are ``MOST_ROWS``."""
+        """Add a row, and have all of them assembled when there are ``most``."""
         list.append(self, row)
-        if len(self) >= MOST_ROWS:
+        if len(self) >= self.most:
             self._assemble()
 
 
@@ -127,6 +133,9 @@ class RowExecution:
             instance.written.forget()
         self._noted.clear()
         self._settle(frozenset())
+        for output in self._outputs:
+            if isinstance(output, _Many):  # while a guard lasts, a tuple's rows may have to be taken back
+                output.most = math.inf if is_retried(self._instances) else MOST_ROWS
         self._first = self._noting = compile_chain(self._instances, self._outputs, self._side)
         if len(self._instances) > 1:
             self._noting = compile_chain(self._instances, self._outputs, self._side, self._noted)

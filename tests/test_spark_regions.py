@@ -136,6 +136,18 @@ def test_changes_find_their_region(started: Callable[..., Run]) -> None:
     assert run.audit().serializable
 
 
+def test_a_drain_ends_the_sources_of_regions_behind(started: Callable[..., Run]) -> None:
+    """An endless one, too: it has read nothing yet; what the first region has read comes out whole."""
+    run = started(two_regions())
+    until(lambda: run.metrics().operators["A"].processed > 0, run)
+    run.stop(drain=True, timeout=PATIENCE_S)
+    assert run.state == "finished"
+    rows = run.output().collect()
+    [total] = [row for row in rows if row["value"] >= 0]
+    assert total["value"] == sum(range(run.metrics().operators["A"].processed))
+    assert len(rows) == 1 + run.metrics().operators["T"].processed
+
+
 def test_a_join_of_a_later_region_begins_with_its_new_table(started: Callable[..., Run]) -> None:
     """A table waits for its region as a function does."""
     flow = fn.Dataflow("joined")

@@ -117,3 +117,21 @@ def test_a_lost_executor_is_no_lasting_failure() -> None:
     assert (failure.host, failure.lasting) == (1, False)
     assert failure.reason.startswith("ExecutorLostFailure (executor 0 exited")
     assert failure.reason.endswith("worker lost (executor 41 (here))")
+
+
+def test_a_python_of_another_version_is_a_lasting_failure() -> None:
+    """What PySpark raises for it goes on for lines; the first of them says it."""
+    failure = failure_of(
+        "Job aborted due to stage failure: Could not recover from a failed barrier ResultStage. Most recent failure "
+        "reason: Stage failed because barrier task ResultTask(0, 0) finished unsuccessfully.\n"
+        "org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n"
+        '  File "pyspark/worker.py", line 1, in main\n'
+        "    check_python_version(infile)\n"
+        "pyspark.errors.exceptions.base.PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker has different "
+        "version: 3.12 than that in driver: 3.11.\n"
+        "Please check environment variables PYSPARK_PYTHON and PYSPARK_DRIVER_PYTHON are correctly set.\n\n\tat x"
+    )
+    assert failure.lasting
+    assert "worker has different version: 3.12 than that in driver: 3.11 in the executors' Python" in failure.reason
+    assert failure.reason.endswith("; set PYSPARK_PYTHON to a Python like the driver's on all of them")
+    assert failure.details.endswith("correctly set.")

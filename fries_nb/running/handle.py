@@ -305,10 +305,10 @@ class Run:
             self._course.stop(drain)
 
     def suspend(self, timeout: float = 60.0) -> None:
-        """Pause the sources, take a checkpoint of all that they have read, and end there: ``resume`` goes on from it.
+        """Pause the sources, take a checkpoint, and end there: ``resume`` goes on from it.
 
-        Unlike ``stop(drain=True)``, after which nothing is left to resume, and like it in that all that was read is
-        committed.
+        Unlike ``stop(drain=True)``, after which nothing is left to resume. Tuples of a batch that a source had in hand
+        behind the checkpoint's marker are ``uncommitted``, and ``resume`` reads them again.
 
         Args:
             timeout: seconds to wait.

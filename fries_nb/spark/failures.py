@@ -16,7 +16,6 @@ from dataclasses import dataclass
 _BARRIER = "Stage failed because barrier task "
 _ENDED = re.compile(r"barrier task ResultTask\((\d+), (\d+)\)")
 _TRACEBACK = "Traceback (most recent call last):"
-_RAISED = re.compile(r"[A-Za-z_][\w.]*(: .*)?")
 _MISSING = re.compile(r"(?:ModuleNotFoundError|ImportError): (No module named '([\w.]+)')")
 _LASTING = re.compile(
     r"(ModuleNotFoundError|ImportError|.*PySparkImportError|.*PACKAGE_NOT_INSTALLED|.*PYTHON_VERSION_MISMATCH"
@@ -78,8 +77,10 @@ def _python(text: str) -> tuple[str, str]:
     if not found:
         return "", ""
     lines = re.split(r"\n\s*SQLSTATE:|\n\s+at ", after, maxsplit=1)[0].rstrip().splitlines()
-    raised = [line for line in lines if not line.startswith((" ", "\t")) and _RAISED.match(line)]
-    return (raised[-1] if raised else ""), f"{_TRACEBACK}{chr(10).join(lines)}"
+    frames = [number for number, line in enumerate(lines) if line.startswith('  File "')]
+    behind = lines[frames[-1] + 1 :] if frames else lines
+    raised = next((line for line in behind if line and not line[0].isspace()), "")
+    return raised, f"{_TRACEBACK}{chr(10).join(lines)}"
 
 
 def _java(text: str) -> str:
@@ -95,7 +96,7 @@ def _advice(reason: str, executor: str) -> str:
     missing = _MISSING.match(reason)
     of = f"the Python of {executor}" if executor else "the executors' Python"
     if missing is None:
-        return f"{reason} in {of}; set PYSPARK_PYTHON to a Python like the driver's on all of them"
+        return f"{reason.rstrip('.')} in {of}; set PYSPARK_PYTHON to a Python like the driver's on all of them"
     how = "install it there, or send a packed environment along (README: On a cluster)"
     if missing[2].partition(".")[0] == "fries_nb":
         how = "fn.ship(spark) brings fries_nb to them, a packed environment what it needs (README: On a cluster)"

@@ -7,8 +7,9 @@ from typing import Any
 
 import cloudpickle
 import pytest
-from worker_bench import Bench, change, data
+from worker_bench import Bench, change, data, decided
 
+from fries_nb.checkpoints import Decided, InstanceSnapshot
 from fries_nb.dataflow.endpoints import memory
 from fries_nb.dataflow.graph import Kind, Operator
 from fries_nb.dataflow.updates import Update
@@ -27,8 +28,10 @@ from fries_nb.messages import (
 )
 from fries_nb.trace import RanMany, Updated
 from fries_nb.worker.events import Tick, Traced
+from fries_nb.worker.instance import Instance
 from fries_nb.worker.outbox import Send
 from fries_nb.worker.reconfiguration import DryRun, prepare
+from fries_nb.worker.snapshot import restore
 
 M = WorkerId("M", 0)
 
@@ -151,3 +154,13 @@ def test_an_operator_in_front_of_the_changed_one_follows_its_own_policy() -> Non
     bench.run()
     assert bench.answers(Paused) == []
     assert [failed.worker for failed in bench.answers(Failed)] == [WorkerId("L", 0)]
+
+
+def test_a_worker_restored_behind_a_rollback_runs_what_ran_before_in_its_name() -> None:
+    """Though the function that was undone is not shipped any more: so the audit finds no switch without effect."""
+    first = decided("u0", M=Update(bad))
+    gone = Decided("u1", "fries", (("M",),), {})
+    back = Decided("u1.back", "fries", (("M",),), {}, undoes="u1")
+    instance = Instance(M, Operator("M", function=old), old, audit=True)
+    restore(instance, InstanceSnapshot("M", 5, ("u0", "u1", "u1.back")), (first, gone, back))
+    assert (instance.identity, instance.function({"n": 1})) == ("u1.back", {"n": 1, "v": 2})

@@ -146,6 +146,8 @@ def _put_on(instance: Instance, before: InstanceSnapshot, decided: Sequence[Deci
             instance.run_function(function, change.change)
             if is_new:
                 instance.put_back(change.change, update.state, update.back)
+        elif change.undoes and not is_new:  # what it undid is not shipped any more, and has been passed over
+            instance.run_function(instance.function, change.change)
 
 
 def _states(name: str, snapshot: InstanceSnapshot) -> dict[Any, Any]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import nbformat
 import pytest
 from browser_setting import PATIENCE_MS, Jupyter, browser, jupyter, opened, run_cell, saved
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 SETUP = f"""%load_ext fries_nb
 import sys, time
@@ -35,9 +35,15 @@ merchants.map("MC", lambda row: row, key="timestamp").sink("out", fn.memory())
 """
 RUN = "%fries_run fraud"
 SHOW = "# view {}\nrun"
-BUSY = """# busy
-while not Path("over").exists():
+BUSY = """# busy {0}
+while not Path("over {0}").exists():
     time.sleep(0.05)
+"""
+WITHOUT_SUBSHELLS = """# without subshells
+from fries_nb.notebook import subshells
+subshells._as_asked = lambda data, asked: None
+run = flow.run(workers=2)
+run
 """
 # Bokeh draws into canvases, in shadow trees where a selector of the page does not reach.
 DRAWN = """plot => {
@@ -112,28 +118,50 @@ def test_no_view_is_blank_in_two_notebooks_after_a_reload(served: Jupyter, tmp_p
 
 
 def test_clicks_are_handled_while_a_cell_runs(served: Jupyter, tmp_path: Path) -> None:
-    """An operator is selected, its change is planned by Enter, and the run is stopped, all before the cell is over."""
+    """An operator is selected, its change is planned, and the run is stopped, all before the cell is over.
+
+    Where the kernel has no subshells, the view says that a click waits.
+    """
     with browser(tmp_path) as here:
         page = here.page
-        written(served, "busy.ipynb", SHOW.format(0), BUSY)
+        cells = (SHOW.format(0), BUSY.format(1), WITHOUT_SUBSHELLS, BUSY.format(2))
+        written(served, "busy.ipynb", *cells)
         started(page, served, "busy.ipynb")
         view = run_cell(page, "# view 0").locator(".jp-OutputArea")
         expect(view.locator(".fries-dag g.node")).to_have_count(4)
-        busy = page.locator(".jp-CodeCell").filter(has_text="# busy")
-        busy.locator(".cm-content").click()
-        page.keyboard.press("Shift+Enter")
-        expect(busy.locator(".jp-InputPrompt")).to_have_text("[*]:")
+        prompt = begun(page, "# busy 1")
         view.locator('.fries-dag g.node[data-operator="FM"]').click()
         line = view.get_by_label("FM", exact=True).and_(view.get_by_role("textbox"))
         expect(line).to_have_attribute("placeholder", re.compile(r"the new function of FM, as in Score\(\.\.\.\)"))
         line.press("Enter")
         expect(view.get_by_role("status").filter(has_text="nothing has changed yet")).to_be_visible()
         view.get_by_role("button", name="Stop").click()
-        expect(view.get_by_role("status").first).to_contain_text("stopped")
-        expect(busy.locator(".jp-InputPrompt")).to_have_text("[*]:")
-        (served.directory / "over").touch()
-        expect(busy.locator(".jp-InputPrompt")).not_to_have_text("[*]:")
+        expect(view.get_by_role("status").first).to_contain_text(re.compile("stopped|finished"))
+        expect(prompt).to_have_text("[*]:")
+        (served.directory / "over 1").touch()
+        expect(prompt).not_to_have_text("[*]:")
+
+        view = run_cell(page, "# without").locator(".jp-OutputArea")
+        expect(view.locator(".fries-dag g.node")).to_have_count(4)
+        begun(page, "# busy 2")
+        view.locator('.fries-dag g.node[data-operator="FM"]').click()
+        waits = view.get_by_text("this click takes effect after the cell")
+        expect(waits).to_be_visible()
+        expect(view.get_by_role("textbox")).to_have_count(0)
+        (served.directory / "over 2").touch()
+        expect(view.get_by_label("FM", exact=True).and_(view.get_by_role("textbox"))).to_be_visible()
+        expect(waits).to_have_count(0)
         assert here.errors == []
+
+
+def begun(page: Page, beginning: str) -> Locator:
+    """Start the cell that holds this text, and give its prompt, which says that it runs."""
+    cell = page.locator(".jp-CodeCell").filter(has=page.locator(".cm-content", has_text=beginning))
+    cell.locator(".cm-content").click()
+    page.keyboard.press("Shift+Enter")
+    prompt = cell.locator(".jp-InputPrompt")
+    expect(prompt).to_have_text("[*]:")
+    return prompt
 
 
 def test_a_saved_notebook_shows_its_pictures_without_its_kernel(served: Jupyter, tmp_path: Path) -> None:

@@ -22,18 +22,20 @@ function sayingWhatWaits(model, el, place) {
   };
   const ask = (event) => {
     const view = el.closest(".fries-live") ?? el;
+    if (event.type === "keydown" && event.key !== "Enter" && event.key !== " ") return;
     if (asked !== undefined || !view.contains(event.target) || !event.target.closest("button, g.node")) return;
     model.send({ event: "ping" });
     asked = setTimeout(() => { place.textContent = "The kernel is busy: this click takes effect after the cell."; }, PATIENCE_MS);
   };
   const answered = (content) => { if (content.event === "pong") quiet(); };
-  // The buttons are beside this element, and Jupyter moves it; so the page is listened to, while it is shown.
-  document.addEventListener("click", ask);
-  el.addEventListener("keydown", ask);
+  // The buttons are beside this element, and Jupyter moves it; so the page is listened to, while it is shown, and before
+  // the picture keeps a click to itself.
+  document.addEventListener("click", ask, true);
+  el.addEventListener("keydown", ask, true);
   model.on("msg:custom", answered);
   return () => {
     quiet();
-    document.removeEventListener("click", ask);
+    document.removeEventListener("click", ask, true);
     model.off("msg:custom", answered);
   };
 }

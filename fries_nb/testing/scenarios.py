@@ -379,7 +379,7 @@ class _Play:
             elif name in scenario.stops and name not in self._mended:
                 function.poison = scenario.stops[name]
             if isinstance(function, Counter) and wish.transforms:
-                function.form = version
+                function.form = version if wish.guard is None else None  # a way back leads to whatever form was before
                 change[name] = Update(function, state=Convert(version), back=Convert(0) if wish.returns else None)
             else:
                 change[name] = Update(function)

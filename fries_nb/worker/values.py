@@ -32,11 +32,15 @@ all_hashable: Callable[[Iterable[object]], bool] = frozenset[object]().isdisjoin
 """Hashes each of these, without keeping them; raises what that raises."""
 
 _values = dict.values
-_tests = pa.types
-_IMMUTABLE = (
-    _tests.is_integer, _tests.is_floating, _tests.is_boolean, _tests.is_string, _tests.is_large_string,
-    _tests.is_temporal, _tests.is_decimal,
+_IMMUTABLE = frozenset(
+    kind.id for kind in (
+        pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64(),
+        pa.float16(), pa.float32(), pa.float64(), pa.bool_(), pa.string(), pa.large_string(),
+        pa.date32(), pa.date64(), pa.time32("s"), pa.time64("us"), pa.timestamp("us"), pa.duration("us"),
+        pa.decimal128(1), pa.decimal256(1),
+    )
 )  # fmt: skip
+"""Kinds of columns that no value fits which can be changed in place."""
 
 
 def as_value(row: Row, operator: str) -> Row:
@@ -69,7 +73,7 @@ def settled(
     Raises:
         DeclarationError: one that had settled ``before`` has values now that can be changed, and may have been.
     """
-    plain = [name for name in written if name in types and any(test(types[name]) for test in _IMMUTABLE)]
+    plain = [name for name in written if name in types and types[name].id in _IMMUTABLE]
     if lost := [name for name in written if name in before and name not in plain]:
         raise DeclarationError(
             f"{operator} wrote {types[lost[0]]} values to the column {lost[0]!r}, which took others before; "

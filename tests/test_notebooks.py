@@ -65,12 +65,13 @@ def test_the_hot_replacement_goes_as_told(tmp_path: Path):
 
 def test_binder_opens_the_quickstart_in_the_versions_that_were_tried():
     """The link leads to a notebook that is there; every package is pinned, within what pyproject.toml takes."""
-    links = re.findall(r"https://mybinder\.org/v2/gh/\S+?\?urlpath=lab%2Ftree%2F([\w%.]+)", README.read_text())
-    assert links
-    assert all((NOTEBOOKS.parent / unquote(link)).is_file() for link in links)
+    project = tomllib.loads((NOTEBOOKS.parent / "pyproject.toml").read_text())["project"]
+    link = r"https://mybinder\.org/v2/gh/([\w-]+/[\w-]+)/HEAD\?urlpath=lab%2Ftree%2F([\w%.]+)"
+    [(repository, notebook)] = re.findall(link, README.read_text())
+    assert project["urls"]["Homepage"] == f"https://github.com/{repository}"
+    assert (NOTEBOOKS.parent / unquote(notebook)).is_file()
     lines = [line for line in (BINDER / "requirements.txt").read_text().splitlines() if line[:1] not in ("#", "")]
     assert lines[0] == "-e .[notebook]"
     pins = dict(line.split("==") for line in lines[1:])
-    project = tomllib.loads((NOTEBOOKS.parent / "pyproject.toml").read_text())["project"]
     for needed in map(Requirement, project["dependencies"] + project["optional-dependencies"]["notebook"]):
         assert needed.specifier.contains(pins[canonicalize_name(needed.name)]), needed

@@ -46,4 +46,5 @@ def said(notebook: nbformat.NotebookNode, beginning: str) -> str:
     outputs = [
         output for cell in notebook.cells if cell.source.startswith(beginning) for output in cell.get("outputs", [])
     ]
-    return "\n".join(output.get("text") or output.get("data", {}).get("text/plain", "") for output in outputs)
+    texts = [output.get("text") or output.get("data", {}).get("text/plain", "") for output in outputs]
+    return "\n".join(filter(None, texts))

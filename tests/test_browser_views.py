@@ -46,7 +46,11 @@ run = flow.run(workers=2)
 run
 """
 # Bokeh draws into canvases, in shadow trees where a selector of the page does not reach.
-DRAWN = """plot => {
+# Lab may scroll back while it restores a notebook, and makes outputs anew, so it is looked for again at each turn.
+DRAWN = """number => {
+  const plot = document.querySelectorAll(".jp-NotebookPanel:not(.lm-mod-hidden) .fries-latency")[number];
+  if (!plot) return false;
+  plot.scrollIntoView();
   const within = root => [...root.querySelectorAll("*")].flatMap(
     one => one.shadowRoot ? [one, ...within(one.shadowRoot)] : [one]);
   return within(plot).some(one => one.tagName === "CANVAS" && one.width > 0 && one.getBoundingClientRect().width > 100);
@@ -89,8 +93,7 @@ def all_drawn(page: Page, views: int) -> None:
     plots = page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .fries-latency")
     expect(plots).to_have_count(views)
     for number in range(views):
-        plots.nth(number).evaluate("plot => plot.scrollIntoView()")
-        page.wait_for_function(DRAWN, arg=plots.nth(number).element_handle())
+        page.wait_for_function(DRAWN, arg=number)
 
 
 def test_no_view_is_blank_in_two_notebooks_after_a_reload(served: Jupyter, tmp_path: Path) -> None:

@@ -55,6 +55,7 @@ PLAIN: dict[type, st.SearchStrategy[Any]] = {
     bool: st.booleans(),
     int: st.integers(-(2**63), 2**64 - 1),
     float: st.floats(allow_nan=False),
+    type(None): st.none(),
 }
 
 

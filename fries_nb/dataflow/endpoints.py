@@ -1,7 +1,7 @@
 """Where rows come from and where they go, as descriptions; reading and writing is Spark's side.
 
 >>> replay("payments.parquet", rate=1_000)
-Replay(data='payments.parquet', rate=1000.0)
+Replay(data='payments.parquet', rate=1000.0, may_be_empty=False)
 >>> rate(500, count=10_000).count
 10000
 """

@@ -27,7 +27,7 @@ from fries_nb.errors import FriesError
 from fries_nb.messages import TRANSACTION
 from fries_nb.testing.functions import stamps, without_versions
 from fries_nb.testing.scenarios import draw_focused, draw_scenario, draw_standing, draw_troubled, play
-from fries_nb.trace import Ran, RanMany, Updated
+from fries_nb.trace import Ran, RanMany, Updated, flow_of
 
 SOAK = int(os.environ.get("FRIES_SOAK", "1"))
 
@@ -160,7 +160,18 @@ def never_mixes(played):
     The trace is serializable if there is one change alone, or if each goes through the whole dataflow: several that do
     not, as fixes of an operator that stands, may be ordered one way here and another there.
     """
-    records = played.cluster.records()
+    _never_mixes(played, played.cluster.records())
+
+
+def passes_the_audit_of_a_resumed_run(played):
+    """So does the trace of the driver that has resumed the run, which lacks what the dead one had in memory."""
+    cluster = played.cluster
+    if "the driver was killed" in cluster.recoveries:
+        flow = flow_of(cluster.graph, resumed=True, finished=cluster.state == "finished")
+        _never_mixes(played, [flow, *cluster.store.resumed()])
+
+
+def _never_mixes(played, records):
     if not any(isinstance(record, (Ran, RanMany, Updated)) for record in records):
         return  # it ended before the first tuple, and an empty trace proves nothing
     verdict = judge(records)
@@ -356,6 +367,7 @@ LAWS = (
     is_lossless,
     commits_cuts,
     never_mixes,
+    passes_the_audit_of_a_resumed_run,
     shows_one_version,
     shows_what_it_ran,
     really_switches,

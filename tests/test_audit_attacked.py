@@ -14,7 +14,7 @@ from fries_nb.messages import Data
 from fries_nb.testing import Cluster, figures
 from fries_nb.testing.flows import source_rows
 from fries_nb.testing.functions import Mark
-from fries_nb.trace import Flow, Link, Ran, RanMany, Updated, Wrote, to_line
+from fries_nb.trace import Flow, Link, Ran, RanMany, Updated, Wrote, flow_of, to_line
 from fries_nb.worker import instance as instances
 from fries_nb.worker.chaining import RowExecution
 from fries_nb.worker.inbox import Inbox
@@ -71,6 +71,34 @@ def test_any_record_that_is_left_out_is_missed():
             continue  # the next count says as much
         with pytest.raises(TraceError, match=rf"^the trace is (incomplete|damaged): .*\b{record.operator}\b.*\d+.*\d+"):
             judge(records[:place] + records[place + 1 :])
+
+
+def resumed(seed):
+    """Driven by another process from a checkpoint on, with a change behind it that was decided and reached nobody."""
+    cluster = Cluster(flow(), ROWS, seed=seed, hosts=2, window=500, checkpoints=True, commit_interval_ns=10**6)
+    cluster.hold(cluster.supply.sources)
+    cluster.until(lambda: cluster.store.records and all(one.processed for one in cluster.instances("MC")))
+    cluster.checkpoint()
+    cluster.until(lambda: None not in cluster.asked.values())
+    cluster.request({name: Mark(name, 0, 1) for name in ("FM", "MC")})
+    cluster.until(lambda: cluster.journal)
+    cluster.kill_driver()
+    cluster.release()
+    cluster.run()
+    assert cluster.state == "finished", cluster.error
+    return [flow_of(cluster.graph, resumed=True, finished=True), *cluster.store.resumed()]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_trace_of_a_resumed_run_is_complete_without_what_the_dead_driver_had(seed):
+    """Its workers go on counting from the checkpoint, also where a change that was decided since comes first."""
+    records = resumed(seed)
+    verdict = judge(records)
+    assert (verdict.serializable, verdict.claim, verdict.updates) == (True, Claim.COMPLETE, 1)
+    for place, record in enumerate(records[1:], start=1):
+        if not isinstance(record, Wrote):
+            with pytest.raises(TraceError, match=r"^the trace is (incomplete|damaged)"):
+                judge(records[:place] + records[place + 1 :])
 
 
 @pytest.mark.parametrize("operator", ["S0", "FM", "F", "MC", "out"])

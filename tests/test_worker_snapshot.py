@@ -16,7 +16,7 @@ from fries_nb.dataflow.graph import Kind, Operator
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import OperatorError, ProtocolError
 from fries_nb.messages import Commit, Done, End, Ended, Failed, Fcm, Marker, Saved, WorkerId
-from fries_nb.trace import RanMany, Updated
+from fries_nb.trace import RanMany, Updated, Wrote
 from fries_nb.worker.events import Save, Tell, Traced
 from fries_nb.worker.instance import Instance
 from fries_nb.worker.outbox import Send
@@ -212,6 +212,23 @@ def test_an_instance_runs_the_last_function_decided_for_it_with_later_changes_on
     assert restored.state.waiting == 1
     assert restored.state.touch(1) == [1, "two", "four"]
     assert restored.state.touch(2) == []
+
+
+def test_the_trace_of_a_restored_instance_begins_with_the_number_of_records_before_it() -> None:
+    """In front of the changes that it catches up with; each time that it is restored, and not if it begins anew."""
+    before, changes = InstanceSnapshot("M", 9, traced=(9, 1, 2)), [decided("u1", M=Update(version(1)))]
+    restored = instance(audit=True)
+    for _ in range(2):
+        restore(restored, before, changes)
+        assert restored.records() == [
+            Wrote("M", 0, ran=9, updated=1, emitted=2, function="u1"),
+            Updated("u1", "M"),
+            Wrote("M", 0, ran=9, updated=2, emitted=2, function="u1"),
+        ]
+    restore(restored, before, [])
+    assert [type(record) for record in restored.records()] == [Wrote]
+    restore(restored, None, changes)
+    assert [type(record) for record in restored.records()] == [Updated, Wrote]
 
 
 def test_without_a_snapshot_an_instance_begins_with_the_decided_function() -> None:

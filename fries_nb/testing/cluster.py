@@ -316,6 +316,7 @@ class Cluster:
         restoration = self.store.restoration()
         self.controller = self._controller(incarnation, restoration)
         self._start_again(incarnation, restoration, "the driver was killed")
+        self.store.resume()
         if self._draining:
             self._say(said.DrainRequested())
 

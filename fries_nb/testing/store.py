@@ -49,6 +49,7 @@ class Store:
         self._files: dict[str, bytes] = {}
         self._trace: defaultdict[Place, list[WorkerRecord]] = defaultdict(list)
         self._noted: defaultdict[int, dict[Place, int]] = defaultdict(dict)
+        self._resumed: dict[Place, int] = {}
 
     # ---- checkpoints
 
@@ -117,6 +118,14 @@ class Store:
     def traced(self) -> list[WorkerRecord]:
         """The trace, each worker's records in its order."""
         return [record for records in self._trace.values() for record in records]
+
+    def resume(self) -> None:
+        """Another driver goes on from here; the trace that the dead one kept in memory is not its own."""
+        self._resumed = {place: len(records) for place, records in self._trace.items()}
+
+    def resumed(self) -> list[WorkerRecord]:
+        """What the present driver has of the trace."""
+        return [record for place, records in self._trace.items() for record in records[self._resumed.get(place, 0) :]]
 
     def _had_ended(self, place: Place, record: Checkpoint) -> bool:
         operator, index = place

@@ -4,7 +4,9 @@ A run of tuples names the function that really ran them: a log is handed out whe
 that was compiled into it, so an execution that was not rebuilt at a switch keeps on writing under the old name. An
 operator emits one tuple for each that it takes; where it does not, because its function said so, it logs by how many
 it differs, so that a tuple that was lost or doubled on its way can be told from one that was dropped. What is handed
-out ends with the number of all records so far.
+out ends with the number of all records so far. Where a log continues an earlier one it begins with the number reached
+there, in front of the updates that a restored operator catches up with: if the driver was killed, the records up to
+that number are not in the trace of the one that resumes the run.
 
 >>> log = AuditLog(WorkerId("FM", 0))
 >>> log.runs_by("").extend([7, 8])
@@ -44,6 +46,7 @@ class AuditLog:
         self._emitted: defaultdict[tuple[int, int], list[int]] = defaultdict(list)  # by branch and how many more
         self._last: list[int] | None = None
         self._records: list[WorkerRecord] = []
+        self._base = Counts()
         self._counts = Counts()
         self._told: Wrote | None = None
 
@@ -51,7 +54,8 @@ class AuditLog:
         """Go on from where another one stood that had written so many records."""
         self.rewind({})
         self._records.clear()
-        self._counts = counts
+        self._base = self._counts = counts
+        self._told = None
 
     def runs_by(self, function: str | None) -> list[int]:
         """Where to put the transactions of tuples that this function runs (``None``: there is none)."""
@@ -111,6 +115,9 @@ class AuditLog:
         """What happened since the last call, and how much that is in all; nothing if that is no news."""
         told = Wrote(*self._worker, *self.counts, self.function, ended, self.spent)
         taken, self._records = self._records, []
+        if self._told is None and self._base != Counts():
+            self._told = Wrote(*self._worker, *self._base, self.function)
+            taken = [self._told, *taken]
         if self._told is not None and (told == self._told or self._told.ended or self._told.spent):
             return taken
         self._told = told

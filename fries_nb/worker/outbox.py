@@ -36,6 +36,8 @@ FLUSH_ROWS = 8192
 """A channel's buffer is framed when it holds this many rows."""
 SLACK, SLACK_BYTES = 1.25, 4096
 """A frame may keep alive so many times its own size, and so many bytes (padding, the metadata of a message)."""
+SMALL_BYTES = 1024
+"""Of a frame of buffers up to this size credit counts all of them: to ask for the rows' share takes longer."""
 LONGEST_BUFFERED_NS = 2_000_000
 """How long a tuple may wait in a buffer while its sender is busy."""
 
@@ -66,6 +68,12 @@ class Send:
 
 def _deals_in_turn(edge: OutEdge) -> bool:
     return len(edge.channels) > 1 and edge.partitioning not in (Partitioning.BROADCAST, Partitioning.HASH)
+
+
+def _size(batch: pa.RecordBatch) -> int:
+    """What credit counts for it: what its rows take of its buffers, or small buffers as a whole."""
+    whole = int(batch.get_total_buffer_size())
+    return whole if whole <= SMALL_BYTES else int(batch.nbytes)
 
 
 def _keeps_more(batch: pa.RecordBatch, size: int) -> bool:
@@ -113,7 +121,7 @@ class _OutChannel:
     def frame_buffer(self) -> None:
         if self.buffer:
             whole = self.buffer[0] if len(self.buffer) == 1 else pa.concat_batches(self.buffer)
-            size = max(1, whole.nbytes)
+            size = max(1, _size(whole))
             if _keeps_more(whole, size):
                 whole = pa.concat_batches([whole])
             self.queue.append(Data(whole, size=size, version=self.version))

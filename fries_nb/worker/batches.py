@@ -76,11 +76,15 @@ def _whole(instance: Instance) -> Call:
     fit: _Fit = _FITS.get(instance.operator.kind, _mapped)
 
     def call(batch: pa.RecordBatch) -> pa.RecordBatch:
-        hidden = [column for column in HIDDEN if column in batch.schema.names]
+        names = batch.schema.names
+        hidden = [column for column in HIDDEN if column in names]
+        given = batch.drop_columns(hidden)
         try:
-            out = function(batch.drop_columns(hidden))
+            out = function(given)
         except Exception as error:
             raise failure(instance, error) from error
+        if out is given and fit is _mapped:
+            return batch
         try:
             return fit(out, batch, hidden)
         except NOT_ARROW as error:
@@ -124,18 +128,27 @@ _FITS: dict[Kind, _Fit] = {Kind.FILTER: _filtered, Kind.FLAT_MAP: _multiplied}
 
 
 def _values(batch: pa.RecordBatch, origin: pa.RecordBatch) -> list[pa.Array]:
-    """The columns of a result, those that did not come in as copies: a function may fill the same buffer again."""
-    check_names(batch.schema.names, origin.schema.names)
-    came = {buffer.address for column in origin.columns for buffer in column.buffers() if buffer is not None}
+    """The columns of a result, those that did not come in as copies: a function may fill the same buffer again.
+
+    What came in is found by its name: to compare all buffers takes longer than to copy a column that was renamed.
+    """
+    names, came = batch.schema.names, origin.schema.names
+    check_names(tuple(names), tuple(came))
     columns: list[pa.Array] = []
-    for column in batch.columns:
-        own = came.issuperset([buffer.address for buffer in column.buffers() if buffer is not None])
-        columns.append(column if own else pa.concat_arrays([column]))
+    for index, name in enumerate(names):
+        column = batch.column(index)
+        is_own = name in came and _addresses(column) == _addresses(origin.column(came.index(name)))
+        columns.append(column if is_own else pa.concat_arrays([column]))
     return columns
+
+
+def _addresses(column: pa.Array) -> list[int | None]:
+    return [None if buffer is None else buffer.address for buffer in column.buffers()]
 
 
 def _with_hidden(
     names: Sequence[str], columns: Sequence[pa.Array], origin: pa.RecordBatch, hidden: Sequence[str]
 ) -> pa.RecordBatch:
-    arrays = [*columns, *(origin.column(name) for name in hidden)]
+    came = origin.schema.names
+    arrays = [*columns, *[origin.column(came.index(name)) for name in hidden]]
     return pa.RecordBatch.from_arrays(arrays, names=[*names, *hidden])

@@ -227,7 +227,7 @@ class RowExecution:
 
     def _check_names(self, columns: Columns, names: list[str]) -> None:
         if names != self._names:
-            check_names([name for name in names if name not in columns.hidden], columns.names)
+            check_names(tuple([name for name in names if name not in columns.hidden]), columns.names)
             self._names = names
 
     def _culprit(self, rows: Sequence[Row], error: Exception) -> DeclarationError:

@@ -1,7 +1,7 @@
 """Names that the columns of an operator's output may have.
 
->>> check_names(["A", "b"], came=())
->>> check_names(["A", "a"], came=())
+>>> check_names(("A", "b"), came=())
+>>> check_names(("A", "a"), came=())
 Traceback (most recent call last):
 ValueError: Spark does not tell the columns 'A' and 'a' apart; rename one
 """
@@ -9,11 +9,13 @@ ValueError: Spark does not tell the columns 'A' and 'a' apart; rename one
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from fries_nb.messages import HIDDEN
 
 
-def check_names(names: Sequence[str], came: Sequence[str]) -> None:
+@lru_cache(maxsize=256)
+def check_names(names: tuple[str, ...], came: tuple[str, ...]) -> None:
     """See that these columns can be told apart, by a row and by Spark, and none is for the runtime's own use.
 
     Names that differ in the case of their letters only are let pass if some of those that ``came`` in do, too.

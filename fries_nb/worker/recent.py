@@ -16,7 +16,7 @@ no more.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -65,8 +65,10 @@ def one_row(batch: pa.RecordBatch, index: int) -> pa.RecordBatch:
     return batch.slice(index, 1).drop_columns([name for name in HIDDEN if name in batch.schema.names])
 
 
-def passed(end: int, refused: Container[int], count: int = SAMPLES) -> list[int]:
+def passed(end: int, refused: Collection[int], count: int = SAMPLES) -> list[int]:
     """Of the rows in front of number ``end`` the last ones that are not among those refused, the last one first."""
+    if not refused:
+        return list(range(end - 1, max(end - count, 0) - 1, -1))
     found: list[int] = []
     index = end - 1
     while index >= 0 and len(found) < count:

@@ -12,6 +12,7 @@ from fries_nb.checkpoints import Decided
 from fries_nb.controller.events import (
     CheckpointKept,
     ColumnRefused,
+    HostLost,
     Instruction,
     KeepCheckpoint,
     Recover,
@@ -59,14 +60,42 @@ def test_the_operator_is_told_the_type_that_came_first(seen: str) -> None:
         desk.hear(Tick(), after_ms=100)
         desk.done(1, "payments", "FC", "FM", "MC", "scored")
         [keep] = only(desk.saved(1, "payments", "FC", "FM", "MC", "scored"), KeepCheckpoint)
-        desk.hear(CheckpointKept(keep.record.epoch, "refused"))
-        said = desk.hear(ColumnRefused("scored", "x", NUMBER, "refused"))
+        assert only(desk.hear(ColumnRefused("scored", "x", NUMBER, "refused")), Recover) == [], "it may be on disk"
+        said = desk.hear(CheckpointKept(keep.record.epoch, "refused"))
     [recover] = only(said, Recover)
     assert recover.reason == BY_NAME
     assert recover.restoration.columns == {"FM": NUMBER}
     desk.join(4)
     [ended] = only(desk.answer(Failed(WorkerId("scored", 0), CLASH, column="x", columns=NUMBER)), RunEnded)
     assert (ended.state, ended.error) == ("failed", BY_NAME)
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_what_the_last_record_would_make_output_may_be_refused(lost: bool) -> None:
+    """All had ended, and all run again; so does the last record come again. A host lost meanwhile is lost with all."""
+    desk = desk_of("FM")
+    everyone = ("payments", "FC", "FM", "MC", "scored")
+    desk.ended(*everyone, files=("part",))
+    desk.hear(ColumnRefused("scored", "x", NUMBER, "refused"))
+    if lost:
+        assert desk.hear(HostLost(0, "gone")) == []
+    [recover] = only(desk.hear(CheckpointKept(1, "refused")), Recover)
+    assert (recover.incarnation, recover.restoration.columns) == (4, {"FM": NUMBER})
+    desk.join(4)
+    [keep] = only(desk.ended(*everyone, files=("again",)), KeepCheckpoint)
+    assert only(desk.hear(CheckpointKept(keep.record.epoch)), RunEnded) == [RunEnded("finished")]
+
+
+def test_a_record_that_is_refused_when_hosts_are_lost_starts_the_run_again_once() -> None:
+    """They are given up already; the operator is told all the same."""
+    desk = desk_of("FM")
+    desk.hear(Tick(), after_ms=100)
+    desk.done(1, "payments", "FC", "FM", "MC", "scored")
+    desk.saved(1, "payments", "FC", "FM", "MC", "scored")
+    desk.hear(HostLost(0, "gone"))
+    assert desk.hear(ColumnRefused("scored", "x", NUMBER, "refused")) == []
+    [recover] = only(desk.hear(CheckpointKept(1, "refused")), Recover)
+    assert (recover.incarnation, recover.restoration.columns) == (4, {"FM": NUMBER})
 
 
 def test_what_the_target_has_counts_more_than_what_came_first() -> None:

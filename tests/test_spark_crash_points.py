@@ -290,7 +290,7 @@ def test_what_a_record_names_is_on_disk_and_fits_before_it_is_kept(
     assert len(happened) == 3
     assert happened[2] == "complete/000001-0001.json"
     assert keep(2, x=[0.5]) == [said.CheckpointKept(2)]
-    refused, column = keep(3, x=["text"])
+    column, refused = keep(3, x=["text"])
     assert happened == []
     assert isinstance(refused, said.CheckpointKept)
     assert refused.reason.startswith("sink out could not commit epoch 3: column 'x' was double and is now string")

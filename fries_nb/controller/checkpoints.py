@@ -299,6 +299,7 @@ class Checkpoints:
         """The hosts are gone. What they wrote in front of no kept record is not output and comes again."""
         if self.phase in (Phase.MARKING, Phase.SAVING):
             self._take_back()
+        self._attempt.last = False  # all run again, also where a record was to be the last one and is refused
         self._epochs.forget()
         self.intake.lost()
 

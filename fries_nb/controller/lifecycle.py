@@ -112,6 +112,9 @@ class Lifecycle:
 
     def recover(self, why: str, now_ns: int) -> list[Instruction]:
         """The present incarnation is over, and the next one begins as soon as it is known from where."""
+        self._lost_because = why
+        if self.state is RunState.RECOVERING and self.checkpoints.keeping:
+            return []  # all are given up already
         self.state = moved(self.state, RunState.RECOVERING)
         said: list[Instruction] = [*self.changes.lost(why, now_ns), *self.standing.clear()]
         self.workers.ended.clear()
@@ -119,7 +122,6 @@ class Lifecycle:
         self.checkpoints.lost()
         self.recovery.lose()
         self.membership = Membership(self.membership.hosts, self.recovery.incarnation)
-        self._lost_because = why
         return said if self.checkpoints.keeping else said + self.start_again(now_ns)
 
     def undo(self, watch: Watch, error: str, details: str, now_ns: int) -> list[Instruction]:

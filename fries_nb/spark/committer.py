@@ -47,7 +47,7 @@ class Committer:
                 self.failure = f"sink {sink} could not commit epoch {record.epoch}: {error}"
                 kept = said.CheckpointKept(record.epoch, self.failure)
                 if isinstance(error, ColumnError):
-                    return [kept, said.ColumnRefused(sink, error.column, error.before, self.failure)]
+                    return [said.ColumnRefused(sink, error.column, error.before, self.failure), kept]
                 return [kept, said.StopRequested()]
         self._prepared = record.epoch
         try:

@@ -335,13 +335,13 @@ class Driver(threading.Thread):
             self._listener.recovered()
 
     def _keep(self, record: Checkpoint) -> None:
-        kept, *others = self._committer.keep(record)
-        if others == [] and kept == said.CheckpointKept(record.epoch):
+        events = self._committer.keep(record)
+        if events == [said.CheckpointKept(record.epoch)]:
             self._trace.forget(record.epoch)
-            self._handle(kept)
+            self._handle(events[0])
             self._committer.tidy()
             return
-        for event in (kept, *others):
+        for event in events:
             self._handle(event)
 
     def _recover(self, order: said.Recover) -> None:

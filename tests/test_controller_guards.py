@@ -165,3 +165,37 @@ def test_a_fix_is_under_no_guard():
     desk.done(1, "FM", switched=True)
     desk.answer(Resumed(FM0))
     assert only(desk.hear(Tick(), after_ms=10_000), GuardEnded) == []
+
+
+@pytest.mark.parametrize("prepared_as", ["a fix", "a change"])
+def test_a_guard_begins_where_workers_were_told_to_keep_what_they_ran(prepared_as):
+    """A fix that is needed no more is made like other changes, and a change on its way becomes the operator's fix."""
+    desk = Desk()
+    request = ChangeRequested("u1", FM_ALONE, {"FM": b"FM"}, guard=Guard(schedule("fries", FRAUD, {"FM"}), True, 5))
+    if prepared_as == "a fix":
+        desk.answer(Paused(FM0, "FM: no"))
+        desk.hear(request)
+        desk.answer(Resumed(FM0))
+    else:
+        desk.hear(request)
+        desk.answer(Paused(FM0, "FM: no"))
+    [kept] = {tell.control.guard for tell in only(desk.said, Tell) if isinstance(tell.control, Prepare)}
+    desk.prepared("FM", change="u1")
+    desk.done(1, "FM", switched=True)
+    assert bool(kept) == (prepared_as == "a change")
+    assert bool(only(desk.hear(Tick(), after_ms=10_000), GuardEnded)) == bool(kept)
+
+
+def test_a_rollback_is_no_fix():
+    """It is prepared and decided; while a worker of its operator stands it waits for the lane, as ever."""
+    desk = Desk()
+    guarded(desk, FM_ALONE)
+    desk.request(FC_ALONE, "u2")
+    desk.prepared("FC", change="u2")
+    desk.answer(Paused(WorkerId("FM", 1), "FM: no"))
+    said = desk.answer(fails(FM0))
+    assert [entry.decided.change for entry in only(said, Journal)] == ["u1.back"]
+    assert told(said, Fcm) == []
+    assert told(desk.done(2, "FC", switched=True), Fcm) == ["FM[0]", "FM[1]"]
+    said = desk.done(3, "FM", switched=True)
+    assert [ended.rolled_back for ended in only(said, GuardEnded)] == [True]

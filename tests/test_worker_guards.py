@@ -105,6 +105,22 @@ def test_without_its_guard_the_tuple_follows_the_policy() -> None:
     assert bench.worker.instances[0].function({"n": 3}) == {"n": 3, "v": 1}
 
 
+def test_a_guard_that_ends_before_the_switch_begins_nowhere() -> None:
+    """A fix was ordered ahead of its change. A rollback that may still come needs what ran before all the same."""
+    for keeps in (False, True):
+        bench = Bench(Operator("M", function=old))
+        bench.direct("M", Prepare("u1", cloudpickle.dumps(Update(bad)), rehearse=False, guard="u1.back"))
+        for one in bench.take():
+            if isinstance(one, DryRun):
+                bench.worker.handle(prepare(one))
+        bench.direct("M", Unguard("u1", keeps=keeps))
+        bench.direct("M", Fcm(change(1, "M", scope="M")))
+        bench.arrive(0, data(3))
+        bench.run()
+        assert bool(bench.answers(Failed)) == (not keeps)
+        assert [paused.change for paused in bench.answers(Paused)] == (["u1"] if keeps else [])
+
+
 def test_a_later_change_ends_the_guard() -> None:
     """What ran before the first is let go."""
     bench = Bench(Operator("M", function=old))

@@ -65,8 +65,8 @@ class Changes(KnownChanges):
         passed = scope_of(request.plan) if change is not self.fix else request.plan.targets
         reason = f"change {request.change!r} came after it"
         ended = [one for other in self._guards.meeting(passed) for one in self.let_go(other, reason)]
-        if request.guard is not None and change is not self.fix:
-            self._guards.begin(request.change, request.guard, request.transforms)
+        if change.guard is not None:
+            self._guards.begin(request.change, change.guard, request.transforms)
         return ended
 
     def advance(self, reports: Mapping[WorkerId, Report], now_ns: int) -> list[Instruction]:
@@ -107,7 +107,7 @@ class Changes(KnownChanges):
     def _next_fix(self) -> Transaction | None:
         committing = self.in_flight.request.plan.targets if self.in_flight is not None else frozenset()
         for waiting in self._queue:
-            operator = waiting.alone()
+            operator = "" if waiting.undoes else waiting.alone()  # a rollback is prepared already, and decided
             if operator in self._standing.operators and (operator not in committing or self._stands_before(operator)):
                 self._queue.remove(waiting)
                 if operator in committing and self.in_flight is not None:
@@ -164,9 +164,10 @@ class Changes(KnownChanges):
         if change.before and change.request.transforms:
             return self._abort(change, now_ns, keeps_state(change.alone(), change.before))
         change.prepare(now_ns)
+        change.guard = change.request.guard if change is not self.fix else None
         request, tagged = change.request, tags(change.stages) and not self._lane.tags
         offers = self._workers.live(request.rehearse)  # the last tuples of one that has ended are old
-        of, back = request.payloads, f"{request.change}.back" if request.guard and change is not self.fix else ""
+        of, back = request.payloads, f"{request.change}.back" if change.guard else ""
         return [
             Tell(worker, Prepare(request.change, of[worker.operator], worker in offers, tagged, change.before, back))
             for worker in change.targets

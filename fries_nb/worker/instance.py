@@ -214,8 +214,10 @@ class Instance:
     def unguard(self, change: str = "", keeps: bool = False) -> bool:
         """The guard of this change, or of whichever there is, is over; returns whether failures were kept until now.
 
-        With ``keeps`` the rollback may still come.
+        With ``keeps`` the rollback may still come. Without, a guard that ends before the switch does not begin here.
         """
+        if change in self.prepared and not keeps:
+            self.prepared[change] = replace(self.prepared[change], guard="")
         if self._previous is None or (change and change != self._previous.change):
             return False
         was, self.guarded = self.guarded, ""

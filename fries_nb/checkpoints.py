@@ -129,8 +129,8 @@ def without_superseded(ordered: Sequence[Decided], applied: Collection[str]) -> 
         for operator in entry.payloads:
             stacks[operator].append(entry.change)
         for stack in stacks.values():
-            if entry.undoes in stack:
-                stack.remove(entry.undoes)
+            if entry.undoes in stack:  # with the fixes that came in between: what ran before it runs again
+                del stack[stack.index(entry.undoes) :]
     kept: list[Decided] = []
     for entry in ordered:
         payloads = {

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 
 from controller_laws import Laws
-from controller_setting import MS
+from controller_setting import MS, random_flow
 
 from fries_nb.checkpoints import Checkpoint
 from fries_nb.controller.controller import Controller
@@ -25,6 +25,7 @@ from fries_nb.controller.events import (
     CheckpointRequested,
     DrainRequested,
     Event,
+    Guard,
     HostJoined,
     HostLost,
     Instruction,
@@ -35,7 +36,7 @@ from fries_nb.controller.events import (
     Tick,
 )
 from fries_nb.controller.transactions import State
-from fries_nb.dataflow.graph import Edge, Emits, Graph, Kind, Operator, Partitioning
+from fries_nb.dataflow.graph import Kind
 from fries_nb.messages import (
     Abort,
     Answer,
@@ -52,6 +53,8 @@ from fries_nb.messages import (
     Prepare,
     Prepared,
     Reconfigure,
+    Rehearse,
+    Rehearsed,
     Release,
     Resumed,
     Saved,
@@ -63,22 +66,6 @@ from fries_nb.scheduling import SCHEDULERS, schedule
 HOSTS = 2
 CHANGES = 4
 REQUESTS = 2
-
-
-def random_flow(rng: random.Random) -> Graph:
-    """A graph of up to nine operators with up to two workers each; those without consumers are sinks."""
-    sources, others = rng.randint(1, 2), rng.randint(2, 7)
-    names = [f"n{number}" for number in range(sources + others)]
-    pairs = {(rng.choice(names[:at]), names[at]) for at in range(sources, len(names)) for _ in range(rng.randint(1, 2))}
-    pairs |= {(name, names[-1]) for name in names[:sources]}
-    fed, feeding = {to for _, to in pairs}, {source for source, _ in pairs}
-    kinds = {n: Kind.SOURCE if n not in fed else Kind.MAP if n in feeding else Kind.SINK for n in names}
-    workers = rng.randint(1, 2)
-    return Graph(
-        "random",
-        tuple(Operator(n, rng.choice(list(Emits)), workers=workers, kind=kinds[n]) for n in names),
-        tuple(Edge(*pair, rng.choice([Partitioning.HASH, Partitioning.FORWARD])) for pair in sorted(pairs)),
-    )
 
 
 class Crowd:
@@ -110,8 +97,7 @@ class Crowd:
         self.laws = Laws(self.workers, checkpoints)
         self.plans: dict[str, str] = {}
         self.targets: dict[str, frozenset[str]] = {}
-        self.requested = 0
-        self.files = 0
+        self.requested = self.files = 0
         self.standing: frozenset[str] = frozenset()
         self.stale: list[tuple[Answer, int]] = []
         self.be_born(None)
@@ -127,16 +113,11 @@ class Crowd:
         self.answers: dict[WorkerId, deque[Answer]] = {worker: deque() for worker in self.workers}
         self.saves: list[Saved] = []
         self.told: dict[WorkerId, set[Marker]] = {worker: set() for worker in self.workers}
-        self.prepared: set[tuple[WorkerId, str]] = set()
-        self.tried: set[tuple[WorkerId, str]] = set()
+        self.prepared, self.tried = set[tuple[WorkerId, str]](), set[tuple[WorkerId, str]]()
         self.passed: dict[WorkerId, set[int]] = {worker: set() for worker in self.workers}
         self.applied: dict[WorkerId, set[int]] = {worker: set() for worker in self.workers}
-        self.ended: set[WorkerId] = set()
-        self.held: set[WorkerId] = set()
-        self.stuck: set[WorkerId] = set()
-        self.markers: dict[int, Marker] = {}
-        self.cancelled: set[int] = set()
-        self.aside: set[int] = set()
+        self.ended, self.held, self.stuck = set[WorkerId](), set[WorkerId](), set[WorkerId]()
+        self.markers, self.cancelled, self.aside = dict[int, Marker](), set[int](), set[int]()
 
     # ---- what may happen
 
@@ -197,7 +178,13 @@ class Crowd:
         self.requested += 1
         self.plans[f"u{self.requested}"] = plan.scheduler
         self.targets[f"u{self.requested}"] = targets
-        self.hear(ChangeRequested(f"u{self.requested}", plan, dict.fromkeys(targets, b"")))
+        change, rehearsed = f"u{self.requested}", frozenset(self.rng.sample(sorted(targets), 1))
+        guard = self.guard(change, targets)
+        self.hear(ChangeRequested(change, plan, dict.fromkeys(targets, b""), rehearsed, guard=guard))
+
+    def guard(self, change: str, targets: frozenset[str]) -> Guard | None:
+        """What becomes of the change if it fails soon: no guard here."""
+        return None
 
     def misfortune(self) -> None:
         """A host is lost, a worker meets a tuple that it cannot digest, an older incarnation speaks; or a request."""
@@ -271,6 +258,9 @@ class Crowd:
         answer = self.answers[worker].popleft()
         if isinstance(answer, Prepared) and not answer.error:
             self.tried.add((worker, answer.change))
+            self.laws.unrehearsed |= {answer.change} if answer.samples else set()
+        if isinstance(answer, Rehearsed) and not answer.error:
+            self.laws.unrehearsed.discard(answer.change)
         self.hear(Answered(answer, self.rng.choice([0, self.laws.incarnation])))
 
     def save(self, saved: Saved) -> None:
@@ -291,7 +281,12 @@ class Crowd:
                 bad = self.rng.random() < 0.1
                 if not bad:
                     self.prepared.add((worker, change))
-                self.answers[worker].append(Prepared(change, worker, error="no" if bad else ""))
+                recent = (b"row",) if control.rehearse and not bad and self.rng.random() < 0.7 else ()
+                self.answers[worker].append(Prepared(change, worker, error="no" if bad else "", samples=recent))
+            case Rehearse(change=change, samples=samples):
+                assert samples, f"{change} is rehearsed on nothing"
+                bad = self.rng.random() < 0.1
+                self.answers[worker].append(Rehearsed(change, worker, error="no" if bad else "", tuples=1))
             case Abort(change=change):
                 self.prepared.discard((worker, change))
             case Fcm(marker=marker):
@@ -307,12 +302,12 @@ class Crowd:
         self.applied[worker].add(marker.id)
         change = self.laws.switches(worker, marker)
         if worker in self.ended:
-            self.prepared.discard((worker, change))
+            if isinstance(marker.action, Reconfigure):
+                self.prepared.discard((worker, marker.action.change))
             self.answers[worker].append(Done(marker.id, worker, ended=True))
             return
         if change:
-            assert (worker, change) in self.prepared, f"{worker} switches to what it has not prepared"
-            self.prepared.discard((worker, change))
+            self.switch(worker, change, marker.action.before)
             waits = self.plans[change] == "minibatch" and marker.id not in self.aside
             assert not waits or self.held | self.ended >= set(self.sources), f"{worker} switches within a batch"
             self.laws.switch(worker, change)
@@ -328,9 +323,18 @@ class Crowd:
             error = "disk full" if self.rng.random() < 0.03 else ""
             self.saves.append(Saved(marker.action.epoch, worker, f"{marker.action.epoch}/{worker}", error=error))
         if change and worker in self.stuck:
-            again = self.rng.random() < 0.3
-            self.answers[worker].append(Paused(worker, "boom again") if again else Resumed(worker))
-            self.stuck -= set() if again else {worker}
+            self.retry(worker)
+
+    def switch(self, worker: WorkerId, change: str, before: str) -> None:
+        """Run what was prepared."""
+        assert (worker, change) in self.prepared, f"{worker} switches to what it has not prepared"
+        self.prepared.discard((worker, change))
+
+    def retry(self, worker: WorkerId) -> None:
+        """The tuple in front of which it stands is tried again."""
+        again = self.rng.random() < 0.3
+        self.answers[worker].append(Paused(worker, "boom again") if again else Resumed(worker))
+        self.stuck -= set() if again else {worker}
 
     def end(self, worker: WorkerId) -> None:
         """Process the last tuple."""

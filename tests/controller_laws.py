@@ -10,10 +10,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+import msgspec
+import pyarrow as pa
+
 from fries_nb.checkpoints import Checkpoint, Decided
 from fries_nb.controller.events import (
     CheckpointEnded,
     CommitFiles,
+    GuardEnded,
     Instruction,
     Journal,
     KeepCheckpoint,
@@ -54,6 +58,10 @@ class Laws:
         self.asked: dict[str, int] = {}
         self.answered: list[str] = []
         self.begun = 0
+        self.unrehearsed: set[str] = set()
+        self.guards: dict[str, GuardEnded | None] = {}
+        self.told: dict[str, set[str]] = {}
+        self.refused = ""
         self.over: RunEnded | None = None
 
     # ---- what workers do
@@ -109,6 +117,8 @@ class Laws:
                     assert request not in self.answered, f"{request} is answered again"
                     assert reason or (epoch == self.records[-1].epoch and epoch > self.asked[request])
                 self.answered += requests
+            case GuardEnded():
+                self.end_guard(instruction)
             case Recover():
                 self.recover(instruction)
             case RunEnded():
@@ -117,14 +127,20 @@ class Laws:
     def journal(self, entry: Decided, tried: Collection[tuple[WorkerId, str]]) -> None:
         """A decision, once, about what every target worker has tried, those that have ended as well.
 
-        Or one taken back, which is at no worker, before its change is said to have failed.
+        Or a rollback, by a guard that lasts; or one taken back, which is at no worker, before its change is said to
+        have failed.
         """
         untried = [w for w in self.workers if w.operator in entry.payloads and (w, entry.change) not in tried]
         assert not untried, f"{entry.change} is decided, and was not tried at {untried}"
+        assert entry.change not in self.unrehearsed, f"{entry.change} is decided, and its rehearsal is due, or failed"
         known = [earlier for earlier in self.decided if earlier.change == entry.change]
-        assert entry.incarnation == self.incarnation
-        assert len(known) == (0 if entry.payloads else 1)
-        if entry.payloads:
+        late = bool(entry.undoes and self.keeping)  # the hosts may be given up already, while the record is written
+        assert entry.incarnation - self.incarnation in (0, late)
+        assert len(known) == (0 if entry.payloads or entry.undoes else 1)
+        assert not entry.undoes or self.guards.get(entry.undoes, entry) is None, f"{entry}: its guard does not last"
+        for operator in entry.payloads:
+            self.told.pop(operator, None)
+        if entry.payloads or entry.undoes:
             behind = [place for place, other in enumerate(self.decided) if other.change == entry.before]
             self.decided.insert(behind[0] if behind else len(self.decided), entry)
         else:
@@ -160,7 +176,7 @@ class Laws:
         assert {*record.snapshots, *record.ended} == set(map(str, self.workers))
         for worker in self.workers:
             if str(worker) in record.snapshots:
-                targeted = [each.change for each in self.decided if worker.operator in each.payloads]
+                targeted = self.targeting(worker.operator)
                 due = [change for change in targeted if change in record.decided]
                 assert list(self.cuts[record.epoch][worker].changes) == due, f"{worker} at {record}"
         named = sorted(file for group in record.sinks.values() for file in group)
@@ -192,14 +208,46 @@ class Laws:
         assert recover.incarnation == self.incarnation + 1
         assert self.keeping is None, "whether the record counts is not known"
         assert recover.restoration.checkpoint == (self.records[-1] if self.records else None)
-        assert list(recover.restoration.decided) == self.decided
+        decided, record = recover.restoration.decided, recover.restoration.checkpoint
+        assert [msgspec.structs.replace(each, payloads={}) for each in decided] == [
+            msgspec.structs.replace(each, payloads={}) for each in self.decided
+        ]
+        self.tell(columns_of(recover))
         self.incarnation = recover.incarnation
-        cut = self.at(recover.restoration.checkpoint)
+        cut = self.at(record)
         for worker in self.workers:
-            missing = [each.change for each in self.decided if worker.operator in each.payloads]
-            missing = [change for change in missing if change not in cut[worker].changes]
-            self.past[worker] = Past((*cut[worker].changes, *missing), cut[worker].files)
+            name, past = worker.operator, cut[worker]
+            if not record or str(worker) in record.snapshots:
+                lacks = f"{worker} would run something else: {decided} lacks what it needs of {self.decided}"
+                assert restored(decided, name, past.changes) == restored(self.decided, name, past.changes), lacks
+            missing = [change for change in self.targeting(name) if change not in past.changes]
+            self.past[worker] = Past((*past.changes, *missing), past.files)
         assert sorted(self.committed) == sorted(self.closed), "what is output is not what the workers start behind"
+
+    def tell(self, told: dict[str, set[str]]) -> None:
+        """One operator is told of the column that was refused, unless a change is rolled back; all else as before."""
+        assert all(self.told[operator] <= told.get(operator, set()) for operator in self.told), (self.told, told)
+        new = [column for operator in told for column in told[operator] - self.told.get(operator, set())]
+        assert new in ([], [self.refused])
+        assert new or not self.refused or any(each.undoes for each in self.decided), "nobody is told"
+        self.told, self.refused = told, ""
+
+    def targeting(self, operator: str) -> list[str]:
+        """The changes decided, and the rollbacks, of this operator."""
+        payloads = {each.change: each.payloads for each in self.decided}
+        return [each.change for each in self.decided if operator in payloads.get(each.undoes, each.payloads)]
+
+    def end_guard(self, ended: GuardEnded) -> None:
+        """Once for each; where it has rolled back, every worker that had switched has switched back."""
+        assert self.guards.get(ended.change, ended) is None, f"{ended}: it does not last"
+        self.guards[ended.change] = ended
+        back = f"{ended.change}.back"
+        assert ended.rolled_back == bool(ended.error)
+        if ended.rolled_back:
+            assert back in [each.change for each in self.decided]
+            for worker, past in self.past.items():
+                here = ended.change in past.changes and worker not in self.final
+                assert not here or back in past.changes, f"{worker} has {ended.change}, and was to have gone back"
 
     def at(self, record: Checkpoint | None) -> dict[WorkerId, Past]:
         """How all workers stood at a record."""
@@ -211,6 +259,8 @@ class Laws:
     def at_the_end(self) -> None:
         """What must hold when nothing is left to come."""
         assert sorted(self.answered) == sorted(self.asked), "a request for a checkpoint was not answered"
+        lasting = [each.change for each in self.decided if self.guards.get(each.change, each) is None]
+        assert not lasting, "the end of their guards was not said"
         aborted = {outcome.change for outcome in self.outcomes if outcome.outcome == "aborted"}
         assert not aborted & {change for past in self.past.values() for change in past.changes}
         if self.over is not None and self.over.state == "finished":
@@ -222,3 +272,24 @@ class Laws:
         if not isinstance(action, Reconfigure) or worker.operator not in action.targets:
             return ""
         return "" if action.before in self.past[worker].changes else action.change
+
+
+def restored(decided: Iterable[Decided], operator: str, applied: Collection[str]) -> tuple[str, list[str]]:
+    """What a worker that starts from where it had applied these runs, and the changes whose state it puts on top."""
+    runs, new = "", []
+    ran: dict[str, str] = {}
+    for entry in decided:
+        if operator in entry.payloads:
+            ran[entry.change], runs = runs, entry.change
+        elif entry.undoes in ran:
+            runs = ran[entry.undoes]
+        else:
+            continue
+        new += [entry.change] if entry.change not in applied else []
+    return runs, new
+
+
+def columns_of(recover: Recover) -> dict[str, set[str]]:
+    """The columns whose types each operator is told."""
+    told = recover.restoration.columns
+    return {operator: set(pa.ipc.read_schema(pa.py_buffer(schema)).names) for operator, schema in told.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from controller_crowd import Crowd
+from controller_watched import Watched
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -54,7 +55,29 @@ def survives_everything(seed: int) -> None:
     rests_well(seed, checkpoints=True, losses=4, poison=3)
 
 
+def is_rolled_back(seed: int) -> None:
+    """What fails under guard is rolled back, in place or from a checkpoint; columns in two types are told."""
+    world = {} if seed % 4 == 0 else {"checkpoints": True, "refusals": 2}
+    crowd = Watched(seed, endless=True, failures=4, poison=seed % 3, **world)
+    crowd.run(lambda: crowd.at_rest() or crowd.laws.over is not None)
+    crowd.failures = crowd.refusals = 0
+    if not crowd.laws.over:
+        crowd.drain()
+        crowd.run(lambda: crowd.laws.over is not None)
+    assert crowd.laws.over == FINISHED or crowd.excused
+    crowd.laws.at_the_end()
+
+
+def is_rolled_back_after_losses(seed: int) -> None:
+    """Sources end at any time, and hosts are lost meanwhile."""
+    crowd = Watched(seed, checkpoints=True, losses=3, failures=3, refusals=2)
+    crowd.run(lambda: crowd.laws.over is not None and crowd.requested == len(crowd.laws.outcomes))
+    assert crowd.laws.over == FINISHED or crowd.excused
+    crowd.laws.at_the_end()
+
+
 LAWS = [ends_well, ends_well_after_losses, rests_well, recovers_well, is_mended, survives_everything]
+LAWS += [is_rolled_back, is_rolled_back_after_losses]
 
 
 @pytest.mark.parametrize("law", LAWS)

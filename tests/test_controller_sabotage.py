@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from test_controller_interleavings import ends_well, ends_well_after_losses, is_mended, recovers_well, rests_well
+from msgspec import structs
+from test_controller_interleavings import (
+    ends_well,
+    ends_well_after_losses,
+    is_mended,
+    is_rolled_back,
+    recovers_well,
+    rests_well,
+)
 
 from fries_nb.checkpoints import Restoration
 from fries_nb.controller import known_changes, recovery
@@ -113,6 +121,32 @@ def _fix_like_any_other(lane, operator, action):
     return Lane.start(lane, [Send(operator, frozenset({operator}))], action)
 
 
+def _drop_all_that_is_behind(ordered, applied):
+    """Only what the checkpoint has not applied is kept, as if workers started with the functions in their snapshots."""
+    return [change if change.change not in applied else structs.replace(change, payloads={}) for change in ordered]
+
+
+def _tell_no_columns(recovery, reason, again=Recovery.again):
+    """The operators are told no types."""
+    recover = again(recovery, reason)
+    return replace(recover, restoration=structs.replace(recover.restoration, columns={}))
+
+
+def _guard_all(changes, change, guarded=Changes._guarded):
+    """A guard begins, whatever the workers were told."""
+    change.guard = change.request.guard
+    return guarded(changes, change)
+
+
+def _a_rollback_may_be_a_fix(changes, next_fix=Changes._next_fix):
+    """As if it still had to be prepared."""
+    for waiting in changes._queue:
+        if waiting.undoes and waiting.alone() in changes._standing.operators:
+            changes._queue.remove(waiting)
+            return waiting
+    return next_fix(changes)
+
+
 BROKEN = {
     "the ended not told": (Lane, "start", _only_to_the_living, rests_well),
     "ends do not count": (Lane, "end", lambda lane, worker: [], ends_well),
@@ -141,6 +175,14 @@ BROKEN = {
     "a fix waits in line": (Lane, "start_aside", _fix_like_any_other, is_mended),
     "not fixed in its version": (Changes, "_stands_before", lambda changes, operator: False, is_mended),
     "fix behind the change": (recovery, "insert_decided", list.append, is_mended),
+    "not rehearsed": (Transaction, "rehearse", lambda transaction: None, ends_well),
+    "functions dropped": (recovery, "without_superseded", _drop_all_that_is_behind, recovers_well),
+    "columns not told": (Recovery, "again", _tell_no_columns, is_rolled_back),
+    "a guard that nobody keeps": (Changes, "_guarded", _guard_all, is_rolled_back),
+    "a guard that does not end": (Changes, "let_go", lambda changes, change, reason: [], is_rolled_back),
+    "a guard that no failure concerns": (Controller, "_undone", lambda *of: [], is_rolled_back),
+    "a rollback as a fix": (Changes, "_next_fix", _a_rollback_may_be_a_fix, is_rolled_back),
+    "waits for nothing": (Controller, "_failed_under_guard", lambda controller, paused, now_ns: [], is_rolled_back),
     "what prepares is not aborted": (Changes, "stands", lambda changes, operator, error, now_ns: [], is_mended),
 }
 

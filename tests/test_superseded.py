@@ -13,6 +13,7 @@ import pytest
 
 import fries_nb as fn
 from fries_nb.changes import Change
+from fries_nb.checkpoints import Decided, without_superseded
 from fries_nb.controller.events import Outcome
 from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
 from fries_nb.dataflow.regions import regions
@@ -105,6 +106,16 @@ def test_the_controller_holds_what_a_recovery_needs(checkpoints):
         cluster.kill(0)
         cluster.until(lambda: cluster.recoveries and all(i.function.version for i in cluster.instances("FM")))
         assert {instance.function.version for instance in cluster.instances("FM")} == {CHANGES}
+
+
+def test_what_a_rollback_brings_back_stays_when_a_fix_came_in_between():
+    """A fix that is ordered ahead of a rollback is behind it; the next rollback brings back what ran before both."""
+    fm = {"FM": b"code"}
+    changes = [Decided("u1", "fries", (), fm), Decided("u2", "fries", (), fm), Decided("u3", "fries", (), fm)]
+    changes += [Decided("fix", "fries", (), fm, before="u3.back"), Decided("u3.back", "fries", (), {}, undoes="u3")]
+    changes += [Decided("u4", "fries", (), fm)]
+    kept = without_superseded(changes, {change.change for change in changes})
+    assert [change.change for change in kept if change.payloads] == ["u2", "u4"]
 
 
 def test_the_kernel_holds_what_runs_and_what_ran_before_it(uncollected):

@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from operator import attrgetter, itemgetter
 from typing import Any
@@ -37,15 +37,15 @@ def assemble(rows: Sequence[Row], columns: Columns, types: dict[str, pa.DataType
     whole = WholeRow in set(map(type, rows))
     if not whole and not columns.written:
         return origin
-    written: Iterable[str] = chain.from_iterable(rows) if whole else columns.written
-    names = [name for name in dict.fromkeys(written if whole else chain(columns.names, written)) if name not in HIDDEN]
+    values = _all_values(rows) if whole else {name: _values(rows, name) for name in columns.written}
+    names = [name for name in (values if whole else dict.fromkeys((*columns.names, *values))) if name not in HIDDEN]
     arrays: list[pa.Array] = []
     for name in names:
-        if not whole and name not in columns.written:
+        if name not in values:
             arrays.append(origin.column(name))
         else:
             known = types.get(name) or (columns.batch.schema.field(name).type if name in columns.names else None)
-            arrays.append(to_arrow(_values(rows, name), known))
+            arrays.append(to_arrow(values[name], known))
             types[name] = arrays[-1].type
     arrays.extend([origin.column(name) for name in columns.hidden])
     return pa.RecordBatch.from_arrays(arrays, names=[*names, *columns.hidden])
@@ -58,6 +58,20 @@ def _origin(rows: Sequence[Row], batch: pa.RecordBatch) -> pa.RecordBatch:
     if indices[-1] - first + 1 == count and indices == list(range(first, first + count)):
         return batch if count == batch.num_rows else batch.slice(first, count)
     return batch.take(pa.array(indices, type=pa.int64()))
+
+
+def _all_values(rows: Sequence[Row]) -> dict[str, list[Any]]:
+    """All columns' values, where some row may have a column that others do not.
+
+    Mostly none has: then all have those of the first one, and no more in number.
+    """
+    try:
+        found = {name: list(map(itemgetter(name), rows)) for name in rows[0]}
+    except KeyError:
+        found = {}
+    if sum(map(len, rows)) == len(found) * len(rows):
+        return found
+    return {name: _values(rows, name) for name in dict.fromkeys(chain.from_iterable(rows))}
 
 
 def _values(rows: Sequence[Row], name: str) -> list[Any]:

@@ -20,7 +20,7 @@ from fries_nb.dataflow.graph import Kind, Operator
 from fries_nb.errors import OperatorError
 from fries_nb.planning.expansion import NO_CALL
 from fries_nb.worker.instance import Instance
-from fries_nb.worker.rows import Row, key_reader
+from fries_nb.worker.rows import UNWRITTEN, Row, key_reader
 from fries_nb.worker.shown import row_as_json
 from fries_nb.worker.state import keeps_state, same_key
 from fries_nb.worker.values import as_value
@@ -46,23 +46,28 @@ def is_watched(instance: Instance) -> bool:
     return is_guarded(instance.operator) or bool(instance.guarded)
 
 
-def guarded(instance: Instance, make: Callable[[Sequence[Step]], Step], emits: Sequence[Step]) -> Step:
+def guarded(instance: Instance, make: Callable[[Sequence[Step]], Step], emits: Sequence[Step], first: bool) -> Step:
     """The step that ``make`` makes, which takes effect as a whole or not at all.
+
+    ``first``: its rows are those of a batch, to which nothing was written yet.
 
     Raises (the step):
         OperatorError: the function failed, and there is no place for dead letters.
     """
     held: list[tuple[Step, Row]] = []
-    inner = make([_holder(held, emit, instance.operator.name) for emit in emits])
+    operator, audit = instance.operator.name, instance.audit
+    inner = make([_holder(held, emit, operator) for emit in emits])
     remembered, check = remembering(instance), instance.written.check
     asks = instance.operator.kind not in NO_CALL  # what tables and lists hold was in columns
 
     def step(row: Row) -> None:
         held.clear()
-        instance.log.begin_tuple()
+        if audit:
+            instance.log.begin_tuple()
         undo = remembered(row)
+        own = row.copy()
         try:
-            inner(as_value(row.copy(), instance.operator.name))
+            inner(own if first and type(own) is Row else as_value(own, operator))
             if asks:
                 for _, out in held:
                     check(out, row)
@@ -71,7 +76,7 @@ def guarded(instance: Instance, make: Callable[[Sequence[Step]], Step], emits: S
             row.columns.clear()  # lists and dicts in it may have been changed in place
             instance.log.take_back()
             set_aside(instance, dict(row), error, row.index)
-            if instance.audit:
+            if audit:
                 instance.log.dropped.append(row.columns.transactions()[row.index])
             return
         for emit, out in held:
@@ -100,7 +105,7 @@ def set_aside(instance: Instance, row: dict[str, Any], error: OperatorError, num
 
 
 def _holder(held: list[tuple[Step, Row]], emit: Step, operator: str) -> Step:
-    return lambda row: held.append((emit, as_value(row, operator)))
+    return lambda row: held.append((emit, as_value(row, operator) if row.columns.plain < UNWRITTEN else row))
 
 
 def _nothing() -> None:

@@ -22,7 +22,7 @@ a batch have is null in the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -110,6 +110,11 @@ class Columns(dict[str, list[Any]]):
             self.settled = names
             self.wrote()
 
+    def write(self, names: Iterable[str]) -> None:
+        """These columns are written to some row, one at least for the first time in the batch."""
+        self.written.update(dict.fromkeys(names))
+        self.wrote()
+
     def wrote(self) -> None:
         """Another column was written."""
         if self.settled is not None and self.written:
@@ -167,8 +172,7 @@ class Row(dict[str, Any]):
         written = columns.written
         for name in other:
             if name not in written:
-                written |= other
-                columns.wrote()
+                columns.write(other)
                 break
         untouched = dict.__len__(self) == 1 and dict.__contains__(self, _UNREAD)
         row = Row(_NOTHING if untouched else dict.items(self))
@@ -178,7 +182,11 @@ class Row(dict[str, Any]):
         return row
 
     def copy(self) -> Row:
-        return self | {}
+        untouched = dict.__len__(self) == 1 and dict.__contains__(self, _UNREAD)
+        row = type(self)(_NOTHING if untouched else dict.items(self))
+        row.columns = self.columns
+        row.index = self.index
+        return row
 
     def _load(self) -> Row:
         """Fetch every column; afterwards the underlying dict is complete, in the batch's order of columns."""
@@ -240,8 +248,11 @@ class Row(dict[str, Any]):
 
     def update(self, other: Any = (), /, **named: Any) -> None:
         new = other if isinstance(other, dict) and not named else dict(other, **named)
-        self.columns.written |= new
-        self.columns.wrote()
+        columns = self.columns
+        for name in new:
+            if name not in columns.written:
+                columns.write(new)
+                break
         dict.update(self, new)
 
     def __ior__(self, other: Any) -> Row:  # type: ignore[override]

@@ -82,6 +82,7 @@ def call_of(instance: Instance) -> Callable[[Row], Any]:
 def map_step(instance: Instance, emit: Emit, least: int) -> Step:
     """At most one row out for a row in; it is a value as it is where its batch is at ``least`` so plain."""
     call, operator, dropped = call_of(instance), instance.worker.operator, dropped_of(instance)
+    values = dict.values
 
     def step(row: Row) -> None:
         try:
@@ -91,7 +92,13 @@ def map_step(instance: Instance, emit: Emit, least: int) -> Step:
         if out is row or (isinstance(out, Row) and out.index == row.index and out.columns is row.columns):
             emit(out if out.columns.plain >= least else as_value(out, operator))
         elif isinstance(out, dict):  # an earlier row, too, leaves on behalf of the tuple in hand
-            emit(as_value(derived(out, row), operator))
+            new = derived(out, row)
+            if least > UNKNOWN:
+                try:
+                    all_hashable(values(new))
+                except Exception:  # noqa: BLE001 (not hashable, or by the user's own __hash__)
+                    as_value(new, operator)
+            emit(new)
         elif out is not None:
             raise DeclarationError(
                 f"{operator} returned {type(out).__name__}; a map returns one row (a dict) or None to drop the tuple; "
@@ -320,7 +327,7 @@ def compile_chain(
         instance = instances[position]
         outs = emits if instance.operator.kind is Kind.SPLIT else [step]
         if is_watched(instance):
-            step = guarded(instance, partial(_step_of, instance, side, UNKNOWN), outs)
+            step = guarded(instance, partial(_step_of, instance, side, UNKNOWN), outs, position == 0)
         else:
             step = _step_of(instance, side, SETTLED if position == len(instances) - 1 else UNKNOWN, outs)
         if retried:

@@ -111,8 +111,8 @@ def _release_at_once(worker, marker, start, apply=Worker._apply):
         worker._held = False
 
 
-def _digest_twice(instance, make, emits, guarded=steps.guarded):
-    step = guarded(instance, make, emits)
+def _digest_twice(*rule, guarded=steps.guarded):
+    instance, step = rule[0], guarded(*rule)
     failed = instance.__dict__.setdefault("failed", set())
 
     def twice(row):

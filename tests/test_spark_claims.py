@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from claims_model import World, explore
 from place_setting import decided, graph, kept, silence
+from stopping_files import watch
 
 from fries_nb.checkpoints import Checkpoint, Restoration
 from fries_nb.errors import CheckpointError, PlaceHeldError
@@ -101,6 +102,25 @@ def test_in_every_order_of_steps_one_gets_the_place_and_no_second(
 
 
 # ---- real processes
+
+
+def test_a_directory_that_is_made_while_it_is_listed_is_listed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Arrow lists, finds nothing there, looks what is there, and finds a directory: by then another process made it."""
+    looked: list[str] = []
+
+    def made_meanwhile(operation: str) -> None:
+        if operation == "list" and not looked.count(operation):
+            looked.append(operation)
+            raise FileNotFoundError("Cannot list directory")
+
+    with monkeypatch.context() as patch:
+        watch(patch, made_meanwhile)
+        place = Place.claim(str(tmp_path / "c"), graph(), "r1")
+    assert looked
+    assert place.incarnation == 1
+
 
 ROUNDS = 25
 

@@ -36,7 +36,7 @@ import msgspec
 from pyarrow import fs
 
 from fries_nb.errors import PlaceHeldError
-from fries_nb.spark.durable import read_file, write_file
+from fries_nb.spark.durable import entries, read_file, write_file
 from fries_nb.spark.machines import Machine, Process, process, this_machine
 
 CLAIMS = "claims"
@@ -271,8 +271,7 @@ class Claims:
         return verdict
 
     def _names(self, directory: str) -> list[str]:
-        selector = fs.FileSelector(f"{self._root}/{directory}", allow_not_found=True)
-        return [entry.base_name for entry in self._filesystem.get_file_info(selector)]
+        return [entry.base_name for entry in entries(self._filesystem, f"{self._root}/{directory}")]
 
     def _path(self, claim: Claim) -> str:
         return f"{self._root}/{CLAIMS}/{claim.file}"

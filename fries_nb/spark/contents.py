@@ -28,7 +28,7 @@ from pyarrow import fs
 from fries_nb.checkpoints import Checkpoint, Decided, in_effect
 from fries_nb.errors import CheckpointError
 from fries_nb.spark.claims import ATTEMPTS
-from fries_nb.spark.durable import read_file
+from fries_nb.spark.durable import entries, read_file
 from fries_nb.spark.flows import FORMAT, Flow
 from fries_nb.spark.seals import unsealed, verify
 from fries_nb.spark.snapshots import STATES, seal_name
@@ -77,8 +77,7 @@ class Location:
     def names(self, directory: str) -> list[str]:
         """The names in a directory, sorted; none if there is no such directory."""
         with in_words(f"{self.path} cannot be read"):
-            selector = fs.FileSelector(f"{self.root}/{directory}", allow_not_found=True)
-            return sorted(entry.base_name for entry in self.filesystem.get_file_info(selector))
+            return sorted(entry.base_name for entry in entries(self.filesystem, f"{self.root}/{directory}"))
 
     def has(self, name: str) -> bool:
         """Whether there is such a file."""

@@ -23,6 +23,15 @@ def read_file(filesystem: fs.FileSystem, place: str) -> bytes:
         return bytes(stream.read())
 
 
+def entries(filesystem: fs.FileSystem, directory: str) -> list[fs.FileInfo]:
+    """What lies in a directory, nothing if there is none; raises an OSError if it cannot be listed."""
+    selector = fs.FileSelector(directory, allow_not_found=True)
+    try:
+        return list(filesystem.get_file_info(selector))
+    except FileNotFoundError:  # made by another process between two looks of Arrow: it cannot be listed, yet is there
+        return list(filesystem.get_file_info(selector))
+
+
 def write_file(filesystem: fs.FileSystem, place: str, content: bytes, mode: int = PRIVATE) -> None:
     """Write a small file so that it is seen whole or not at all; raises an OSError if it is not.
 

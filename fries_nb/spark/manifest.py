@@ -22,7 +22,7 @@ from pyarrow import fs
 
 from fries_nb.errors import SinkError
 from fries_nb.spark import delta
-from fries_nb.spark.durable import SHARED, read_file, see_durable, write_file
+from fries_nb.spark.durable import SHARED, entries, read_file, see_durable, write_file
 from fries_nb.spark.parts import PartName, pending, word
 from fries_nb.spark.storage import join, locate
 
@@ -71,7 +71,7 @@ def claim(path: str, flow: str, *, table: bool = False) -> None:
         if found.type == fs.FileType.File:
             raise SinkError(f"{path} is a file; expected a directory, or a path where none is yet")
         is_ours = table and delta.is_table(path)
-        there = filesystem.get_file_info(fs.FileSelector(root, allow_not_found=True))
+        there = entries(filesystem, root)
         if not is_ours and any(entry.base_name != "_fries" for entry in there):  # left by a claim that was cut short
             raise SinkError(f"{path} holds files that no flow wrote; use an empty directory or a new path")
         write_file(filesystem, note, msgspec.json.encode(_Owner(flow, table)), SHARED)
@@ -140,7 +140,7 @@ def recover(path: str) -> None:
         for run in sorted({run for run, _ in _epochs(filesystem, root)}):
             _publish(path, run)
         return
-    there = {entry.base_name for entry in filesystem.get_file_info(fs.FileSelector(root, allow_not_found=True))}
+    there = {entry.base_name for entry in entries(filesystem, root)}
     _move(path, [name for one in _manifests(filesystem, root) for name in one.files if name not in there])
 
 
@@ -185,7 +185,7 @@ def sweep(path: str, run: str, incarnation: int, spared: frozenset[str] = frozen
     filesystem, directory = _locate(pending(path))
     kept = {name for manifest in _manifests(*_locate(path), word(run)) for name in manifest.files}
     kept |= {posixpath.basename(file) for file in spared}
-    for entry in filesystem.get_file_info(fs.FileSelector(directory, allow_not_found=True)):
+    for entry in entries(filesystem, directory):
         if not entry.base_name.startswith(f"part-{word(run)}-") or entry.base_name in kept:
             continue
         if PartName.read(entry.base_name).incarnation <= incarnation:
@@ -247,7 +247,7 @@ def _file_of(run: str, epoch: int) -> str:
 def _epochs(filesystem: fs.FileSystem, root: str, run: str | None = None) -> list[tuple[str, int]]:
     """Run and number of the epochs that are committed in a target, sorted."""
     found = []
-    for entry in filesystem.get_file_info(fs.FileSelector(f"{root}/_fries/commits", allow_not_found=True)):
+    for entry in entries(filesystem, f"{root}/_fries/commits"):
         of, _, epoch = entry.base_name.removesuffix(".json").rpartition("-")
         if entry.base_name.endswith(".json") and epoch.isdigit() and run in (None, of):
             found.append((of, int(epoch)))

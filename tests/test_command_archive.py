@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from pyspark import SparkContext
 
 from fries_nb.__main__ import main
+from fries_nb.commands.archive import end_java
 from fries_nb.spark.archive import archive_path, using_archive, writing_archive
 
 OPTIONS = "spark.driver.defaultJavaOptions"
@@ -27,6 +31,16 @@ def test_the_archive_of_an_environment_is_used_from_then_on(monkeypatch: pytest.
     assert using_archive()[OPTIONS].startswith(f'-XX:SharedArchiveFile="{tmp_path}/my env/share/fries_nb/spark.jsa" ')
     assert using_archive()[OPTIONS].endswith(" -Xlog:disable -Xlog:all=error:stderr")
     assert '-XX:ArchiveClassesAtExit="/a b.jsa" ' in writing_archive(Path("/a b.jsa"))[OPTIONS]
+
+
+def test_the_archive_is_whole_when_java_has_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Java begins to write when its input ends; who looked before that found an empty file, and threw it away."""
+    script = "import pathlib, sys; sys.stdin.read(); pathlib.Path(sys.argv[1]).write_text('whole')"
+    with subprocess.Popen([sys.executable, "-c", script, str(tmp_path / "archive")], stdin=subprocess.PIPE) as java:
+        monkeypatch.setattr(SparkContext, "_gateway", SimpleNamespace(proc=java))
+        end_java()
+        assert java.returncode == 0
+        assert (tmp_path / "archive").read_text() == "whole"
 
 
 @pytest.mark.parametrize(

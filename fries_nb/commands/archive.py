@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pyspark import SparkContext
+
 import fries_nb as fn
 from fries_nb.errors import SessionError
 from fries_nb.spark.archive import archive_path, writing_archive
@@ -45,7 +47,6 @@ def run(args: argparse.Namespace) -> int:
     except OSError as error:
         raise SessionError(f"cannot write the archive to {path}: {error.strerror or error}") from error
     try:
-        # Java ends a little later than its Python. It has the pipe from it, and this waits for the end of both.
         made = subprocess.run([sys.executable, "-m", __name__, str(aside)], stderr=subprocess.PIPE, text=True)
         if made.returncode or not aside.stat().st_size:
             said = made.stderr.strip().splitlines() or ["expected a HotSpot Java, 17 or later"]
@@ -58,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def load_classes(aside: Path) -> None:
-    """Run a small dataflow in a Java that writes an archive to ``aside`` when this process ends."""
+    """Run a small dataflow in a Java that writes an archive to ``aside`` as it ends, and return when it has ended."""
     session = start_or_find(1, options=writing_archive(aside))
     try:
         flow = fn.Dataflow("archive")
@@ -70,6 +71,14 @@ def load_classes(aside: Path) -> None:
         flowing.output().orderBy("value").toPandas()
     finally:
         session.release()
+        end_java()
+
+
+def end_java() -> None:
+    """Return when Java has ended, which writes the archive from the end of its standard input on, for seconds."""
+    java = SparkContext._gateway.proc
+    java.stdin.close()
+    java.wait()
 
 
 if __name__ == "__main__":

@@ -76,9 +76,10 @@ def load_classes(aside: Path) -> None:
 
 def end_java() -> None:
     """Return when Java has ended, which writes the archive from the end of its standard input on, for seconds."""
-    java = SparkContext._gateway.proc
-    java.stdin.close()
-    java.wait()
+    gateway = SparkContext._gateway
+    assert gateway is not None  # there is one from the first session on
+    gateway.proc.stdin.close()
+    gateway.proc.wait()
 
 
 if __name__ == "__main__":

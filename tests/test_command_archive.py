@@ -11,8 +11,8 @@ import pytest
 from pyspark import SparkContext
 
 from fries_nb.__main__ import main
-from fries_nb.commands.archive import end_java
 from fries_nb.spark.archive import archive_path, using_archive, writing_archive
+from fries_nb.spark.session import end_java
 
 OPTIONS = "spark.driver.defaultJavaOptions"
 

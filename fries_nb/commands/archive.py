@@ -9,12 +9,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyspark import SparkContext
-
 import fries_nb as fn
 from fries_nb.errors import SessionError
 from fries_nb.spark.archive import archive_path, writing_archive
-from fries_nb.spark.session import start_or_find
+from fries_nb.spark.session import end_java, start_or_find
 
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -72,14 +70,6 @@ def load_classes(aside: Path) -> None:
     finally:
         session.release()
         end_java()
-
-
-def end_java() -> None:
-    """Return when Java has ended, which writes the archive from the end of its standard input on, for seconds."""
-    gateway = SparkContext._gateway
-    assert gateway is not None  # there is one from the first session on
-    gateway.proc.stdin.close()
-    gateway.proc.wait()
 
 
 if __name__ == "__main__":

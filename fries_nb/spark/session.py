@@ -271,6 +271,14 @@ def _start_java(settings: Mapping[str, str]) -> None:
     SparkContext._ensure_initialized(gateway=gateway)
 
 
+def end_java() -> None:
+    """End the Java of this process, whose sessions have ended; it takes seconds where Java writes an archive."""
+    gateway = SparkContext._gateway
+    assert gateway is not None  # there is one from the first session on
+    gateway.proc.stdin.close()
+    gateway.proc.wait()
+
+
 def _pass_on(stream: int) -> None:
     with open(stream, "rb") as lines:
         for line in lines:

@@ -18,18 +18,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
-from urllib.request import Request, urlopen
+from urllib.request import Request as Question
+from urllib.request import urlopen
 
 from patience import PATIENCE_S
-from playwright.sync_api import Error, Locator, Page, Route, sync_playwright
+from playwright.sync_api import BrowserContext, Error, Locator, Page, Request, sync_playwright
 
 PATIENCE_MS = int(PATIENCE_S * 1000)
 """For anything to appear, on busy cores; what is there already is not waited for."""
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "chrome")
 FLAGS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync",
+    "--disable-component-update", "--disable-sync", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
 )  # fmt: skip
+"""The last one: there is no other machine. (To refuse each request by Playwright would switch the cache off.)"""
 # No news from the network; all else as JupyterLab ships it, windowing too.
 SETTINGS = {
     "apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
@@ -67,7 +69,7 @@ class Jupyter:
             self._ask("DELETE", f"api/kernels/{kernel['id']}")
 
     def _ask(self, method: str, way: str) -> bytes:
-        question = Request(f"{self.root}/{way}", method=method, headers={"Authorization": f"token {self.token}"})
+        question = Question(f"{self.root}/{way}", method=method, headers={"Authorization": f"token {self.token}"})
         with urlopen(question) as answer:
             return bytes(answer.read())
 
@@ -114,7 +116,7 @@ class Browser:
 
     Attributes:
         page: Playwright's.
-        abroad: addresses of other machines that the page asked for; they were refused.
+        abroad: addresses of other machines that the page asked for; they were not found.
         errors: exceptions of scripts that nobody caught, without those of Notebook 7 alone.
     """
 
@@ -122,13 +124,10 @@ class Browser:
     abroad: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
 
-    def reach(self, route: Route) -> None:
-        """Lets through what stays on this machine."""
-        if urlsplit(route.request.url).hostname in ("127.0.0.1", None):
-            route.continue_()
-        else:
-            self.abroad.append(route.request.url)
-            route.abort()
+    def note(self, request: Request) -> None:
+        """Keeps the address of what is not on this machine."""
+        if urlsplit(request.url).hostname not in ("127.0.0.1", None):
+            self.abroad.append(request.url)
 
     def hear(self, error: Error) -> None:
         """Keeps an exception, unless all scripts that its stack names are Notebook 7's."""
@@ -138,8 +137,8 @@ class Browser:
 
 
 @contextmanager
-def browser(pictures: Path) -> Iterator[Browser]:
-    """A Chromium with nothing in it; if something goes wrong, what it showed is kept as ``pictures/failed.png``.
+def chromium() -> Iterator[BrowserContext]:
+    """A Chromium with nothing in it, for several pages one after the other: they share what it has loaded.
 
     Raises:
         AssertionError: there is none on PATH.
@@ -147,19 +146,28 @@ def browser(pictures: Path) -> Iterator[Browser]:
     found = next(filter(None, map(shutil.which, CHROMIUM)), None)
     assert found, "no chromium on PATH; install it (Debian: apt-get install chromium)"
     with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=found, args=list(FLAGS))
-        page = chromium.new_page(viewport={"width": 1280, "height": 900})
-        page.set_default_timeout(PATIENCE_MS)
-        here = Browser(page)
-        page.route("**/*", here.reach)
-        page.on("pageerror", here.hear)
+        program = playwright.chromium.launch(executable_path=found, args=list(FLAGS))
         try:
-            yield here
-        except BaseException:
-            page.screenshot(path=pictures / "failed.png")
-            raise
+            yield program.new_context(viewport={"width": 1280, "height": 900})
         finally:
-            chromium.close()
+            program.close()
+
+
+@contextmanager
+def shown(program: BrowserContext, pictures: Path) -> Iterator[Browser]:
+    """A page of a Chromium; if something goes wrong, what it showed is kept as ``pictures/failed.png``."""
+    page = program.new_page()
+    page.set_default_timeout(PATIENCE_MS)
+    here = Browser(page)
+    page.on("request", here.note)
+    page.on("pageerror", here.hear)
+    try:
+        yield here
+    except BaseException:
+        page.screenshot(path=pictures / "failed.png")
+        raise
+    finally:
+        page.close()
 
 
 def opened(page: Page, served: Jupyter, way: str, notebook: str) -> None:

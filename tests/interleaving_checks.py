@@ -72,6 +72,20 @@ def caught(seeds, attempt=try_seed):
     return None
 
 
+def lacking(runs, wanted, count, met, least=1):
+    """What was met less than ``least`` times in so many runs: no law is kept for want of a case.
+
+    ``count`` plays a seed and adds to ``met``; no more are played once all was met often enough.
+    """
+    rare = dict.fromkeys(wanted, 0)
+    for seed in range(runs):
+        count(seed)
+        rare = {what: met[what] for what in wanted if met[what] < least}
+        if not rare:
+            break
+    return rare
+
+
 # ---- the laws
 
 

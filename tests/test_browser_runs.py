@@ -9,9 +9,9 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from browser_setting import PATIENCE_MS, Jupyter, browser, jupyter, opened, run_cell, saved
+from browser_setting import PATIENCE_MS, Jupyter, chromium, jupyter, opened, run_cell, saved, shown
 from notebook_files import NOTEBOOKS, stored
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import BrowserContext, Locator, Page, expect
 
 WIDE, NARROW = 1280, 800
 
@@ -36,9 +36,6 @@ VOILAS_OWN = re.compile(
 )
 QUICKSTART = {"FM": "fn.Update(MerchantModel(window=10), state=pad_to_ten)", "MC": "Combine([0.4, 0.4, 0.2])"}
 OFFER = "{" + ", ".join(f"{name!r}: {{'better': {function}}}" for name, function in QUICKSTART.items()) + "}"
-SURGE = {
-    "FM": "fn.Update(LogisticMerchant(window=10), state=pad_to_ten)", "MC": "Combine([0.4, 0.4, 0.2], strict=False)"
-}  # fmt: skip
 expect.set_options(timeout=PATIENCE_MS)
 
 
@@ -51,6 +48,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jupyter]:
         yield served
 
 
+@pytest.fixture(scope="module")
+def program() -> Iterator[BrowserContext]:
+    """One Chromium for all."""
+    with chromium() as one:
+        yield one
+
+
 @pytest.fixture
 def served(server: Jupyter) -> Iterator[Jupyter]:
     """The same; no kernel is left to the next test."""
@@ -58,9 +62,9 @@ def served(server: Jupyter) -> Iterator[Jupyter]:
     server.end_kernels()
 
 
-def test_the_quickstart_in_jupyterlab(served: Jupyter, tmp_path: Path) -> None:
+def test_the_quickstart_in_jupyterlab(served: Jupyter, program: BrowserContext, tmp_path: Path) -> None:
     """Run, look, plan, apply, stop: what the README promises a newcomer, without any other machine."""
-    with browser(tmp_path) as here:
+    with shown(program, tmp_path) as here:
         page = here.page
         opened(page, served, "lab/tree", "00_quickstart.ipynb")
         for beginning in ("%load_ext", "%%fries_dataflow"):
@@ -77,27 +81,25 @@ def test_the_quickstart_in_jupyterlab(served: Jupyter, tmp_path: Path) -> None:
         assert here.errors == []
 
 
-def test_the_hot_replacement_in_notebook_7(served: Jupyter, tmp_path: Path) -> None:
-    """The surge's two operators are replaced by the form below the picture, and the notebook's next cell sees it."""
-    with browser(tmp_path) as here:
+def test_the_quickstart_in_notebook_7(served: Jupyter, program: BrowserContext, tmp_path: Path) -> None:
+    """Two operators are replaced by the form below the picture, and the notebook's next cell sees it."""
+    with shown(program, tmp_path) as here:
         page = here.page
-        opened(page, served, "notebooks", "01_hot_replace.ipynb")
-        # The second cell trains the models; where it is left out, a host does it in the midst of the change.
-        for beginning in ("%load_ext", "for learner", "%%fries_dataflow"):
+        opened(page, served, "notebooks", "00_quickstart.ipynb")
+        for beginning in ("%load_ext", "%%fries_dataflow"):
             run_cell(page, beginning)
-        view = run_cell(page, "%fries_run surge --audit").locator(".jp-OutputArea")
-        run_cell(page, "def surge(run)")
+        view = run_cell(page, "%fries_run").locator(".jp-OutputArea")
         until_points_move(page)
-        replace_by_clicks(view, SURGE)
+        replace_by_clicks(view, QUICKSTART)
         until_the_change_is_seen(page)
         in_both_widths(page, view, tmp_path, "changed")
-        expect(run_cell(page, "p50_ms > 500")).to_contain_text("half of the payments take less than")
+        expect(run_cell(page, "%fries_audit")).to_contain_text("'fraud' is serializable")
         until_stopped(view)
         assert here.abroad == []
         assert here.errors == []
 
 
-def test_a_run_in_voila(served: Jupyter, tmp_path: Path) -> None:
+def test_a_run_in_voila(served: Jupyter, program: BrowserContext, tmp_path: Path) -> None:
     """Voila runs a notebook whole and shows what it shows: here the quickstart, up to the run, in its dark theme.
 
     That of the page holds for pictures too, whatever the system has. Visitors choose what the author offers.
@@ -108,7 +110,7 @@ def test_a_run_in_voila(served: Jupyter, tmp_path: Path) -> None:
     added = (start, f"fn.show(run, offer={OFFER})", "%fries_plan FM MC")
     notebook.cells = [*notebook.cells[:run], *map(nbformat.v4.new_code_cell, added)]
     nbformat.write(notebook, served.directory / "watch.ipynb")
-    with browser(tmp_path) as here:
+    with shown(program, tmp_path) as here:
         page = here.page
         page.goto(f"{served.address('voila/render/watch.ipynb')}&theme=dark")
         view = page.locator("body")

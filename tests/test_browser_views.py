@@ -11,8 +11,8 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from browser_setting import PATIENCE_MS, Jupyter, browser, jupyter, opened, run_cell, saved
-from playwright.sync_api import Locator, Page, expect
+from browser_setting import PATIENCE_MS, Jupyter, chromium, jupyter, opened, run_cell, saved, shown
+from playwright.sync_api import BrowserContext, Locator, Page, expect
 
 SETUP = f"""%load_ext fries_nb
 import sys, time
@@ -66,6 +66,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jupyter]:
         yield served
 
 
+@pytest.fixture(scope="module")
+def program() -> Iterator[BrowserContext]:
+    """One Chromium for all."""
+    with chromium() as one:
+        yield one
+
+
 @pytest.fixture
 def served(server: Jupyter) -> Iterator[Jupyter]:
     """The same; no kernel is left to the next test."""
@@ -96,10 +103,12 @@ def all_drawn(page: Page, views: int) -> None:
         page.wait_for_function(DRAWN, arg=number)
 
 
-def test_no_view_is_blank_in_two_notebooks_after_a_reload(served: Jupyter, tmp_path: Path) -> None:
+def test_no_view_is_blank_in_two_notebooks_after_a_reload(
+    served: Jupyter, program: BrowserContext, tmp_path: Path
+) -> None:
     """Lab makes views before they are in the page, and those of a notebook behind another without any width."""
     names = ("one.ipynb", "two.ipynb")
-    with browser(tmp_path) as here:
+    with shown(program, tmp_path) as here:
         page = here.page
         for name in names:
             written(served, name, *(SHOW.format(number) for number in range(VIEWS)))
@@ -120,12 +129,12 @@ def test_no_view_is_blank_in_two_notebooks_after_a_reload(served: Jupyter, tmp_p
         assert here.errors == []
 
 
-def test_clicks_are_handled_while_a_cell_runs(served: Jupyter, tmp_path: Path) -> None:
+def test_clicks_are_handled_while_a_cell_runs(served: Jupyter, program: BrowserContext, tmp_path: Path) -> None:
     """An operator is selected, its change is planned, and the run is stopped, all before the cell is over.
 
     Where the kernel has no subshells, the view says that a click waits.
     """
-    with browser(tmp_path) as here:
+    with shown(program, tmp_path) as here:
         page = here.page
         cells = (SHOW.format(0), BUSY.format(1), WITHOUT_SUBSHELLS, BUSY.format(2))
         written(served, "busy.ipynb", *cells)
@@ -167,9 +176,11 @@ def begun(page: Page, beginning: str) -> Locator:
     return prompt
 
 
-def test_a_saved_notebook_shows_its_pictures_without_its_kernel(served: Jupyter, tmp_path: Path) -> None:
+def test_a_saved_notebook_shows_its_pictures_without_its_kernel(
+    served: Jupyter, program: BrowserContext, tmp_path: Path
+) -> None:
     """Where the live view is gone, its picture takes its place, and that of an error."""
-    with browser(tmp_path) as here:
+    with shown(program, tmp_path) as here:
         page = here.page
         written(served, "kept.ipynb", SHOW.format(0), "%fries_plan FM")
         started(page, served, "kept.ipynb")
@@ -187,16 +198,16 @@ def test_a_saved_notebook_shows_its_pictures_without_its_kernel(served: Jupyter,
         expect(picture).to_be_visible()
 
 
-def test_a_plan_has_its_words_beside_its_picture(served: Jupyter, tmp_path: Path) -> None:
+def test_a_plan_has_its_words_beside_its_picture(served: Jupyter, program: BrowserContext, tmp_path: Path) -> None:
     """Lab shows one kind of a bundle; the one that it takes says who is told, what naive would break, and why."""
-    with browser(tmp_path) as here:
+    with shown(program, tmp_path) as here:
         page = here.page
         written(served, "plan.ipynb", "%fries_plan FM MC")
         started(page, served, "plan.ipynb")
-        shown = run_cell(page, "%fries_plan").locator(".jp-OutputArea")
+        plan = run_cell(page, "%fries_plan").locator(".jp-OutputArea")
         for words in ("FM", "not safe", "fries sends", "Next: %fries_reconfigure FM=new_function MC=new_function"):
-            expect(shown).to_contain_text(words)
-        operator = shown.locator('svg g.node[data-operator="FM"]')
+            expect(plan).to_contain_text(words)
+        operator = plan.locator('svg g.node[data-operator="FM"]')
         expect(operator).to_have_attribute("data-state", "target head mcs")
         expect(operator.locator("title")).to_contain_text("target of the change")
         assert here.errors == []

@@ -58,8 +58,8 @@ def show(run: Any, offer: Any = None) -> None:
 
 
 def __dir__() -> list[str]:
-    """The public names, those imported on demand too."""
-    return sorted({*globals(), *__all__})
+    """The public names, those imported on demand too, and none that this module has imported for itself."""
+    return sorted([*__all__, *(name for name in globals() if name.startswith("__"))])
 
 
 def load_ipython_extension(shell: Any) -> None:

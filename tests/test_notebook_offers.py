@@ -135,6 +135,7 @@ def test_show_needs_a_notebook_and_a_run(shell: InteractiveShell) -> None:
     with pytest.raises(RunError, match=r"shows what flow\.run\(\) returned; got 3"):
         fn.show(3)
     assert {"Dataflow", "show", "Update"} <= set(dir(fn))
+    assert not {"Any", "annotations"} & set(dir(fn))
 
 
 @pytest.mark.parametrize(

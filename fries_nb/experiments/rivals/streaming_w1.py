@@ -30,7 +30,8 @@ from fries_nb.errors import RunError
 CUSTOMERS = 500
 WINDOW = 10
 SCORED = "value long, CUSTOMER_ID long, at double, version int, score double, kept array<double>"
-LOOK_S = 0.02
+LOOK_S = 0.1
+"""Between two looks; the payments themselves say when they were scored."""
 PATIENCE_S = 600.0
 
 

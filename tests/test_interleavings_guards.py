@@ -33,7 +33,7 @@ from fries_nb.testing.scenarios import draw_guarded, play
 from fries_nb.worker import retrying, snapshot, steps
 from fries_nb.worker.instance import Instance
 
-RUNS = 240
+RUNS = 160
 CHUNKS = 8
 
 

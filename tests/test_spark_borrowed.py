@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
+from borrowed_setting import environment
 from patience import PATIENCE_S
-
-from fries_nb.spark.java import java_home
 
 SCRIPT = """
 from pyspark.sql import SparkSession
@@ -27,9 +25,8 @@ def test_a_local_session_made_by_hand_runs_a_flow(tmp_path: Path) -> None:
     """Its address is the machine's and not 127.0.0.1, and its Python would be whatever python3 the path has."""
     script = tmp_path / "borrowed.py"
     script.write_text(SCRIPT)
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK")}
-    environment["JAVA_HOME"] = str(java_home(os.environ))
     said = subprocess.run(
-        [sys.executable, str(script)], env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False
-    )
+        [sys.executable, str(script)],
+        env=environment(), capture_output=True, text=True, timeout=PATIENCE_S, check=False,
+    )  # fmt: skip
     assert said.stdout.split() == ["finished", "500"], said.stdout + said.stderr

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from borrowed_setting import environment
 from pyspark.sql import SparkSession
 from recovery_setting import PATIENCE_S, Count, Mark, Trial, check_counted, counting, trial
 
@@ -20,7 +20,6 @@ from fries_nb.controller.events import StopRequested
 from fries_nb.errors import CheckpointError, SinkError
 from fries_nb.spark import driver, manifest, stage
 from fries_nb.spark.checkpoints import Place
-from fries_nb.spark.java import java_home
 
 
 def test_a_killed_host_loses_no_row_and_repeats_none(spark: SparkSession, tmp_path: Path) -> None:
@@ -278,10 +277,8 @@ BORROWED = textwrap.dedent(
 
 def test_a_borrowed_session_of_four_attempts_survives_five_kills(tmp_path: Path) -> None:
     """Each attempt is a job of its own, so what Spark puts up with does not matter; no row is lost or twice."""
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK")}
-    environment["JAVA_HOME"] = str(java_home(os.environ))
     said = subprocess.run(
         [sys.executable, "-c", BORROWED, str(tmp_path / "c")],
-        cwd=Path(__file__).parent, env=environment, capture_output=True, text=True, timeout=600, check=False,
+        cwd=Path(__file__).parent, env=environment(), capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     assert said.stdout.split() == ["finished", "True", "5"], said.stdout + said.stderr[-3000:]

@@ -155,15 +155,21 @@ def chromium() -> Iterator[BrowserContext]:
 
 @contextmanager
 def shown(program: BrowserContext, pictures: Path) -> Iterator[Browser]:
-    """A page of a Chromium; if something goes wrong, what it showed is kept as ``pictures/failed.png``."""
+    """A page of a Chromium; if something goes wrong, what it showed is kept as ``pictures/failed.png``.
+
+    What its console said is printed then: a live view that Jupyter could not restore is explained nowhere else.
+    """
     page = program.new_page()
     page.set_default_timeout(PATIENCE_MS)
     here = Browser(page)
     page.on("request", here.note)
     page.on("pageerror", here.hear)
+    console: list[str] = []
+    page.on("console", lambda message: console.append(f"{message.type}: {message.text}"))
     try:
         yield here
     except BaseException:
+        print(*console, sep="\n")
         page.screenshot(path=pictures / "failed.png")
         raise
     finally:

@@ -18,20 +18,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
-from urllib.request import Request as Question
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 from patience import PATIENCE_S
-from playwright.sync_api import BrowserContext, Error, Locator, Page, Request, sync_playwright
+from playwright.sync_api import BrowserContext, Error, Locator, Page, Route, sync_playwright
 
 PATIENCE_MS = int(PATIENCE_S * 1000)
 """For anything to appear, on busy cores; what is there already is not waited for."""
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome", "chrome")
 FLAGS = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+    "--disable-component-update", "--disable-sync",
 )  # fmt: skip
-"""The last one: there is no other machine. (To refuse each request by Playwright would switch the cache off.)"""
 # No news from the network; all else as JupyterLab ships it, windowing too.
 SETTINGS = {
     "apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
@@ -69,7 +67,7 @@ class Jupyter:
             self._ask("DELETE", f"api/kernels/{kernel['id']}")
 
     def _ask(self, method: str, way: str) -> bytes:
-        question = Question(f"{self.root}/{way}", method=method, headers={"Authorization": f"token {self.token}"})
+        question = Request(f"{self.root}/{way}", method=method, headers={"Authorization": f"token {self.token}"})
         with urlopen(question) as answer:
             return bytes(answer.read())
 
@@ -116,7 +114,7 @@ class Browser:
 
     Attributes:
         page: Playwright's.
-        abroad: addresses of other machines that the page asked for; they were not found.
+        abroad: addresses of other machines that the page asked for; they were refused.
         errors: exceptions of scripts that nobody caught, without those of Notebook 7 alone.
     """
 
@@ -124,10 +122,13 @@ class Browser:
     abroad: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
 
-    def note(self, request: Request) -> None:
-        """Keeps the address of what is not on this machine."""
-        if urlsplit(request.url).hostname not in ("127.0.0.1", None):
-            self.abroad.append(request.url)
+    def reach(self, route: Route) -> None:
+        """Lets through what stays on this machine."""
+        if urlsplit(route.request.url).hostname in ("127.0.0.1", None):
+            route.continue_()
+        else:
+            self.abroad.append(route.request.url)
+            route.abort()
 
     def hear(self, error: Error) -> None:
         """Keeps an exception, unless all scripts that its stack names are Notebook 7's."""
@@ -138,7 +139,7 @@ class Browser:
 
 @contextmanager
 def chromium() -> Iterator[BrowserContext]:
-    """A Chromium with nothing in it, for several pages one after the other: they share what it has loaded.
+    """A Chromium with nothing in it.
 
     Raises:
         AssertionError: there is none on PATH.
@@ -162,7 +163,7 @@ def shown(program: BrowserContext, pictures: Path) -> Iterator[Browser]:
     page = program.new_page()
     page.set_default_timeout(PATIENCE_MS)
     here = Browser(page)
-    page.on("request", here.note)
+    page.route("**/*", here.reach)
     page.on("pageerror", here.hear)
     console: list[str] = []
     page.on("console", lambda message: console.append(f"{message.type}: {message.text}"))

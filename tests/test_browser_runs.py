@@ -48,9 +48,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jupyter]:
         yield served
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def program() -> Iterator[BrowserContext]:
-    """One Chromium for all."""
+    """A Chromium of each test's own."""
     with chromium() as one:
         yield one
 

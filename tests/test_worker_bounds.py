@@ -200,3 +200,14 @@ def test_a_slice_is_long_enough_and_short_enough_whatever_work_costs(
     for _ in range(40):
         worked(slices, slices.quota, then, dearer)
     assert dearer * slices.quota <= max(8 * SLICE_NS, 8 * then, dearer)
+
+
+def test_a_slice_that_lost_the_processor_does_not_shorten_those_after_it() -> None:
+    """One in twenty waits 20 ms for another thread or program: the work of its tuples is no dearer for it."""
+    slices, quotas = Slices(), []
+    for number in range(400):
+        quotas.append(slices.quota)
+        stalled = 20_000_000 if number % 20 == 19 else 0
+        slices.learn(300_000 + 50 * slices.quota + stalled, slices.quota)
+    assert min(quotas[40:]) >= MOST_PER_SLICE // 2
+    assert sum(quota == MOST_PER_SLICE for quota in quotas[40:]) >= 300

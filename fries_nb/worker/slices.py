@@ -3,7 +3,8 @@
 Between slices a worker looks at its events and its output buffers, so a slice must be short. What a slice costs besides
 its tuples, to cut and to assemble columns or to call a vectorised function, does not become less with fewer tuples: it
 is told apart by the line through what slices of several sizes took, and the tuples may take as long as it does. So not
-much more than half of the time is lost to it, however wide the rows are.
+much more than half of the time is lost to it, however wide the rows are. One slice far off that line tells nothing, as
+other threads may have had the processor meanwhile; two in a row are another function or other input.
 
 >>> slices = Slices()
 >>> slices.learn(100_000, 64), slices.quota       # fast: twice as many next time
@@ -28,12 +29,13 @@ _SPREAD = 0.01
 class Slices:
     """The quota of the next slice, in tuples."""
 
-    __slots__ = ("_fixed", "_sums", "_tuple", "quota")
+    __slots__ = ("_fixed", "_odd", "_sums", "_tuple", "quota")
 
     def __init__(self) -> None:
         self.quota = 64
         self._sums = (0.0, 0.0, 0.0, 0.0, 0.0)
         self._fixed = self._tuple = 0.0
+        self._odd: tuple[int, int] | None = None
 
     def learn(self, took_ns: int, taken: int) -> None:
         """A slice that took so many tuples took so long."""
@@ -52,11 +54,15 @@ class Slices:
     def _fit(self, took_ns: int, taken: int) -> bool:
         """Fit what a slice costs, and what a tuple does, to the slices so far; whether their sizes tell these apart."""
         expected = self._fixed + self._tuple * taken
-        if not expected / 4 - SLICE_NS < took_ns < expected * 4 + SLICE_NS:  # another function or input
+        before, self._odd = self._odd, None
+        if not expected / 4 - SLICE_NS < took_ns < expected * 4 + SLICE_NS:
+            self._odd = (took_ns, taken)
+            if before is None:
+                return False
             self._sums = (0.0, 0.0, 0.0, 0.0, 0.0)
-        weight, x, y, xx, xy = (_KEPT * kept for kept in self._sums)
-        weight, x, y, xx, xy = weight + 1, x + taken, y + took_ns, xx + taken * taken, xy + taken * took_ns
-        self._sums = (weight, x, y, xx, xy)
+            self._add(*before)
+        self._add(took_ns, taken)
+        weight, x, y, xx, xy = self._sums
         mean = x / weight
         variance = xx / weight - mean * mean
         told_apart = variance >= _SPREAD * mean * mean
@@ -66,3 +72,7 @@ class Slices:
         else:
             self._tuple, self._fixed = y / x, 0.0
         return told_apart
+
+    def _add(self, took_ns: int, taken: int) -> None:
+        weight, x, y, xx, xy = (_KEPT * kept for kept in self._sums)
+        self._sums = (weight + 1, x + taken, y + took_ns, xx + taken * taken, xy + taken * took_ns)

@@ -23,6 +23,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from fries_nb.controller.schemas import NOTHING_SEEN, PASSING
+from fries_nb.dataflow.columns import united
 from fries_nb.dataflow.graph import Graph
 from fries_nb.messages import HIDDEN, Report, WorkerId
 from fries_nb.planning.expansion import chains
@@ -136,7 +137,7 @@ def _joined(first: pa.Schema, then: pa.Schema) -> tuple[pa.Schema, str]:
     clash = ""
     for field in then:
         try:
-            first = pa.unify_schemas([first, pa.schema([field])], promote_options="permissive")
+            first = united(first, pa.schema([field]))
         except pa.ArrowException:
             clash = clash or str(field.name)
     return first, clash

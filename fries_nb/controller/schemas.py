@@ -15,7 +15,7 @@ import msgspec
 import networkx as nx
 import pyarrow as pa
 
-from fries_nb.dataflow.columns import clash
+from fries_nb.dataflow.columns import clash, united, unreadable
 from fries_nb.dataflow.endpoints import DeltaTable
 from fries_nb.dataflow.graph import Graph, Kind
 from fries_nb.messages import HIDDEN, Rehearsed, Report, WorkerId
@@ -42,10 +42,13 @@ def misfit(
         return ""
     for sink, schemas in rehearsed.arriving.items():
         fixed = isinstance(graph.operator(sink).function, DeltaTable)
-        if refused := _clash(_taken(sink, reports, rehearsed), map(_schema, schemas), fixed):
+        taken, arriving = _taken(sink, reports, rehearsed), [_schema(schema) for schema in schemas]
+        above = " and ".join(sorted(set(targets) & nx.ancestors(graph.digraph, sink)))
+        if refused := _clash(taken, arriving, fixed):
             column, was, now = refused
-            above = sorted(set(targets) & nx.ancestors(graph.digraph, sink))
-            return _refused(" and ".join(above), column, was, now, sink)
+            return _refused(above, column, was, now, sink)
+        if unread := _unreadable(taken, arriving):
+            return f"with the new {above}, sink {sink} would get {unread}; convert or rename it in {above}"
     return _misfit_of_types(graph, targets, rehearsed, reports)
 
 
@@ -98,8 +101,15 @@ def _clash(
     for schema in arriving:
         if refused := clash(taken, schema, fixed) or clash(whole, schema):
             return refused
-        whole = pa.unify_schemas([whole, schema], promote_options="permissive")
+        whole = united(whole, schema)
     return None
+
+
+def _unreadable(taken: pa.Schema, arriving: Iterable[pa.Schema]) -> str:
+    """What of the rows that come Spark could not read; nothing if it could not read those taken so far either."""
+    if unreadable(taken):
+        return ""
+    return next(filter(None, (unreadable(united(taken, schema)) for schema in arriving)), "")
 
 
 def _schema(serialised: bytes) -> pa.Schema:
@@ -117,7 +127,7 @@ def _taken(sink: str, reports: Mapping[WorkerId, Report], rehearsed: Rehearsed) 
     taken = pa.schema([])
     for new in map(_schema, filter(None, [*told, rehearsed.taken.get(sink)])):
         if clash(taken, new) is None:
-            taken = pa.unify_schemas([taken, new], promote_options="permissive")
+            taken = united(taken, new)
     return taken
 
 

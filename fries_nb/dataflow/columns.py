@@ -6,11 +6,89 @@
 (True, "('a', DataType(int64), DataType(double))")
 >>> str(clash(taken, pa.schema({"a": pa.string()})))
 "('a', DataType(int64), DataType(string))"
+>>> unreadable(pa.schema({"at": pa.list_(pa.time64("us"))}))
+"'at' as list<item: time64[us]>, a type that Spark does not read"
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pyarrow as pa
+
+MOST_DIGITS = 38
+"""Of Spark's decimals."""
+
+
+def united(one: pa.Schema, other: pa.Schema) -> pa.Schema:
+    """The narrowest schema that holds rows of both: the columns of the first in their order, then the others.
+
+    Numbers widen, integers among floats too, and a column of nulls takes any type. Text does not become bytes, nor
+    decimals floats: what was written already would be read as something else.
+
+    Raises:
+        pyarrow.ArrowTypeError, pyarrow.ArrowInvalid: a column has two types that no one type holds.
+    """
+    whole = pa.unify_schemas([one, other], promote_options="permissive")
+    for name in one.names:
+        if name in other.names:
+            before, after = one.field(name).type, other.field(name).type
+            if {_family(before), _family(after)} in _APART:
+                raise pa.ArrowTypeError(f"column {name!r} is {before} and {after}")
+            if _digits(whole.field(name).type) > MOST_DIGITS >= max(_digits(before), _digits(after)):
+                raise pa.ArrowTypeError(f"column {name!r} is {before} and {after}, which together have too many digits")
+    return whole
+
+
+def _family(kind: pa.DataType) -> str:
+    for name, holds in _FAMILIES.items():
+        if any(hold(kind) for hold in holds):
+            return name
+    return ""
+
+
+_FAMILIES = {
+    "text": (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view),
+    "bytes": (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary, pa.types.is_binary_view),
+    "floats": (pa.types.is_floating,),
+    "decimals": (pa.types.is_decimal,),
+}
+_APART = ({"text", "bytes"}, {"floats", "decimals"})
+
+
+def _digits(kind: pa.DataType) -> int:
+    return kind.precision if pa.types.is_decimal(kind) else 0
+
+
+def unreadable(columns: pa.Schema) -> str:
+    """What Spark could not read of rows with these columns, and why, for a sentence; empty if it reads them all."""
+    if twins := alike(columns.names):
+        return f"{twins[0]!r} beside {twins[1]!r}, which Spark does not tell apart"
+    for field in columns:
+        if _is_unread(field.type):
+            return f"{field.name!r} as {field.type}, a type that Spark does not read"
+    return ""
+
+
+def _is_unread(kind: pa.DataType) -> bool:
+    if pa.types.is_time(kind) or pa.types.is_float16(kind) or pa.types.is_interval(kind) or pa.types.is_union(kind):
+        return True
+    inner = [kind.field(number).type for number in range(kind.num_fields)]
+    return _digits(kind) > MOST_DIGITS or (pa.types.is_struct(kind) and not inner) or any(map(_is_unread, inner))
+
+
+def alike(names: Iterable[str]) -> tuple[str, str] | None:
+    """The first two names that are equal but for the case of their letters, if there are two.
+
+    >>> alike(["A", "b", "a"])
+    ('A', 'a')
+    """
+    seen: dict[str, str] = {}
+    for name in names:
+        if (low := name.lower()) in seen:
+            return seen[low], name
+        seen[low] = name
+    return None
 
 
 def clash(taken: pa.Schema, new: pa.Schema, fixed: bool = False) -> tuple[str, pa.DataType, pa.DataType] | None:
@@ -37,5 +115,4 @@ def clash(taken: pa.Schema, new: pa.Schema, fixed: bool = False) -> tuple[str, p
 
 
 def _both(one: pa.DataType, other: pa.DataType) -> pa.DataType:
-    schemas = [pa.schema([("x", kind)]) for kind in (one, other)]
-    return pa.unify_schemas(schemas, promote_options="permissive").field("x").type
+    return united(pa.schema([("x", one)]), pa.schema([("x", other)])).field("x").type

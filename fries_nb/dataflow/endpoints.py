@@ -87,9 +87,23 @@ def replay(data: Any, rate: float | None = None) -> Replay:
         data = os.fspath(data)
         if not data:
             raise SourceError("replay got an empty path; expected a Parquet file or directory, or a DataFrame")
-    elif not (hasattr(data, "schema") and hasattr(data, "write")):
+    elif not is_spark_frame(data):
         data = _as_table(data)
     return Replay(data, _checked_rate(rate))
+
+
+def is_spark_frame(data: object) -> bool:
+    """Whether it is a DataFrame of Spark's, Connect's or a stand-in with both of its attributes.
+
+    Raises:
+        SourceError: it is a streaming one, which has no end at which it could be written.
+    """
+    kind = type(data)
+    if not (hasattr(kind, "schema") and hasattr(kind, "write")):
+        return False
+    if getattr(data, "isStreaming", False) is True:
+        raise SourceError("a streaming DataFrame cannot be replayed; expected a batch one, or fn.rate for endless rows")
+    return True
 
 
 def _as_table(data: Any) -> pa.Table:
@@ -104,7 +118,8 @@ def _as_table(data: Any) -> pa.Table:
         if isinstance(data, pa.RecordBatch):
             return pa.Table.from_batches([data])
         if type(data).__module__.partition(".")[0] == "pandas" and hasattr(data, "columns"):
-            return pa.Table.from_pandas(data, preserve_index=any(name is not None for name in data.index.names))
+            named = any(name is not None for name in data.index.names)
+            return pa.Table.from_pandas(data.copy(), preserve_index=named)  # else shared with what the user edits
         if hasattr(data, "__arrow_c_stream__"):
             return pa.table(data)
     except (pa.ArrowException, ValueError, TypeError) as error:

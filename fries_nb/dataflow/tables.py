@@ -24,6 +24,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from fries_nb.dataflow.endpoints import is_spark_frame
 from fries_nb.errors import DataflowError, DeclarationError, unknown
 
 _NAN = float("nan")
@@ -221,7 +222,7 @@ class JoinTable:
 def is_table(data: object) -> bool:
     """Whether it can be the table of a join."""
     is_path = isinstance(data, (str, os.PathLike)) and bool(os.fspath(data))
-    return is_path or isinstance(data, pa.Table) or (hasattr(data, "schema") and hasattr(data, "write"))
+    return is_path or isinstance(data, pa.Table) or is_spark_frame(data)
 
 
 def column_names(data: Any) -> list[str] | None:

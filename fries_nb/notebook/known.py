@@ -28,6 +28,7 @@ class Known:
         self._flows: dict[str, Dataflow] = {}
         self._runs: dict[str, Run] = {}
         self._starts: dict[str, Start] = {}
+        self._newest = ""  # the flow that was started last
 
     def keep_flow(self, flow: Dataflow) -> None:
         """Know a flow by its name, instead of an earlier one of that name."""
@@ -36,12 +37,14 @@ class Known:
     def keep_run(self, run: Run) -> None:
         """Know a run by its flow's name, instead of an earlier one."""
         self._runs[run.graph.name] = run
+        self._newest = run.graph.name
         self._starts.pop(run.graph.name, None)
 
     def keep_start(self, start: Start) -> None:
         """Know of a start that is under way or failed, until there is a run."""
         if start.under_way or start.error is not None:
             self._starts[start.flow] = start
+            self._newest = start.flow
 
     def starts(self) -> list[Start]:
         """The starts that are under way, and those that failed and were not tried again."""
@@ -111,7 +114,8 @@ class Known:
 
     def _refuse_unstarted(self, name: str | None) -> None:
         for start in self.starts():
-            if start.flow == name or (name is None and not self.live()):
+            newest = start.under_way or start.flow == self._newest
+            if start.flow == name or (name is None and newest and not self.live()):
                 if start.error is None:
                     raise UsageError(f"{start.flow!r} is starting; it will be there in a few seconds")
                 raise RunError(f"{start.flow!r} did not start: {start.error}")

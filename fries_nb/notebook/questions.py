@@ -46,7 +46,7 @@ class FriesQuestions(Magics):
         With an expression it is also checked that the operator could run it. Examples::
 
             %fries_plan FM MC
-            %fries_plan FM=MerchantModel(window=10) MC --scheduler epoch
+            %fries_plan MC FM=MerchantModel(window=10) --scheduler epoch
             %fries_plan "my operator" --no-pruning --of fraud
         """
         split = split_line(line, options(self.fries_plan))

@@ -13,7 +13,7 @@ from fries_nb.checkpoints import Decided
 from fries_nb.dataflow.graph import Graph
 from fries_nb.running.request import Request
 from fries_nb.spark.checkpoints import Place
-from fries_nb.spark.storage import join
+from fries_nb.spark.storage import absolute, join
 
 
 class Places:
@@ -31,7 +31,7 @@ class Places:
     """
 
     def __init__(self, path: str, graph: Graph, regions: int, resumed: bool, key: bytes) -> None:
-        self._path = path
+        self._path = path = absolute(path) if path else ""  # a region that begins later may find another directory
         self.key = key
         self._whole: Place | None = None
         self._regions = regions

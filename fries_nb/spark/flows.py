@@ -1,7 +1,8 @@
 """Whose checkpoint it is: the shape of a flow as text, and in words how another flow differs from it.
 
 State belongs to operators by name and to their workers by the hash of a key, so a flow fits a checkpoint if its
-operators, their keys and their workers, and its edges are those that took it. Functions may differ.
+operators, their keys and their workers, its edges and the targets of its sinks are those that took it. Functions may
+differ.
 
 >>> from fries_nb.dataflow.graph import Edge, Graph, Operator
 >>> graph = Graph("w1", (Operator("Src"), Operator("FD", workers=2)), (Edge("Src", "FD"),))
@@ -16,7 +17,9 @@ from __future__ import annotations
 
 import msgspec
 
+from fries_nb.dataflow.endpoints import DeltaTable, Memory, ParquetFiles
 from fries_nb.dataflow.graph import Edge, Graph, Operator
+from fries_nb.spark.storage import absolute
 
 FORMAT = 2
 """Of all that lies in a checkpoint; another one cannot be read."""
@@ -29,7 +32,7 @@ class Flow(msgspec.Struct, frozen=True):
         format: of the files.
         flow: name of the dataflow.
         run: id of the run, which stays when it is resumed.
-        operators: name to kind, key and number of workers, in words.
+        operators: name to kind, key, target and number of workers, in words.
         edges: in words, in the order of declaration.
         workers: operator to its number of workers.
     """
@@ -72,7 +75,17 @@ def difference(flow: Flow, graph: Graph) -> str:
 
 def _operator(operator: Operator) -> str:
     by = f" by {', '.join(operator.key)}" if operator.key else ""
-    return f"{operator.kind}{by}, {operator.workers} workers"
+    return f"{operator.kind}{by}{_target(operator.function)}, {operator.workers} workers"
+
+
+def _target(function: object) -> str:
+    """Where a sink writes: what was committed there is not in another target."""
+    match function:
+        case Memory():
+            return " into memory"
+        case ParquetFiles() | DeltaTable():
+            return f" into {absolute(function.path)}"
+    return ""
 
 
 def _edge(edge: Edge) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import uuid
 from dataclasses import dataclass, replace
 from typing import Any
@@ -31,7 +30,7 @@ from fries_nb.spark.shipping import dumped
 from fries_nb.spark.snapshots import SnapshotStore
 from fries_nb.spark.stage import HostStage
 from fries_nb.spark.staging import make_scratch, remove_scratch
-from fries_nb.spark.storage import encoded, is_local, join
+from fries_nb.spark.storage import absolute, encoded, join
 from fries_nb.spark.tables import stage_table, stage_update
 
 
@@ -115,7 +114,7 @@ def launch(
         interrupt.take_over(session.spark.sparkContext)
         scratch = make_scratch(session.spark, run)
         undo.callback(remove_scratch, scratch)
-        path = _absolute(checkpoint) if checkpoint else join(scratch, "checkpoint")
+        path = absolute(checkpoint) if checkpoint else join(scratch, "checkpoint")
         place = Place.resume(path, graph, key) if resumed else Place.claim(path, graph, run, key)
         undo.callback(place.release if resumed else place.withdraw)  # so that the next try does not find it taken
         sources, functions = _sources(graph, session, place), functions | _tables(graph, session, place)
@@ -260,14 +259,9 @@ def _sink_directories(graph: Graph, root: str) -> dict[str, str]:
         if isinstance(given, str):
             continue
         kept = join(root, SINKS, encoded(name))
-        path = kept if isinstance(given, Memory) else _absolute(given.path)
+        path = kept if isinstance(given, Memory) else absolute(given.path)
         if path in directories.values():
             raise DataflowError(f"two sinks write to {path}; each needs a directory of its own")
         manifest.claim(path, graph.name, table=isinstance(given, DeltaTable))
         directories[name] = path
     return directories
-
-
-def _absolute(path: str) -> str:
-    """Hosts have other working directories."""
-    return os.path.abspath(path) if is_local(path) and "://" not in path else path

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-from fries_nb.dataflow.columns import clash
+from fries_nb.dataflow.columns import clash, united
 from fries_nb.errors import ColumnError, SinkError
 
 
@@ -29,7 +29,7 @@ def unified(old: pa.Schema, new: pa.Schema) -> pa.Schema:
         ColumnError: a column's type changed to one that does not hold the old one; names it and both types.
     """
     try:
-        return pa.unify_schemas([old.remove_metadata(), new.remove_metadata()], promote_options="permissive")
+        return united(old.remove_metadata(), new.remove_metadata())
     except (pa.ArrowTypeError, pa.ArrowInvalid):
         refused = clash(old, new)
         if refused is None:
@@ -51,7 +51,7 @@ def first_come(schemas: Iterable[pa.Schema]) -> pa.Schema:
     known = pa.schema([])
     for field in (field for schema in schemas for field in schema):
         with contextlib.suppress(pa.ArrowTypeError, pa.ArrowInvalid):
-            known = pa.unify_schemas([known, pa.schema([field])], promote_options="permissive")
+            known = united(known, pa.schema([field]))
     return known
 
 

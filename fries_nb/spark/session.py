@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
 import sys
 import threading
 import time
+import traceback
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -266,9 +268,21 @@ def _start_java(settings: Mapping[str, str]) -> None:
     threading.Thread(target=_pass_on, args=[reading], name="java-messages", daemon=True).start()
     try:
         gateway = launch_gateway(conf, {"stderr": writing})  # type: ignore[no-untyped-call]
+    except BaseException as error:
+        _end_unfinished(error)
+        raise
     finally:
         os.close(writing)  # Java has its own; the thread ends with Java
     SparkContext._ensure_initialized(gateway=gateway)
+
+
+def _end_unfinished(error: BaseException) -> None:
+    """End a Java whose start was interrupted: PySpark leaves it behind, and only its frame knows the process."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        process = frame.f_locals.get("proc")
+        if isinstance(process, subprocess.Popen):
+            process.kill()
+            process.wait()
 
 
 def end_java() -> None:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
+from fries_nb.dataflow.columns import unreadable
 from fries_nb.errors import SinkError
 from fries_nb.messages import HIDDEN, WorkerId
 from fries_nb.spark.parts import PartName, fingerprint, pending
@@ -73,6 +74,8 @@ class FileSink:
             if not batch.schema.names:
                 raise SinkError(f"{self._worker} got rows without a column; return None, not {{}}, to drop a tuple")
             wider = unified(self.columns, batch.schema)
+            if unread := unreadable(wider):
+                raise SinkError(f"{self._worker} got {unread}; convert or rename it in an operator")
             if wider != self.columns:
                 self._end_part()
                 self.columns = wider

@@ -67,7 +67,7 @@ def stage_replay(source: Replay, spark: SparkSession, scratch: str, name: str, w
     if isinstance(source.data, pa.Table):
         filesystem, path = locate(place)
         filesystem.create_dir(path, recursive=True)
-        pq.write_table(source.data, f"{path}/rows.parquet", filesystem=filesystem)
+        write_table(source.data, f"{path}/rows.parquet", filesystem, f"the data of {name!r}")
     else:
         try:
             source.data.write.parquet(for_spark(place))
@@ -77,6 +77,18 @@ def stage_replay(source: Replay, spark: SparkSession, scratch: str, name: str, w
         return plan_replay(place, workers, source.may_be_empty)
     except SourceError as error:
         raise SourceError(f"the data of {name!r}: {str(error).removeprefix(place).strip()}") from error
+
+
+def write_table(table: pa.Table, file: str, filesystem: fs.FileSystem, what: str) -> None:
+    """Write what a user gave as one Parquet file.
+
+    Raises:
+        SourceError: it has a column that Parquet does not hold; ``what`` says whose.
+    """
+    try:
+        pq.write_table(table, file, filesystem=filesystem)
+    except pa.ArrowException as error:
+        raise SourceError(f"{what} has a column that Parquet does not hold: {error}") from error
 
 
 def reason(error: PySparkException) -> str:

@@ -42,6 +42,15 @@ def is_local(place: str) -> bool:
     return not _SCHEME.match(place) or place.lower().startswith("file:")
 
 
+def absolute(place: str) -> str:
+    """The place, whatever the working directory of whoever looks there; that of a URI is its own.
+
+    >>> absolute("/data/./x"), absolute("file:/data/x")
+    ('/data/x', 'file:/data/x')
+    """
+    return place if _SCHEME.match(place) else os.path.abspath(place)
+
+
 def for_spark(place: str) -> str:
     """The place as Spark is to be told it."""
     if place.lower().startswith("file:"):

@@ -7,7 +7,6 @@ another table, the memory is free.
 
 from __future__ import annotations
 
-import os
 import threading
 import uuid
 from dataclasses import replace
@@ -22,8 +21,8 @@ from fries_nb.dataflow.graph import Kind, Operator
 from fries_nb.dataflow.tables import Index, JoinTable
 from fries_nb.dataflow.updates import Update, new_table
 from fries_nb.errors import SourceError
-from fries_nb.spark.staging import reason
-from fries_nb.spark.storage import encoded, for_spark, is_local, join, locate
+from fries_nb.spark.staging import reason, write_table
+from fries_nb.spark.storage import absolute, encoded, for_spark, join, locate
 
 _SHARED: WeakValueDictionary[tuple[str, tuple[str, ...]], Index] = WeakValueDictionary()
 _READING = threading.Lock()
@@ -56,7 +55,7 @@ def stage_table(table: JoinTable, spark: SparkSession, scratch: str) -> StagedTa
     """
     if isinstance(table, StagedTable):
         return table
-    place = _absolute(table.data) if isinstance(table.data, str) else _written(table, spark, scratch)
+    place = absolute(table.data) if isinstance(table.data, str) else _written(table, spark, scratch)
     staged = StagedTable(table.operator, place, table.on, table.how, table.one_to_many, table.suffix)
     staged.check_columns(_columns(table.operator, place))
     return staged
@@ -74,17 +73,12 @@ def stage_update(operator: Operator, update: Update, spark: SparkSession, scratc
     return replace(update, function=stage_table(new_table(operator, update), spark, scratch))
 
 
-def _absolute(path: str) -> str:
-    """Hosts have other working directories."""
-    return os.path.abspath(path) if is_local(path) and "://" not in path else path
-
-
 def _written(table: JoinTable, spark: SparkSession, scratch: str) -> str:
     place = join(scratch, "tables", f"{encoded(table.operator)}-{uuid.uuid4().hex[:8]}")
     if isinstance(table.data, pa.Table):
         filesystem, path = locate(place)
         filesystem.create_dir(path, recursive=True)
-        pq.write_table(table.data, f"{path}/rows.parquet", filesystem=filesystem)
+        write_table(table.data, f"{path}/rows.parquet", filesystem, f"the table of {table.operator!r}")
         return place
     try:
         table.data.write.parquet(for_spark(place))

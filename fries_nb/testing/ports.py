@@ -6,6 +6,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from fries_nb.dataflow.columns import united
+
 
 class ListPort:
     """Keeps rows; a closed part is named, and its rows count once the part is committed.
@@ -40,6 +42,6 @@ class ListPort:
 def _holding_both(columns: pa.Schema, new: pa.Schema) -> pa.Schema:
     """A schema for rows of both; where there is none the new one, since lists hold anything."""
     try:
-        return pa.unify_schemas([columns, new], promote_options="permissive")
+        return united(columns, new)
     except pa.ArrowException:
         return new

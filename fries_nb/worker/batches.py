@@ -19,7 +19,7 @@ from fries_nb.worker.conversion import NOT_ARROW
 from fries_nb.worker.guarding import is_watched, set_aside
 from fries_nb.worker.instance import Instance
 from fries_nb.worker.names import check_names
-from fries_nb.worker.steps import failure
+from fries_nb.worker.steps import FAILURES, failure
 
 Call = Callable[[pa.RecordBatch], pa.RecordBatch]
 _Fit = Callable[[Any, pa.RecordBatch, Sequence[str]], pa.RecordBatch]
@@ -81,7 +81,7 @@ def _whole(instance: Instance) -> Call:
         given = batch.drop_columns(hidden)
         try:
             out = function(given)
-        except Exception as error:
+        except FAILURES as error:
             raise failure(instance, error) from error
         if out is given and fit is _mapped:
             return batch

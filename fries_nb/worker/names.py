@@ -8,9 +8,9 @@ ValueError: Spark does not tell the columns 'A' and 'a' apart; rename one
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
 
+from fries_nb.dataflow.columns import alike
 from fries_nb.messages import HIDDEN
 
 
@@ -25,18 +25,8 @@ def check_names(names: tuple[str, ...], came: tuple[str, ...]) -> None:
     """
     if taken := [name for name in names if name in HIDDEN]:
         raise ValueError(f"the column name {taken[0]!r} is for the runtime's own use")
-    first, second = _alike(names)
+    first, second = alike(names) or ("", "")
     if first and first == second:
         raise ValueError(f"it has the column {first!r} more than once")
-    if first and not any(_alike(came)):
+    if first and not alike(came):
         raise ValueError(f"Spark does not tell the columns {first!r} and {second!r} apart; rename one")
-
-
-def _alike(names: Sequence[str]) -> tuple[str, str]:
-    """The first two names that are equal but for the case of their letters, if there are two."""
-    seen: dict[str, str] = {}
-    for name in names:
-        if (low := name.lower()) in seen:
-            return seen[low], name
-        seen[low] = name
-    return "", ""

@@ -4,6 +4,9 @@ A guard may have to bring back the old configuration in front of the very tuple 
 has gone through the operators in front of the failing one, and perhaps some of its rows through those behind. So while
 a guard lasts every operator of the chain has its key's state copied beforehand; if any fails, all states, counts, trace
 records and rows of the tuple are taken back, and dead letters of it have not left yet.
+
+The state of an operator that was not changed may be such that it cannot be copied. The tuples then pass as they would
+without a guard, and one that fails cannot be tried again: the run fails, or goes back to its last checkpoint.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from fries_nb.errors import OperatorError
-from fries_nb.worker.guarding import Step, Undo, remembering
+from fries_nb.worker.guarding import Step, Undo, is_watched, remembering
 from fries_nb.worker.instance import Instance
 from fries_nb.worker.rows import Row
 
@@ -22,22 +25,35 @@ def is_retried(instances: Sequence[Instance]) -> bool:
     return any(instance.guarded for instance in instances)
 
 
-def undoable(instance: Instance, undos: list[Undo], step: Step) -> Step:
+class NotUndoneError(OperatorError):
+    """A tuple failed under guard and has left its traces in a state that could not be copied."""
+
+
+Undos = list[Undo | None]
+"""How to put back the states that a tuple has met; ``None`` for one that could not be copied."""
+
+
+def undoable(instance: Instance, undos: Undos, step: Step) -> Step:
     """The operator's step, with the state of each row's key copied in front of it."""
     remembered: Callable[[Row], Undo] = remembering(instance)
 
     def kept(row: Row) -> None:
-        undos.append(remembered(row))
+        try:
+            undos.append(remembered(row))
+        except OperatorError:
+            if is_watched(instance):
+                raise
+            undos.append(None)
         step(row)
 
     return kept
 
 
-def whole(instances: Sequence[Instance], outputs: Sequence[list[Row]], undos: list[Undo], step: Step) -> Step:
+def whole(instances: Sequence[Instance], outputs: Sequence[list[Row]], undos: Undos, step: Step) -> Step:
     """The chain's first step, of which nothing is left if an operator fails.
 
     Raises (the step):
-        OperatorError: one has failed.
+        OperatorError: one has failed; a ``NotUndoneError`` if the tuple cannot be tried again.
     """
 
     def tried(row: Row) -> None:
@@ -46,8 +62,12 @@ def whole(instances: Sequence[Instance], outputs: Sequence[list[Row]], undos: li
         try:
             with rewound(instances):
                 step(row.copy())
-        except OperatorError:
+        except OperatorError as error:
+            if None in undos:
+                why = f"{error} (no rollback in place: the state of another operator cannot be copied)"
+                raise NotUndoneError(why, error.operator, error.details) from error
             for undo in reversed(undos):
+                assert undo is not None
                 undo()
             for output, length in zip(outputs, lengths, strict=True):
                 del output[length:]

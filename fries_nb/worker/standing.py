@@ -42,7 +42,7 @@ from fries_nb.errors import OperatorError
 from fries_nb.messages import Paused, Resumed
 from fries_nb.worker.chaining import Execution
 from fries_nb.worker.instance import Instance
-from fries_nb.worker.retrying import is_retried
+from fries_nb.worker.retrying import NotUndoneError, is_retried
 from fries_nb.worker.shown import row_as_json
 
 
@@ -76,7 +76,7 @@ class Standing:
             taken = execution.advance(1 if self._retries else quota)
         except OperatorError as error:
             failed = self._failed(error)
-            if not (failed.guarded or self._pauses):
+            if isinstance(error, NotUndoneError) or not (failed.guarded or self._pauses):
                 raise
             self._stand(error, failed, execution)
             return left - execution.remaining

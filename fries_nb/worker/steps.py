@@ -21,10 +21,10 @@ from fries_nb.dataflow.operators import Shape, is_generator, shape_of, takes_sta
 from fries_nb.dataflow.tables import JoinTable
 from fries_nb.errors import DeclarationError, OperatorError
 from fries_nb.worker.audited import dropped_of, logged, made_of, transaction_of
-from fries_nb.worker.guarding import Undo, guarded, is_watched
+from fries_nb.worker.guarding import guarded, is_watched
 from fries_nb.worker.instance import Instance
 from fries_nb.worker.recent import Noted, noting
-from fries_nb.worker.retrying import is_retried, undoable, whole
+from fries_nb.worker.retrying import Undos, is_retried, undoable, whole
 from fries_nb.worker.rows import SETTLED, UNKNOWN, UNWRITTEN, Row, derived, key_reader
 from fries_nb.worker.state import same_key
 from fries_nb.worker.values import all_hashable, as_value
@@ -32,6 +32,8 @@ from fries_nb.worker.values import all_hashable, as_value
 Step = Callable[[Row], None]
 Emit = Callable[[Row], None]
 Sides = Callable[[], str]
+FAILURES = (Exception, SystemExit)
+"""What a user's function may end with; it has failed on its tuple then, and no more than that."""
 _PACKAGE = os.path.dirname(os.path.dirname(__file__))
 _OURS = tuple(os.path.join(_PACKAGE, room) + os.sep for room in ("worker", "dataflow"))
 
@@ -87,7 +89,7 @@ def map_step(instance: Instance, emit: Emit, least: int) -> Step:
     def step(row: Row) -> None:
         try:
             out = call(row)
-        except Exception as error:
+        except FAILURES as error:
             raise failure(instance, error) from error
         if out is row or (isinstance(out, Row) and out.index == row.index and out.columns is row.columns):
             emit(out if out.columns.plain >= least else as_value(out, operator))
@@ -122,7 +124,7 @@ def flat_map_step(instance: Instance, emit: Emit) -> Step:
                 yield _copied(out, row, operator)
         except DeclarationError:
             raise
-        except Exception as error:
+        except FAILURES as error:
             raise failure(instance, error) from error
 
     def step(row: Row) -> None:
@@ -156,8 +158,8 @@ def filter_step(instance: Instance, emit: Emit, least: int) -> Step:
 
     def step(row: Row) -> None:
         try:
-            keep = call(row)
-        except Exception as error:
+            keep = bool(call(row))
+        except FAILURES as error:
             raise failure(instance, error) from error
         if keep:
             emit(row if row.columns.plain >= least else as_value(row, operator))
@@ -197,7 +199,7 @@ def split_step(instance: Instance, emits: Sequence[Emit]) -> Step:
     def step(row: Row) -> None:
         try:
             branch = int(call(row))
-        except Exception as error:
+        except FAILURES as error:
             raise failure(instance, error) from error
         if not 0 <= branch < len(emits):
             raise DeclarationError(
@@ -254,7 +256,7 @@ def join_step(instance: Instance, emit: Emit) -> Step:
     def step(row: Row) -> None:
         try:
             found = find(read(row)) or nothing
-        except Exception as error:
+        except FAILURES as error:
             raise failure(instance, error) from error
         if made is not None:
             made(row, len(found))
@@ -322,7 +324,7 @@ def compile_chain(
     """
     emits: list[Emit] = [output.append for output in outputs]
     step: Step = emits[0]
-    retried, undos = is_retried(instances), list[Undo]()
+    retried, undos = is_retried(instances), Undos()
     for position in range(len(instances) - 1, -1, -1):
         instance = instances[position]
         outs = emits if instance.operator.kind is Kind.SPLIT else [step]

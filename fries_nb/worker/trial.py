@@ -29,6 +29,7 @@ from fries_nb.worker.assembly import assemble
 from fries_nb.worker.batches import call_of_batch
 from fries_nb.worker.conversion import NOT_ARROW
 from fries_nb.worker.instance import Instance, Ready
+from fries_nb.worker.names import check_names
 from fries_nb.worker.outbox import Outbox
 from fries_nb.worker.recent import Recent
 from fries_nb.worker.reconfiguration import open_function, types_of
@@ -283,7 +284,9 @@ class _Chain:
 
     def _assembled(self, rows: list[Row], columns: Columns, known: dict[str, pa.DataType]) -> pa.RecordBatch:
         try:
-            return assemble(rows, columns, known)
+            batch = assemble(rows, columns, known)
+            check_names(tuple(name for name in batch.schema.names if name not in columns.hidden), columns.names)
+            return batch
         except NOT_ARROW as error:
             words = culprit(self.tail, rows) or f"{self.tail} produced rows that make no columns: {error}"
             raise DeclarationError(words, self.tail) from error

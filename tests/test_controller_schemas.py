@@ -149,3 +149,21 @@ def test_the_reader_behind_a_union_is_asked():
     change = plan("FM", ({"FM": "FM"}, "FM"))
     rehearsed(desk, change, "FM", writes={"FM": without("flag")}, unreached=frozenset({"MC", "out"}))
     assert desk.outcomes["u1"].error == "FM would no longer write 'flag', which MC reads"
+
+
+@pytest.mark.parametrize(
+    ("came", "said"),
+    [
+        ({"at": pa.time64("us")}, "'at' as time64[us], a type that Spark does not read"),
+        ({"FLAG": pa.int64()}, "'flag' beside 'FLAG', which Spark does not tell apart"),
+        ({}, "rows without a column"),
+    ],
+)
+def test_a_change_whose_rows_nobody_could_read_is_refused(came, said):
+    """The run would finish; its output, also that of before, could not be read."""
+    desk = Desk()
+    taken = pa.schema({"flag": pa.int64(), DUE: pa.int64()}).serialize().to_pybytes()
+    desk.answer(Report(WorkerId("scored", 0), 1, 0, columns=taken))
+    arriving = pa.schema({**came, DUE: pa.int64()}).serialize().to_pybytes()
+    assert not told(rehearsed(desk, MC_ALONE, "MC", arriving={"scored": (arriving,)}, tried=frozenset({"MC"})), Fcm)
+    assert desk.outcomes["u1"].error == f"with the new MC, sink scored would get {said}; convert or rename it in MC"

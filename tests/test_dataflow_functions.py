@@ -289,3 +289,24 @@ def test_bad_ends(declare, error, said):
 def test_operators_with_functions_are_equal_by_their_types():
     """Functions take no part in comparing graphs."""
     assert Operator("A", function=row) == Operator("A", function=rows)
+
+
+def test_what_is_replayed_is_not_what_the_user_edits_later():
+    """A declaration is a value; Arrow would share the memory of a frame's columns."""
+    frame = pd.DataFrame({"amount": [1.0, 2.0]})
+    declared = replay(frame)
+    frame["amount"] *= 100
+    frame.loc[0, "amount"] = 7.0
+    assert declared.data["amount"].to_pylist() == [1.0, 2.0]
+
+
+def test_a_frame_is_told_by_what_it_is():
+    """Columns may be called as attributes of Spark's DataFrame are, and one of Spark's must have an end."""
+
+    class Streaming:
+        schema, write = None, property(lambda self: 1 / 0)
+        isStreaming = True
+
+    assert replay(pd.DataFrame({"schema": [1], "write": [2]})).data.num_rows == 1
+    with pytest.raises(SourceError, match="a streaming DataFrame cannot be replayed"):
+        replay(Streaming())

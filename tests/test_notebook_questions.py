@@ -263,6 +263,20 @@ def test_a_start_that_fails_is_told_in_the_cell_or_by_status(
     assert "Java" not in told(shell, "%fries_status")
 
 
+def test_a_start_that_failed_hides_no_run_that_was_started_after_it(
+    shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is over is asked for by no name, too: it is the newest."""
+    spark = SlowSpark(monkeypatch, SessionError("Spark needs Java 17"))
+    spark.go.set()
+    shell.run_cell("%fries_run")
+    spark.error = None
+    told(shell, "%%fries_dataflow good\nflow.source('s', fn.rate(1)).sink('o', fn.memory())")
+    told(shell, "%fries_run good")
+    spark.started[-1].state = "finished"
+    assert told(shell, "%fries_stop").startswith("'good' has finished")
+
+
 def test_an_interrupt_cancels_the_start(shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the cell has waited for is stopped when it comes; nobody finds it."""
     spark = SlowSpark(monkeypatch)

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fries_nb.dataflow.endpoints import Rate
+from fries_nb.dataflow.endpoints import Rate, memory
 from fries_nb.dataflow.graph import Edge, Emits, Graph, Kind, Operator, Partitioning
 from fries_nb.dataflow.operators import batched
 from fries_nb.errors import OperatorError, SinkError, SourceError
@@ -25,6 +25,7 @@ from fries_nb.spark.reading import WORKERS_PER_SOURCE, open_reader
 from fries_nb.spark.replay import plan_replay
 from fries_nb.spark.sinks import FileSink
 from fries_nb.spark.sources import RateReader, ReplayReader
+from fries_nb.testing.ports import ListPort
 from fries_nb.testing.readers import transaction
 from fries_nb.worker.chaining import Attention, execution_of
 from fries_nb.worker.conversion import to_arrow
@@ -293,3 +294,71 @@ def test_a_sink_refuses_nanoseconds_that_it_would_cut(tmp_path: Path) -> None:
     with pytest.raises(SinkError, match=r"Sink\[0\] got times of column 't' with nanoseconds, .*; round them"):
         sink.write(pa.RecordBatch.from_pydict({"t": pa.array([1_001], pa.timestamp("ns"))}))
     assert len(sink.close_part()) == 1
+
+
+UNREAD = {
+    "at": pa.array([1], pa.time64("us")),
+    "half": pa.array([np.float16(1.5)], pa.float16()),
+    "digits": pa.array([Decimal(10) ** 45], pa.decimal256(50)),
+    "nothing": pa.array([{}], pa.struct([])),
+    "inner": pa.array([[{"at": 1}]], pa.list_(pa.struct([("at", pa.time32("s"))]))),
+}
+
+
+@pytest.mark.parametrize("name", UNREAD)
+def test_a_sink_refuses_what_spark_does_not_read(tmp_path: Path, name: str) -> None:
+    """A run that kept it would finish, and nobody could read its output, the rows of before included."""
+    sink = FileSink(str(tmp_path / "out"), WorkerId("Sink", 0), 1, "run")
+    sink.write(pa.RecordBatch.from_pydict({"n": [1]}))
+    with pytest.raises(SinkError, match=rf"Sink\[0\] got '{name}' as .*, a type that Spark does not read; convert"):
+        sink.write(pa.RecordBatch.from_pydict({name: UNREAD[name]}))
+
+
+def test_a_sink_refuses_columns_that_spark_cannot_tell_apart(tmp_path: Path) -> None:
+    """Also where they come in batches of their own, as behind a change."""
+    sink = FileSink(str(tmp_path / "out"), WorkerId("Sink", 0), 1, "run")
+    sink.write(pa.RecordBatch.from_pydict({"score": [1]}))
+    with pytest.raises(SinkError, match=r"got 'score' beside 'Score', which Spark does not tell apart"):
+        sink.write(pa.RecordBatch.from_pydict({"Score": [2]}))
+
+
+@pytest.mark.parametrize(
+    ("was", "now"),
+    [
+        (pa.string(), pa.binary()),
+        (pa.float64(), pa.decimal128(5, 2)),
+        (pa.decimal128(22, 20), pa.decimal128(31, 0)),
+    ],
+)
+def test_a_column_is_not_read_as_another_kind_of_value(tmp_path: Path, was: pa.DataType, now: pa.DataType) -> None:
+    """Arrow would make one type of both; what was committed as text would be read as bytes."""
+    sink = FileSink(str(tmp_path / "out"), WorkerId("Sink", 0), 1, "run")
+    sink.write(pa.RecordBatch.from_pydict({"x": pa.array([None], was)}))
+    with pytest.raises(SinkError, match=r"column 'x' was .* and is now .*; a column keeps its type"):
+        sink.write(pa.RecordBatch.from_pydict({"x": pa.array([None], now)}))
+
+
+class NoBoolean:
+    """As a missing value of pandas is."""
+
+    def __bool__(self) -> bool:
+        raise TypeError("neither true nor false")
+
+
+@pytest.mark.parametrize("answer", [NoBoolean, lambda: exit(3)])
+def test_an_answer_that_is_none_is_a_failure_on_its_tuple(answer: Callable[[], Any]) -> None:
+    """So it goes the way of its operator's error policy."""
+    letters = ListPort("F")
+
+    def judge(row: dict[str, Any]) -> Any:
+        return answer() if row["n"] == 2 else True
+
+    operator = Operator("F", kind=Kind.FILTER, function=judge, on_error=memory())
+    instance = Instance(WorkerId("F", 0), operator, judge, audit=False)
+    instance.dead_letters = letters
+    execution = execution_of([instance], Attention(), 1, "", None, print)
+    execution.load("A[0]", pa.RecordBatch.from_pydict({"n": [1, 2, 3]}))
+    execution.advance(3)
+    assert [row["n"] for _, batch in execution.results() for row in batch.to_pylist()] == [1, 3]
+    letters.close_part()
+    assert [row["operator"] for part in letters.parts.values() for row in part] == ["F"]

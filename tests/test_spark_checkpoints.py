@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from place_setting import decided, graph, kept, snapshot, store
 
 from fries_nb.checkpoints import Checkpoint, Restoration
+from fries_nb.dataflow.endpoints import parquet
 from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import CheckpointError
 from fries_nb.messages import Saved, WorkerId
@@ -93,6 +95,11 @@ def test_a_draft_that_a_kill_left_behind_counts_for_nothing(tmp_path: Path) -> N
     assert Place.load(place.path)[1] == Restoration(record)
 
 
+def writing(sink: object) -> Graph:
+    """The graph, whose sink writes there."""
+    return Graph("w1", (*graph().operators[:2], replace(graph().operator("out"), function=sink)), graph().edges)
+
+
 @pytest.mark.parametrize(
     ("other", "message"),
     [
@@ -100,6 +107,7 @@ def test_a_draft_that_a_kill_left_behind_counts_for_nothing(tmp_path: Path) -> N
         (graph(workers=3), r"operator FM: map by customer, 2 workers; this one has FM: map by customer, 3 workers"),
         (graph(key=("terminal",)), "this one has FM: map by terminal, 2 workers"),
         (Graph("w1", graph().operators[:2], graph().edges[:1]), "operator out: sink, 1 workers; this one has out: not"),
+        (writing(parquet("/b")), "operator out: sink, 1 workers; this one has out: sink into /b, 1 workers"),
         (Graph("w1", graph().operators, graph().edges[:1]), r"but for the edge FM -> out \(forward\), which this one"),
     ],
 )

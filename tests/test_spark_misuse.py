@@ -59,7 +59,7 @@ def gives_nothing(row: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("function", "error"),
     [
-        (leaves, "A failed: SystemExit: 3"),
+        (leaves, "A failed on a tuple: SystemExit: 3"),
         (says_much, "A failed on a tuple: ValueError: 2 errors ..."),
         (gives_nothing, "got rows without a column; return None, not {}, to drop a tuple"),
     ],

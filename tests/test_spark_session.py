@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from fries_nb.errors import SessionError
 from fries_nb.messages import DUE
-from fries_nb.spark import java
+from fries_nb.spark import java, session
 from fries_nb.spark.memory import Memory, memory
 from fries_nb.spark.session import driver_address, driver_interface, slots_of, start_or_find
 
@@ -236,3 +236,18 @@ def test_hosts_are_forked_from_a_process_that_has_loaded_what_they_need(spark: S
 
     [row] = spark.range(0, 1, 1, 1).mapInArrow(parent, "parent string").collect()
     assert "fries_nb.spark.daemon" in row.parent
+
+
+def test_a_java_whose_start_is_interrupted_is_not_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PySpark waits for it in a loop and leaves it there."""
+    left: list[subprocess.Popen[bytes]] = []
+
+    def launched(conf: object, options: object) -> None:
+        proc = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+        left.append(proc)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(session, "launch_gateway", launched)
+    with pytest.raises(KeyboardInterrupt):
+        session._start_java({})
+    assert left[0].returncode is not None

@@ -180,3 +180,28 @@ def test_a_worker_restored_behind_a_rollback_runs_what_ran_before_in_its_name() 
     instance = Instance(M, Operator("M", function=old), old, audit=True)
     restore(instance, InstanceSnapshot("M", 5, ("u0", "u1", "u1.back")), (first, gone, back))
     assert (instance.identity, instance.function({"n": 1})) == ("u1.back", {"n": 1, "v": 2})
+
+
+class Keeps:
+    """Has a generator in its state, of which there is no copy."""
+
+    def initial_state(self) -> dict[str, Any]:
+        return {"numbers": iter(number for number in range(9))}
+
+    def process(self, row: dict[str, Any], state: dict[str, Any]) -> dict[str, Any]:
+        return row | {"got": next(state["numbers"])}
+
+
+def test_a_guard_is_no_worse_than_none_where_a_neighbours_state_cannot_be_copied() -> None:
+    """Tuples pass; one that the new function fails on cannot be taken back, so it fails the run, as without a guard."""
+    bench = Bench(Operator("L", function=Keeps(), key=("n",)), Operator("M", function=old))
+    bench.arrive(0, data(1, 3))
+    bench.run()
+    guarded(bench, "M", bad)
+    bench.arrive(0, data(1, 2, 3))
+    bench.run()
+    assert rows(bench) == [(1, 1), (3, 1)]  # what the failing tuple's slice had made goes with the run
+    assert bench.answers(Paused) == []
+    [failed] = bench.answers(Failed)
+    assert failed.worker == M
+    assert failed.error.endswith("not 3 (no rollback in place: the state of another operator cannot be copied)")

@@ -105,11 +105,12 @@ def _clash(
     return None
 
 
-def _unreadable(taken: pa.Schema, arriving: Iterable[pa.Schema]) -> str:
+def _unreadable(taken: pa.Schema, arriving: Collection[pa.Schema]) -> str:
     """What of the rows that come Spark could not read; nothing if it could not read those taken so far either."""
     if unreadable(taken):
         return ""
-    return next(filter(None, (unreadable(united(taken, schema)) for schema in arriving)), "")
+    without = "" if all(schema.names for schema in arriving) else "rows without a column"
+    return without or next(filter(None, (unreadable(united(taken, schema)) for schema in arriving)), "")
 
 
 def _schema(serialised: bytes) -> pa.Schema:

@@ -39,6 +39,7 @@ from fries_nb.notebook.statuses import in_the_way, why_failed
 from fries_nb.notebook.summaries import Summary, changeable, quoted
 from fries_nb.run import Dataflow, Run
 from fries_nb.scheduling import SCHEDULERS
+from fries_nb.spark import interrupt
 
 GLANCE_S = 2.0
 """A change that ends so soon is shown with its result; a longer one goes on behind the cell."""
@@ -159,6 +160,7 @@ class FriesMagics(Magics):
         if args.noblock:
             self.shell.user_ns.pop(args.output, None)  # it shall not be taken for the new run
         echo = Echo(self.shell, self.lines, lambda: self.refresh)
+        interrupt.take_over_active()  # the run starts in another thread, where no handler can be set
         start = Start(flow.name, launch, functools.partial(self._started, args.output, echo))
         self._known.keep_start(start)
         if not args.noblock:

@@ -44,6 +44,12 @@ def take_over(context: SparkContext) -> None:
     signal.signal(signal.SIGINT, interrupted)
 
 
+def take_over_active() -> None:
+    """Likewise for the session at hand, if there is one; for runs that are started beside the main thread."""
+    if SparkContext._active_spark_context is not None:
+        take_over(SparkContext._active_spark_context)
+
+
 def _cancel_others(context: SparkContext) -> None:
     if context._jsc is None:
         return

@@ -187,7 +187,7 @@ class Play:
         merge = self.chance.random() < 0.4
         self.seen.standing = {names[0]: ()} if len(names) == 1 and self.chance.random() < 0.2 else {}
         updates = {name: Update(functions[name]) for name in names}
-        self.ask(lambda: self.changing.request(updates, "fries", True, merge, None))
+        self.ask(lambda: self.changing.request(updates, "fries", True, merge, None, True))
 
     def roll_back(self):
         self.ask(lambda: self.changing.rollback("fries"))

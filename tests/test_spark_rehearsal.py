@@ -50,3 +50,34 @@ def test_what_would_fail_below_is_refused_and_the_run_goes_on(spark: SparkSessio
     finally:
         run.stop(drain=False)
     assert run.audit().serializable
+
+
+class Gap:
+    """How far a number is from the one before it; of a ``ratio`` its inverse, for which there must be a gap."""
+
+    def __init__(self, ratio: bool) -> None:
+        self.ratio = ratio
+
+    def initial_state(self) -> dict[str, int]:
+        return {"last": -1}
+
+    def process(self, row: dict[str, Any], state: dict[str, int]) -> dict[str, Any]:
+        gap, state["last"] = row["value"] - state["last"], row["value"]
+        return row | {"gap": 1 / gap if self.ratio else gap}
+
+
+def test_a_change_goes_without_its_rehearsal_where_one_says_so(spark: SparkSession) -> None:
+    """There a tuple meets its key's state as it is behind that very tuple, which never happens in the flow."""
+    flow = fn.Dataflow("gaps")
+    numbers = flow.source("numbers", fn.rate(300), workers=1).map("K", lambda row: row | {"key": 0})
+    numbers.map("D", Gap(ratio=False), key="key", workers=1).sink("out", fn.memory())
+    run = flow.run(spark, hosts=1, workers=1)
+    try:
+        until(lambda: run.metrics().operators["out"].processed > 100, run)
+        assert "ZeroDivisionError" in run.reconfigure({"D": Gap(ratio=True)}).result(PATIENCE_S).error
+        done = run.reconfigure({"D": Gap(ratio=True)}, rehearse=False).result(PATIENCE_S)
+        assert (done.outcome, done.rehearsal) == ("done", "not rehearsed, as was asked for")
+        before = run.metrics().operators["out"].processed
+        until(lambda: run.metrics().operators["out"].processed > before + 100, run)
+    finally:
+        run.stop(drain=False)

@@ -250,5 +250,10 @@ class Transaction:
             components=self.components,
             per_worker=dict(self._per_worker),
             before=self.before,
-            rehearsal=in_words(self.rehearsed, plan.targets) if done else "",
+            rehearsal=self._rehearsal() if done else "",
         )
+
+    def _rehearsal(self) -> str:
+        if not self.request.rehearse:
+            return "not rehearsed, as was asked for"
+        return in_words(self.rehearsed, self.request.plan.targets)

@@ -47,7 +47,13 @@ class Changing:
         return replace(together(plans), prediction=predicted(self._regions, plans, measured))
 
     def request(
-        self, updates: dict[str, Update], scheduler: str, pruning: bool, merge: bool, limit: Limit | None
+        self,
+        updates: dict[str, Update],
+        scheduler: str,
+        pruning: bool,
+        merge: bool,
+        limit: Limit | None,
+        rehearse: bool,
     ) -> Change:
         """Carry the change out when it is its turn; with ``merge``, as one with those that wait."""
         began, requested_s = time.perf_counter(), time.time()
@@ -61,7 +67,7 @@ class Changing:
             limit = limit or next((one.guard for one in joins if one.guard is not None), None)
             guard, words = self._guard(whole, updates, joins, limit, mends)
             change = self._new(plans, updates, began, requested_s, words)
-            request = Request(change.id, updates, payloads, whole, [change], guard=guard)
+            request = Request(change.id, updates, payloads, whole, [change], guard=guard, rehearse=rehearse)
             self._course.carry_out(self._ledger.enter(request.joined_to(joins), joins, mends))
         return change
 

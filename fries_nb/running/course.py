@@ -160,8 +160,8 @@ class Course:
             plan = request.plans[region]
             graph = self._regions[region].graph
             payloads = {name: request.payloads[name] for name in plan.targets}
-            change = change_requested(graph, request.id, plan, request.updates, payloads, request.guard)
-            self.launched[region].driver.post(change)
+            how = (plan, request.updates, payloads, request.guard, request.rehearse)
+            self.launched[region].driver.post(change_requested(graph, request.id, *how))
 
     def stop(self, drain: bool) -> None:
         """Ask for the end; returns at once. What is drained goes on into the regions behind, whose sources end, too."""

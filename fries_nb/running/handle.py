@@ -139,7 +139,7 @@ class Run:
 
     def reconfigure(
         self, change: Mapping[str, Any], scheduler: str = "fries", pruning: bool = True, *, merge: bool = False,
-        guard: float | Tuples | None = None,
+        guard: float | Tuples | None = None, rehearse: bool = True,
     ) -> Change:  # fmt: skip
         """Change operators while the dataflow runs; returns at once.
 
@@ -159,6 +159,7 @@ class Run:
                 all behind it: in place if it has met no other changed operator before, else from the last checkpoint,
                 if the run keeps any. Where neither is possible, ``on_error`` decides; ``change.guard`` says beforehand
                 what is covered, ``change.settled()`` what came of it.
+            rehearse: try it on recent tuples first. Keyed state is some key's there, as it is behind these tuples.
 
         Raises:
             PlanError: unknown operator or scheduler, a guard that is none, an empty change, a change of a source, a
@@ -166,7 +167,7 @@ class Run:
             DataflowError: a function that cannot run there or cannot be pickled.
             RunError: the run is over.
         """
-        return self._changing.request(as_updates(change), scheduler, pruning, merge, checked_limit(guard))
+        return self._changing.request(as_updates(change), scheduler, pruning, merge, checked_limit(guard), rehearse)
 
     def rollback(self, scheduler: str = "fries") -> Change:
         """Undo the last change that is in effect or on its way, by a change back; returns at once.

@@ -25,6 +25,7 @@ class Request:
         changes: all that it resolves, in order of request; the last one gave it its id.
         undoes: what it rolls back, if it is a rollback.
         guard: how long it is under guard, if it is.
+        rehearse: whether it is tried on recent tuples first; what is merged is if one of its parts is.
         begun_s: when each region began it; ``outcomes`` how it ended there.
         guarded: the regions where its guard lasts.
         at_start: the regions that began with it, so that no controller has carried it out.
@@ -37,6 +38,7 @@ class Request:
     changes: list[Change]
     undoes: Request | None = None
     guard: Limit | None = None
+    rehearse: bool = True
     begun_s: dict[int, float] = field(default_factory=dict)
     outcomes: dict[int, Outcome] = field(default_factory=dict)
     at_start: set[int] = field(default_factory=set)
@@ -55,6 +57,7 @@ class Request:
             updates={name: update for one in whole for name, update in one.updates.items()},
             payloads={name: payload for one in whole for name, payload in one.payloads.items()},
             changes=[change for one in whole for change in one.changes],
+            rehearse=any(one.rehearse for one in whole),
         )
 
     def shelve(self, shelf: Shelf) -> None:

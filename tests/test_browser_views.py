@@ -112,8 +112,10 @@ def all_restored(page: Page, name: str, views: int) -> None:
     tab = page.get_by_role("main").get_by_role("tab", name=name)
     tab.click()
     given_up = page.locator(IN_FRONT).get_by_text(GIVEN_UP)
-    page.locator(PLOTS).nth(views - 1).or_(given_up.first).first.wait_for(state="attached")
-    if given_up.count():
+    for _ in range(3):
+        page.locator(PLOTS).nth(views - 1).or_(given_up.first).first.wait_for(state="attached")
+        if not given_up.count():
+            break
         page.reload()
         tab.click()
     all_drawn(page, views)

@@ -154,9 +154,9 @@ def test_the_reader_behind_a_union_is_asked():
 @pytest.mark.parametrize(
     ("came", "said"),
     [
-        ({"at": pa.time64("us")}, "'at' as time64[us], a type that Spark does not read"),
-        ({"FLAG": pa.int64()}, "'flag' beside 'FLAG', which Spark does not tell apart"),
-        ({}, "rows without a column"),
+        ({"at": pa.time64("us")}, "'at' as time64[us], a type that Spark does not read; convert or rename it there"),
+        ({"FLAG": pa.int64()}, "'flag' beside 'FLAG', which Spark does not tell apart; convert or rename it there"),
+        ({}, "rows without a column; return None, not {}, to drop a tuple"),
     ],
 )
 def test_a_change_whose_rows_nobody_could_read_is_refused(came, said):
@@ -166,4 +166,4 @@ def test_a_change_whose_rows_nobody_could_read_is_refused(came, said):
     desk.answer(Report(WorkerId("scored", 0), 1, 0, columns=taken))
     arriving = pa.schema({**came, DUE: pa.int64()}).serialize().to_pybytes()
     assert not told(rehearsed(desk, MC_ALONE, "MC", arriving={"scored": (arriving,)}, tried=frozenset({"MC"})), Fcm)
-    assert desk.outcomes["u1"].error == f"with the new MC, sink scored would get {said}; convert or rename it in MC"
+    assert desk.outcomes["u1"].error == f"with the new MC, sink scored would get {said}"

@@ -277,6 +277,17 @@ def test_a_start_that_failed_hides_no_run_that_was_started_after_it(
     assert told(shell, "%fries_stop").startswith("'good' has finished")
 
 
+def test_the_cell_prepares_for_interrupts_where_handlers_can_be_set(
+    shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The start goes on beside it, and would leave PySpark's handler, which ends the hosts in a session by hand."""
+    prepared: list[threading.Thread] = []
+    monkeypatch.setattr(magics.interrupt, "take_over_active", lambda: prepared.append(threading.current_thread()))
+    SlowSpark(monkeypatch).go.set()
+    told(shell, "%fries_run")
+    assert prepared == [threading.main_thread()]
+
+
 def test_an_interrupt_cancels_the_start(shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the cell has waited for is stopped when it comes; nobody finds it."""
     spark = SlowSpark(monkeypatch)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from datetime import datetime
 from decimal import Decimal
@@ -345,7 +346,7 @@ class NoBoolean:
         raise TypeError("neither true nor false")
 
 
-@pytest.mark.parametrize("answer", [NoBoolean, lambda: exit(3)])
+@pytest.mark.parametrize("answer", [NoBoolean, lambda: sys.exit(3)])
 def test_an_answer_that_is_none_is_a_failure_on_its_tuple(answer: Callable[[], Any]) -> None:
     """So it goes the way of its operator's error policy."""
     letters = ListPort("F")

@@ -5,17 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from place_setting import decided, graph, kept, snapshot, store
+from pyarrow import fs
 
 from fries_nb.checkpoints import Checkpoint, Restoration
 from fries_nb.dataflow.endpoints import parquet
 from fries_nb.dataflow.graph import Graph
-from fries_nb.errors import CheckpointError
+from fries_nb.errors import CheckpointError, SourceError
 from fries_nb.messages import Saved, WorkerId
+from fries_nb.running.places import Places
 from fries_nb.spark.checkpoints import Place
-from fries_nb.spark.seals import sealed
+from fries_nb.spark.seals import NO_KEY, sealed
 from fries_nb.spark.snapshots import Saver, SnapshotStore, part_of, read_snapshot, read_snapshots, write_snapshot
+from fries_nb.spark.staging import write_table
 from fries_nb.spark.tracing import Trace
 from fries_nb.trace import Ran
 
@@ -252,3 +256,20 @@ def test_a_trace_is_cut_back_to_the_checkpoint() -> None:
         trace.add(a, [Ran(5, "A")])
     trace.cut(0, lambda worker: False)
     assert list(trace.records()) == []
+
+
+def test_the_places_of_all_regions_are_where_the_run_was_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A later region begins when the notebook may have gone to another directory."""
+    monkeypatch.chdir(tmp_path)
+    places = Places("kept", graph(), 2, False, NO_KEY)
+    monkeypatch.chdir("/")
+    assert [places.of(number) for number in (0, 1)] == [f"{tmp_path}/kept/region-1", f"{tmp_path}/kept/region-2"]
+
+
+def test_a_column_that_parquet_does_not_hold_is_said(tmp_path: Path) -> None:
+    """Of what a user gave to be replayed."""
+    table = pa.table({"tags": pa.array([{}], pa.struct([]))})
+    with pytest.raises(SourceError, match=r"the data of 's' has a column that Parquet does not hold: .*tags"):
+        write_table(table, str(tmp_path / "rows.parquet"), fs.LocalFileSystem(), "the data of 's'")

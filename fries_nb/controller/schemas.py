@@ -48,7 +48,7 @@ def misfit(
             column, was, now = refused
             return _refused(above, column, was, now, sink)
         if unread := _unreadable(taken, arriving):
-            return f"with the new {above}, sink {sink} would get {unread}; convert or rename it in {above}"
+            return f"with the new {above}, sink {sink} would get {unread}"
     return _misfit_of_types(graph, targets, rehearsed, reports)
 
 
@@ -106,11 +106,11 @@ def _clash(
 
 
 def _unreadable(taken: pa.Schema, arriving: Collection[pa.Schema]) -> str:
-    """What of the rows that come Spark could not read; nothing if it could not read those taken so far either."""
-    if unreadable(taken):
-        return ""
-    without = "" if all(schema.names for schema in arriving) else "rows without a column"
-    return without or next(filter(None, (unreadable(united(taken, schema)) for schema in arriving)), "")
+    """What of the rows that come Spark could not read, and the remedy; nothing if those taken so far are as bad."""
+    if not all(schema.names for schema in arriving):
+        return "rows without a column; return None, not {}, to drop a tuple"
+    found = [] if unreadable(taken) else [unreadable(united(taken, schema)) for schema in arriving]
+    return next((f"{words}; convert or rename it there" for words in found if words), "")
 
 
 def _schema(serialised: bytes) -> pa.Schema:

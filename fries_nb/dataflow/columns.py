@@ -30,13 +30,13 @@ def united(one: pa.Schema, other: pa.Schema) -> pa.Schema:
         pyarrow.ArrowTypeError, pyarrow.ArrowInvalid: a column has two types that no one type holds.
     """
     whole = pa.unify_schemas([one, other], promote_options="permissive")
-    for name in one.names:
-        if name in other.names:
-            before, after = one.field(name).type, other.field(name).type
-            if {_family(before), _family(after)} in _APART:
-                raise pa.ArrowTypeError(f"column {name!r} is {before} and {after}")
-            if _digits(whole.field(name).type) > MOST_DIGITS >= max(_digits(before), _digits(after)):
-                raise pa.ArrowTypeError(f"column {name!r} is {before} and {after}, which together have too many digits")
+    known = set(one.names)
+    for name, after in ((field.name, field.type) for field in other if field.name in known):
+        before = one.field(name).type
+        if {_family(before), _family(after)} in _APART:
+            raise pa.ArrowTypeError(f"column {name!r} is {before} and {after}")
+        if _digits(whole.field(name).type) > MOST_DIGITS >= max(_digits(before), _digits(after)):
+            raise pa.ArrowTypeError(f"column {name!r} is {before} and {after}, which together have too many digits")
     return whole
 
 

@@ -133,8 +133,7 @@ class Change:
             self._plan_ms,
             outcome.prepare_ms,
             outcome.commit_ms,
-            self._delay_ms(outcome),
-            outcome.waited_ms,
+            *self._times_ms(outcome),
             outcome.components,
             outcome.per_worker,
             outcome.rehearsal,
@@ -156,10 +155,15 @@ class Change:
         passed_ms = self._plan_ms + outcome.waited_ms + outcome.delay_ms
         return self.requested_s + passed_ms / 1000 if outcome.outcome == "done" else heard_s
 
-    def _delay_ms(self, outcome: Outcome) -> float:
-        """With the making of the plan, unless tuples flowed only after that."""
-        planned_ms = 0.0 if outcome.waited_ms else self._plan_ms
-        return outcome.delay_ms + planned_ms if outcome.outcome == "done" else 0.0
+    def _times_ms(self, outcome: Outcome) -> tuple[float, float]:
+        """Delay and wait; the making of the plan is part of the wait if tuples flowed only after it, or of the delay.
+
+        Law: of a change that was done they add up to the time from its request to its last switch.
+        """
+        waited_ms = outcome.waited_ms + self._plan_ms if outcome.waited_ms else 0.0
+        if outcome.outcome != "done":
+            return 0.0, waited_ms
+        return outcome.delay_ms + (0.0 if waited_ms else self._plan_ms), waited_ms
 
     def resolve(self, outcome: Outcome) -> None:
         """It has come to its end; called by the run."""

@@ -72,7 +72,7 @@ class Dataflow(builder.Dataflow):
         options = Options(hosts, budget, audit, chaining, commit_interval_s, silence_s, port)
         if key is not None and not checkpoint:
             raise CheckpointError("key= signs a checkpoint; expected its place as well, as in checkpoint='a/path'")
-        return Run(graph, spark, options, os.fspath(checkpoint), key=secret(key))
+        return Run(graph, spark, options, _place(checkpoint), key=secret(key))
 
     def resume(
         self,
@@ -105,7 +105,7 @@ class Dataflow(builder.Dataflow):
             CheckpointError: there is none, it is damaged, another dataflow's, or not signed with the key.
             DataflowError, SessionError, SourceError, SinkError: see ``run``.
         """
-        place = os.fspath(path)
+        place = _place(path)
         signing = secret(key)
         workers = Place.load(place, signing)[0].workers
         graph = self.graph()
@@ -117,3 +117,11 @@ class Dataflow(builder.Dataflow):
         check_runnable(graph)
         options = Options(hosts, budget, audit, chaining, commit_interval_s, silence_s, port)
         return Run(graph, spark, options, place, resumed=True, key=signing)
+
+
+def _place(path: object) -> str:
+    """A checkpoint's place as text; empty without one."""
+    text = os.fspath(path) if isinstance(path, (str, PathLike)) else None
+    if not isinstance(text, str):
+        raise CheckpointError(f"a checkpoint is kept in a directory; expected its path or URI, got {path!r}")
+    return text

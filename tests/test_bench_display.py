@@ -172,3 +172,11 @@ def test_the_command_line_needs_no_extra():
     listed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (listed.returncode, listed.stderr) == (0, "")
     assert "bench" in listed.stdout
+
+
+@pytest.mark.parametrize("scale", ["0", "-1", "nan", "inf"])
+def test_a_scale_that_is_none_is_refused_in_a_line(capsys: pytest.CaptureFixture[str], scale: str) -> None:
+    """No rows, or rows without end."""
+    with pytest.raises(SystemExit, match="2"):
+        main(["bench", "row", f"--scale={scale}"])
+    assert f"got {scale}, expected a number above 0" in capsys.readouterr().err

@@ -17,7 +17,7 @@ from patience import PATIENCE_S
 from pyspark.sql import SparkSession
 
 import fries_nb as fn
-from fries_nb.errors import DataflowError, SessionError, SourceError
+from fries_nb.errors import CheckpointError, DataflowError, SessionError, SourceError
 from fries_nb.run import Run
 from fries_nb.spark.output import output
 from fries_nb.spark.region import Options
@@ -139,3 +139,13 @@ def test_the_output_of_a_stopped_session_says_where_it_lies() -> None:
     stopped: Any = Stopped()
     with pytest.raises(SessionError, match=r"has been stopped; what was committed lies in /there"):
         output(stopped, "/there")
+
+
+@pytest.mark.parametrize("place", [5, True, b"checkpoints", None])
+def test_a_checkpoints_place_is_a_path(place: Any) -> None:
+    """Text or a path, at the start and to resume."""
+    flow = fn.Dataflow("placed")
+    flow.source("numbers", fn.rate(10)).sink("out", fn.memory())
+    for begin in (lambda: flow.run(checkpoint=place), lambda: flow.resume(place)):
+        with pytest.raises(CheckpointError, match="expected its path or URI, got "):
+            begin()

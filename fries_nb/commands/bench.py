@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from typing import TYPE_CHECKING
 
 from fries_nb.experiments.bench import BENCHMARKS, keep
@@ -39,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _positive(text: str) -> float:
     number = float(text)
-    if not number > 0:
+    if not 0 < number < math.inf:
         raise argparse.ArgumentTypeError(f"got {text}, expected a number above 0")
     return number
 

@@ -42,6 +42,83 @@ def test_lazy_transformation_equals_one_at_the_moment_of_the_switch(steps: list[
     assert {key: state for states in lazy.bins().values() for key, state in states.items()} == eager
 
 
+class Append:
+    """A transformation that appends its name and counts its calls, with an exact way back."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.calls = 0
+
+    def __call__(self, old: list[Any]) -> list[Any]:
+        self.calls += 1
+        return [*old, self.name]
+
+    def back(self, new: list[Any]) -> list[Any]:
+        """What it was."""
+        assert new[-1] == self.name
+        return new[:-1]
+
+
+HELD = range(5)
+HISTORY = st.lists(
+    st.tuples(st.sampled_from(["touch", "change", "undone"]), st.sets(st.sampled_from(HELD), max_size=3)), max_size=12
+)
+
+
+@given(HISTORY)
+def test_a_change_that_is_undone_has_never_been(history: list[tuple[str, set[int]]]) -> None:
+    """Against a state that never met it. Only keys touched meanwhile were transformed, and go the way back."""
+    state, never = KeyedState(list), KeyedState(list)
+    for one in (state, never):
+        one.load({key: [key] for key in HELD})
+    changes = [Append(f"{number} {step}") for number, (step, _) in enumerate(history)]
+    for (step, keys), change in zip(history, changes, strict=True):
+        if step == "change":
+            state.transform(change)
+            never.transform(change)
+            continue
+        if step == "undone":
+            state.transform(change)
+            for key in keys:
+                assert state.touch(key) == [*never.touch(key), change.name]
+            assert change.calls == len(keys)
+            state.undo(change, change.back)
+        for key in keys:
+            assert state.touch(key) == never.touch(key)
+            state.live[key].append("seen")
+            never.live[key].append("seen")
+    assert sorted(copy.revive()[0] for copy in state.sample(9)) == list(HELD)
+    for one in (state, never):
+        one.settle()
+    assert state.live == never.live
+    assert [change.calls for (step, keys), change in zip(history, changes, strict=True) if step == "undone"] == [
+        len(keys) for step, keys in history if step == "undone"
+    ]
+
+
+@pytest.mark.parametrize("earlier", range(4))
+def test_an_undone_transformation_is_asked_of_no_key_that_it_has_not_met(earlier: int) -> None:
+    """However many transformations a key had missed before: what fails on it is gone with its change."""
+    state = KeyedState(list)
+    state.load({"met": [], "not met": []})
+
+    def picky(old: list[Any]) -> list[Any]:
+        if not old or old[-1] != "in":
+            raise ValueError("only what is in")
+        return [*old, "picky"]
+
+    for number in range(earlier):
+        state.transform(Append(f"t{number}"))
+    state.touch("met").append("in")
+    state.transform(picky)
+    assert state.touch("met")[-1] == "picky"
+    with pytest.raises(ValueError, match="only what is in"):
+        state.touch("not met")
+    state.undo(picky, lambda new: [*new, "back"])
+    before = [f"t{number}" for number in range(earlier)]
+    assert (state.touch("not met"), state.touch("met")) == (before, [*before, "in", "picky", "back"])
+
+
 def test_a_change_without_transformation_keeps_the_states() -> None:
     """A change without transformation keeps the states."""
     state = KeyedState(list)

@@ -6,7 +6,8 @@ a bin is the set of keys that hash to it, and :meth:`KeyedState.bins` sorts them
 
 A change with a state transformation T (Fries, section 2.2) does not walk through the state when it commits: it puts
 the old states aside, in a layer, and a key is transformed when it is first touched, or by :meth:`KeyedState.settle`.
-Changes may follow each other; a key then goes through all transformations that it has missed, in order.
+Changes may follow each other; a key then goes through all transformations that it has missed, in order. What a key has
+missed is its layer's own, since a change that is undone goes back by another way for keys that it has transformed.
 
 >>> state = KeyedState(list)
 >>> state.touch("c7").append(12.5)
@@ -78,6 +79,14 @@ def transformed(state: Any, transforms: tuple[Transform, ...]) -> Any:
     return state
 
 
+@dataclass(slots=True)
+class _Layer:
+    """States put aside, and the transformations that they have missed since, in order."""
+
+    states: dict[Any, Any]
+    missed: tuple[Transform, ...]
+
+
 class KeyedState:
     """State per key of one worker. ``None`` is not a state: a key that has it counts as never seen.
 
@@ -89,7 +98,7 @@ class KeyedState:
     def __init__(self, initial: Callable[[], Any]) -> None:
         self.live: dict[Any, Any] = {}
         self.initial = initial
-        self._layers: list[tuple[dict[Any, Any], Transform]] = []
+        self._layers: list[_Layer] = []
 
     def touch(self, key: Any) -> Any:
         """The state of ``key``, transformed or made anew if need be. Called when ``live`` does not have it.
@@ -99,42 +108,47 @@ class KeyedState:
         key = same_key(key)
         found = self.live.get(key)
         if found is None:
-            for depth, (states, _) in enumerate(self._layers):
-                if key in states:
-                    found = transformed(states[key], self._missed(depth))
-                    del states[key]
+            for layer in self._layers:
+                if key in layer.states:
+                    found = transformed(layer.states[key], layer.missed)
+                    del layer.states[key]
                     break
             else:
                 found = self.initial()
             self.live[key] = found
         return found
 
-    def _missed(self, depth: int) -> tuple[Transform, ...]:
-        return tuple(transform for _, transform in self._layers[depth:])
-
     def transform(self, transform: Transform | None) -> None:
         """Begin a new configuration; ``None`` keeps the states as they are."""
         if transform is not None:
-            self._layers.append((self.live, transform))
+            self._layers = [layer for layer in self._layers if layer.states]
+            for layer in self._layers:
+                layer.missed += (transform,)
+            self._layers.append(_Layer(self.live, (transform,)))
             self.live = {}
 
     def undo(self, transform: Transform | None, back: Transform | None) -> None:
         """Go back to the configuration before the last one, which began with ``transform``: by ``back``, key by key.
 
-        Keys that were not touched since have not been transformed, and stay as they were.
+        Keys that were not touched since have not been transformed, and are as if it had never begun, however many
+        earlier transformations they have missed.
         """
         if transform is None:
             return
-        untouched: dict[Any, Any] = {}
-        if len(self._layers) == 1 and self._layers[-1][1] is transform:
-            untouched, _ = self._layers.pop()
+        spared = [layer for layer in self._layers if layer.missed[-1] is transform]
+        self._layers = [layer for layer in self._layers if layer.missed[-1] is not transform]
         self.transform(back)
-        self.live.update(untouched)
+        for layer in spared:
+            layer.missed = layer.missed[:-1]
+            if layer.missed:
+                self._layers.append(layer)
+            else:
+                self.live.update(layer.states)
 
     @property
     def waiting(self) -> int:
         """Number of keys not transformed yet."""
-        return sum(len(states) for states, _ in self._layers)
+        return sum(len(layer.states) for layer in self._layers)
 
     def load(self, states: dict[Any, Any]) -> None:
         """Hold these states and no others, in the present configuration's form."""
@@ -143,8 +157,8 @@ class KeyedState:
 
     def settle(self) -> None:
         """Transform every key that still waits; idempotent."""
-        for states, _ in list(self._layers):
-            for key in list(states):
+        for layer in self._layers:
+            for key in list(layer.states):
                 self.touch(key)
         self._layers.clear()
 
@@ -155,9 +169,9 @@ class KeyedState:
             Exception: whatever pickling raises, where a state cannot be pickled.
         """
         copies = [StateCopy(cloudpickle.dumps(state), ()) for state in islice(self.live.values(), count)]
-        for depth, (states, _) in enumerate(self._layers):
-            waiting = islice(states.values(), count - len(copies))
-            copies.extend([StateCopy(cloudpickle.dumps(state), self._missed(depth)) for state in waiting])
+        for layer in self._layers:
+            waiting = islice(layer.states.values(), count - len(copies))
+            copies.extend([StateCopy(cloudpickle.dumps(state), layer.missed) for state in waiting])
         return tuple(copies)
 
     def bins(self) -> dict[int, dict[Any, Any]]:

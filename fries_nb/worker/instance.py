@@ -17,7 +17,7 @@ fries_nb.errors.ProtocolError: FD[0] was told to switch to change 'u2', which it
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -32,6 +32,7 @@ from fries_nb.worker.state import KeyedState, StateCopy, Transform
 from fries_nb.worker.written import Written
 
 NO_RECORDS = Counts()
+Draw = Callable[[Iterable[Any]], Iterator[Any]]
 
 
 class SinkPort(Protocol):
@@ -91,6 +92,7 @@ class Instance:
         guarded: the change under guard that it has switched to, or empty: a tuple that it fails on is kept.
         refused: the rows of the batch in hand that were set aside, by number.
         log: what it does, for the audit.
+        draw: takes of all that a row becomes what is asked for: everything, except in a trial.
     """
 
     def __init__(self, worker: WorkerId, operator: Operator, function: Any, audit: bool) -> None:
@@ -111,6 +113,7 @@ class Instance:
         self.guarded = ""
         self._previous: Previous | None = None
         self.log = AuditLog(worker)
+        self.draw: Draw = iter
         self._prepared_at: dict[str, int] = {}
         self._missed: dict[str, Transform] = {}
         self._tagged = ""

@@ -185,5 +185,3 @@ class KeyedState:
 
     def __len__(self) -> int:
         return len(self.live) + self.waiting
-
-

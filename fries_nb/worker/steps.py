@@ -115,12 +115,12 @@ def map_step(instance: Instance, emit: Emit, least: int) -> Step:
 
 def flat_map_step(instance: Instance, emit: Emit) -> Step:
     """Any number of rows out for a row in, each passed on before the next one is asked for."""
-    call, operator, made = call_of(instance), instance.worker.operator, made_of(instance)
+    call, operator, made, draw = call_of(instance), instance.worker.operator, made_of(instance), instance.draw
 
     def produced(row: Row) -> Iterator[Row]:
         try:
             outs = call(row)
-            for out in () if outs is None else outs:
+            for out in () if outs is None else draw(outs):
                 yield _copied(out, row, operator)
         except DeclarationError:
             raise
@@ -171,7 +171,7 @@ def filter_step(instance: Instance, emit: Emit, least: int) -> Step:
 
 def unnest_step(instance: Instance, emit: Emit) -> Step:
     """One row for each element of a list column; an element that is a struct is merged into the row."""
-    column, made = instance.function, made_of(instance)
+    column, made, draw = instance.function, made_of(instance), instance.draw
 
     def step(row: Row) -> None:
         try:
@@ -180,7 +180,7 @@ def unnest_step(instance: Instance, emit: Emit) -> Step:
             raise failure(instance, error) from error
         if made is not None:
             made(row, len(elements))
-        for element in elements:
+        for element in draw(elements):
             if isinstance(element, dict):
                 out = row | element
                 if column not in element:
@@ -251,7 +251,7 @@ def join_step(instance: Instance, emit: Emit) -> Step:
     table: JoinTable = instance.function
     read, find, suffix = key_reader(table.key), table.find, table.suffix
     nothing = [dict.fromkeys(table.schema.names)] if table.how == "left" else []
-    made = made_of(instance)
+    made, draw = made_of(instance), instance.draw
 
     def step(row: Row) -> None:
         try:
@@ -260,7 +260,7 @@ def join_step(instance: Instance, emit: Emit) -> Step:
             raise failure(instance, error) from error
         if made is not None:
             made(row, len(found))
-        for columns in found:
+        for columns in draw(found):
             emit(row | _renamed(columns, row, suffix, instance.worker.operator))
 
     return step

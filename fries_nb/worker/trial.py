@@ -28,7 +28,7 @@ from fries_nb.planning.expansion import NO_CALL
 from fries_nb.worker.assembly import assemble
 from fries_nb.worker.batches import call_of_batch
 from fries_nb.worker.conversion import NOT_ARROW
-from fries_nb.worker.instance import Instance, Ready
+from fries_nb.worker.instance import Draw, Instance, Ready
 from fries_nb.worker.names import check_names
 from fries_nb.worker.outbox import Outbox
 from fries_nb.worker.recent import Recent
@@ -40,7 +40,7 @@ from fries_nb.worker.worker import Worker
 from fries_nb.worker.written import culprit
 
 MOST_ROWS = 64
-"""Rows that one tuple may become on its way from one chain to the next; the others are left out of the trial."""
+"""Rows that one tuple may become at any operator of a chain; a function is not asked for more, which it may not end."""
 _PASSING = frozenset({Kind.UNION, Kind.REPLICATE})
 _SHARED = frozenset({*NO_CALL, *_PASSING, Kind.SELF_JOIN})
 """Kinds whose function, if any, is not the user's code and is not changed by its use, so that no copy is made."""
@@ -241,6 +241,12 @@ def _next_state(copies: Iterator[StateCopy], transforms: tuple[Transform, ...]) 
     return transformed(next(copies).revive(), transforms)
 
 
+def _first_rows() -> Draw:
+    """Takes ``MOST_ROWS`` rows in all, of one iterable after another, and asks for none that it does not take."""
+    room = iter(range(MOST_ROWS))
+    return lambda rows: (row for _, row in zip(room, rows))  # noqa: B905 (what is left of either is not wanted)
+
+
 def _alike(one: pa.Schema, other: pa.Schema) -> bool:
     return types_of(one) == types_of(other)
 
@@ -274,6 +280,8 @@ class _Chain:
     def _rows(self, came: Recent, sender: str) -> Out:
         wiring = self.worker.wiring
         branches: list[list[Row]] = [[] for _ in range(wiring.branches)]
+        for instance in self._instances:
+            instance.draw = _first_rows()
         step = compile_chain(self._instances, branches, lambda: "left" if sender == wiring.left else "right")
         rows = [came.row()] if came.written or came.whole else list(Columns(came.batch, Reads()).rows())
         for row in rows:

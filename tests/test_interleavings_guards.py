@@ -30,8 +30,9 @@ from fries_nb.errors import FriesError
 from fries_nb.messages import TRANSACTION
 from fries_nb.testing.functions import stamps
 from fries_nb.testing.scenarios import draw_guarded, play
-from fries_nb.worker import retrying, snapshot, steps
+from fries_nb.worker import snapshot, steps
 from fries_nb.worker.instance import Instance
+from fries_nb.worker.outputs import Apart
 
 RUNS = 160
 CHUNKS = 8
@@ -209,7 +210,7 @@ BROKEN = {
     "every tuple in place": (Watch, "in_place", lambda watch, operator: True),
     "guards outlive later changes": (Guards, "meeting", lambda guards, operators: []),
     "states are not undone": (steps, "undoable", lambda instance, undos, step: step),
-    "rows are not undone": (retrying, "whole", lambda instances, outputs, undos, step: step),
+    "rows are not undone": (Apart, "drop", lambda apart: None),
     "a rollback changes nothing": (Instance, "_switch_back", lambda instance, rollback, previous: None),
     "restored with the bad function": (snapshot, "_put_on", _without_rollbacks),
     "never lets go": (KnownChanges, "let_go", lambda changes, change, reason: []),
@@ -220,6 +221,4 @@ BROKEN = {
 def test_a_broken_guard_is_caught(monkeypatch, broken):
     """Each of these builds breaks a law for some seed."""
     monkeypatch.setattr(*BROKEN[broken])
-    if broken == "rows are not undone":
-        monkeypatch.setattr(steps, "whole", retrying.whole)
     assert caught(range(200), try_guarded) is not None

@@ -7,7 +7,6 @@ operators. It then stands between two tuples of its first operator, with nothing
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Protocol
@@ -25,6 +24,7 @@ from fries_nb.worker.conversion import NOT_ARROW
 from fries_nb.worker.guarding import is_guarded
 from fries_nb.worker.instance import Instance, SinkPort
 from fries_nb.worker.names import check_names
+from fries_nb.worker.outputs import Many, Output, Types
 from fries_nb.worker.passage import PassExecution, SinkExecution
 from fries_nb.worker.recent import Noted, Passed, Recent, one_row, passed, recent_row, recent_rows
 from fries_nb.worker.retrying import is_retried, rewound
@@ -32,9 +32,6 @@ from fries_nb.worker.rows import Columns, Reads, Row
 from fries_nb.worker.steps import Step, compile_chain, joined_columns, joined_types
 from fries_nb.worker.values import settled
 from fries_nb.worker.written import culprit
-
-MOST_ROWS = 4096
-"""So many Python rows that one tuple has become are kept, before they become a batch, which takes a tenth."""
 
 
 class Attention:
@@ -81,36 +78,14 @@ class Execution(Protocol):
         """Tuples of the frame not yet taken."""
 
 
-class _Many(list[Row]):
-    """The output of a chain in which one tuple may become many: rows are heavy, so not too many are kept.
-
-    Attributes:
-        most: so many rows are kept at a time.
-    """
-
-    def __init__(self, assemble: Callable[[], None]) -> None:
-        super().__init__()
-        self.most: float = MOST_ROWS
-        self._assemble = assemble
-
-    def append(self, row: Row) -> None:
-        """Add a row, and have all of them assembled when there are ``most``."""
-        list.append(self, row)
-        if len(self) >= self.most:
-            self._assemble()
-
-
 class RowExecution:
     """Row functions, tuple by tuple, depth first."""
 
     def __init__(self, instances: Sequence[Instance], attention: Attention, branches: int, left: str) -> None:
         self._instances = instances
         self._attention = attention
-        self._outputs: list[list[Row]] = [[] for _ in range(branches)]
-        if any(instance.operator.emits is Emits.ONE_TO_MANY for instance in instances):
-            self._outputs = [_Many(self._assemble) for _ in range(branches)]
-        self._produced: Results = []
-        self._types: list[dict[str, pa.DataType]] = [{} for _ in range(branches)]
+        many = any(instance.operator.emits is Emits.ONE_TO_MANY for instance in instances)
+        self._outputs = [(Many if many else Output)(self._assembled, self._learn) for _ in range(branches)]
         self._left = left
         self._sender = ""
         self._columns: Columns | None = None
@@ -133,9 +108,6 @@ class RowExecution:
             instance.written.forget()
         self._noted.clear()
         self._settle(frozenset())
-        for output in self._outputs:
-            if isinstance(output, _Many):  # while a guard lasts, a tuple's rows may have to be taken back
-                output.most = math.inf if is_retried(self._instances) else MOST_ROWS
         self._first = self._noting = compile_chain(self._instances, self._outputs, self._side)
         if len(self._instances) > 1:
             self._noting = compile_chain(self._instances, self._outputs, self._side, self._noted)
@@ -171,8 +143,8 @@ class RowExecution:
 
     def _learn_types(self, names: Sequence[str]) -> None:
         for name, kind in joined_types(self._joined, names).items():
-            for types in self._types:
-                types.setdefault(name, kind)
+            for output in self._outputs:
+                output.types.setdefault(name, kind)
         self._joined = []
 
     @property
@@ -206,24 +178,25 @@ class RowExecution:
         return taken
 
     def results(self) -> Results:
-        self._assemble()
-        taken, self._produced = self._produced, []
-        return taken
+        for output in self._outputs:
+            output.pack()
+        return [(branch, batch) for branch, output in enumerate(self._outputs) for batch in output.take()]
 
-    def _assemble(self) -> None:
-        """Turn the rows at hand into batches; what is produced leaves as a whole, when no tuple is half done."""
-        for branch, rows in enumerate(self._outputs):
-            if rows and self._columns is not None:
-                try:
-                    batch = assemble(rows, self._columns, self._types[branch])
-                    self._check_names(self._columns, batch.schema.names)
-                except NOT_ARROW as error:
-                    raise self._culprit(rows, error) from error
-                if len(self._outputs) == 1:
-                    names = " or ".join(instance.operator.name for instance in self._instances)
-                    self._settle(settled(self._settled, self._columns.written, self._types[branch], names))
-                self._produced.append((branch, batch))
-                rows.clear()
+    def _assembled(self, rows: Sequence[Row], types: Types) -> pa.RecordBatch:
+        """A batch of rows, which leaves with the others when no tuple is half done."""
+        columns = rows[0].columns
+        try:
+            batch = assemble(rows, columns, types)
+            self._check_names(columns, batch.schema.names)
+            return batch
+        except NOT_ARROW as error:
+            raise self._culprit(rows, error) from error
+
+    def _learn(self, types: Types) -> None:
+        """Which columns have settled, by the types of what leaves."""
+        if len(self._outputs) == 1 and self._columns is not None:
+            names = " or ".join(instance.operator.name for instance in self._instances)
+            self._settle(settled(self._settled, self._columns.written, types, names))
 
     def _check_names(self, columns: Columns, names: list[str]) -> None:
         if names != self._names:

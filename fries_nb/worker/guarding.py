@@ -10,6 +10,7 @@ run at once do none of this, and pay for none.
 from __future__ import annotations
 
 import copy
+import math
 import pickle
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -20,10 +21,12 @@ from fries_nb.dataflow.graph import Kind, Operator
 from fries_nb.errors import OperatorError
 from fries_nb.planning.expansion import NO_CALL
 from fries_nb.worker.instance import Instance
+from fries_nb.worker.outputs import MOST_ROWS, Apart, Output
 from fries_nb.worker.rows import UNWRITTEN, Row, key_reader
 from fries_nb.worker.shown import row_as_json
 from fries_nb.worker.state import keeps_state, same_key
 from fries_nb.worker.values import as_value
+from fries_nb.worker.written import Mark
 
 Step = Callable[[Row], None]
 Undo = Callable[[], None]
@@ -46,32 +49,108 @@ def is_watched(instance: Instance) -> bool:
     return is_guarded(instance.operator) or bool(instance.guarded)
 
 
-def guarded(instance: Instance, make: Callable[[Sequence[Step]], Step], emits: Sequence[Step], first: bool) -> Step:
-    """The step that ``make`` makes, which takes effect as a whole or not at all.
+class Held:
+    """Rows that wait until the function that makes them has returned: operators behind must not meet half a tuple.
+
+    Under guard no more than ``MOST_ROWS`` wait: what those behind have made of them is taken back with the tuple.
+    """
+
+    def __init__(self, instance: Instance, emits: Sequence[Step], most: float = math.inf) -> None:
+        self.emits = [self._holder(emit) for emit in emits]
+        self._operator = instance.operator.name
+        self._written = instance.written
+        self._asks = instance.operator.kind not in NO_CALL  # what tables and lists hold was in columns
+        self._rows: list[tuple[Step, Row]] = []
+        self._most = MOST_ROWS if instance.guarded else most
+        self._came: Row
+        self._before: Mark | None = None
+
+    def _holder(self, emit: Step) -> Step:
+        def hold(row: Row) -> None:
+            rows = self._rows
+            rows.append((emit, as_value(row, self._operator) if row.columns.plain < UNWRITTEN else row))
+            if len(rows) >= self._most:
+                self._before = self._before or self._written.mark()
+                self.check()
+                self._pass_on()
+
+        return hold
+
+    def begin(self, came: Row) -> None:
+        """A row comes to the function."""
+        self._rows.clear()
+        self._came, self._before = came, None
+
+    def check(self) -> None:
+        """Ask whether the rows that wait can become columns.
+
+        Raises:
+            OperatorError: they cannot.
+        """
+        if self._asks:
+            for _, out in self._rows:
+                self._written.check(out, self._came)
+
+    def _pass_on(self) -> None:
+        for emit, out in self._rows:
+            emit(out)
+        self._rows.clear()
+
+    def release(self) -> None:
+        """The function has returned, and all of its rows are columns."""
+        self._pass_on()
+
+    def drop(self) -> None:
+        """The function has failed; nothing is noted of its rows."""
+        if self._before is not None:
+            self._written.rewind(self._before)
+
+
+class Leaving(Held):
+    """Rows that wait at the end of a chain, where they become batches if there are many."""
+
+    def __init__(self, instance: Instance, outputs: Sequence[Output]) -> None:
+        self._apart = [Apart(output) for output in outputs]
+        super().__init__(instance, [output.append for output in self._apart], MOST_ROWS)
+
+    def begin(self, came: Row) -> None:
+        super().begin(came)
+        for output in self._apart:
+            output.begin()
+
+    def release(self) -> None:
+        super().release()
+        for output in self._apart:
+            output.join()
+
+    def drop(self) -> None:
+        super().drop()
+        for output in self._apart:
+            output.drop()
+
+
+def guarded(instance: Instance, make: Callable[[Sequence[Step]], Step], held: Held, first: bool) -> Step:
+    """The step that ``make`` makes, which takes effect as a whole or not at all; its rows wait in ``held``.
 
     ``first``: its rows are those of a batch, to which nothing was written yet.
 
     Raises (the step):
         OperatorError: the function failed, and there is no place for dead letters.
     """
-    held: list[tuple[Step, Row]] = []
     operator, audit = instance.operator.name, instance.audit
-    inner = make([_holder(held, emit, operator) for emit in emits])
-    remembered, check = remembering(instance), instance.written.check
-    asks = instance.operator.kind not in NO_CALL  # what tables and lists hold was in columns
+    inner, remembered = make(held.emits), remembering(instance)
 
     def step(row: Row) -> None:
-        held.clear()
+        held.begin(row)
         if audit:
             instance.log.begin_tuple()
         undo = remembered(row)
         own = row.copy()
         try:
             inner(own if first and type(own) is Row else as_value(own, operator))
-            if asks:
-                for _, out in held:
-                    check(out, row)
+            held.check()
         except OperatorError as error:
+            held.drop()
             undo()
             row.columns.clear()  # lists and dicts in it may have been changed in place
             instance.log.take_back()
@@ -79,8 +158,7 @@ def guarded(instance: Instance, make: Callable[[Sequence[Step]], Step], emits: S
             if audit:
                 instance.log.dropped.append(row.columns.transactions()[row.index])
             return
-        for emit, out in held:
-            emit(out)
+        held.release()
 
     return step
 
@@ -89,9 +167,11 @@ def set_aside(instance: Instance, row: dict[str, Any], error: OperatorError, num
     """Write a dead letter for a row, which has this number in the batch in hand.
 
     Raises:
-        OperatorError: this very error, if there is no place for dead letters, or a rollback is to be tried first.
+        OperatorError: this very error, if there is no place for dead letters, a rollback is to be tried first, or it
+            is another's: rows of many become columns before the function has returned.
     """
-    if instance.dead_letters is None or instance.guarded:
+    others = error.operator not in ("", instance.operator.name)
+    if instance.dead_letters is None or instance.guarded or others:
         raise error
     instance.refused.add(number)
     letter = {
@@ -102,10 +182,6 @@ def set_aside(instance: Instance, row: dict[str, Any], error: OperatorError, num
         "tuple": [row_as_json(row)],
     }
     instance.write_letter(pa.RecordBatch.from_pydict(letter, schema=LETTER))
-
-
-def _holder(held: list[tuple[Step, Row]], emit: Step, operator: str) -> Step:
-    return lambda row: held.append((emit, as_value(row, operator) if row.columns.plain < UNWRITTEN else row))
 
 
 def _nothing() -> None:

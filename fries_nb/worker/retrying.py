@@ -11,13 +11,17 @@ without a guard, and one that fails cannot be tried again: the run fails, or goe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from fries_nb.errors import OperatorError
+from fries_nb.messages import WorkerId
 from fries_nb.worker.guarding import Step, Undo, is_watched, remembering
 from fries_nb.worker.instance import Instance
-from fries_nb.worker.rows import Row
+from fries_nb.worker.outputs import Apart
+from fries_nb.worker.rows import Row, key_reader
+from fries_nb.worker.state import keeps_state, same_key
 
 
 def is_retried(instances: Sequence[Instance]) -> bool:
@@ -29,27 +33,36 @@ class NotUndoneError(OperatorError):
     """A tuple failed under guard and has left its traces in a state that could not be copied."""
 
 
-Undos = list[Undo | None]
-"""How to put back the states that a tuple has met; ``None`` for one that could not be copied."""
+Undos = dict[tuple[WorkerId, Any], Undo | None]
+"""How to put back the states that a tuple has met, by operator and key; ``None`` for one that could not be copied."""
 
 
 def undoable(instance: Instance, undos: Undos, step: Step) -> Step:
-    """The operator's step, with the state of each row's key copied in front of it."""
-    remembered: Callable[[Row], Undo] = remembering(instance)
+    """The operator's step, with the state of each key copied before the tuple meets it."""
+    worker, operator = instance.worker, instance.operator
+    if not keeps_state(operator.kind, instance.function):
+        return step
+    remembered, read = remembering(instance), key_reader(operator.key)
 
     def kept(row: Row) -> None:
         try:
-            undos.append(remembered(row))
-        except OperatorError:
-            if is_watched(instance):
-                raise
-            undos.append(None)
+            met = (worker, same_key(read(row)))
+            is_new = met not in undos
+        except Exception:  # noqa: BLE001 - the function's own look at its state fails alike, and that is told
+            is_new = False
+        if is_new:
+            try:
+                undos[met] = remembered(row)
+            except OperatorError:
+                if is_watched(instance):
+                    raise
+                undos[met] = None
         step(row)
 
     return kept
 
 
-def whole(instances: Sequence[Instance], outputs: Sequence[list[Row]], undos: Undos, step: Step) -> Step:
+def whole(instances: Sequence[Instance], outputs: Sequence[Apart], undos: Undos, step: Step) -> Step:
     """The chain's first step, of which nothing is left if an operator fails.
 
     Raises (the step):
@@ -58,19 +71,22 @@ def whole(instances: Sequence[Instance], outputs: Sequence[list[Row]], undos: Un
 
     def tried(row: Row) -> None:
         undos.clear()
-        lengths = [len(output) for output in outputs]
+        for output in outputs:
+            output.begin()
         try:
             with rewound(instances):
                 step(row.copy())
+                for output in outputs:
+                    output.join()
         except OperatorError as error:
-            if None in undos:
+            for output in outputs:
+                output.drop()
+            if None in undos.values():
                 why = f"{error} (no rollback in place: the state of another operator cannot be copied)"
                 raise NotUndoneError(why, error.operator, error.details) from error
-            for undo in reversed(undos):
+            for undo in undos.values():
                 assert undo is not None
                 undo()
-            for output, length in zip(outputs, lengths, strict=True):
-                del output[length:]
             row.columns.clear()  # lists and dicts in it may have been changed in place
             raise
 

@@ -21,8 +21,9 @@ from fries_nb.dataflow.operators import Shape, is_generator, shape_of, takes_sta
 from fries_nb.dataflow.tables import JoinTable
 from fries_nb.errors import DeclarationError, OperatorError
 from fries_nb.worker.audited import dropped_of, logged, made_of, transaction_of
-from fries_nb.worker.guarding import guarded, is_watched
+from fries_nb.worker.guarding import Held, Leaving, guarded, is_watched
 from fries_nb.worker.instance import Instance
+from fries_nb.worker.outputs import Apart, Output
 from fries_nb.worker.recent import Noted, noting
 from fries_nb.worker.retrying import Undos, is_retried, undoable, whole
 from fries_nb.worker.rows import SETTLED, UNKNOWN, UNWRITTEN, Row, derived, key_reader
@@ -314,7 +315,7 @@ def dedup_step(instance: Instance, emit: Emit) -> Step:
 
 def compile_chain(
     instances: Sequence[Instance],
-    outputs: Sequence[list[Row]],
+    outputs: Sequence[Output],
     side: Sides,
     noted: Noted | None = None,
 ) -> Step:
@@ -322,14 +323,17 @@ def compile_chain(
 
     With ``noted``, what comes to each operator but the first is noted there.
     """
-    emits: list[Emit] = [output.append for output in outputs]
-    step: Step = emits[0]
     retried, undos = is_retried(instances), Undos()
+    apart = [Apart(output) for output in outputs] if retried else []
+    ends: Sequence[Output] = apart or outputs
+    emits: list[Emit] = [output.append for output in ends]
+    step: Step = emits[0]
     for position in range(len(instances) - 1, -1, -1):
         instance = instances[position]
         outs = emits if instance.operator.kind is Kind.SPLIT else [step]
         if is_watched(instance):
-            step = guarded(instance, partial(_step_of, instance, side, UNKNOWN), outs, position == 0)
+            room = Leaving(instance, ends) if position == len(instances) - 1 else Held(instance, outs)
+            step = guarded(instance, partial(_step_of, instance, side, UNKNOWN), room, position == 0)
         else:
             step = _step_of(instance, side, SETTLED if position == len(instances) - 1 else UNKNOWN, outs)
         if retried:
@@ -340,7 +344,7 @@ def compile_chain(
             step = logged(instance, step)
         if position:
             step = _crossing(instances[position - 1], instance, step)
-    return whole(instances, outputs, undos, step) if retried else step
+    return whole(instances, apart, undos, step) if retried else step
 
 
 def _step_of(instance: Instance, side: Sides, least: int, emits: Sequence[Emit]) -> Step:

@@ -31,6 +31,7 @@ from fries_nb.worker.conversion import NOT_ARROW
 from fries_nb.worker.instance import Draw, Instance, Ready
 from fries_nb.worker.names import check_names
 from fries_nb.worker.outbox import Outbox
+from fries_nb.worker.outputs import Output, Types
 from fries_nb.worker.recent import Recent
 from fries_nb.worker.reconfiguration import open_function, types_of
 from fries_nb.worker.rows import Columns, Reads, Row
@@ -279,20 +280,23 @@ class _Chain:
 
     def _rows(self, came: Recent, sender: str) -> Out:
         wiring = self.worker.wiring
-        branches: list[list[Row]] = [[] for _ in range(wiring.branches)]
+        rows = [came.row()] if came.written or came.whole else list(Columns(came.batch, Reads()).rows())
+        columns = rows[0].columns
+        branches = [Output(self._assembled, lambda types: None) for _ in range(wiring.branches)]
         for instance in self._instances:
             instance.draw = _first_rows()
         step = compile_chain(self._instances, branches, lambda: "left" if sender == wiring.left else "right")
-        rows = [came.row()] if came.written or came.whole else list(Columns(came.batch, Reads()).rows())
         for row in rows:
             step(row)
-        columns = rows[0].columns
-        known = joined_types(joined_columns(self._instances), columns.names)
-        return [(branch, self._assembled(made, columns, dict(known))) for branch, made in enumerate(branches) if made]
+        for output in branches:
+            output.types = joined_types(joined_columns(self._instances), columns.names)
+            output.pack()
+        return [(branch, batch) for branch, output in enumerate(branches) for batch in output.take()]
 
-    def _assembled(self, rows: list[Row], columns: Columns, known: dict[str, pa.DataType]) -> pa.RecordBatch:
+    def _assembled(self, rows: Sequence[Row], types: Types) -> pa.RecordBatch:
+        columns = rows[0].columns
         try:
-            batch = assemble(rows, columns, known)
+            batch = assemble(rows, columns, types)
             check_names(tuple(name for name in batch.schema.names if name not in columns.hidden), columns.names)
             return batch
         except NOT_ARROW as error:

@@ -21,7 +21,7 @@ fries_nb.errors.DeclarationError: FM failed on a tuple: column 'x' cannot hold '
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -35,6 +35,16 @@ _EXACT = 2**53
 _LONGEST = 80
 """Characters of a value that a message shows."""
 _ABSENT: Any = object()
+
+
+class Mark(NamedTuple):
+    """What a ``Written`` knew at some moment."""
+
+    columns: Columns | None
+    input: pa.Schema | None
+    types: dict[str, pa.DataType]
+    examples: dict[str, dict[type, Any]]
+    kinds: dict[Any, set[type]]
 
 
 class Written:
@@ -63,6 +73,16 @@ class Written:
         self._types: dict[str, pa.DataType] = dict(self.agreed)
         self._examples: dict[str, dict[type, Any]] = {}  # one for each of its Python types
         self._kinds: dict[Any, set[type]] = {}
+
+    def mark(self) -> Mark:
+        """What it knows by now, for ``rewind``."""
+        examples = {name: dict(values) for name, values in self._examples.items()}
+        kinds = {name: set(sure) for name, sure in self._kinds.items()}
+        return Mark(self._columns, self._input, dict(self._types), examples, kinds)
+
+    def rewind(self, mark: Mark) -> None:
+        """What was learnt since is forgotten."""
+        self._columns, self._input, self._types, self._examples, self._kinds = mark
 
     def check(self, out: Row, came: Row) -> None:
         """Take note of a row that the operator made of the row that came to it.

@@ -32,7 +32,6 @@ from fries_nb.testing.functions import stamps
 from fries_nb.testing.scenarios import draw_guarded, play
 from fries_nb.worker import snapshot, steps
 from fries_nb.worker.instance import Instance
-from fries_nb.worker.outputs import Apart
 
 RUNS = 160
 CHUNKS = 8
@@ -206,11 +205,22 @@ def _without_rollbacks(instance, before, decided, put_on=snapshot._put_on):
     put_on(instance, before, [one for one in decided if not one.undoes])
 
 
+def _keeping_rows(instances, outputs, undos, step):
+    def kept(row):
+        try:
+            step(row)
+        finally:
+            for output in outputs:
+                output.join()
+
+    return kept
+
+
 BROKEN = {
     "every tuple in place": (Watch, "in_place", lambda watch, operator: True),
     "guards outlive later changes": (Guards, "meeting", lambda guards, operators: []),
     "states are not undone": (steps, "undoable", lambda instance, undos, step: step),
-    "rows are not undone": (Apart, "drop", lambda apart: None),
+    "rows are not undone": (steps, "whole", _keeping_rows),
     "a rollback changes nothing": (Instance, "_switch_back", lambda instance, rollback, previous: None),
     "restored with the bad function": (snapshot, "_put_on", _without_rollbacks),
     "never lets go": (KnownChanges, "let_go", lambda changes, change, reason: []),

@@ -5,17 +5,19 @@ from __future__ import annotations
 import gc
 import tracemalloc
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from worker_bench import Bench
+from worker_bench import Bench, Port
 
 from fries_nb.dataflow.graph import Emits, Kind, Operator, Partitioning
+from fries_nb.dataflow.updates import Update
 from fries_nb.errors import OperatorError
-from fries_nb.messages import DUE, TRANSACTION, ChannelId, Data, WorkerId
+from fries_nb.messages import DUE, TRANSACTION, ChannelId, Data, Rehearsed, WorkerId
 from fries_nb.worker.chaining import Attention, execution_of
 from fries_nb.worker.instance import Instance
 from fries_nb.worker.outbox import Outbox, OutEdge
@@ -87,8 +89,8 @@ CHILDREN = 20_000
 
 
 def multiplies(row: dict[str, Any]) -> Any:
-    """Many children of a tuple; one more of the last number fails at its end."""
-    for child in range(CHILDREN):
+    """Many children of a tuple, one of tuple 0; tuple 7 fails at its end."""
+    for child in range(CHILDREN if row["n"] else 1):
         yield {"n": row["n"], "child": child}
     if row["n"] == 7:
         raise ValueError("at the very end")
@@ -154,6 +156,127 @@ def test_under_guard_all_of_a_tuple_is_taken_back() -> None:
     running.rebuild()
     running.advance(1)
     assert [row["n"] for _, batch in running.results() for row in batch.to_pylist()] == [5] * CHILDREN
+
+
+class Counted:
+    """A keyed operator behind it, with one key for all."""
+
+    def initial_state(self) -> list[int]:
+        return [0]
+
+    def process(self, row: dict[str, Any], state: list[int]) -> dict[str, Any]:
+        state[0] += 1
+        return row | {"count": state[0]}
+
+
+def peak_of(operators: list[Operator], under_guard: str = "") -> tuple[int, list[dict[str, Any]]]:
+    """The most memory that a tuple takes, behind a small one, and what it becomes."""
+    instances = [Instance(WorkerId(one.name, 0), one, one.function, audit=False) for one in operators]
+    for instance in instances:
+        instance.dead_letters = Port() if is_letters(instance.operator.on_error) else None
+        instance.guarded = "u1" if instance.operator.name == under_guard else ""
+    running = execution_of(instances, Attention(), 1, "", None, lambda batch: None)
+    running.load("S", numbers(0, 1))
+    running.advance(1)
+    running.results()
+    gc.collect()
+    tracemalloc.start()
+    assert running.advance(1) == 1
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return peak, [row for _, batch in running.results() for row in batch.to_pylist()]
+
+
+def is_letters(policy: Any) -> bool:
+    """Whether an operator sets tuples aside."""
+    return policy not in ("fail", "pause")
+
+
+@pytest.mark.parametrize("guarded", ["", "F"])
+@pytest.mark.parametrize("policy", ["fail", "pause", "dead"])
+def test_a_tuple_that_may_have_to_be_taken_back_costs_little_more_than_another(policy: str, guarded: str) -> None:
+    """Whatever it becomes: a guard on its operator, or what this does about failures, keeps no rows of all that."""
+    plain, expected = peak_of([one_to_many("F", multiplies)])
+    assert len(expected) == CHILDREN
+    peak, rows = peak_of([replace(one_to_many("F", multiplies), on_error=policy)], guarded)
+    assert rows == expected
+    assert peak <= 3 * plain
+
+
+@pytest.mark.parametrize("guarded", ["F", "C", "M"])
+def test_nor_does_a_chain_under_guard(guarded: str) -> None:
+    """Wherever the change is: in front, behind, or at an operator with a state, which is copied once."""
+    chain = [
+        one_to_many("F", multiplies),
+        Operator("C", function=Counted(), key=("n",)),
+        Operator("M", function=lambda row: row | {"twice": 2 * row["child"]}),
+    ]
+    plain, expected = peak_of(chain)
+    assert [row["count"] for row in expected] == list(range(1, CHILDREN + 1))
+    peak, rows = peak_of(chain, guarded)
+    assert rows == expected
+    assert peak <= 3 * plain
+
+
+def test_a_rehearsal_costs_less_than_the_tuple_itself() -> None:
+    """Of all that the new function would make of it a few rows are asked for."""
+    plain, _ = peak_of([one_to_many("F", multiplies)])
+    bench = Bench(one_to_many("F", lambda row: [row]))
+    bench.arrive(0, Data(numbers(1), size=100))
+    bench.run()
+    gc.collect()
+    tracemalloc.start()
+    bench.prepare("F", "u1", Update(multiplies))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    [answer] = bench.answers(Rehearsed)
+    assert (answer.error, answer.tuples) == ("", 1)
+    assert peak <= plain
+
+
+def mixed(row: dict[str, Any]) -> Any:
+    """Of tuple 7 many rows of text, the last of which fails; of others numbers."""
+    for _ in range(CHILDREN if row["n"] == 7 else 2):
+        yield row | {"x": "text" if row["n"] == 7 else row["n"]}
+    if row["n"] == 7:
+        raise ValueError("at the very end")
+
+
+@pytest.mark.parametrize("behind", [False, True])
+def test_a_large_tuple_that_is_set_aside_leaves_no_type_behind(behind: bool) -> None:
+    """Neither a row nor what was learnt of its columns: the tuples around it are whole numbers."""
+    port = Port()
+    chain = [replace(one_to_many("F", mixed), on_error="dead"), *[Operator("M", function=dict)] * behind]
+    instances = [Instance(WorkerId(one.name, 0), one, one.function, audit=False) for one in chain]
+    instances[0].dead_letters = port
+    running = execution_of(instances, Attention(), 1, "", None, lambda batch: None)
+    for number in (7, 7, 1, 2):
+        running.load("S", numbers(number))
+        assert running.advance(1) == 1
+        found = [row["x"] for _, batch in running.results() for row in batch.to_pylist()]
+        assert found == ([] if number == 7 else [number, number])
+    assert [letter["error"] for letter in port.rows] == ["F failed on a tuple: ValueError: at the very end"] * 2
+
+
+def test_under_guard_the_rows_in_front_of_a_large_tuple_that_fails_are_whole_numbers() -> None:
+    """They become a batch of their own, by their own types, in the midst of the tuple that is taken back."""
+    instance = Instance(WorkerId("F", 0), one_to_many("F", halves), halves, audit=False)
+    instance.guarded = "u1"
+    running = execution_of([instance], Attention(), 1, "", None, lambda batch: None)
+    running.load("S", numbers(1, 2, 7, 3))
+    with pytest.raises(OperatorError, match="ZeroDivisionError"):
+        running.advance(4)
+    [(_, batch)] = running.results()
+    assert batch.select(["n", "x"]).to_pylist() == [{"n": 1, "x": 1}, {"n": 2, "x": 2}]
+    assert batch.schema.field("x").type == pa.int64()
+    assert running.remaining == 2
+
+
+def halves(row: dict[str, Any]) -> Any:
+    """Of tuple 7 many fractions, and a failure; of others one whole number."""
+    if row["n"] != 7:
+        return [row | {"x": row["n"]}]
+    return (row | {"x": child / 2 if child < CHILDREN else 1 // 0} for child in range(CHILDREN + 1))
 
 
 def test_a_failure_far_into_a_tuple_is_the_generators() -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from fries_nb.dataflow.graph import Kind
+from fries_nb.dataflow.graph import Emits, Kind
 from fries_nb.dataflow.operators import Shape, is_generator, shape_of, takes_state
 from fries_nb.dataflow.tables import JoinTable
 from fries_nb.errors import DeclarationError, OperatorError
@@ -332,7 +332,8 @@ def compile_chain(
         instance = instances[position]
         outs = emits if instance.operator.kind is Kind.SPLIT else [step]
         if is_watched(instance):
-            room = Leaving(instance, ends) if position == len(instances) - 1 else Held(instance, outs)
+            many_leave = position == len(instances) - 1 and instance.operator.emits is Emits.ONE_TO_MANY
+            room = Leaving(instance, ends) if many_leave else Held(instance, outs)
             step = guarded(instance, partial(_step_of, instance, side, UNKNOWN), room, position == 0)
         else:
             step = _step_of(instance, side, SETTLED if position == len(instances) - 1 else UNKNOWN, outs)

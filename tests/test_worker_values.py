@@ -73,6 +73,75 @@ def test_a_row_that_refers_to_keyed_state_leaves_as_it_was(quota: int) -> None:
     assert [row["last"] for row in rows] == last_three(list(range(20)))
 
 
+class RunningCount:
+    """Keeps a row in its state, counts in it, and gives it back each time."""
+
+    def process(self, row: Row, state: Row) -> Row:
+        kept: Row = state.setdefault("row", row | {"count": 0})
+        kept["count"] += 1
+        return kept
+
+
+class Previous:
+    """Writes to the row before, which has left, and keeps this one."""
+
+    def process(self, row: Row, state: Row) -> Row:
+        if "row" in state:
+            state["row"]["next"] = row["n"]
+        state["row"] = row
+        return row
+
+
+class PreviousSeen(Previous):
+    """As a filter: the predicate keeps the row that it lets pass."""
+
+    def process(self, row: Row, state: Row) -> Any:
+        return super().process(row, state) is row
+
+
+@pytest.mark.parametrize("quota", [1, 4])
+def test_a_row_kept_in_state_leaves_as_it_was(quota: int) -> None:
+    """What is written to it with later tuples of the slice has not left with it, nor become a column of them."""
+    data = numbers(4, k=[0] * 4)
+    assert [row["count"] for row in outcome(data, instance(RunningCount(), key=("k",)), quota=quota)] == [1, 2, 3, 4]
+    for previous in (instance(Previous(), key=("k",)), instance(PreviousSeen(), Kind.FILTER, key=("k",))):
+        assert outcome(data, previous, quota=quota) == [{"n": number, "k": 0} for number in range(4)]
+
+
+def test_what_the_next_operator_writes_does_not_reach_a_row_kept_in_state() -> None:
+    """In a chain as between hosts."""
+    befores: list[Any] = []
+
+    class Keep:
+        def process(self, row: Row, state: Row) -> Row:
+            befores.append(state["row"]["p"] if "row" in state else None)
+            state["row"] = row | {"p": 1}
+            return state["row"]  # type: ignore[no-any-return]
+
+    def scaled(row: Row) -> Row:
+        row["p"] *= 100
+        return row
+
+    rows = outcome(numbers(3, k=[0] * 3), instance(Keep(), key=("k",)), instance(scaled))
+    assert [row["p"] for row in rows] == [100, 100, 100]
+    assert befores == [None, 1, 1]
+
+
+@pytest.mark.parametrize("kind", [Kind.MAP, Kind.FLAT_MAP, Kind.FILTER, Kind.SPLIT])
+def test_a_row_kept_in_state_keeps_no_batch_alive(kind: Kind) -> None:
+    """It is a dict of its own, whatever its function returns."""
+    kept: list[Any] = []
+
+    def keep(row: Row) -> Any:
+        kept.append(row)
+        return {Kind.MAP: None, Kind.FLAT_MAP: [row], Kind.FILTER: True, Kind.SPLIT: 0}[kind]
+
+    data = numbers(4, tags=[[1], [2], [3], [4]])
+    outcome(data, instance(keep, kind))
+    assert kept == [{"n": number, "tags": [number + 1]} for number in range(4)]
+    assert all(row.columns.batch.num_rows == 0 for row in kept)
+
+
 def keeping(make: Callable[[], Any], change: Callable[[Any, int], Any]) -> Callable[[Row], Row]:
     """A closure that puts the one thing it keeps into every row, and changes it with every tuple."""
     kept = make()
@@ -312,6 +381,7 @@ class Random:
         self.kept: list[Any] = []
         self.table: dict[str, list[int]] = {"x": []}
         self.window: deque[int] = deque(maxlen=2)
+        self.row: Row | None = None
 
     def __call__(self, row: Row) -> Any:
         for step in self.steps:
@@ -339,10 +409,19 @@ class Random:
             row["w"] = list(self.window)
         if step == "late" and number > 5:
             row["late"] = self.table["x"]
+        if step == "writes to the row it kept, and keeps this one":
+            if self.row is not None:
+                self.row["s"] = number * 2.0
+            self.row = row
+        if step == "gives the row it kept" and self.row is not None:
+            return self.row
         return row
 
 
-STEPS = ["state", "nested", "in place", "keeps a list", "changes what it kept", "scalar", "window", "late"]
+STEPS = [
+    "state", "nested", "in place", "keeps a list", "changes what it kept", "scalar", "window", "late",
+    "writes to the row it kept, and keeps this one", "gives the row it kept",
+]  # fmt: skip
 FUNCTIONS = st.lists(
     st.tuples(st.lists(st.sampled_from(STEPS), max_size=3).map(tuple), st.booleans()), min_size=1, max_size=3
 )

@@ -21,10 +21,10 @@ from fries_nb.spark.sources import NoReader, Reader
 from fries_nb.spark.spill import spilled
 from fries_nb.spark.threads import WorkerThread
 from fries_nb.worker.events import Instruction
+from fries_nb.worker.failed import failure
 from fries_nb.worker.instance import Instance
 from fries_nb.worker.reconfiguration import open_function
 from fries_nb.worker.snapshot import restore, restore_ended
-from fries_nb.worker.steps import failure
 from fries_nb.worker.wiring import Wiring, wirings_of_host
 from fries_nb.worker.worker import Worker
 

@@ -44,8 +44,9 @@ def logged(instance: Instance, step: Step) -> Step:
     log = instance.log.runs_by(instance.identity).append
 
     def logging(row: Row) -> None:
+        columns = row.columns  # the row's own, unless the function keeps it
         step(row)
-        log(row.columns.transactions()[row.index])  # afterwards: a tuple that is tried again has run once
+        log(columns.transactions()[row.index])  # afterwards: a tuple that is tried again has run once
 
     return logging
 

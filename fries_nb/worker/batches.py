@@ -16,10 +16,10 @@ from fries_nb.dataflow.graph import Kind
 from fries_nb.errors import DeclarationError, OperatorError
 from fries_nb.messages import HIDDEN
 from fries_nb.worker.conversion import NOT_ARROW
+from fries_nb.worker.failed import FAILURES, failure
 from fries_nb.worker.guarding import is_watched, set_aside
 from fries_nb.worker.instance import Instance
 from fries_nb.worker.names import check_names
-from fries_nb.worker.steps import FAILURES, failure
 
 Call = Callable[[pa.RecordBatch], pa.RecordBatch]
 _Fit = Callable[[Any, pa.RecordBatch, Sequence[str]], pa.RecordBatch]

@@ -32,10 +32,10 @@ from fries_nb.dataflow.tables import JoinTable
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import FriesError, ReconfigurationError
 from fries_nb.messages import HIDDEN, Prepare, Prepared, WorkerId
+from fries_nb.worker.failed import user_traceback
 from fries_nb.worker.instance import Instance, Ready
 from fries_nb.worker.recent import Recent
 from fries_nb.worker.state import StateCopy, transformed
-from fries_nb.worker.steps import user_traceback
 
 SAMPLE_KEYS = 3
 """Number of keys whose state the transformation is tried on."""

@@ -17,10 +17,10 @@ from weakref import WeakValueDictionary
 
 from fries_nb.errors import FriesError
 from fries_nb.messages import Rehearse, Rehearsed, WorkerId
+from fries_nb.worker.failed import user_traceback
 from fries_nb.worker.instance import Ready
 from fries_nb.worker.recent import Recent
 from fries_nb.worker.reconfiguration import DryRun, DryRunResult, prepare
-from fries_nb.worker.steps import user_traceback
 from fries_nb.worker.trial import Layout, NotCopied, Passage, Trial, TrialFailed, difference
 from fries_nb.worker.worker import Worker
 

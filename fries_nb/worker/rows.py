@@ -3,7 +3,8 @@
 A row function sees a ``dict``. Converting every column of every Arrow batch to Python and back would cost more than
 most functions do, so a :class:`Row` is a dict that knows its batch: a column is converted when some row is first asked
 for it, and a column that nobody writes goes out as the Arrow column that came in. Lists and structs are handed out as
-copies, one for each row that is asked for them (``NestedRow``), so that nothing is shared between rows.
+copies, one for each row that is asked for them (``NestedRow``), so that nothing is shared between rows. A row that a
+function keeps becomes a dict of its own (see ``apart``).
 
 >>> import pyarrow as pa
 >>> columns = Columns(pa.RecordBatch.from_pydict({"amount": [3, 4], "shop": ["a", "b"]}), Reads())
@@ -24,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import itemgetter
+from sys import getrefcount
 from typing import Any
 
 import pyarrow as pa
@@ -147,8 +149,7 @@ class Row(dict[str, Any]):
     """One tuple as a dict; see the module's idea.
 
     The dict underneath holds what was written to this row; all else is looked up in the columns. ``_load`` puts
-    everything into it, which the methods that show a row as a whole begin with. A row keeps its whole batch alive:
-    state that outlives a tuple keeps ``dict(row)``.
+    everything into it, which the methods that show a row as a whole begin with.
     """
 
     __slots__ = ("columns", "index")
@@ -373,3 +374,26 @@ def derived(values: dict[str, Any], parent: Row) -> WholeRow:
     if columns.settled is not None:
         columns.unsettle()
     return row
+
+
+def _count_alone() -> int:
+    row = Row()
+    return getrefcount(row)
+
+
+ALONE = _count_alone()
+"""What ``getrefcount`` tells of a new row that a single local variable refers to."""
+
+_NO_BATCH = Columns(pa.RecordBatch.from_pydict({}), Reads())
+
+
+def apart(row: Row) -> Row:
+    """Cut a row that a function has kept from its batch; the row that leaves in its place is returned.
+
+    The kept row is a dict of its own from then on: what is written to it does not leave, and it keeps no batch alive.
+    """
+    leaving = row.copy()
+    row._load()
+    row.__class__ = WholeRow
+    row.columns = _NO_BATCH
+    return leaving

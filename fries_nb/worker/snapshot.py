@@ -34,9 +34,9 @@ from fries_nb.errors import FriesError, OperatorError, ProtocolError
 from fries_nb.messages import Saved, WorkerId
 from fries_nb.trace import Counts
 from fries_nb.worker.events import Save, Tell
+from fries_nb.worker.failed import user_traceback
 from fries_nb.worker.instance import Instance
 from fries_nb.worker.reconfiguration import new_function, open_function
-from fries_nb.worker.steps import user_traceback
 
 
 def saved(instance: Instance) -> InstanceSnapshot:

@@ -3,15 +3,17 @@
 Steps are compiled when a chain starts and after each switch, so the loop over tuples asks no questions: a step is a
 closure over the present function and state. The tuples that a step emits reach the end of the chain before the step
 returns; so between two tuples of a chain's first operator nothing is under way inside it.
+
+Whether a function has kept a row, in its state for example, is seen by the references to it (CPython counts them): if
+there are more when the function has returned than before, another row leaves in its place (see ``rows.apart``).
 """
 
 from __future__ import annotations
 
-import os
-import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from sys import getrefcount
 from typing import Any
 
 import pyarrow as pa
@@ -19,40 +21,21 @@ import pyarrow as pa
 from fries_nb.dataflow.graph import Emits, Kind
 from fries_nb.dataflow.operators import Shape, is_generator, shape_of, takes_state
 from fries_nb.dataflow.tables import JoinTable
-from fries_nb.errors import DeclarationError, OperatorError
+from fries_nb.errors import DeclarationError
 from fries_nb.worker.audited import dropped_of, logged, made_of, transaction_of
+from fries_nb.worker.failed import FAILURES, failure
 from fries_nb.worker.guarding import Held, Leaving, guarded, is_watched
 from fries_nb.worker.instance import Instance
 from fries_nb.worker.outputs import Apart, Output
 from fries_nb.worker.recent import Noted, noting
 from fries_nb.worker.retrying import Undos, is_retried, undoable, whole
-from fries_nb.worker.rows import SETTLED, UNKNOWN, UNWRITTEN, Row, derived, key_reader
+from fries_nb.worker.rows import ALONE, SETTLED, UNKNOWN, UNWRITTEN, Row, apart, derived, key_reader
 from fries_nb.worker.state import same_key
 from fries_nb.worker.values import all_hashable, as_value
 
 Step = Callable[[Row], None]
 Emit = Callable[[Row], None]
 Sides = Callable[[], str]
-FAILURES = (Exception, SystemExit)
-"""What a user's function may end with; it has failed on its tuple then, and no more than that."""
-_PACKAGE = os.path.dirname(os.path.dirname(__file__))
-_OURS = tuple(os.path.join(_PACKAGE, room) + os.sep for room in ("worker", "dataflow"))
-
-
-def user_traceback(error: BaseException) -> str:
-    """The traceback from the user's frame on, as text; frames of this package are left out."""
-    if isinstance(error, OperatorError) and error.details:
-        return error.details
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_OURS)]
-    lines = ["Traceback (from your code):\n", *traceback.format_list(frames)] if frames else []
-    return "".join([*lines, *traceback.format_exception_only(error)])
-
-
-def failure(instance: Instance, error: BaseException) -> OperatorError:
-    """The user's error as ours, with the traceback from the user's frame on."""
-    name = instance.worker.operator
-    reason = str(error) if isinstance(error, OperatorError) else f"{type(error).__name__}: {error}"
-    return OperatorError(f"{name} failed on a tuple: {reason}", name, user_traceback(error))
 
 
 def call_of(instance: Instance) -> Callable[[Row], Any]:
@@ -88,11 +71,19 @@ def map_step(instance: Instance, emit: Emit, least: int) -> Step:
     values = dict.values
 
     def step(row: Row) -> None:
+        held = getrefcount(row)
         try:
             out = call(row)
         except FAILURES as error:
             raise failure(instance, error) from error
+        if out is row:
+            if getrefcount(row) > held + 1:  # one is ``out``
+                out = row = apart(row)
+        elif getrefcount(row) > held:
+            row = apart(row)
         if out is row or (isinstance(out, Row) and out.index == row.index and out.columns is row.columns):
+            if out is not row and getrefcount(out) > ALONE:
+                out = apart(out)
             emit(out if out.columns.plain >= least else as_value(out, operator))
         elif isinstance(out, dict):  # an earlier row, too, leaves on behalf of the tuple in hand
             new = derived(out, row)
@@ -129,12 +120,14 @@ def flat_map_step(instance: Instance, emit: Emit) -> Step:
             raise failure(instance, error) from error
 
     def step(row: Row) -> None:
-        count = 0
+        count, held = 0, getrefcount(row)
         for out in produced(row):
             emit(out)
             count += 1
         if made is not None:
             made(row, count)
+        if getrefcount(row) > held:
+            apart(row)
 
     return step
 
@@ -158,10 +151,13 @@ def filter_step(instance: Instance, emit: Emit, least: int) -> Step:
     call, operator, dropped = call_of(instance), instance.worker.operator, dropped_of(instance)
 
     def step(row: Row) -> None:
+        held = getrefcount(row)
         try:
             keep = bool(call(row))
         except FAILURES as error:
             raise failure(instance, error) from error
+        if getrefcount(row) > held:
+            row = apart(row)
         if keep:
             emit(row if row.columns.plain >= least else as_value(row, operator))
         elif dropped is not None:
@@ -198,10 +194,13 @@ def split_step(instance: Instance, emits: Sequence[Emit]) -> Step:
     call, operator = call_of(instance), instance.worker.operator
 
     def step(row: Row) -> None:
+        held = getrefcount(row)
         try:
             branch = int(call(row))
         except FAILURES as error:
             raise failure(instance, error) from error
+        if getrefcount(row) > held:
+            row = apart(row)
         if not 0 <= branch < len(emits):
             raise DeclarationError(
                 f"{operator} routed a tuple to branch {branch}; it has branches 0 to {len(emits) - 1}", operator

@@ -291,6 +291,41 @@ def test_half_a_change_is_a_failure() -> None:
     assert change.result(0).error == "A has no such column (but C changed, in another region)"
 
 
+def test_a_rollback_that_half_came_to_nothing_is_asked_again_for_that_half() -> None:
+    """The other half waits for its region as before, and returns to nothing that was rolled back meanwhile."""
+    desk = Desk()
+    desk.ask(C=function("x"))
+    desk.ask(A=function("y"), C=function("z"))
+    desk.end(0, "u2")
+    desk.roll_back()
+    desk.roll_back()
+    desk.end(0, "u3", "aborted")
+    again, _ = desk.roll_back()
+    assert {name: update.function for name, update in again.updates.items()} == {"A": first}
+    desk.end(0, "u5")
+    with pytest.raises(PlanError, match="no change is in effect"):
+        desk.roll_back()
+    begun = {name: update.function for request in desk.start_second() for name, update in request.updates.items()}
+    assert begun["C"] is first
+
+
+def test_rollbacks_that_came_to_nothing_in_one_region_are_asked_again_for_that_one_alone() -> None:
+    """The newer change first, as ever; in the second region both rollbacks wait, and are not made twice."""
+    desk = Desk()
+    desk.ask(A=function("x"), C=function("x"))
+    desk.end(0, "u1")
+    desk.ask(A=function("y"), C=function("y"))
+    desk.end(0, "u2")
+    desk.roll_back()
+    desk.roll_back()
+    desk.end(0, "u3", "aborted")
+    back, _ = desk.roll_back()
+    assert list(back.updates) == ["A"]
+    assert back.updates["A"].function.__name__ == "x"
+    again, _ = desk.roll_back()
+    assert {name: update.function for name, update in again.updates.items()} == {"A": first}
+
+
 def test_operators_of_a_finished_region_are_refused() -> None:
     """In words; and a rollback of their change is refused likewise."""
     desk = Desk()

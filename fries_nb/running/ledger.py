@@ -20,17 +20,17 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from fries_nb.changes import Change, undone
+from fries_nb.changes import Change
 from fries_nb.checkpoints import Decided
 from fries_nb.controller.events import GuardEnded, Outcome, WorkerOutcome
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.regions import Region
-from fries_nb.dataflow.updates import Update
 from fries_nb.errors import PlanError
 from fries_nb.messages import WorkerId
 from fries_nb.running.locked import locked
 from fries_nb.running.outcomes import combined, functions_of, later
-from fries_nb.running.request import Ground, Order, Phase, Request, Undoing
+from fries_nb.running.request import Order, Phase, Request, Undoing
+from fries_nb.running.rollbacks import Rollbacks
 from fries_nb.running.shelf import Shelf
 
 
@@ -67,6 +67,7 @@ class Ledger:
         self._clock = clock
         self._phases = [Phase.AHEAD for _ in regions]
         self._requests: list[Request] = []
+        self._rollbacks = Rollbacks(self._requests, self._region_of, self._phases, self._ran)
         self._waiting: list[list[Request]] = [[] for _ in regions]
         self._in_flight: list[dict[str, Request]] = [{} for _ in regions]
         self._entered_s: dict[str, float] = {}
@@ -121,7 +122,8 @@ class Ledger:
         self._requests.append(request)
         orders: list[Order] = []
         for region in request.plans:
-            if ahead and self._phases[region] is Phase.RUNNING and not self._overtakes(region, request):
+            may = self._phases[region] is Phase.RUNNING
+            if ahead and may and not self._rollbacks.overtakes(region, request, self._in_flight[region]):
                 orders.append(self._begin(region, request))
             else:
                 self._waiting[region].append(request)
@@ -132,17 +134,17 @@ class Ledger:
     def undoing(self) -> Undoing:
         """What a rollback would undo now, and how.
 
-        It is the newest request that has changed something or still can, and is not rolled back; the updates are what
-        its operators ran, or will run, before it.
+        It is the newest request in effect (see ``rollbacks``); the updates are what its operators ran, or will run,
+        before it.
 
         Raises:
             PlanError: there is none; or one before it that changes the same operators is still being carried out, so
                 that it is open what ran before; or a target's state was transformed, and nobody has said how to
                 transform it back.
         """
-        last = self._last()
-        ground = self._ground(last)
-        return Undoing(last, self._back(last, ground), ground)
+        last = self._rollbacks.last()
+        ground = self._rollbacks.ground(last)
+        return Undoing(last, self._rollbacks.back(last, ground), ground)
 
     @locked
     def still_undoes(self, found: Undoing) -> bool:
@@ -151,40 +153,13 @@ class Ledger:
         Raises:
             PlanError: as ``undoing`` does.
         """
-        last = self._last()
-        return last is found.request and self._ground(last) == found.ground
-
-    def _last(self) -> Request:
-        gone = self._undone()
-        for request in reversed(self._requests):
-            if request.undoes is None and request not in gone and any(map(request.may_hold, request.plans)):
-                return request
-        raise PlanError("no change is in effect that could be rolled back")
-
-    def _ground(self, last: Request) -> Ground:
-        """For each operator of a request the one whose function it ran before, ``None`` for what it began with."""
-        earlier = self._requests[: self._requests.index(last)]
-        ground: Ground = {}
-        for name in last.updates:
-            if open_ := next((one for one in earlier if self._is_open(one, last, name)), None):
-                raise PlanError(
-                    f"change {open_.id} of {name} is still being carried out, so that it is open what ran there before "
-                    f"change {last.id}; roll back when it has ended"
-                )
-            held = [one for one in earlier if name in one.updates and one.may_hold(self._region_of[name])]
-            ground[name] = held[-1] if held else None
-        return ground
-
-    def _back(self, last: Request, ground: Ground) -> dict[str, Update]:
-        before = {
-            name: self._ran[name] if one is None else one.updates[name].function for name, one in ground.items()
-        }
-        return undone(last.id, last.updates, before)
+        last = self._rollbacks.last()
+        return last is found.request and self._rollbacks.ground(last) == found.ground
 
     @locked
     def withdraw(self, last: Request, rollback: Change) -> bool:
         """Roll back a request of which nothing has begun: it never will be; false, and nothing done, otherwise."""
-        if not self._can_withdraw(last):
+        if not self._rollbacks.can_withdraw(last):
             return False
         self.changes[rollback.id] = rollback
         self._forget(last)
@@ -272,27 +247,6 @@ class Ledger:
 
     # ---- inside
 
-    def _can_withdraw(self, last: Request) -> bool:
-        """Nothing of it has begun, and no rollback that is still to come returns to it."""
-        coming = [one for one in self._requests if one.undoes is not None and not one.ended]
-        returns = any(not one.updates.keys().isdisjoint(last.updates) for one in coming)
-        return not last.begun_s and not last.outcomes and not returns
-
-    def _is_open(self, earlier: Request, last: Request, name: str) -> bool:
-        """Whether it is undecided if an operator gets the function of a request in front of one that is rolled back."""
-        region = self._region_of[name]
-        counts = name in earlier.updates and self._phases[region] is Phase.RUNNING and not self._can_withdraw(last)
-        return counts and region in earlier.plans and region not in earlier.outcomes
-
-    def _undone(self) -> set[Request]:
-        """What is rolled back, or on the way to be, wherever it has changed something or still can."""
-        return {
-            victim
-            for request in self._requests
-            if (victim := request.undoes) is not None
-            and all(request.may_hold(region) for region in request.plans if victim.may_hold(region))
-        }
-
     def _forget(self, request: Request) -> None:
         self._requests.remove(request)
         for waiting in self._waiting:
@@ -309,7 +263,7 @@ class Ledger:
         waiting = self._waiting[region]
         while self._phases[region] is Phase.RUNNING and waiting and not self._in_flight[region]:
             request = waiting.pop(0)
-            words = self._pointless(region, request)
+            words = self._rollbacks.pointless(region, request)
             if not words:
                 return [self._begin(region, request)]
             self._end(region, request, Outcome(request.id, request.plans[region].scheduler, "aborted", words))
@@ -324,30 +278,6 @@ class Ledger:
                 self._requests.remove(request)
                 self._requests.insert(number, request)
                 return
-
-    def _overtakes(self, region: int, request: Request) -> bool:
-        """Whether a rollback that went ahead would undo what is carried out now, and not what it was asked for."""
-        if request.undoes is None:
-            return False
-        since = self._requests[self._requests.index(request.undoes) + 1 :]
-        targets = request.plans[region].targets
-        return any(targets & one.plans[region].targets for one in since if one.id in self._in_flight[region])
-
-    def _pointless(self, region: int, request: Request) -> str:
-        """Why a rollback would not undo what it was asked for, or an empty string."""
-        victim = request.undoes
-        if victim is None:
-            return ""
-        if not victim.may_hold(region):
-            return f"change {victim.id} was {victim.outcomes[region].outcome}; there is nothing to roll back"
-        gone, targets = self._undone(), request.plans[region].targets
-        for since in self._requests[self._requests.index(victim) + 1 :]:
-            ended = since.outcomes.get(region)
-            if ended is None or ended.outcome != "done" or since.undoes is not None or since in gone:
-                continue
-            if both := sorted(targets & since.plans[region].targets):
-                return f"change {since.id} has changed {', '.join(both)} since change {victim.id}; roll that back first"
-        return ""
 
     def _at_start(self, region: int, request: Request) -> Outcome:
         plan = request.plans[region]

@@ -134,6 +134,9 @@ class Watch:
     def recovered(self) -> None:
         self._note("recovered", None)
 
+    def guard_fired(self, event: said.GuardFired) -> None:
+        """No change of these tests is under guard."""
+
     def guard_ended(self, event: said.GuardEnded) -> None:
         """No change of these tests is under guard."""
 

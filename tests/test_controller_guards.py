@@ -9,6 +9,7 @@ from fries_nb.controller.events import (
     ChangeRequested,
     Guard,
     GuardEnded,
+    GuardFired,
     HostLost,
     Journal,
     Recover,
@@ -49,6 +50,7 @@ def test_the_rollback_of_a_head_comes_at_once_and_prepares_nothing():
     said = desk.answer(fails(FM0))
     [journal] = only(said, Journal)
     assert (journal.decided.change, journal.decided.undoes, journal.decided.payloads) == ("u1.back", "u1", {})
+    assert only(said, GuardFired) == [GuardFired("u1", "FM: no")]
     assert told(said, Fcm) == ["FM[0]", "FM[1]"]
     assert told(said, Prepare) == []
     said = desk.done(2, "FM", "MC", switched=True)
@@ -99,6 +101,7 @@ def test_below_another_target_the_run_goes_back_where_it_can():
     guarded(desk)
     said = desk.answer(fails(MC0))
     [recover] = only(said, Recover)
+    assert only(said, GuardFired) == [GuardFired("u1", "MC: no")]
     assert [one.change for one in recover.restoration.decided] == ["u1", "u1.back"]
     assert "change 'u1' is rolled back by its guard (MC: no)" in recover.reason
     assert [ended.rolled_back for ended in only(desk.join(4), GuardEnded)] == [True]
@@ -141,6 +144,33 @@ def test_what_prepares_is_aborted_when_a_guard_fires():
     guarded(desk)
     desk.request(FC_ALONE, "u2")
     desk.answer(fails(FM0))
+    assert desk.outcomes["u2"].error == "change 'u1' is being rolled back by its guard; nothing changed"
+
+
+@pytest.mark.parametrize("heard", ["before the guard has rolled back", "after it"])
+def test_a_rollback_on_request_behind_that_of_the_guard_comes_to_nothing(heard):
+    """Its requester could not know yet; the state would be transformed back twice."""
+    desk = Desk()
+    guarded(desk)
+    desk.answer(fails(FM0))
+    request = ChangeRequested("u2", FM_AND_MC, dict.fromkeys(FM_AND_MC.targets, b""), undoes="u1")
+    said = desk.hear(request) if heard.startswith("before") else []
+    said += desk.done(2, "FM", "MC", switched=True)
+    said += desk.hear(request) if heard.startswith("after") else []
+    assert told(said, Prepare) == []
+    assert desk.outcomes["u2"].outcome == "aborted"
+    assert desk.outcomes["u2"].error == "change 'u1' was rolled back by its guard already; nothing changed"
+
+
+def test_nor_is_it_a_fix_while_the_guard_rolls_back():
+    """An operator that stands gets one at once; what its guard brings back may have to wait for the lane."""
+    desk = Desk()
+    guarded(desk, FM_ALONE)
+    desk.request(FC_ALONE, "u3")
+    desk.prepared("FC", change="u3")
+    desk.answer(Paused(WorkerId("FM", 1), "FM: no"))
+    desk.answer(fails(FM0))
+    desk.hear(ChangeRequested("u2", FM_ALONE, {"FM": b""}, undoes="u1"))
     assert desk.outcomes["u2"].error == "change 'u1' is being rolled back by its guard; nothing changed"
 
 

@@ -15,6 +15,7 @@ import cloudpickle
 from interleaving_checks import SOAK
 
 from fries_nb.controller import events as said
+from fries_nb.controller.requests import change_requested
 from fries_nb.dataflow.endpoints import memory, rate
 from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
 from fries_nb.dataflow.regions import regions
@@ -32,17 +33,43 @@ OPEN = ("requested", "preparing", "committing")
 
 
 class Token:
-    """A function that is known again after it was shipped; one that is bad cannot be opened."""
+    """A function that is known again after it was shipped; one that is bad cannot be opened.
 
-    def __init__(self, name, bad=False):
-        self.name, self.bad = name, bad
+    One that ``fails`` does so on each tuple, as long as a guard lasts that can undo its change in place.
+    """
+
+    is_saved = None
+
+    def __init__(self, name, bad=False, fails=False):
+        self.name, self.bad, self.fails = name, bad, fails
 
     def open(self):
         if self.bad:
             raise OSError("no such model")
 
     def __call__(self, row):
+        if self.fails and Token.is_saved(self.name):
+            raise ValueError(self.name)
         return row
+
+
+class Heard(Cluster):
+    """A cluster that tells what the run hears of its controller."""
+
+    def __init__(self, *args, hear, **kwargs):
+        self.hear = hear
+        super().__init__(*args, **kwargs)
+
+    def _obey(self, instruction):
+        super()._obey(instruction)
+        if isinstance(instruction, said.Resolved | said.GuardFired | said.GuardEnded):
+            self.hear(instruction)
+
+
+class Options:
+    """As far as they matter to a guard."""
+
+    chaining = True
 
 
 def flow():
@@ -61,7 +88,10 @@ def flow():
 class Play:
     """A run's queue, and what it is asked; in the place of the course, as its changing sees it."""
 
+    options, resumable = Options(), False
+
     def __init__(self, seed):
+        Token.is_saved = self.is_saved
         self.chance = random.Random(seed)
         self.graph = flow()
         self.regions = regions(self.graph)
@@ -73,9 +103,9 @@ class Play:
         self.seen = Seen(self.graph)
         self.ledger = Ledger(self.graph, self.regions, self._note, clock=self._clock)
         self.changing = Changing(self.graph, self.regions, self, self.ledger, self.seen)
-        self.asked, self.met = [], Counter()
+        self.asked, self.met, self.versions = [], Counter(), itertools.count()
         self.layers = {name: [("", f"first {name}")] for name in CHANGED}
-        self.undoes = {}
+        self.undoes, self.tokens = {}, {}
         self.deep = 0
         self.launch()
 
@@ -84,7 +114,8 @@ class Play:
         return self.now_s
 
     def _note(self, change, outcome):
-        self.ended[change.id] += 1
+        self.ended[change.id] += not change.done
+        assert not change.done or (change.result().outcome, outcome.outcome) == ("done", "rolled_back")
         self.met[outcome.outcome] += 1
 
     # ---- the course
@@ -105,9 +136,27 @@ class Play:
             payloads = {name: request.payloads[name] for name in plan.targets}
             cluster = self.launched[region]
             others = {change for change, state in cluster.controller.changes.items() if state in OPEN}
-            others -= {outcome.change for _, outcome in self.undelivered}
+            others -= {one.outcome.change for _, one in self.undelivered if isinstance(one, said.Resolved)}
+            others = {change for change in others if not change.endswith(".back")}  # of a guard: beside all else
             assert not others or self.seen.standing, f"{request.id} is begun beside {others}"
-            self._watched(cluster, partial(cluster._say, said.ChangeRequested(request.id, plan, payloads)))
+            graph, undoes = self.regions[region].graph, self.undoes[request.id] or ""
+            how = (plan, request.updates, payloads, request.guard, False, undoes)
+            self._watched(cluster, partial(cluster._say, change_requested(graph, request.id, *how)))
+
+    def is_saved(self, token):
+        """Whether a failure of this function is undone in front of the tuple."""
+        guards = self.launched[-1].controller._life.guards
+        return any(
+            guards.of(change).in_place(name)
+            for change in guards.all()
+            for name, one in self.tokens[change].items()
+            if one == token
+        )
+
+    def is_firing(self):
+        """A guard rolls a change back, of which users hear at about that time."""
+        guards = self.launched[-1].controller._life.guards
+        return any(guards.of(change).fired for change in guards.all())
 
     # ---- regions
 
@@ -119,7 +168,8 @@ class Play:
         for _ in range(number and self.chance.randrange(4)):
             self.chance.choice((self.request, self.roll_back))()
         rows = {name: [{"n": n} for n in range(12)] for name in graph.sources}
-        cluster = Cluster(graph, rows, seed=self.chance.randrange(10**9), window=300)
+        hear = partial(self._hear, number)
+        cluster = Heard(graph, rows, seed=self.chance.randrange(10**9), window=300, hear=hear)
         cluster.hold(cluster.supply.sources)
         self.launched.append(cluster)
         for request in applied:
@@ -130,23 +180,30 @@ class Play:
 
     def _watched(self, cluster, do):
         """Do something to a cluster, and see what it decides and resolves by that."""
-        journaled, resolved = len(cluster.journal), set(cluster.outcomes)
+        journaled = len(cluster.journal)
         do()
         for entry in cluster.journal[journaled:]:
             functions = {name: cloudpickle.loads(payload).function.name for name, payload in entry.payloads.items()}
-            self.decided(entry.change, functions)
-        number = self.launched.index(cluster)
-        self.undelivered += [(number, cluster.outcomes[one]) for one in cluster.outcomes if one not in resolved]
+            self.undoes.setdefault(entry.change, entry.undoes)
+            self.decided(entry.change, functions or dict.fromkeys(self.tokens.get(entry.undoes, ())))
+
+    def _hear(self, number, instruction):
+        self.undelivered.append((number, instruction))
 
     def decided(self, change, functions):
         """Which function each operator runs from now on: the one requested, or what there was before what is undone."""
         undone = self.undoes[change]
+        self.tokens[change] = functions
         for name, token in functions.items():
             layers = self.layers[name]
             if undone is None:
                 layers.append((change, token))
                 continue
+            assert undone in dict(layers), f"{change} undoes {undone} of {name}, which is not in effect: {layers}"
             layers[:] = [layer for layer in layers if layer[0] != undone]
+            if token is None:
+                self.met["fired"] += 1
+                continue
             assert layers[-1][1] == token, f"{change} undoes {undone}: {name} runs {token}, expected {layers}"
             self.met["undone"] += 1
 
@@ -159,7 +216,7 @@ class Play:
             self.deliver()
         elif draw < 0.19:
             self.request()
-        elif draw < 0.23:
+        elif draw < (0.4 if self.is_firing() else 0.23):
             self.roll_back()
         else:
             self._watched(self.launched[-1], self.launched[-1].step)
@@ -175,19 +232,27 @@ class Play:
         self.deep -= 1
 
     def deliver(self):
-        number, outcome = self.undelivered.pop(0)
-        self.carry_out(self.ledger.resolved(number, outcome))
+        number, one = self.undelivered.pop(0)
+        match one:
+            case said.Resolved(outcome):
+                self.carry_out(self.ledger.resolved(number, outcome))
+            case said.GuardFired():
+                self.ledger.guard_fired(number, one)
+            case said.GuardEnded():
+                self.ledger.guard_ended(number, one)
 
     def request(self):
         names = self.chance.sample(CHANGED, self.chance.choice((1, 1, 2, 3)))
-        version = len(self.asked)
+        version = next(self.versions)
         here = self.regions[len(self.launched) - 1].own  # a region that cannot open a function does not start
         bad = {name for name in names if name in here and self.chance.random() < 0.1}
-        functions = {name: Token(f"{name} {version}", name in bad) for name in names}
+        fails = self.chance.random() < 0.4
+        functions = {name: Token(f"{name} {version}", name in bad, fails) for name in names}
+        guard = 10.0**6 if fails else self.chance.choice((None, 10.0**6))
         merge = self.chance.random() < 0.4
         self.seen.standing = {names[0]: ()} if len(names) == 1 and self.chance.random() < 0.2 else {}
         updates = {name: Update(functions[name]) for name in names}
-        self.ask(lambda: self.changing.request(updates, "fries", True, merge, None, True))
+        self.ask(lambda: self.changing.request(updates, "fries", True, merge, guard, True))
 
     def roll_back(self):
         self.ask(lambda: self.changing.rollback("fries"))
@@ -211,6 +276,7 @@ class Play:
                 self.step()
             while self.undelivered:
                 self.deliver()
+            assert cluster.state == "finished", cluster.error
             self.ledger.over(number, "the region had finished")
             if number + 1 < len(self.regions):
                 self.launch()
@@ -235,13 +301,13 @@ def try_queue(seed):
     """Every change comes to one end, one is in flight at a time, and what runs is what the decisions add up to."""
     play = Play(seed).whole()
     assert play.ended == Counter(change.id for change in play.asked), f"seed {seed}"
-    assert all(change.done for change in play.asked), f"seed {seed}"
+    assert all(change.settled(0).outcome for change in play.asked), f"seed {seed}"
     return play
 
 
 def test_the_queue_keeps_its_promises_in_every_interleaving():
-    """Requests, merges, rollbacks, withdrawals, fixes, aborts, ends of regions, in any order; all of them were met."""
+    """Requests, merges, rollbacks, withdrawals, fixes, aborts, guards, ends of regions, in any order; all were met."""
     met = Counter()
     for seed in range(SEEDS):
         met += try_queue(seed).met
-    assert {what for what in ("done", "aborted", "undone") if met[what] < SEEDS} == set(), met
+    assert {what for what in ("done", "aborted", "undone", "fired") if met[what] < SEEDS} == set(), met

@@ -30,7 +30,7 @@ from collections.abc import Mapping
 
 from fries_nb.controller.actions import action_of, tags
 from fries_nb.controller.events import Instruction, Tell
-from fries_nb.controller.guards import scope_of
+from fries_nb.controller.guards import rollback_of, scope_of
 from fries_nb.controller.known_changes import KnownChanges
 from fries_nb.controller.requests import keeps_state, names
 from fries_nb.controller.schemas import misfit
@@ -159,19 +159,28 @@ class Changes(KnownChanges):
     def _begin(self, change: Transaction, now_ns: int) -> list[Instruction]:
         if change.state is State.PREPARING:
             return []  # it was begun as a fix before it went back to the queue
-        if spent := self._spent(change):
-            return self._abort(change, now_ns, spent)
+        if pointless := self._undone_already(change) or self._spent(change):
+            return self._abort(change, now_ns, pointless)
         if change.before and change.request.transforms:
             return self._abort(change, now_ns, keeps_state(change.alone(), change.before))
         change.prepare(now_ns)
         change.guard = change.request.guard if change is not self.fix else None
         request, tagged = change.request, tags(change.stages) and not self._lane.tags
         offers = self._workers.live(request.rehearse)  # the last tuples of one that has ended are old
-        of, back = request.payloads, f"{request.change}.back" if change.guard else ""
+        of, back = request.payloads, rollback_of(request.change) if change.guard else ""
         return [
             Tell(worker, Prepare(request.change, of[worker.operator], worker in offers, tagged, change.before, back))
             for worker in change.targets
         ]
+
+    def _undone_already(self, change: Transaction) -> str:
+        """That a guard has fired for what this one rolls back, before its requester could hear of it; or empty."""
+        undone = change.request.undoes
+        back = self.known.get(rollback_of(undone))
+        if back is None:
+            return ""
+        how = "is being rolled back by its guard" if back.open else "was rolled back by its guard already"
+        return f"change {undone!r} {how}; nothing changed"
 
     def _spent(self, change: Transaction) -> str:
         """That no target worker is left that could switch, in words, or an empty string."""

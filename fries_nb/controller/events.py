@@ -91,6 +91,7 @@ class ChangeRequested:
         rehearse: the targets below no other one: on tuples that came to them lately the change is rehearsed.
         transforms: the targets whose state the change transforms.
         guard: what becomes of it if its new configuration fails; ``None``: the operators' own policies say.
+        undoes: the change that it rolls back, or empty; if that one's guard fires first, it comes to nothing.
     """
 
     change: str
@@ -99,6 +100,7 @@ class ChangeRequested:
     rehearse: frozenset[str] = frozenset()
     transforms: frozenset[str] = frozenset()
     guard: Guard | None = None
+    undoes: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +268,14 @@ class Resolved:
 
 
 @dataclass(frozen=True, slots=True)
+class GuardFired:
+    """The guard of a change has decided to roll it back, since its new configuration failed; ``GuardEnded`` follows."""
+
+    change: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
 class GuardEnded:
     """The guard of a change that was decided is over; said once for each.
 
@@ -351,6 +361,7 @@ Instruction = (
     | Tell
     | Journal
     | Resolved
+    | GuardFired
     | GuardEnded
     | CommitFiles
     | KeepCheckpoint

@@ -72,7 +72,7 @@ class Watch:
     @property
     def back(self) -> str:
         """The id of the rollback."""
-        return f"{self.change}.back"
+        return rollback_of(self.change)
 
     @property
     def fired(self) -> bool:
@@ -163,6 +163,11 @@ class Guards:
             if worker.operator in counts:
                 counts[worker.operator] += report.processed
         return counts
+
+
+def rollback_of(change: str) -> str:
+    """The id of the rollback by which a guard undoes this change."""
+    return f"{change}.back"
 
 
 def scope_of(plan: Plan) -> frozenset[str]:

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 
 from fries_nb.controller.checkpoints import Checkpoints
-from fries_nb.controller.events import ChangeRequested, GuardEnded, Instruction, Journal, Resolved, Tell
+from fries_nb.controller.events import ChangeRequested, GuardEnded, GuardFired, Instruction, Journal, Resolved, Tell
 from fries_nb.controller.guards import Guards, Watch
 from fries_nb.controller.markers import Lane
 from fries_nb.controller.recovery import Recovery
@@ -134,7 +134,7 @@ class KnownChanges:
         back = self._known(ChangeRequested(watch.back, watch.guard.plan, {}), now_ns)
         back.undoes = watch.change
         back.decide_unprepared(now_ns)
-        said: list[Instruction] = [self._journal(back)]
+        said: list[Instruction] = [self._journal(back), GuardFired(watch.change, error)]
         words = f"change {watch.change!r} is being rolled back by its guard; nothing changed"
         for change in (self.fix, self.in_flight):
             if change is not None and change.state is State.PREPARING:

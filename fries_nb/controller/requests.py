@@ -23,6 +23,7 @@ def change_requested(
     payloads: Mapping[str, bytes],
     limit: Limit | None = None,
     rehearse: bool = True,
+    undoes: str = "",
 ) -> ChangeRequested:
     """The request of a change of this graph.
 
@@ -35,12 +36,13 @@ def change_requested(
         limit: how long it is under guard; ``None``: not at all.
         rehearse: try new functions on a recent tuple: those below no other target, since what comes to the others will
             change, so that a recent tuple is no fair trial.
+        undoes: the change that it rolls back, or empty.
     """
     targets = plan.targets
     fair = {name for name in targets if not targets & nx.ancestors(graph.digraph, name)} if rehearse else set()
     transforms = frozenset(name for name in targets if updates[name].state is not None)
     guard = guard_of(graph, targets, updates, limit) if limit is not None else None
-    return ChangeRequested(change, plan, payloads, frozenset(fair), transforms, guard)
+    return ChangeRequested(change, plan, payloads, frozenset(fair), transforms, guard, undoes)
 
 
 def guard_of(graph: Graph, targets: Iterable[str], updates: Mapping[str, Update], limit: Limit) -> Guard:

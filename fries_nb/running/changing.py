@@ -86,7 +86,7 @@ class Changing:
                 plans = self._planned(updates, scheduler, True)
                 change = self._new(plans, updates, began, requested_s)
                 if not self._ledger.withdraw(last, change):
-                    request = Request(change.id, updates, payloads, plans, [change], undoes=last)
+                    request = Request(change.id, updates, payloads, plans, [change], last, found.ground)
                     self._course.carry_out(self._ledger.enter(request, ahead=self._mends(updates)))
                 return change
 

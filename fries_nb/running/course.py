@@ -160,7 +160,8 @@ class Course:
             plan = request.plans[region]
             graph = self._regions[region].graph
             payloads = {name: request.payloads[name] for name in plan.targets}
-            how = (plan, request.updates, payloads, request.guard, request.rehearse)
+            undoes = request.undoes.id if request.undoes is not None else ""
+            how = (plan, request.updates, payloads, request.guard, request.rehearse, undoes)
             self.launched[region].driver.post(change_requested(graph, request.id, *how))
 
     def stop(self, drain: bool) -> None:
@@ -278,6 +279,10 @@ class Course:
         """The region's controller has come to the end of a change."""
         with self._lock:
             self.carry_out(self._ledger.resolved(number, outcome))
+
+    def guard_fired(self, number: int, event: said.GuardFired) -> None:
+        """The guard of a change has begun to roll it back."""
+        self._ledger.guard_fired(number, event)
 
     def guard_ended(self, number: int, event: said.GuardEnded) -> None:
         """The guard of a change is over, or it has rolled the change back."""

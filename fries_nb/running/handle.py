@@ -175,8 +175,8 @@ class Run:
         One that waits and has not begun is withdrawn: it ends ``aborted``. What was merged is undone together.
 
         Raises:
-            PlanError: no change is in effect; or its state transformation has no way back (``Update(..., back=...)``);
-                or its operators have finished.
+            PlanError: no change is in effect, or its guard is rolling it back; or its state transformation has no way
+                back (``Update(..., back=...)``); or its operators have finished.
             RunError: the run is over.
         """
         return self._changing.rollback(scheduler)

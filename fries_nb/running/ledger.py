@@ -22,7 +22,7 @@ from dataclasses import replace
 
 from fries_nb.changes import Change
 from fries_nb.checkpoints import Decided
-from fries_nb.controller.events import GuardEnded, Outcome, WorkerOutcome
+from fries_nb.controller.events import GuardEnded, GuardFired, Outcome, WorkerOutcome
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.regions import Region
 from fries_nb.errors import PlanError
@@ -138,9 +138,9 @@ class Ledger:
         before it.
 
         Raises:
-            PlanError: there is none; or one before it that changes the same operators is still being carried out, so
-                that it is open what ran before; or a target's state was transformed, and nobody has said how to
-                transform it back.
+            PlanError: there is none, or its guard is rolling it back; or one before it that changes the same operators
+                is still being carried out, or rolled back by its guard, so that it is open what ran before; or a
+                target's state was transformed, and nobody has said how to transform it back.
         """
         last = self._rollbacks.last()
         ground = self._rollbacks.ground(last)
@@ -207,12 +207,20 @@ class Ledger:
         return self._next(region)
 
     @locked
+    def guard_fired(self, region: int, event: GuardFired) -> None:
+        """The guard of a request has begun to roll it back in this region; until it has ended nobody else can."""
+        for request in self._requests:
+            if request.id == event.change:
+                request.fired[region] = event.error
+
+    @locked
     def guard_ended(self, region: int, event: GuardEnded) -> None:
         """The guard of a request is over in this region; if it has fired, the request is rolled back there."""
         request = next((one for one in self._requests if one.id == event.change), None)
         if request is None:
             return
         request.guarded.discard(region)
+        request.fired.pop(region, None)
         if event.rolled_back:
             words = f"rolled back by its guard, since the new configuration failed: {event.error}"
             was = request.outcomes[region]

@@ -21,6 +21,9 @@ class Regions(Protocol):
     def resolved(self, number: int, outcome: said.Outcome) -> None:
         """The region's controller has come to the end of a change."""
 
+    def guard_fired(self, number: int, event: said.GuardFired) -> None:
+        """The guard of a change has begun to roll it back."""
+
     def guard_ended(self, number: int, event: said.GuardEnded) -> None:
         """The guard of a change is over, or it has rolled the change back."""
 
@@ -45,6 +48,10 @@ class Listening:
     def resolved(self, outcome: said.Outcome) -> None:
         """Called by the driver."""
         self._course.resolved(self._number, outcome)
+
+    def guard_fired(self, event: said.GuardFired) -> None:
+        """Called by the driver."""
+        self._course.guard_fired(self._number, event)
 
     def guard_ended(self, event: said.GuardEnded) -> None:
         """Called by the driver."""

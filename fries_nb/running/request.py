@@ -23,11 +23,11 @@ class Request:
         id: under which controllers and traces know it.
         plans: by the number of the region.
         changes: all that it resolves, in order of request; the last one gave it its id.
-        undoes: what it rolls back, if it is a rollback.
+        undoes: what it rolls back, if it is a rollback; ``ground``: what its operators then run.
         guard: how long it is under guard, if it is.
         rehearse: whether it is tried on recent tuples first; what is merged is if one of its parts is.
         begun_s: when each region began it; ``outcomes`` how it ended there.
-        guarded: the regions where its guard lasts.
+        guarded: the regions where its guard lasts; ``fired`` those where it is rolling the request back, with why.
         at_start: the regions that began with it, so that no controller has carried it out.
     """
 
@@ -37,12 +37,14 @@ class Request:
     plans: dict[int, Plan]
     changes: list[Change]
     undoes: Request | None = None
+    ground: Ground = field(default_factory=dict)
     guard: Limit | None = None
     rehearse: bool = True
     begun_s: dict[int, float] = field(default_factory=dict)
     outcomes: dict[int, Outcome] = field(default_factory=dict)
     at_start: set[int] = field(default_factory=set)
     guarded: set[int] = field(default_factory=set)
+    fired: dict[int, str] = field(default_factory=dict)
 
     @property
     def ended(self) -> bool:
@@ -66,6 +68,10 @@ class Request:
         self.payloads = {}
         for change in self.changes:
             change.updates = self.updates
+
+    def rolled_back(self, region: int) -> bool:
+        """Whether its guard has rolled it back there."""
+        return region in self.outcomes and self.outcomes[region].outcome == "rolled_back"
 
     def may_hold(self, region: int) -> bool:
         """Whether it has changed something there, or still can."""

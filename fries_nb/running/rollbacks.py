@@ -39,13 +39,20 @@ class Rollbacks:
         """What a rollback would undo.
 
         Raises:
-            PlanError: nothing is in effect.
+            PlanError: nothing is in effect, or its guard is rolling it back.
         """
         undone_in = self._undone_in()
         for request in reversed(self._requests):
             if request.undoes is None and any(_in_effect(request, region, undone_in) for region in request.plans):
+                if request.fired:
+                    raise PlanError(
+                        f"got a rollback of change {request.id}, {_fired(request)}; expected a change that nobody "
+                        "rolls back; there is nothing left to do but to wait (settled())"
+                    )
                 return request
-        raise PlanError("no change is in effect that could be rolled back")
+        gone = next((one.id for one in reversed(self._requests) if any(map(one.rolled_back, one.plans))), "")
+        already = f"; change {gone} was rolled back by its guard already" if gone else ""
+        raise PlanError(f"no change is in effect that could be rolled back{already}")
 
     def ground(self, last: Request) -> Ground:
         """For each operator that a rollback of this request would change, the request whose function it ran before.
@@ -89,9 +96,18 @@ class Rollbacks:
         victim = request.undoes
         if victim is None:
             return ""
+        if victim.rolled_back(region):
+            return f"change {victim.id} was rolled back by its guard already; there is nothing to roll back"
         if not victim.may_hold(region):
             return f"change {victim.id} was {victim.outcomes[region].outcome}; there is nothing to roll back"
         targets, undone_in = request.plans[region].targets, self._undone_in()
+        for name in sorted(targets):
+            before = request.ground.get(name)
+            if before is not None and before.rolled_back(region):
+                return (
+                    f"change {before.id}, to which {name} was to return, was rolled back by its guard meanwhile; roll "
+                    f"change {victim.id} back again"
+                )
         for since in self._requests[self._requests.index(victim) + 1 :]:
             if since.undoes is not None or region not in since.outcomes or not _in_effect(since, region, undone_in):
                 continue
@@ -114,17 +130,23 @@ class Rollbacks:
         region = self._region_of[name]
         earlier = [one for one in self._requests[: self._requests.index(last)] if name in one.updates]
         if open_ := next((one for one in earlier if self._is_open(one, last, region)), None):
+            why = _fired(open_) if region in open_.fired else "which is still being carried out"
             raise PlanError(
-                f"change {open_.id} of {name} is still being carried out, so that it is open what ran there before "
-                f"change {last.id}; roll back when it has ended"
+                f"got a rollback of change {last.id} behind change {open_.id} of {name}, {why}, so that it "
+                "is open what ran there before; expected that one to have ended; roll back then"
             )
         held = [one for one in earlier if one.undoes is None and _in_effect(one, region, undone_in)]
         return held[-1] if held else None
 
     def _is_open(self, earlier: Request, last: Request, region: int) -> bool:
         """Whether it is undecided if a request in front of one that is rolled back has changed this region."""
-        is_open = region in earlier.plans and region not in earlier.outcomes
+        is_open = region in earlier.fired or (region in earlier.plans and region not in earlier.outcomes)
         return is_open and self._phases[region] is Phase.RUNNING and not self.can_withdraw(last)
+
+
+def _fired(request: Request) -> str:
+    error = min(request.fired.values())
+    return f"which is being rolled back by its guard because the new configuration failed: {error}"
 
 
 def _in_effect(request: Request, region: int, undone_in: set[tuple[Request, int]]) -> bool:

@@ -83,6 +83,9 @@ class Listener(Protocol):
     def recovered(self) -> None:
         """All hosts have joined again."""
 
+    def guard_fired(self, event: said.GuardFired) -> None:
+        """The guard of a change has begun to roll it back."""
+
     def guard_ended(self, event: said.GuardEnded) -> None:
         """The guard of a change is over, or it has rolled the change back."""
 
@@ -306,6 +309,8 @@ class Driver(threading.Thread):
             case said.Resolved():
                 error, details = in_one_line(instruction.outcome.error, instruction.outcome.details)
                 self._listener.resolved(replace(instruction.outcome, error=error, details=details))
+            case said.GuardFired():
+                self._listener.guard_fired(replace(instruction, error=in_one_line(instruction.error, "")[0]))
             case said.GuardEnded():
                 error, details = in_one_line(instruction.error, instruction.details)
                 self._listener.guard_ended(replace(instruction, error=error, details=details))

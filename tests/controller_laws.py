@@ -18,6 +18,7 @@ from fries_nb.controller.events import (
     CheckpointEnded,
     CommitFiles,
     GuardEnded,
+    GuardFired,
     Instruction,
     Journal,
     KeepCheckpoint,
@@ -60,6 +61,7 @@ class Laws:
         self.begun = 0
         self.unrehearsed: set[str] = set()
         self.guards: dict[str, GuardEnded | None] = {}
+        self.fired: set[str] = set()
         self.told: dict[str, set[str]] = {}
         self.refused = ""
         self.over: RunEnded | None = None
@@ -117,6 +119,10 @@ class Laws:
                     assert request not in self.answered, f"{request} is answered again"
                     assert reason or (epoch == self.records[-1].epoch and epoch > self.asked[request])
                 self.answered += requests
+            case GuardFired(change):
+                assert change not in self.fired, f"the guard of {change} fires again"
+                assert self.decided[-1].undoes == change
+                self.fired.add(change)
             case GuardEnded():
                 self.end_guard(instruction)
             case Recover():
@@ -243,6 +249,7 @@ class Laws:
         self.guards[ended.change] = ended
         back = f"{ended.change}.back"
         assert ended.rolled_back == bool(ended.error)
+        assert not ended.rolled_back or ended.change in self.fired
         if ended.rolled_back:
             assert back in [each.change for each in self.decided]
             for worker, past in self.past.items():

@@ -17,7 +17,7 @@ from fries_nb.controller.events import (
     Tell,
     Tick,
 )
-from fries_nb.messages import Failed, Fcm, Paused, Prepare, Report, Resumed, Unguard, WorkerId
+from fries_nb.messages import Done, Failed, Fcm, Paused, Prepare, Report, Resumed, Unguard, WorkerId
 from fries_nb.scheduling import schedule
 
 FM0, MC0 = WorkerId("FM", 0), WorkerId("MC", 0)
@@ -136,6 +136,32 @@ def test_a_later_change_whose_marker_passes_an_operator_ends_the_guard(later, en
     assert only(desk.request(later, "u2"), GuardEnded) == []
     said = desk.prepared(*sorted(later.targets), change="u2")
     assert only(said, GuardEnded) == ([GuardEnded("u1", "change 'u2' came after it")] if ends else [])
+
+
+@pytest.mark.parametrize(("later", "goes_back"), [(FM_AND_MC, True), (MC_ALONE, False)])
+def test_a_later_change_comes_in_front_of_what_its_heads_wait_with(later, goes_back):
+    """Behind a head its marker travels: there the run goes back, if that change replaces all that was under guard."""
+    desk = Desk(checkpoints=True)
+    guarded(desk)
+    desk.request(later, "u2")
+    said = desk.prepared(*sorted(later.targets), change="u2")
+    kinds = [type(one.control) for one in only(said, Tell)]
+    assert kinds == sorted(kinds, key=(Fcm, Unguard).index)
+    said = desk.answer(Failed(MC0, "no"))
+    assert [one.reason for one in only(said, Recover)] == (
+        ["change 'u2' replaces what failed before it came there (no)"] if goes_back else []
+    )
+    assert bool(only(said, RunEnded)) == (not goes_back)
+
+
+def test_what_a_later_change_has_switched_fails_on_its_own():
+    """It is no failure of what it has replaced."""
+    desk = Desk(checkpoints=True)
+    guarded(desk)
+    desk.request(FM_AND_MC, "u2")
+    desk.prepared("FM", "MC", change="u2")
+    desk.answer(Done(2, FM0, switched=True))
+    assert only(desk.answer(Failed(FM0, "no")), RunEnded) != []
 
 
 def test_what_prepares_is_aborted_when_a_guard_fires():

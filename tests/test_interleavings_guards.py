@@ -6,6 +6,7 @@ processed once, by operators of one version; with a guard that lasts, and a way 
 
 from __future__ import annotations
 
+import random
 from collections import Counter, defaultdict
 
 import pytest
@@ -26,10 +27,14 @@ from interleaving_checks import (
 from fries_nb.audit import judge
 from fries_nb.controller.guards import Guards, Watch
 from fries_nb.controller.known_changes import KnownChanges
+from fries_nb.dataflow.endpoints import memory, rate
+from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
+from fries_nb.dataflow.updates import Update
 from fries_nb.errors import FriesError
 from fries_nb.messages import TRANSACTION
+from fries_nb.testing import Cluster
 from fries_nb.testing.functions import stamps
-from fries_nb.testing.scenarios import draw_guarded, play
+from fries_nb.testing.scenarios import MOST_STEPS, draw_guarded, play
 from fries_nb.worker import snapshot, steps
 from fries_nb.worker.instance import Instance
 
@@ -196,6 +201,73 @@ LAWS = (
     fires_for_failures,
     leaves_the_old_configuration,
 )
+
+
+# ---- a change that replaces what is under guard
+
+
+class Tally:
+    """Counts a key's rows in units of its own; fails on the row of this number."""
+
+    def __init__(self, unit=1, bad=-1):
+        self.unit, self.bad = unit, bad
+
+    def initial_state(self):
+        return {"total": 0}
+
+    def process(self, row, state):
+        if row["n"] == self.bad:
+            raise ValueError(f"not {self.bad}")
+        state["total"] += self.unit
+        return row | {"count": state["total"] // self.unit}
+
+
+def scaled(factor):
+    """The state of a tally in other units."""
+    return lambda state: {"total": int(state["total"] * factor)}
+
+
+def replaced_under_guard(seed, scheduler, checkpoints=False):
+    """S > A > Out: A is changed under guard, and back on request, about when it fails; what the run came to."""
+    operators = (
+        Operator("S", kind=Kind.SOURCE, function=rate(None, count=1)),
+        Operator("A", function=Tally(), key=("k",)),
+        Operator("Out", kind=Kind.SINK, function=memory()),
+    )
+    graph = Graph("replaced", operators, (Edge("S", "A"), Edge("A", "Out")))
+    commits = {"checkpoints": True, "commit_interval_ns": 5_000_000} if checkpoints else {}
+    rows = [{"k": 0, "n": n} for n in range(24)]
+    cluster = Cluster(graph, {"S": rows}, seed=seed, window=300, **commits)
+    cluster.hold(cluster.supply.sources)
+    bad = {"A": Update(Tally(10, bad=12), state=scaled(10), back=scaled(0.1))}
+    back = {"A": Update(Tally(), state=scaled(0.1))}
+    later = random.Random(seed).randrange(40)
+    cluster.request(bad, guard=1_000.0)
+    for _ in range(MOST_STEPS):
+        cluster.step()
+        later -= "u1" in cluster.outcomes
+        if later == 0 and list(cluster.controller.changes) == ["u1"]:  # its guard has not fired
+            cluster.request(back, scheduler)
+        if len(cluster.outcomes) > 1 or cluster.guards:
+            cluster.release()
+        if cluster.state != "running":
+            break
+    counts = [row["count"] for row in cluster.rows("Out")]
+    return cluster, sorted(counts) == list(range(1, len(rows) + 1))
+
+
+@pytest.mark.parametrize(("scheduler", "checkpoints"), [("fries", False), ("fries", True), ("epoch", True)])
+def test_a_change_that_replaces_what_is_under_guard_comes_in_time(scheduler, checkpoints):
+    """The bad function fails while the change back is on its way: that is met in front of the tuple, or before it."""
+    met = Counter()
+    for seed in range(150 * SOAK):
+        cluster, is_whole = replaced_under_guard(seed, scheduler, checkpoints)
+        assert cluster.state == "finished", f"seed {seed}: {cluster.error}"
+        assert is_whole, f"seed {seed}"
+        met.update("fired" if guard.rolled_back else "replaced" for guard in cluster.guards.values())
+        met["went back"] += any("replaces" in reason for reason in cluster.recoveries)
+    assert not {"replaced", "fired"} - met.keys()
+    assert bool(met["went back"]) == (scheduler == "epoch"), met
 
 
 # ---- broken on purpose

@@ -60,11 +60,17 @@ class Changes(KnownChanges):
         )
 
     def _guarded(self, change: Transaction) -> list[Instruction]:
-        """The change is decided: its guard begins, and those end whose rollback it would meet."""
+        """The change is decided: its guard begins, and those end whose rollback it would meet.
+
+        Their end is told behind the FCMs of the change: a head that waits under guard gets the new function in front of
+        its tuple, and never tries that again by the bad one.
+        """
         request = change.request
         passed = scope_of(request.plan) if change is not self.fix else request.plan.targets
         reason = f"change {request.change!r} came after it"
-        ended = [one for other in self._guards.meeting(passed) for one in self.let_go(other, reason)]
+        met = self._guards.meeting(passed)
+        change.replaces = tuple(watch for watch in met if watch.guard.plan.targets <= request.plan.targets)
+        ended = [one for watch in met for one in self.let_go(watch.change, reason)]
         if change.guard is not None:
             self._guards.begin(request.change, change.guard, request.transforms)
         return ended
@@ -218,10 +224,9 @@ class Changes(KnownChanges):
         return self._abort(change, now_ns, why)
 
     def _decide(self, change: Transaction, now_ns: int) -> list[Instruction]:
-        steps: list[Instruction] = [self._journal(change), *self._guarded(change)]
-        if self._lane.commits:
-            steps += self._checkpoints.cancel(now_ns)
-        return steps + self._next_stage(change, now_ns)
+        steps, over = [self._journal(change)], self._guarded(change)
+        cancelled = self._checkpoints.cancel(now_ns) if self._lane.commits else []
+        return [*steps, *cancelled, *self._next_stage(change, now_ns), *over]  # no head is without guard or FCM
 
     def _next_stage(self, change: Transaction, now_ns: int) -> list[Instruction]:
         stage = change.stages[change.stage + 1]

@@ -314,7 +314,11 @@ class Controller:
     def _undone(
         self, operator: str, error: str, details: str, now_ns: int, worker: WorkerId | None = None
     ) -> list[Instruction]:
-        """The change under guard that may have failed here is rolled back where the run goes back to, if it can."""
+        """What may have failed here, and is or was under guard, is not in place where the run goes back to."""
+        later = self._changes.replaced(operator, worker)
+        if later is not None and self._life.recovers:
+            words = f"change {later.request.change!r} replaces what failed before it came there ({error})"
+            return self._life.recover(words, now_ns)
         for watch in self._life.guards.covering(operator):
             if self._changes.has_met(watch.change, worker) and self._life.can_undo(watch):
                 return self._life.undo(watch, error, details, now_ns)

@@ -16,6 +16,15 @@ A chain can be retried in place if a head of the rollback's plan is in it: then 
 A guard fires at most once. It ends when it has lasted long enough, or a later change is decided whose markers pass one
 of the operators that its rollback would need, or the run ends.
 
+Such a later change may find a worker in front of a tuple that the guarded configuration has failed on, or that will:
+
+    the worker is                          and then
+    a head of the later change             its FCM comes in front of the tuple, which the later configuration processes
+    to switch by a marker that travels     if every operator that the guarded change has brought is changed again, the
+                                           run goes back to its last checkpoint, and the later change is in place
+    the same, without a checkpoint         the operator's own policy says: the marker is behind the tuple
+    in need of another rollback            likewise: the guarded configuration stays there
+
 >>> from fries_nb.dataflow.graph import Edge, Operator
 >>> from fries_nb.scheduling.fries import schedule
 >>> flow = Graph("chain", tuple(map(Operator, ("S", "A", "B", "C"))), (Edge("S", "A"), Edge("A", "B"), Edge("B", "C")))
@@ -134,10 +143,10 @@ class Guards:
         """The guards to which a failure of this operator may be due, the latest first."""
         return [watch for watch in reversed(self._watches.values()) if operator in watch.covered]
 
-    def meeting(self, operators: Iterable[str]) -> list[str]:
-        """The changes whose rollback, not decided yet, would need one of these operators."""
+    def meeting(self, operators: Iterable[str]) -> list[Watch]:
+        """The guards whose rollback, not decided yet, would need one of these operators."""
         passed = set(operators)
-        return [watch.change for watch in self._watches.values() if not watch.fired and watch.scope & passed]
+        return [watch for watch in self._watches.values() if not watch.fired and watch.scope & passed]
 
     def expired(self, now_ns: int, reports: Mapping[WorkerId, Report]) -> list[str]:
         """The changes whose guards have lasted long enough."""

@@ -149,6 +149,15 @@ class KnownChanges:
             return transaction.switched
         return transaction.has_switched(worker)
 
+    def replaced(self, operator: str, worker: WorkerId | None) -> Transaction | None:
+        """The change being committed that replaces what may have failed here, and has not come here yet."""
+        for change in (self.fix, self.in_flight):
+            if change is None or change.state is not State.COMMITTING or (worker and change.has_switched(worker)):
+                continue
+            if any(operator in one.covered and self.has_met(one.change, worker) for one in change.replaces):
+                return change
+        return None
+
     def let_go(self, change: str, reason: str) -> list[Instruction]:
         """The guard of this change is over, if it lasted: its workers follow their operators' policies."""
         watch = self._guards.end(change)

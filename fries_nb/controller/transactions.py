@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from enum import StrEnum
 
 from fries_nb.controller.events import ChangeRequested, Guard, Outcome, WorkerOutcome
+from fries_nb.controller.guards import Watch
 from fries_nb.controller.samples import chosen, in_words
 from fries_nb.errors import ProtocolError
 from fries_nb.messages import Done, Prepared, Rehearse, Rehearsed, WorkerId
@@ -62,6 +63,7 @@ class Transaction:
         rehearsed: how the rehearsal went; ``None`` before it has, and where there was nothing to rehearse on.
         before: the id of a change under way that this one, a fix, is ordered ahead of; or empty.
         guard: for which its workers were told to keep what they run now; ``None`` without one, and of a fix.
+        replaces: the guards that its decision has ended, as far as it changes all that those were for.
         undoes: the id of the guarded change that this one, decided without being prepared, rolls back; or empty.
         stage: number of the plan's stage under way; counts from 0 and is -1 before the decision.
         owing: workers that owe a ``Prepared`` (while preparing: all targets, ended or not; then the one at whose host
@@ -85,6 +87,7 @@ class Transaction:
         self.rehearsed: Rehearsed | None = None
         self.before = ""
         self.guard: Guard | None = None
+        self.replaces: tuple[Watch, ...] = ()
         self.undoes = ""
         self.stage = -1
         self.owing: set[WorkerId] = set()

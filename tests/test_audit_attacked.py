@@ -235,6 +235,19 @@ def test_a_row_that_a_step_swallows_is_lost_and_one_that_it_is_told_to_drop_is_n
     assert [(one.sender, one.receiver, one.sent, one.received) for one in verdict.lost] == [("FM", "F", 1, 0)]
 
 
+@pytest.mark.parametrize("kept", ["1", 1, 2**63, -1])
+@pytest.mark.parametrize("lost", ["01", "a", 7, 2**62])
+def test_one_tuple_lost_and_another_doubled_do_not_even_out(kept, lost):
+    """Whatever identifies them: a name that reads like a number is none."""
+    flow = Flow({"src": 1, "out": 1}, (Link("src", "out"),), finished=True)
+    ran = [Ran(kept, "src"), Ran(lost, "src"), Ran(kept, "out"), Ran(kept, "out")]
+    verdict = judge([flow, *ran, Wrote("src", ran=2, ended=True), Wrote("out", ran=2, ended=True)])
+    assert verdict.lost == (Astray(lost, "src", "out", 1, 0),)
+    assert verdict.doubled == (Astray(kept, "src", "out", 1, 2),)
+    whole = [RanMany((kept, lost), "src"), Ran(lost, "out"), Ran(kept, "out")]
+    assert judge([flow, *whole, Wrote("src", ran=2, ended=True), Wrote("out", ran=2, ended=True)]).serializable
+
+
 def test_a_source_that_takes_a_tuple_twice_is_found():
     """All is consistent behind it, and the source tuple runs twice."""
     flow = Flow({"src": 1, "out": 1}, (Link("src", "out"),), finished=True)

@@ -18,6 +18,7 @@ Astray(transaction='t2', sender='A', receiver='B', sent=1, received=0)
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -139,9 +140,10 @@ def _sum_of(transactions: Sequence[Id]) -> _Sum:
 def _hashes(transactions: Sequence[Id]) -> _Hashes:
     """A 64-bit hash of each: numbers that follow each other must not (``splitmix64``)."""
     try:
-        numbers = np.array(transactions, np.int64).view(np.uint64)
-    except (ValueError, TypeError, OverflowError):  # names
-        numbers = np.array([hash(one) & _MASK for one in transactions], np.uint64)
+        numbers = np.array(array("q", transactions), np.uint64)  # type: ignore[type-var]
+    except (TypeError, OverflowError):  # names; to numpy "01" would be a number
+        whole = [one if isinstance(one, int) else hash(one) for one in transactions]
+        numbers = np.array([one & _MASK for one in whole], np.uint64)
     mixed = numbers + np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

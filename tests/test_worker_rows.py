@@ -9,6 +9,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 
 from fries_nb.messages import DUE, TRANSACTION
 from fries_nb.worker.assembly import assemble
-from fries_nb.worker.conversion import FEW, to_arrow, to_python
+from fries_nb.worker.conversion import FEW, NOT_ARROW, to_arrow, to_python
 from fries_nb.worker.rows import Columns, Reads, Row, derived
 
 START = {"a": 1, "b": "x", "c": 2.5}
@@ -250,12 +251,32 @@ def test_no_value_changes_on_its_way_to_arrow_whatever_type_was_seen_before(valu
         ([3], pa.int8(), pa.int8()),
         ([300], pa.int8(), pa.int64()),
         ([True], pa.int64(), pa.bool_()),
+        ([True], pa.float64(), pa.bool_()),
+        ([np.bool_(True)], pa.float64(), pa.bool_()),
+        ([b"bc"], pa.string(), pa.binary()),
         ([Decimal("1.5")], pa.int64(), pa.decimal128(2, 1)),
     ],
 )
 def test_a_columns_type_is_kept_where_nothing_is_lost(values: Any, known: Any, kind: Any) -> None:
     """A column's type is kept where nothing is lost."""
     assert to_arrow(values, known).type == kind
+
+
+@given(st.lists(st.sampled_from([1.5, 2, True, "a", b"b", None]), min_size=1, max_size=6), st.integers(1, 6))
+def test_however_a_column_is_cut_its_values_keep_their_types_or_are_refused(values: list[Any], size: int) -> None:
+    """Text and bytes, numbers and truth values do not become one another, whichever came first."""
+    known, back = None, list[Any]()
+    for start in range(0, len(values), size):
+        try:
+            column = to_arrow(values[start : start + size], known)
+        except NOT_ARROW:
+            assert len({type(value) for value in values[start : start + size]} - {type(None)}) > 1
+            return
+        known = column.type
+        back += column.to_pylist()
+    assert [type(value) if type(value) is not int else float for value in values] == [
+        type(value) if type(value) is not int else float for value in back
+    ]
 
 
 def test_a_field_that_a_struct_has_not_had_before_is_kept() -> None:

@@ -27,6 +27,7 @@ NOT_ARROW = (pa.ArrowException, TypeError, ValueError, OverflowError)
 """What Arrow raises for values that it cannot take."""
 
 _NUMBERS = frozenset({bool, int, float})
+_TRUTHS = frozenset({bool, np.bool_})
 _BUFFERS = frozenset({bytearray, memoryview})
 _ATOMS = frozenset({type(None), bool, int, float, str, bytes, Decimal, date, datetime, time, timedelta})
 
@@ -83,19 +84,20 @@ def to_arrow(values: Sequence[Any], known: pa.DataType | None) -> pa.Array:
     Raises:
         ValueError, TypeError, OverflowError, pyarrow.ArrowException: the values have no common Arrow type.
     """
-    if known is not None and (_is_exact(known) or (pa.types.is_integer(known) and _are_whole(values))):
-        if not _BUFFERS.isdisjoint(map(type, values)):  # Arrow would take one for text
+    kinds = set(map(type, values))
+    if known is not None and (_is_exact(known, kinds) or (pa.types.is_integer(known) and _are_whole(kinds))):
+        if not _BUFFERS.isdisjoint(kinds):  # Arrow would take one for text
             raise TypeError(f"a column of {known} cannot hold a bytearray")
         try:
             return pa.array(values, type=known)
         except (pa.ArrowException, TypeError, ValueError, OverflowError):
-            return pa.array(values)
-    if known is not None and _is_as_given(known) and _NUMBERS.isdisjoint(map(type, values)):
+            return _inferred(values, kinds)
+    if known is not None and _is_as_given(known) and _NUMBERS.isdisjoint(kinds):
         try:
             return pa.array(values, type=known)
         except NOT_ARROW:
             pass  # another type, which the column's users will refuse or widen to
-    array = _inferred(values)
+    array = _inferred(values, kinds)
     if known is None or array.type == known or not (array.type.id == known.id or pa.types.is_null(array.type)):
         return array
     try:
@@ -109,8 +111,12 @@ def _is_as_given(kind: pa.DataType) -> bool:
     return bool(pa.types.is_map(kind)) or (pa.types.is_temporal(kind) and getattr(kind, "unit", "") == "ns")
 
 
-def _inferred(values: Sequence[Any]) -> pa.Array:
+def _inferred(values: Sequence[Any], kinds: set[type]) -> pa.Array:
     """The column that Arrow makes of the values; rows among them, or inside of them, count as the dicts they are."""
+    if bytes in kinds and str in kinds:  # Arrow would take text for its bytes
+        raise TypeError("a column cannot hold text and bytes")
+    if float in kinds and not _TRUTHS.isdisjoint(kinds):  # Arrow would take True for 1.0, behind a number
+        raise TypeError("a column cannot hold numbers and True or False")
     try:
         array = pa.array(values)
         if pa.types.is_timestamp(array.type) and any(getattr(value, "nanosecond", 0) for value in values):
@@ -148,12 +154,17 @@ def _fields(kind: pa.DataType) -> list[Any]:
     return [(kind.field(index).name, _fields(kind.field(index).type)) for index in range(kind.num_fields)]
 
 
-def _is_exact(kind: pa.DataType) -> bool:
-    """Types that Arrow fills from Python values without loss, or refuses to."""
+def _is_exact(kind: pa.DataType, of: set[type]) -> bool:
+    """Whether Arrow fills a column of this type from Python values of these types without loss, or refuses to.
+
+    It takes ``True`` for 1.0, and bytes for the text that they may encode.
+    """
+    if pa.types.is_float64(kind):
+        return of.isdisjoint(_TRUTHS)
     strings = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-    return bool(strings or pa.types.is_float64(kind) or pa.types.is_boolean(kind))
+    return (strings and bytes not in of) or bool(pa.types.is_boolean(kind))
 
 
-def _are_whole(values: Sequence[Any]) -> bool:
+def _are_whole(kinds: set[type]) -> bool:
     """Arrow would cut any other number (a float, a Decimal) to a whole one."""
-    return all(issubclass(kind, (int, np.integer, type(None))) for kind in set(map(type, values)))
+    return all(issubclass(kind, (int, np.integer, type(None))) for kind in kinds)

@@ -63,10 +63,10 @@ class Desk:
         updates = {name: given if isinstance(given, Update) else Update(given) for name, given in functions.items()}
         return self._enter(updates, merge=merge, ahead=ahead, guard=guard)
 
-    def roll_back(self) -> tuple[Change, list[str]]:
+    def roll_back(self, ahead: bool = False) -> tuple[Change, list[str]]:
         """Roll the last change back."""
         last, updates, ground = self.ledger.undoing()
-        return self._enter(updates, last, ground=ground)
+        return self._enter(updates, last, ahead=ahead, ground=ground)
 
     def end(self, region: int, change: str, outcome: str = "done", delay_ms: float = 1.0, **more: float) -> list[str]:
         """The controller of a region says how a change ended."""

@@ -51,6 +51,32 @@ def test_of_all_that_is_merged_the_latest_counts() -> None:
     assert order.request.updates["A"].function.__name__ == "second"
 
 
+def test_a_rollback_does_not_go_ahead_of_what_it_undoes() -> None:
+    """An operator that stands gets its fix at once; but what is under way would come behind its own rollback."""
+    desk = Desk()
+    desk.ask(A=function("x"))
+    back, orders = desk.roll_back(ahead=True)
+    assert orders == []
+    desk.end(0, "u1", "aborted")
+    assert back.result(0).outcome == "aborted"
+
+
+def test_a_rollback_that_waited_while_a_fix_went_ahead_of_what_it_undoes_is_asked_again() -> None:
+    """The fix is what ran before, which nobody knew."""
+    desk = Desk()
+    desk.ask(A=function("x"))
+    back, _ = desk.roll_back()
+    desk.ask(A=function("fix"), ahead=True)
+    desk.end(0, "u3")
+    assert desk.end(0, "u1") == []
+    assert back.result(0).error == (
+        "A ran change u3 before change u1, which was not known when the rollback was asked for; roll change u1 back "
+        "again"
+    )
+    again, _ = desk.roll_back()
+    assert again.updates["A"].function.__name__ == "fix"
+
+
 def test_a_rollback_skips_what_came_to_nothing() -> None:
     """What was aborted, or rolled back before, is not what ran before."""
     desk = Desk()

@@ -127,10 +127,10 @@ def test_the_kernel_holds_what_runs_and_what_ran_before_it(uncollected):
     ledger.started(0, ledger.starting(0))
     ledger.flows(0)
 
-    def enter(update, undoes=None):
+    def enter(update, *back):
         plans = planned(cut, ledger.shares(["FM"]), "fries", True)
         change = Change(ledger.new_id(), together(plans), {"FM": update}, 0.0)
-        ledger.enter(Request(change.id, {"FM": update}, {"FM": pickle.dumps(update)}, plans, [change], undoes=undoes))
+        ledger.enter(Request(change.id, {"FM": update}, {"FM": pickle.dumps(update)}, plans, [change], *back))
         ledger.resolved(0, Outcome(change.id, "fries", "done"))
 
     for version in range(CHANGES):
@@ -139,10 +139,10 @@ def test_the_kernel_holds_what_runs_and_what_ran_before_it(uncollected):
     held = [payload for request in ledger._requests for payload in request.payloads.values()]
     assert len(held) == 2
     for version in range(CHANGES - 2, CHANGES - 8, -1):
-        last, back, _ = ledger.undoing()
+        last, back, ground = ledger.undoing()
         [(_, update)] = back.items()
         assert update.function.version == version
-        enter(update, undoes=last)
+        enter(update, last, ground)
         del update
         assert len(alive) <= 4
     assert [change.updates["FM"].function.version for change in ledger.changes.values()][:3] == [0, 1, 2]

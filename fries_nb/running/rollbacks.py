@@ -72,9 +72,7 @@ class Rollbacks:
         Raises:
             PlanError: a target's state was transformed, and nobody has said how to transform it back.
         """
-        before = {
-            name: self._ran[name] if one is None else one.updates[name].function for name, one in ground.items()
-        }
+        before = {name: self._ran[name] if one is None else one.updates[name].function for name, one in ground.items()}
         return undone(last.id, {name: last.updates[name] for name in ground}, before)
 
     def can_withdraw(self, last: Request) -> bool:
@@ -84,10 +82,10 @@ class Rollbacks:
         return not last.begun_s and not last.outcomes and not returns
 
     def overtakes(self, region: int, request: Request, in_flight: Iterable[str]) -> bool:
-        """Whether a rollback that went ahead would undo what is carried out now, and not what it was asked for."""
+        """Whether a rollback that went ahead would be in front of what it undoes, or of what has come since."""
         if request.undoes is None:
             return False
-        since, begun = self._requests[self._requests.index(request.undoes) + 1 :], set(in_flight)
+        since, begun = self._requests[self._requests.index(request.undoes) :], set(in_flight)
         targets = request.plans[region].targets
         return any(targets & one.plans[region].targets for one in since if one.id in begun)
 
@@ -101,13 +99,8 @@ class Rollbacks:
         if not victim.may_hold(region):
             return f"change {victim.id} was {victim.outcomes[region].outcome}; there is nothing to roll back"
         targets, undone_in = request.plans[region].targets, self._undone_in()
-        for name in sorted(targets):
-            before = request.ground.get(name)
-            if before is not None and before.rolled_back(region):
-                return (
-                    f"change {before.id}, to which {name} was to return, was rolled back by its guard meanwhile; roll "
-                    f"change {victim.id} back again"
-                )
+        if words := self._outdated(victim, request, region, undone_in):
+            return words
         for since in self._requests[self._requests.index(victim) + 1 :]:
             if since.undoes is not None or region not in since.outcomes or not _in_effect(since, region, undone_in):
                 continue
@@ -116,6 +109,22 @@ class Rollbacks:
         return ""
 
     # ---- inside
+
+    def _outdated(self, victim: Request, request: Request, region: int, undone_in: set[tuple[Request, int]]) -> str:
+        """Why a rollback that waited would not bring back what ran before, or an empty string."""
+        for name in sorted(request.plans[region].targets):
+            before, then = self._newest(victim, name, undone_in), request.ground[name]
+            if then is not None and then.rolled_back(region):
+                return (
+                    f"change {then.id}, to which {name} was to return, was rolled back by its guard meanwhile; roll "
+                    f"change {victim.id} back again"
+                )
+            if before is not None and (then is None or self._requests.index(then) < self._requests.index(before)):
+                return (
+                    f"{name} ran change {before.id} before change {victim.id}, which was not known when the rollback "
+                    f"was asked for; roll change {victim.id} back again"
+                )
+        return ""
 
     def _undone_in(self) -> set[tuple[Request, int]]:
         """What is rolled back, or on the way to be, with the region."""
@@ -135,7 +144,13 @@ class Rollbacks:
                 f"got a rollback of change {last.id} behind change {open_.id} of {name}, {why}, so that it "
                 "is open what ran there before; expected that one to have ended; roll back then"
             )
-        held = [one for one in earlier if one.undoes is None and _in_effect(one, region, undone_in)]
+        return self._newest(last, name, undone_in)
+
+    def _newest(self, last: Request, name: str, undone_in: set[tuple[Request, int]]) -> Request | None:
+        earlier, region = self._requests[: self._requests.index(last)], self._region_of[name]
+        held = [
+            one for one in earlier if one.undoes is None and name in one.updates and _in_effect(one, region, undone_in)
+        ]
         return held[-1] if held else None
 
     def _is_open(self, earlier: Request, last: Request, region: int) -> bool:

@@ -10,42 +10,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from chain_setting import instance, numbers, outcome
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fries_nb.dataflow.graph import Emits, Kind, Operator
+from fries_nb.dataflow.graph import Kind
 from fries_nb.dataflow.operators import batched
 from fries_nb.errors import DeclarationError, OperatorError
-from fries_nb.messages import DUE, WorkerId
 from fries_nb.worker.chaining import Attention, execution_of
-from fries_nb.worker.instance import Instance
 
 Row = dict[str, Any]
-
-
-def instance(function: Any, kind: Kind = Kind.MAP, **more: Any) -> Instance:
-    """An operator that runs this function."""
-    name = f"{function.__name__ if hasattr(function, '__name__') else type(function).__name__}"
-    emits = Emits.ONE_TO_MANY if kind is Kind.FLAT_MAP else Emits.ONE_TO_ONE
-    operator = Operator(name, emits, kind=kind, function=function, **more)
-    return Instance(WorkerId(name, 0), operator, function, audit=False)
-
-
-def outcome(data: pa.RecordBatch, *chain: Instance, frame: int = 100, quota: int = 100) -> list[Row]:
-    """What leaves a chain, without hidden columns: frames of so many tuples, slices of so many."""
-    running = execution_of(chain, Attention(), 1, "", None, lambda batch: None)
-    out: list[pa.RecordBatch] = []
-    for start in range(0, data.num_rows, frame):
-        running.load("S", data.slice(start, frame))
-        while running.remaining:
-            running.advance(quota)
-            out += [batch for _, batch in running.results()]
-    return [{name: value for name, value in row.items() if name != DUE} for batch in out for row in batch.to_pylist()]
-
-
-def numbers(count: int, **columns: list[Any]) -> pa.RecordBatch:
-    """A batch of numbers, and a hidden column."""
-    return pa.RecordBatch.from_pydict({"n": list(range(count)), **columns, DUE: list(range(count))})
 
 
 # ---- each kind of function, each kind of reference
@@ -71,75 +45,6 @@ def test_a_row_that_refers_to_keyed_state_leaves_as_it_was(quota: int) -> None:
     """However many tuples a slice has."""
     rows = outcome(numbers(20, k=[0] * 20), instance(LastThree(), key=("k",)), quota=quota)
     assert [row["last"] for row in rows] == last_three(list(range(20)))
-
-
-class RunningCount:
-    """Keeps a row in its state, counts in it, and gives it back each time."""
-
-    def process(self, row: Row, state: Row) -> Row:
-        kept: Row = state.setdefault("row", row | {"count": 0})
-        kept["count"] += 1
-        return kept
-
-
-class Previous:
-    """Writes to the row before, which has left, and keeps this one."""
-
-    def process(self, row: Row, state: Row) -> Row:
-        if "row" in state:
-            state["row"]["next"] = row["n"]
-        state["row"] = row
-        return row
-
-
-class PreviousSeen(Previous):
-    """As a filter: the predicate keeps the row that it lets pass."""
-
-    def process(self, row: Row, state: Row) -> Any:
-        return super().process(row, state) is row
-
-
-@pytest.mark.parametrize("quota", [1, 4])
-def test_a_row_kept_in_state_leaves_as_it_was(quota: int) -> None:
-    """What is written to it with later tuples of the slice has not left with it, nor become a column of them."""
-    data = numbers(4, k=[0] * 4)
-    assert [row["count"] for row in outcome(data, instance(RunningCount(), key=("k",)), quota=quota)] == [1, 2, 3, 4]
-    for previous in (instance(Previous(), key=("k",)), instance(PreviousSeen(), Kind.FILTER, key=("k",))):
-        assert outcome(data, previous, quota=quota) == [{"n": number, "k": 0} for number in range(4)]
-
-
-def test_what_the_next_operator_writes_does_not_reach_a_row_kept_in_state() -> None:
-    """In a chain as between hosts."""
-    befores: list[Any] = []
-
-    class Keep:
-        def process(self, row: Row, state: Row) -> Row:
-            befores.append(state["row"]["p"] if "row" in state else None)
-            state["row"] = row | {"p": 1}
-            return state["row"]  # type: ignore[no-any-return]
-
-    def scaled(row: Row) -> Row:
-        row["p"] *= 100
-        return row
-
-    rows = outcome(numbers(3, k=[0] * 3), instance(Keep(), key=("k",)), instance(scaled))
-    assert [row["p"] for row in rows] == [100, 100, 100]
-    assert befores == [None, 1, 1]
-
-
-@pytest.mark.parametrize("kind", [Kind.MAP, Kind.FLAT_MAP, Kind.FILTER, Kind.SPLIT])
-def test_a_row_kept_in_state_keeps_no_batch_alive(kind: Kind) -> None:
-    """It is a dict of its own, whatever its function returns."""
-    kept: list[Any] = []
-
-    def keep(row: Row) -> Any:
-        kept.append(row)
-        return {Kind.MAP: None, Kind.FLAT_MAP: [row], Kind.FILTER: True, Kind.SPLIT: 0}[kind]
-
-    data = numbers(4, tags=[[1], [2], [3], [4]])
-    outcome(data, instance(keep, kind))
-    assert kept == [{"n": number, "tags": [number + 1]} for number in range(4)]
-    assert all(row.columns.batch.num_rows == 0 for row in kept)
 
 
 def keeping(make: Callable[[], Any], change: Callable[[Any, int], Any]) -> Callable[[Row], Row]:

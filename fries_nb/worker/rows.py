@@ -4,7 +4,7 @@ A row function sees a ``dict``. Converting every column of every Arrow batch to 
 most functions do, so a :class:`Row` is a dict that knows its batch: a column is converted when some row is first asked
 for it, and a column that nobody writes goes out as the Arrow column that came in. Lists and structs are handed out as
 copies, one for each row that is asked for them (``NestedRow``), so that nothing is shared between rows. A row that a
-function keeps becomes a dict of its own (see ``apart``).
+function keeps becomes a dict of its own (see ``detach``).
 
 >>> import pyarrow as pa
 >>> columns = Columns(pa.RecordBatch.from_pydict({"amount": [3, 4], "shop": ["a", "b"]}), Reads())
@@ -387,7 +387,7 @@ ALONE = _count_alone()
 _NO_BATCH = Columns(pa.RecordBatch.from_pydict({}), Reads())
 
 
-def apart(row: Row) -> Row:
+def detach(row: Row) -> Row:
     """Cut a row that a function has kept from its batch; the row that leaves in its place is returned.
 
     The kept row is a dict of its own from then on: what is written to it does not leave, and it keeps no batch alive.

@@ -5,7 +5,7 @@ closure over the present function and state. The tuples that a step emits reach 
 returns; so between two tuples of a chain's first operator nothing is under way inside it.
 
 Whether a function has kept a row, in its state for example, is seen by the references to it (CPython counts them): if
-there are more when the function has returned than before, another row leaves in its place (see ``rows.apart``).
+there are more when the function has returned than before, another row leaves in its place (see ``rows.detach``).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from fries_nb.worker.instance import Instance
 from fries_nb.worker.outputs import Apart, Output
 from fries_nb.worker.recent import Noted, noting
 from fries_nb.worker.retrying import Undos, is_retried, undoable, whole
-from fries_nb.worker.rows import ALONE, SETTLED, UNKNOWN, UNWRITTEN, Row, apart, derived, key_reader
+from fries_nb.worker.rows import ALONE, SETTLED, UNKNOWN, UNWRITTEN, Row, derived, detach, key_reader
 from fries_nb.worker.state import same_key
 from fries_nb.worker.values import all_hashable, as_value
 
@@ -78,12 +78,12 @@ def map_step(instance: Instance, emit: Emit, least: int) -> Step:
             raise failure(instance, error) from error
         if out is row:
             if getrefcount(row) > held + 1:  # one is ``out``
-                out = row = apart(row)
+                out = row = detach(row)
         elif getrefcount(row) > held:
-            row = apart(row)
+            row = detach(row)
         if out is row or (isinstance(out, Row) and out.index == row.index and out.columns is row.columns):
             if out is not row and getrefcount(out) > ALONE:
-                out = apart(out)
+                out = detach(out)
             emit(out if out.columns.plain >= least else as_value(out, operator))
         elif isinstance(out, dict):  # an earlier row, too, leaves on behalf of the tuple in hand
             new = derived(out, row)
@@ -127,7 +127,7 @@ def flat_map_step(instance: Instance, emit: Emit) -> Step:
         if made is not None:
             made(row, count)
         if getrefcount(row) > held:
-            apart(row)
+            detach(row)
 
     return step
 
@@ -157,7 +157,7 @@ def filter_step(instance: Instance, emit: Emit, least: int) -> Step:
         except FAILURES as error:
             raise failure(instance, error) from error
         if getrefcount(row) > held:
-            row = apart(row)
+            row = detach(row)
         if keep:
             emit(row if row.columns.plain >= least else as_value(row, operator))
         elif dropped is not None:
@@ -200,7 +200,7 @@ def split_step(instance: Instance, emits: Sequence[Emit]) -> Step:
         except FAILURES as error:
             raise failure(instance, error) from error
         if getrefcount(row) > held:
-            row = apart(row)
+            row = detach(row)
         if not 0 <= branch < len(emits):
             raise DeclarationError(
                 f"{operator} routed a tuple to branch {branch}; it has branches 0 to {len(emits) - 1}", operator

@@ -279,6 +279,37 @@ def halves(row: dict[str, Any]) -> Any:
     return (row | {"x": child / 2 if child < CHILDREN else 1 // 0} for child in range(CHILDREN + 1))
 
 
+def as_many(row: dict[str, Any]) -> Any:
+    """As many children as its number says; of an odd number the last one is no row."""
+    yield from ({"n": row["n"], "child": child / 2} for child in range(row["n"]))
+    if row["n"] % 2:
+        yield "no row"
+
+
+@pytest.mark.parametrize("guarded", ["F", "M"])
+@pytest.mark.parametrize("before", [[], [2], [4096], [5000, 10], [10, 3000, 3000]])
+def test_under_guard_the_tuples_before_stay(before: list[int], guarded: str) -> None:
+    """Whether rows of theirs waited when those of the one that failed became too many, or not."""
+    chain = [one_to_many("F", as_many), Operator("M", function=lambda row: row | {"twice": 2 * row["child"]})]
+    instances = [Instance(WorkerId(one.name, 0), one, one.function, audit=False) for one in chain]
+    for instance in instances:
+        instance.guarded = "g1" if instance.operator.name == guarded else ""
+    running = execution_of(instances, Attention(), 1, "", None, lambda batch: None)
+    running.load("S", numbers(*before, 9_001, 6))
+    with pytest.raises(OperatorError, match="F yielded str"):
+        running.advance(100)
+    expected = [(n, child) for n in before for child in range(n)]
+    rows = [row for _, batch in running.results() for row in batch.to_pylist()]
+    assert [(row["n"], row["twice"]) for row in rows] == expected
+    instances[0].function = lambda row: [{"n": row["n"], "child": "text"}]
+    for instance in instances:
+        instance.guarded = ""
+    running.rebuild()
+    running.advance(100)
+    rows = [row for _, batch in running.results() for row in batch.to_pylist()]
+    assert [(row["n"], row["twice"]) for row in rows] == [(9_001, "texttext"), (6, "texttext")]
+
+
 def test_a_failure_far_into_a_tuple_is_the_generators() -> None:
     """By its name, with its own words."""
     instance = Instance(WorkerId("F", 0), one_to_many("F", multiplies), multiplies, audit=False)

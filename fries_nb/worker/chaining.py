@@ -7,9 +7,10 @@ operators. It then stands between two tuples of its first operator, with nothing
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import Protocol
+from typing import ParamSpec, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -32,6 +33,9 @@ from fries_nb.worker.rows import Columns, Reads, Row
 from fries_nb.worker.steps import Step, compile_chain, joined_columns, joined_types
 from fries_nb.worker.values import settled
 from fries_nb.worker.written import culprit
+
+_Asked = ParamSpec("_Asked")
+_Told = TypeVar("_Told")
 
 
 class Attention:
@@ -78,6 +82,18 @@ class Execution(Protocol):
         """Tuples of the frame not yet taken."""
 
 
+def _weakly(method: Callable[_Asked, _Told]) -> Callable[_Asked, _Told]:
+    """The method, for what its own object holds: without a cycle its functions are let go of together with it."""
+    found = weakref.WeakMethod(method)
+
+    def call(*args: _Asked.args, **named: _Asked.kwargs) -> _Told:
+        alive = found()
+        assert alive is not None, "what it holds has outlived it"
+        return alive(*args, **named)
+
+    return call
+
+
 class RowExecution:
     """Row functions, tuple by tuple, depth first."""
 
@@ -85,7 +101,8 @@ class RowExecution:
         self._instances = instances
         self._attention = attention
         many = any(instance.operator.emits is Emits.ONE_TO_MANY for instance in instances)
-        self._outputs = [(Many if many else Output)(self._assembled, self._learn) for _ in range(branches)]
+        output, own = Many if many else Output, (_weakly(self._assembled), _weakly(self._learn))
+        self._outputs = [output(*own) for _ in range(branches)]
         self._left = left
         self._sender = ""
         self._columns: Columns | None = None

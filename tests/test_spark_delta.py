@@ -14,7 +14,7 @@ from deltalake import DeltaTable, write_deltalake
 from fries_nb.errors import SinkError
 from fries_nb.messages import WorkerId
 from fries_nb.spark import delta, manifest
-from fries_nb.spark.manifest import claim, commit, committed, recover, sweep, take_back
+from fries_nb.spark.manifest import claim, commit, committed, recover, see_unchanged, sweep, take_back
 from fries_nb.spark.sinks import FileSink
 
 
@@ -142,6 +142,26 @@ def test_runs_add_to_one_table_and_are_told_apart(table: Path) -> None:
     recover(str(table))
     assert committed(str(table)) == []
     assert [row["n"] for row in rows(table)] == [1, 2]
+
+
+def test_rows_of_a_table_that_was_rewritten_are_not_left_out_in_silence(table: Path) -> None:
+    """Compaction leaves none of the files that were committed; an epoch that is on its way is not missed."""
+    commit(str(table), 1, part(table, n=[1]))
+    commit(str(table), 1, part(table, "r2", n=[2]))
+    see_unchanged(str(table))
+    DeltaTable(str(table)).optimize.compact()
+    commit(str(table), 2, part(table, "r2", n=[3]))
+    for run, gone in (("r1", "1 of the 1"), ("r2", "1 of the 2"), (None, "2 of the 3")):
+        with pytest.raises(SinkError, match=f"has been rewritten since .*: {gone} files .* read that: spark.read"):
+            see_unchanged(str(table), run)
+
+
+def test_an_epoch_that_is_not_in_the_log_yet_is_not_missed(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its manifest is written first."""
+    commit(str(table), 1, part(table, n=[1]))
+    monkeypatch.setattr(manifest, "_publish", lambda path, run: None)
+    commit(str(table), 2, part(table, n=[2]))
+    see_unchanged(str(table))
 
 
 def test_a_table_that_is_there_is_added_to(tmp_path: Path) -> None:

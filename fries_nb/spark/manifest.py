@@ -203,6 +203,27 @@ def committed(path: str, run: str | None = None) -> list[str]:
     return [join(path, name) for name in names]
 
 
+def see_unchanged(path: str, run: str | None = None) -> None:
+    """See that whatever is committed in a target, or by one run, is still found in the files that it was committed in.
+
+    Raises:
+        SinkError: the target is a Delta table, and somebody has rewritten it.
+    """
+    filesystem, root = _locate(path)
+    if not _is_table(filesystem, root):
+        return
+    manifests = _manifests(filesystem, root, word(run) if run is not None else None)
+    last = {one: delta.last_epoch(path, one) for one in {manifest.run for manifest in manifests}}
+    logged = delta.names(path)
+    names = [name for one in manifests if one.epoch <= last[one.run] for name in one.files]
+    if gone := [name for name in names if name not in logged]:
+        raise SinkError(
+            f"the Delta table {path} has been rewritten since (as by OPTIMIZE, an overwrite or a delete): "
+            f"{len(gone)} of the {len(names)} files that were committed are no longer in it, and what became of their "
+            f"rows is in the table alone; read that: spark.read.format('delta').load({path!r})"
+        )
+
+
 def _is_committed(path: str, manifest: Manifest, parts: list[PartName]) -> bool:
     """Whether this very epoch has a manifest; refuses parts of an older incarnation, and other files for the epoch."""
     filesystem, root = _locate(path)

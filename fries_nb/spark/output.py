@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from fries_nb.errors import SessionError
-from fries_nb.spark.manifest import committed, recover
+from fries_nb.spark.manifest import committed, recover, see_unchanged
 from fries_nb.spark.parts import PartName
 from fries_nb.spark.schemas import unified
 from fries_nb.spark.sinks import part_writer
@@ -35,11 +35,13 @@ def output(spark: SparkSession, path: str, run: str | None = None, written: pa.S
 
     Raises:
         SessionError: the session has been stopped.
-        SinkError: two sink workers wrote a column in types that no one type holds; names it. Or a file has gone.
+        SinkError: two sink workers wrote a column in types that no one type holds; names it. Or a file has gone, or a
+            Delta table has been rewritten by others.
     """
     if spark.sparkContext._jsc is None:
         raise SessionError(f"the SparkSession of this run has been stopped; what was committed lies in {path}")
     recover(path)
+    see_unchanged(path, run)
     files = sorted(committed(path, run), key=_columns)
     if not files:
         return spark.createDataFrame([], _as_spark_reads(spark, path, written))

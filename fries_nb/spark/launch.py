@@ -30,7 +30,7 @@ from fries_nb.spark.shipping import dumped
 from fries_nb.spark.snapshots import SnapshotStore
 from fries_nb.spark.stage import HostStage
 from fries_nb.spark.staging import make_scratch, remove_scratch
-from fries_nb.spark.storage import absolute, encoded, join
+from fries_nb.spark.storage import absolute, encoded, join, resolved
 from fries_nb.spark.tables import stage_table, stage_update
 
 
@@ -254,14 +254,16 @@ def _bare(graph: Graph) -> Graph:
 def _sink_directories(graph: Graph, root: str) -> dict[str, str]:
     """Where sinks write, and operators their dead letters."""
     directories: dict[str, str] = {}
+    taken: set[str] = set()
     for name, operator in graph.by_name.items():
         given = operator.function if operator.kind is Kind.SINK else operator.on_error
         if isinstance(given, str):
             continue
         kept = join(root, SINKS, encoded(name))
         path = kept if isinstance(given, Memory) else absolute(given.path)
-        if path in directories.values():
+        if resolved(path) in taken:
             raise DataflowError(f"two sinks write to {path}; each needs a directory of its own")
         manifest.claim(path, graph.name, table=isinstance(given, DeltaTable))
+        taken.add(resolved(path))
         directories[name] = path
     return directories

@@ -51,6 +51,15 @@ def absolute(place: str) -> str:
     return place if _SCHEME.match(place) else os.path.abspath(place)
 
 
+def resolved(place: str) -> str:
+    """The place, by whichever path or link it is named, so that two names of one directory are equal.
+
+    >>> resolved("file:///usr/../data/x") == resolved("/data/x")
+    True
+    """
+    return os.path.realpath(locate(place)[1]) if is_local(place) else place
+
+
 def for_spark(place: str) -> str:
     """The place as Spark is to be told it."""
     if place.lower().startswith("file:"):

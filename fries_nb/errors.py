@@ -97,7 +97,7 @@ class TraceError(FriesError):
 
 
 class UncommittedWarning(UserWarning):
-    """A run was stopped without being drained, and tuples that it had read are not in its output."""
+    """A run was stopped without being drained, or has failed: what it had read is not, or not all, in its output."""
 
 
 class MemoryWarning(UserWarning):

@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 from run_setting import ended_runs, until
 
 import fries_nb as fn
+from fries_nb.errors import DataflowError
 from fries_nb.run import Run
 
 
@@ -52,6 +53,40 @@ def typed(row: dict[str, Any]) -> dict[str, Any]:
         "parts": [{"x": 1.5, "name": "a"}],
         "nothing": None,
     }
+
+
+def test_the_stop_of_a_run_that_failed_says_so(started: Callable[..., Run], tmp_path: Path) -> None:
+    """A script that copies the tour with a broken function is not left with an empty frame and no word."""
+    go = tmp_path / "go"
+
+    def broken(row: dict[str, Any]) -> dict[str, Any]:
+        while not go.exists():
+            pass
+        return row | {"x": 1 / (10 - row["value"])}
+
+    flow = fn.Dataflow("broken")
+    flow.source("S", fn.rate(1_000)).map("A", broken).sink("out", fn.memory())
+    run = started(flow, hosts=1, workers=1)
+    until(lambda: processed(run, "S") > 20, run)
+    go.touch()
+    for _ in ("drained", "stopped again"):
+        with pytest.warns(fn.UncommittedWarning, match="'broken' failed: A failed on a tuple: ZeroDivision.*none of"):
+            run.stop(drain=True)
+    assert run.state == "failed"
+
+
+def test_two_sinks_need_two_directories_whatever_these_are_called(
+    started: Callable[..., Run], tmp_path: Path
+) -> None:
+    """A link, or a URI, is no other directory."""
+    (tmp_path / "link").symlink_to(tmp_path)
+    for second in (tmp_path / "out", tmp_path / "link" / "out", (tmp_path / "out").as_uri()):
+        flow = fn.Dataflow("twice")
+        rows = flow.source("S", fn.rate(100))
+        rows.sink("one", fn.parquet(str(tmp_path / "out")))
+        rows.sink("two", fn.parquet(str(second)))
+        with pytest.raises(DataflowError, match=r"two sinks write to .*; each needs a directory of its own"):
+            started(flow, hosts=1)
 
 
 def test_a_stop_says_what_is_lost_and_the_output_keeps_its_columns(

@@ -30,7 +30,7 @@ from fries_nb.running.course import Course
 from fries_nb.running.ledger import Ledger
 from fries_nb.running.places import Places
 from fries_nb.running.seen import KeptCheckpoint, Recovery, Seen
-from fries_nb.running.uncommitted import Uncommitted
+from fries_nb.running.uncommitted import Uncommitted, warning_of
 from fries_nb.scheduling import Plan
 from fries_nb.spark.envelopes import Line
 from fries_nb.spark.region import Options
@@ -273,19 +273,21 @@ class Run:
         return write_page(path, run_page(story))
 
     def stop(self, drain: bool = False, timeout: float | None = 60.0) -> None:
-        """End the run and wait until no host, thread or socket of it is left; does nothing if it has ended.
+        """End the run and wait until no host, thread or socket of it is left; a run that has ended is left as it is.
+
+        What is not in the output, after this stop or since the run failed, is said by an ``UncommittedWarning``.
 
         Args:
             drain: end the sources, endless ones as well, then process what they have read, and commit it; through the
-                regions behind, too. Without it, tuples read since the last commit are not in the output: an
-                ``UncommittedWarning`` says how many, and ``uncommitted`` has them.
+                regions behind, too. Without it, tuples read since the last commit are not in the output;
+                ``uncommitted`` says how many.
             timeout: seconds to wait.
 
         Raises:
             TimeoutError: it has not ended by then; it goes on ending. So it does behind an interrupt (Ctrl-C), and
                 ``stop()`` ends at once what is being drained.
         """
-        if self._course.ended.is_set():
+        if self._course.ended.is_set() and self.state != "failed":
             return
         self.request_stop(drain)
         on = "draining; stop() ends it at once, without what still waits" if drain else "ending"
@@ -296,9 +298,9 @@ class Run:
         if not self._course.ended.is_set():
             raise TimeoutError(f"run {self.graph.name!r} has not ended after {timeout:g} s and goes on {on}")
         self._course.join()
-        if self.uncommitted is not None and self.state == "stopped":
-            missing = self.uncommitted.sentence("stop(drain=True) processes and commits what was read")
-            warnings.warn(f"{self.graph.name!r} was stopped, and {missing}", UncommittedWarning, stacklevel=2)
+        left = self.uncommitted if self.state in ("stopped", "failed") else None
+        if warning := warning_of(self.graph.name, self.error if self.state == "failed" else "", left):
+            warnings.warn(warning, UncommittedWarning, stacklevel=2)
 
     def request_stop(self, drain: bool = False) -> None:
         """Ask for the end, as ``stop`` does, and return at once; ``wait`` waits for it. Never warns."""

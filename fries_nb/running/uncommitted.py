@@ -38,3 +38,16 @@ class Uncommitted:
     def sentence(self, remedy: str) -> str:
         """What is missing, and what brings it: ``remedy``, unless the run can be resumed."""
         return f"{self.facts}; {'resume reads them again' if self.resumable else remedy}"
+
+
+def warning_of(name: str, failure: str, left: Uncommitted | None) -> str:
+    """What is to be said of the output when a run has been stopped, or has failed for this reason; empty for nothing.
+
+    >>> warning_of("fraud", "FM failed on a tuple: ZeroDivisionError", None)
+    "'fraud' failed: FM failed on a tuple: ZeroDivisionError; its output is what was committed before"
+    """
+    if failure:
+        return f"{name!r} failed: {failure}; {left.facts if left else 'its output is what was committed before'}"
+    if left is None:
+        return ""
+    return f"{name!r} was stopped, and {left.sentence('stop(drain=True) processes and commits what was read')}"

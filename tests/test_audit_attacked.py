@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import fries_nb as fn
 from fries_nb.audit import Astray, Claim, judge, read_trace
@@ -255,3 +258,26 @@ def test_a_source_that_takes_a_tuple_twice_is_found():
     verdict = judge([flow, *ran, Wrote("src", ran=3, ended=True), Wrote("out", ran=3, ended=True)])
     assert not verdict.serializable
     assert verdict.doubled == (Astray(1, "", "src", 1, 2),)
+
+
+IDS = st.sampled_from(
+    [0, 1, -1, 2**61 - 1, 2**62, 2**63, 2**64 + 1, -(2**63) - 1, "", "0", "1", "01", " 1", "1_0", "a"]
+)
+
+
+@given(st.lists(IDS, unique=True, min_size=2), st.randoms(use_true_random=False), st.booleans())
+def test_a_lost_tuple_does_not_make_up_for_a_doubled_one(transactions, random, many):
+    """However alike they are when read as numbers, and whichever are noted together."""
+    lost, doubled = random.sample(transactions, 2)
+    came = [*(one for one in transactions if one != lost), doubled]
+
+    def ran(operator, those):
+        return [RanMany(tuple(those), operator)] if many else [Ran(one, operator) for one in those]
+
+    declared = Flow({"A": 1, "B": 1}, (Link("A", "B"),), finished=True)
+    ended = [Wrote(name, ran=len(transactions), ended=True) for name in "AB"]
+    right = [declared, *ran("A", transactions), *map(partial(Ran, operator="B"), transactions), *ended]
+    assert judge(right).serializable
+    verdict = judge([declared, *ran("A", transactions), *ran("B", came), *ended])
+    assert verdict.lost == (Astray(lost, "A", "B", sent=1, received=0),)
+    assert verdict.doubled == (Astray(doubled, "A", "B", sent=1, received=2),)

@@ -31,6 +31,7 @@ from fries_nb.trace import Emitted, Flow, Link, Ran, RanMany, Record
 Id = str | int
 _Hashes = npt.NDArray[np.uint64]
 _MASK = (1 << 64) - 1
+_FIRST, _LAST = -(1 << 63), (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,13 +139,23 @@ def _sum_of(transactions: Sequence[Id]) -> _Sum:
 
 
 def _hashes(transactions: Sequence[Id]) -> _Hashes:
-    """A 64-bit hash of each: numbers that follow each other must not (``splitmix64``)."""
-    try:
-        numbers = np.array(array("q", transactions), np.uint64)  # type: ignore[type-var]
-    except (TypeError, OverflowError):  # names; to numpy "01" would be a number
-        whole = [one if isinstance(one, int) else hash(one) for one in transactions]
-        numbers = np.array([one & _MASK for one in whole], np.uint64)
-    mixed = numbers + np.uint64(0x9E3779B97F4A7C15)
+    """A 64-bit hash of each, whatever stands beside it: numbers that follow each other must not (``splitmix64``)."""
+    mixed = _numbers(transactions) + np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return mixed ^ (mixed >> np.uint64(31))
+
+
+def _numbers(transactions: Sequence[Id]) -> _Hashes:
+    try:
+        numbers = array("q", transactions)  # type: ignore[type-var]
+    except (TypeError, OverflowError):  # names among them, where numpy would read "01" as 1
+        return np.array([_number(one) for one in transactions], np.uint64)
+    return np.frombuffer(numbers, np.uint64)
+
+
+def _number(transaction: Id) -> int:
+    """64 bits for an identity; a name that spells a number is another one than the number."""
+    if isinstance(transaction, int) and _FIRST <= transaction <= _LAST:
+        return transaction & _MASK
+    return hash(repr(transaction)) & _MASK  # of a name with its quotes: hash("") is 0; and hash(2**64) is 8

@@ -170,7 +170,7 @@ def test_text_that_has_settled_takes_no_buffer() -> None:
         kept[0] = 65 + row["n"]
         return row | {"x": "x" if row["n"] < 20 else kept}
 
-    with pytest.raises(OperatorError, match="a column of string cannot hold a bytearray"):
+    with pytest.raises(OperatorError, match="wrote binary values to the column 'x', which took others"):
         outcome(numbers(40), instance(changes_its_mind), quota=10)
 
 

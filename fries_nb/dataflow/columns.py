@@ -33,11 +33,16 @@ def united(one: pa.Schema, other: pa.Schema) -> pa.Schema:
     known = set(one.names)
     for name, after in ((field.name, field.type) for field in other if field.name in known):
         before = one.field(name).type
-        if {_family(before), _family(after)} in _APART:
+        if are_apart(before, after):
             raise pa.ArrowTypeError(f"column {name!r} is {before} and {after}")
         if _digits(whole.field(name).type) > MOST_DIGITS >= max(_digits(before), _digits(after)):
             raise pa.ArrowTypeError(f"column {name!r} is {before} and {after}, which together have too many digits")
     return whole
+
+
+def are_apart(one: pa.DataType, other: pa.DataType) -> bool:
+    """Whether no column holds values of both as they are, though Arrow would unite the two types."""
+    return {_family(one), _family(other)} in _APART
 
 
 def _family(kind: pa.DataType) -> str:

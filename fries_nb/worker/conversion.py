@@ -12,9 +12,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -26,10 +27,34 @@ FEW = 16
 NOT_ARROW = (pa.ArrowException, TypeError, ValueError, OverflowError)
 """What Arrow raises for values that it cannot take."""
 
-_NUMBERS = frozenset({bool, int, float})
-_TRUTHS = frozenset({bool, np.bool_})
-_BUFFERS = frozenset({bytearray, memoryview})
+_NO_TIMES = frozenset({bool, int, float, Decimal, date})
+"""Of these Arrow would make times, if told to."""
 _ATOMS = frozenset({type(None), bool, int, float, str, bytes, Decimal, date, datetime, time, timedelta})
+
+_FAMILIES: tuple[tuple[type, ...], ...] = (
+    (bool, np.bool_),
+    (timedelta, np.timedelta64),  # for numpy, a whole number as well
+    (int, float, Decimal, np.integer, np.floating),
+    (str,),
+    (bytes, bytearray, memoryview),
+    (datetime,),  # for Python, a date as well
+    (date,),
+    (time,),
+)
+"""Values of two of these have no column in common, though Arrow makes ``1.5, True`` 1.5, 1.0, and 1 beside a date one
+of 1970."""
+
+_UNMIXED = frozenset({pa.null().id, pa.string().id, pa.bool_().id})
+"""What Arrow infers from values of one family only."""
+_MICROSECONDS = frozenset({datetime, NoneType})
+_TEXT, _WHOLE, _BOOL = (str,), (int, np.integer), (bool, np.bool_)
+_EXACT: dict[int, tuple[type, ...]] = {
+    pa.string().id: _TEXT, pa.large_string().id: _TEXT, pa.bool_().id: _BOOL,
+    pa.float64().id: (float, int, np.floating, np.integer),
+    pa.int8().id: _WHOLE, pa.int16().id: _WHOLE, pa.int32().id: _WHOLE, pa.int64().id: _WHOLE,
+    pa.uint8().id: _WHOLE, pa.uint16().id: _WHOLE, pa.uint32().id: _WHOLE, pa.uint64().id: _WHOLE,
+}  # fmt: skip
+"""Types that Arrow fills from Python values of these types, and of one family, without loss, or refuses to."""
 
 
 def is_mutable(kind: pa.DataType) -> bool:
@@ -79,25 +104,24 @@ def _is_number(kind: pa.DataType) -> bool:
 def to_arrow(values: Sequence[Any], known: pa.DataType | None) -> pa.Array:
     """Python values as a column: of the type seen before where that loses nothing, else of the type Arrow infers.
 
-    Arrow would cut 1.5 to 1 for a column of whole numbers, and "ab" to ["a", "b"] for one of lists; this does not.
+    Arrow would cut 1.5 to 1 for a column of whole numbers, and "ab" to ["a", "b"] for one of lists; this does not. Nor
+    does it make True 1.0 among floats, or bytes text: they are of another type, wherever the batch is cut.
 
     Raises:
         ValueError, TypeError, OverflowError, pyarrow.ArrowException: the values have no common Arrow type.
     """
-    kinds = set(map(type, values))
-    if known is not None and (_is_exact(known, kinds) or (pa.types.is_integer(known) and _are_whole(kinds))):
-        if not _BUFFERS.isdisjoint(kinds):  # Arrow would take one for text
-            raise TypeError(f"a column of {known} cannot hold a bytearray")
+    exact = None if known is None else _EXACT.get(known.id)
+    if exact is not None and _are_all(exact, set(map(type, values))):
         try:
             return pa.array(values, type=known)
-        except (pa.ArrowException, TypeError, ValueError, OverflowError):
-            return _inferred(values, kinds)
-    if known is not None and _is_as_given(known) and _NUMBERS.isdisjoint(kinds):
+        except NOT_ARROW:
+            return pa.array(values)
+    if known is not None and _is_as_given(known) and _NO_TIMES.isdisjoint(map(type, values)):
         try:
             return pa.array(values, type=known)
         except NOT_ARROW:
             pass  # another type, which the column's users will refuse or widen to
-    array = _inferred(values, kinds)
+    array = _inferred(values)
     if known is None or array.type == known or not (array.type.id == known.id or pa.types.is_null(array.type)):
         return array
     try:
@@ -111,23 +135,24 @@ def _is_as_given(kind: pa.DataType) -> bool:
     return bool(pa.types.is_map(kind)) or (pa.types.is_temporal(kind) and getattr(kind, "unit", "") == "ns")
 
 
-def _inferred(values: Sequence[Any], kinds: set[type]) -> pa.Array:
+def _inferred(values: Sequence[Any]) -> pa.Array:
     """The column that Arrow makes of the values; rows among them, or inside of them, count as the dicts they are."""
-    if bytes in kinds and str in kinds:  # Arrow would take text for its bytes
-        raise TypeError("a column cannot hold text and bytes")
-    if float in kinds and not _TRUTHS.isdisjoint(kinds):  # Arrow would take True for 1.0, behind a number
-        raise TypeError("a column cannot hold numbers and True or False")
     try:
         array = pa.array(values)
-        if pa.types.is_timestamp(array.type) and any(getattr(value, "nanosecond", 0) for value in values):
-            return pa.array(values, type=pa.timestamp("ns", array.type.tz))
-        return array
     except pa.ArrowTypeError:
         return pa.array([_plain(value) for value in values])
     except pa.ArrowInvalid:
         if Decimal not in map(type, values):
             raise
         return pa.array([Decimal(value) if type(value) is int else value for value in values])  # 10 and 1.5: 10.0, 1.5
+    kind = array.type
+    if kind.id in _UNMIXED or pa.types.is_nested(kind):
+        return array
+    kinds = set(map(type, values))
+    _refuse_mixed(kinds)
+    if pa.types.is_timestamp(kind) and kinds - _MICROSECONDS and any(getattr(one, "nanosecond", 0) for one in values):
+        return pa.array(values, type=pa.timestamp("ns", kind.tz))
+    return array
 
 
 def _plain(value: Any) -> Any:
@@ -154,17 +179,26 @@ def _fields(kind: pa.DataType) -> list[Any]:
     return [(kind.field(index).name, _fields(kind.field(index).type)) for index in range(kind.num_fields)]
 
 
-def _is_exact(kind: pa.DataType, of: set[type]) -> bool:
-    """Whether Arrow fills a column of this type from Python values of these types without loss, or refuses to.
+def _are_all(types: tuple[type, ...], kinds: Collection[type]) -> bool:
+    """Whether values of these kinds, nulls apart, are of these types, and of one family with the first."""
+    return all(
+        kind is types[0] or kind is NoneType or (issubclass(kind, types) and _family(kind) is _family(types[0]))
+        for kind in kinds
+    )
 
-    It takes ``True`` for 1.0, and bytes for the text that they may encode.
+
+def _family(kind: type) -> tuple[type, ...] | None:
+    return next((family for family in _FAMILIES if issubclass(kind, family)), None)
+
+
+def _refuse_mixed(kinds: Collection[type]) -> None:
+    """Refuse a column of two families.
+
+    Raises:
+        TypeError: values of these kinds are of two.
     """
-    if pa.types.is_float64(kind):
-        return of.isdisjoint(_TRUTHS)
-    strings = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-    return (strings and bytes not in of) or bool(pa.types.is_boolean(kind))
-
-
-def _are_whole(kinds: set[type]) -> bool:
-    """Arrow would cut any other number (a float, a Decimal) to a whole one."""
-    return all(issubclass(kind, (int, np.integer, type(None))) for kind in kinds)
+    families = {_family(kind): kind for kind in kinds}
+    families.pop(None, None)
+    if len(families) > 1:
+        one, other = sorted(kind.__name__ for kind in families.values())[:2]
+        raise TypeError(f"a column cannot hold {one} beside {other}; convert the values to one type")

@@ -21,10 +21,12 @@ fries_nb.errors.DeclarationError: FM failed on a tuple: column 'x' cannot hold '
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from fries_nb.dataflow.columns import are_apart, united
 from fries_nb.errors import DeclarationError
 from fries_nb.messages import HIDDEN
 from fries_nb.worker.conversion import NOT_ARROW, to_arrow
@@ -136,9 +138,7 @@ class Written:
             self._input = schema
             return
         try:
-            self._input = pa.unify_schemas(
-                [self._input.remove_metadata(), schema.remove_metadata()], promote_options="permissive"
-            )
+            self._input = united(self._input.remove_metadata(), schema.remove_metadata())
         except pa.ArrowException:
             self._input = schema
             self._forget_types()
@@ -173,11 +173,11 @@ class Written:
         before = self._types.get(name, kind)
         if kind == before:
             return before
-        try:
-            both = [pa.schema([("x", one)]) for one in (before, kind)]
-            return pa.unify_schemas(both, promote_options="permissive").field("x").type
-        except pa.ArrowException as error:
-            raise ValueError(f"it was {before} before, and a column keeps its type") from error
+        both = [pa.schema([("x", one)]) for one in (before, kind)]
+        with suppress(pa.ArrowException):
+            if not are_apart(before, kind):
+                return pa.unify_schemas(both, promote_options="permissive").field("x").type
+        raise ValueError(f"it was {before} before, and a column keeps its type")
 
     def _note(self, name: str, value: Any, kind: pa.DataType) -> None:
         sure = self._kinds.setdefault(name, set())

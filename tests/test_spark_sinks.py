@@ -355,6 +355,17 @@ def test_the_output_of_nothing_is_an_empty_dataframe(spark: SparkSession, tmp_pa
     assert output(spark, str(tmp_path)).columns == []
 
 
+def test_a_target_whose_name_reads_like_a_pattern_is_read_itself(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark takes brackets, braces and backslashes in a path for a pattern, and a star for other targets, too."""
+    for number, name in enumerate(["out[1]", "out{a,b}", "back\\slash", "out*", "outer", "wh?t"]):
+        target = tmp_path / name
+        claim(str(target), "fraud")
+        commit(str(target), 1, part(target, number))
+        assert [row.n for row in output(spark, str(target)).collect()] == [number]
+        empty = output(spark, str(target), "another run", pa.schema({"n": pa.int64()}))
+        assert (empty.columns, empty.count()) == (["n"], 0)
+
+
 def test_workers_that_disagree_about_a_column_are_told_so(spark: SparkSession, tmp_path: Path) -> None:
     """Spark would turn numbers into strings without a word."""
     files = part(tmp_path, 1)

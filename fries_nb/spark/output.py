@@ -19,7 +19,7 @@ from fries_nb.spark.manifest import committed, recover, see_unchanged
 from fries_nb.spark.parts import PartName
 from fries_nb.spark.schemas import unified
 from fries_nb.spark.sinks import part_writer
-from fries_nb.spark.storage import for_spark, join, locate
+from fries_nb.spark.storage import join, locate, read_by_spark
 
 NOTHING = pa.schema([])
 
@@ -61,7 +61,7 @@ def _as_spark_reads(spark: SparkSession, path: str, schema: pa.Schema) -> Struct
     filesystem, file = locate(part)
     part_writer(file, schema, filesystem).close()
     try:
-        return spark.read.parquet(for_spark(part)).schema
+        return spark.read.parquet(read_by_spark(part)).schema
     finally:
         filesystem.delete_file(file)
 
@@ -69,7 +69,7 @@ def _as_spark_reads(spark: SparkSession, path: str, schema: pa.Schema) -> Struct
 def _read(spark: SparkSession, files: list[str], schema: pa.Schema, whole: pa.Schema) -> DataFrame:
     """Files of one schema. A column of nothing but nulls, which Spark would read as integers, is left to the others."""
     nulls = [field.name for field in schema if field.type == pa.null() and whole.field(field.name).type != pa.null()]
-    return spark.read.parquet(*map(for_spark, files)).drop(*nulls)
+    return spark.read.parquet(*map(read_by_spark, files)).drop(*nulls)
 
 
 def _columns(file: str) -> str:

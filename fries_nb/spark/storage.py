@@ -69,6 +69,15 @@ def for_spark(place: str) -> str:
     return re.sub(r"^s3n?://", "s3a://", place)
 
 
+def read_by_spark(place: str) -> str:
+    """The place as Spark is to be told it where it reads: there it would take some characters for patterns.
+
+    >>> read_by_spark("/data/out[1]/*.parquet")
+    'file:///data/out\\\\[1\\\\]/\\\\*.parquet'
+    """
+    return re.sub(r"([\[\]{}*?\\,^])", r"\\\1", for_spark(place))
+
+
 def join(place: str, *names: str) -> str:
     """A place below this one.
 

@@ -56,6 +56,19 @@ def test_a_guard_that_fired_and_came_to_nothing_leaves_the_change_to_others() ->
     assert desk.ledger.undoing().request.id == "u1"
 
 
+def test_a_guard_that_ends_before_its_change_is_done_is_over() -> None:
+    """A fix may be decided while the change commits."""
+    desk = Desk()
+    change, _ = desk.ask(guard=5.0, A=function("a1"))
+    desk.ledger.guard_ended(0, GuardEnded("u1", "change 'u2' came after it"))
+    desk.end(0, "u1")
+    assert change.settled(0).outcome == "done"
+    for version in ("a2", "a3", "a4"):
+        later, _ = desk.ask(A=function(version))
+        desk.end(0, later.id)
+    assert [bool(one.payloads) for one in desk.ledger._requests] == [False, False, True, True]
+
+
 def test_a_change_behind_one_that_its_guard_rolls_back_returns_to_what_ran_before_both() -> None:
     """Until the guard has ended it is open what that is."""
     desk = Desk()

@@ -220,6 +220,7 @@ class Ledger:
         if request is None:
             return
         request.guarded.discard(region)
+        request.let_go.add(region)
         request.fired.pop(region, None)
         if event.rolled_back:
             words = f"rolled back by its guard, since the new configuration failed: {event.error}"
@@ -298,7 +299,7 @@ class Ledger:
 
     def _end(self, region: int, request: Request, outcome: Outcome) -> None:
         request.outcomes[region] = outcome
-        if request.guard is not None and outcome.outcome == "done" and region not in request.at_start:
+        if request.guard is not None and outcome.outcome == "done" and region not in request.at_start | request.let_go:
             request.guarded.add(region)
         if outcome.outcome == "done":
             self._order(region, request)

@@ -27,7 +27,8 @@ class Request:
         guard: how long it is under guard, if it is.
         rehearse: whether it is tried on recent tuples first; what is merged is if one of its parts is.
         begun_s: when each region began it; ``outcomes`` how it ended there.
-        guarded: the regions where its guard lasts; ``fired`` those where it is rolling the request back, with why.
+        guarded: the regions where its guard lasts; ``fired`` those where it is rolling the request back, with why;
+            ``let_go`` those where it is over, which it may be before the request is done.
         at_start: the regions that began with it, so that no controller has carried it out.
     """
 
@@ -44,6 +45,7 @@ class Request:
     outcomes: dict[int, Outcome] = field(default_factory=dict)
     at_start: set[int] = field(default_factory=set)
     guarded: set[int] = field(default_factory=set)
+    let_go: set[int] = field(default_factory=set)
     fired: dict[int, str] = field(default_factory=dict)
 
     @property

@@ -10,17 +10,20 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable, write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
+from fries_nb.dataflow import JoinTable
 from fries_nb.dataflow.endpoints import replay
 from fries_nb.errors import SourceError
 from fries_nb.messages import DUE, TRANSACTION
 from fries_nb.spark.pace import Pace
-from fries_nb.spark.replay import Position, plan_replay
+from fries_nb.spark.replay import Position, Span, plan_replay
 from fries_nb.spark.sources import RateReader, Reader, ReplayReader
 from fries_nb.spark.staging import make_scratch, remove_scratch, stage_replay
+from fries_nb.spark.tables import stage_table
 from fries_nb.trace import ROW_BITS
 
 NOW = 1_700_000_000_000_000_000
@@ -284,6 +287,39 @@ def test_a_file_that_goes_away_while_it_is_read_is_an_error_of_the_source(tmp_pa
     file.unlink()
     with pytest.raises(SourceError, match=r"cannot read row group 0 of .*a\.parquet"):
         reader.read(NOW, 1)
+
+
+@pytest.mark.parametrize("skip", [0, 5])
+def test_a_file_that_was_replaced_meanwhile_is_not_read_on(tmp_path: Path, skip: int) -> None:
+    """Though it has the same columns and more rows; a copy of the file that was planned is as good as that."""
+    file = tmp_path / "numbers.parquet"
+    pq.write_table(pa.table({"n": range(10)}), file)
+    [spans] = plan_replay(str(file), 1)
+    file.with_suffix(".copy").write_bytes(file.read_bytes())
+    pq.write_table(pa.table({"n": range(100, 120)}), file)
+    reader = ReplayReader(spans, math.inf, skip=skip)
+    with pytest.raises(SourceError, match=r"numbers.parquet has been replaced since .*got .*, expected .* bytes"):
+        drain(reader)
+    file.with_suffix(".copy").replace(file)
+    assert drain(ReplayReader(spans, math.inf, skip=skip))["n"].to_pylist() == list(range(skip, 10))
+
+
+def test_a_plan_of_before_fingerprints_is_read_as_it_is(tmp_path: Path) -> None:
+    """Such as a checkpoint may hold."""
+    pq.write_table(pa.table({"n": range(10)}), tmp_path / "numbers.parquet")
+    [spans] = plan_replay(str(tmp_path), 1)
+    older = [Span(span.file, span.row_group, span.start, span.rows) for span in spans]
+    assert drain(ReplayReader(older, math.inf))["n"].to_pylist() == list(range(10))
+
+
+def test_a_delta_table_is_no_directory_of_parquet_files(tmp_path: Path) -> None:
+    """Its files hold what was deleted, too; what it holds now is replayed as an Arrow table."""
+    write_deltalake(str(tmp_path), pa.table({"n": [1, 2, 3]}))
+    DeltaTable(str(tmp_path)).delete("n > 1")
+    with pytest.raises(SourceError, match=r"is a Delta table, .* What the table holds now is fn\.replay\(deltalake"):
+        plan_replay(str(tmp_path), 1)
+    with pytest.raises(SourceError, match=r"is a Delta table, .* which a join takes as well"):
+        stage_table(JoinTable("J", str(tmp_path), {"n": "n"}, "inner", False, ""), None, "")  # type: ignore[arg-type]
 
 
 def test_a_dataframe_is_written_once_and_read_with_its_types(spark: SparkSession) -> None:

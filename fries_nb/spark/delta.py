@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from fries_nb.dataflow.columns import clash
-from fries_nb.errors import ColumnError, SinkError
+from fries_nb.errors import ColumnError, SinkError, SourceError
 from fries_nb.spark.schemas import unified
 from fries_nb.spark.storage import join, locate
 
@@ -101,6 +101,19 @@ def is_table(path: str) -> bool:
     filesystem, root = locate(path)
     found = filesystem.get_file_info(f"{root}/_delta_log").type
     return bool(found == fs.FileType.Directory)
+
+
+def refuse_delta(path: str, remedy: str) -> None:
+    """Refuse a Delta table where plain Parquet files are read: rows that were deleted or replaced are in them, too.
+
+    Raises:
+        SourceError: it is one.
+    """
+    if is_table(path):
+        raise SourceError(
+            f"{path} is a Delta table, whose files hold deleted and replaced rows, too; expected Parquet files. "
+            f"What the table holds now is {remedy}"
+        )
 
 
 def _package() -> Any:

@@ -7,6 +7,7 @@ position means the same after a retry.
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import posixpath
 from collections import Counter
@@ -16,10 +17,12 @@ from typing import NamedTuple
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
+from msgspec.structs import replace
 from pyarrow import fs
 
 from fries_nb.errors import SourceError
 from fries_nb.messages import HIDDEN
+from fries_nb.spark.delta import refuse_delta
 from fries_nb.spark.storage import is_local, locate
 
 
@@ -32,12 +35,13 @@ class Position(NamedTuple):
 
 
 class Span(msgspec.Struct, frozen=True):
-    """Consecutive rows of one row group."""
+    """Consecutive rows of one row group; ``content`` is the file's fingerprint, unless it was not taken."""
 
     file: str
     row_group: int
     start: int
     rows: int
+    content: str = ""
 
 
 def plan_replay(path: str, workers: int, may_be_empty: bool = False) -> list[tuple[Span, ...]]:
@@ -59,12 +63,21 @@ def behind(spans: Iterable[Span], rows: int) -> Iterator[Span]:
     """What is left of the spans when their first so many rows are taken away.
 
     >>> list(behind([Span("a", 0, 10, 5), Span("a", 1, 0, 4)], 7))
-    [Span(file='a', row_group=1, start=2, rows=2)]
+    [Span(file='a', row_group=1, start=2, rows=2, content='')]
     """
     for span in spans:
         if rows < span.rows:
-            yield Span(span.file, span.row_group, span.start + rows, span.rows - rows)
+            yield replace(span, start=span.start + rows, rows=span.rows - rows)
         rows = max(0, rows - span.rows)
+
+
+def fingerprint(filesystem: fs.FileSystem, name: str) -> str:
+    """Tells contents of a Parquet file apart without its rows: by its size, and its footer, which places them all."""
+    with filesystem.open_input_file(name) as file:
+        size: int = file.size()
+        length = int.from_bytes(file.read_at(4, size - 8), "little")
+        footer = file.read_at(length, size - 8 - length)
+    return f"{size:,} bytes, footer {hashlib.blake2b(footer, digest_size=8).hexdigest()}"
 
 
 def _between(groups: list[Span], first: int, last: int) -> Iterator[Span]:
@@ -73,7 +86,7 @@ def _between(groups: list[Span], first: int, last: int) -> Iterator[Span]:
     for group in groups:
         start, stop = max(first - begin, 0), min(last - begin, group.rows)
         if start < stop:
-            yield Span(group.file, group.row_group, start, stop - start)
+            yield replace(group, start=start, rows=stop - start)
         begin += group.rows
 
 
@@ -81,6 +94,7 @@ def _row_groups(path: str) -> Iterator[Span]:
     try:
         filesystem, root = locate(path)
         files = _files(path, filesystem, root)
+        refuse_delta(path, "fn.replay(deltalake.DeltaTable(path).to_pyarrow_table())")
     except (OSError, ValueError) as error:
         raise SourceError(f"cannot look at {path}: {error}") from error
     first: tuple[str, pa.Schema] | None = None
@@ -91,8 +105,9 @@ def _row_groups(path: str) -> Iterator[Span]:
         first = first or (name, schema)
         if not schema.equals(first[1]):
             raise SourceError(f"{name} has other columns than {first[0]}; a replay needs files of one schema")
+        content = fingerprint(filesystem, name)
         for index in range(metadata.num_row_groups):
-            yield Span(place, index, 0, metadata.row_group(index).num_rows)
+            yield Span(place, index, 0, metadata.row_group(index).num_rows, content)
 
 
 def _files(path: str, filesystem: fs.FileSystem, root: str) -> list[str]:

@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 from fries_nb.errors import SourceError
 from fries_nb.messages import DUE, HIDDEN, TRANSACTION
 from fries_nb.spark.pace import Pace, Times, checked
-from fries_nb.spark.replay import Position, Span, behind
+from fries_nb.spark.replay import Position, Span, behind, fingerprint
 from fries_nb.spark.storage import locate
 from fries_nb.trace import ROW_BITS
 from fries_nb.worker.conversion import NOT_ARROW, to_arrow
@@ -133,7 +133,7 @@ class ReplayReader:
     The first ``skip`` rows were read by an earlier attempt; row groups with nothing else are not decoded.
 
     Raises:
-        SourceError: from ``read``: a file has gone, or is damaged.
+        SourceError: from ``read``: a file has gone, is damaged, or has been replaced.
     """
 
     def __init__(self, spans: Sequence[Span], rate: float, number: int | None = None, skip: int = 0) -> None:
@@ -185,7 +185,7 @@ class ReplayReader:
         for span in spans:
             try:
                 if file is None or name != span.file:
-                    name, file = span.file, _open(span.file)
+                    name, file = span.file, _open(span)
                 yield from _rows_of(file, span)
             except (OSError, pa.ArrowException) as error:
                 raise SourceError(f"cannot read row group {span.row_group} of {span.file}: {error}") from error
@@ -237,8 +237,13 @@ class _Stamp:
         return batch
 
 
-def _open(place: str) -> pq.ParquetFile:
-    filesystem, path = locate(place)
+def _open(span: Span) -> pq.ParquetFile:
+    filesystem, path = locate(span.file)
+    if span.content and (found := fingerprint(filesystem, path)) != span.content:
+        raise SourceError(
+            f"{span.file} has been replaced since the run was planned (got {found}, expected {span.content}), so that "
+            "rows of both would be mixed; put the old file back and resume, or run the flow anew"
+        )
     return pq.ParquetFile(path, filesystem=filesystem, coerce_int96_timestamp_unit="us", pre_buffer=False)
 
 

@@ -21,6 +21,7 @@ from fries_nb.dataflow.graph import Kind, Operator
 from fries_nb.dataflow.tables import Index, JoinTable
 from fries_nb.dataflow.updates import Update, new_table
 from fries_nb.errors import SourceError
+from fries_nb.spark.delta import refuse_delta
 from fries_nb.spark.staging import reason, write_table
 from fries_nb.spark.storage import absolute, encoded, for_spark, join, locate
 
@@ -91,9 +92,10 @@ def _columns(operator: str, place: str) -> list[str]:
     """The columns of the Parquet file or directory.
 
     Raises:
-        SourceError: there is none, or it is no Parquet.
+        SourceError: there is none, it is no Parquet, or a Delta table.
     """
     try:
+        refuse_delta(place, "deltalake.DeltaTable(path).to_pyarrow_table(), which a join takes as well")
         filesystem, path = locate(place)
         return list(pq.ParquetDataset(path, filesystem=filesystem).schema.names)
     except (OSError, ValueError, pa.ArrowException) as error:

@@ -103,11 +103,17 @@ class Course:
 
     @property
     def state(self) -> str:
-        """The run's; between two regions it is ``joining``."""
-        if self._state:
-            return self._state
-        state = str(self.launched[-1].driver.controller.state) if self._open else "joining"
-        return "joining" if state == "finished" and len(self.launched) < len(self._regions) else state
+        """The run's; between two regions it is ``joining``.
+
+        A region whose controller is done may have its last rows to commit yet, and its end has not been told: until
+        then the run is not over, and its error not known.
+        """
+        if self._state or not self._open:
+            return self._state or "joining"
+        region = self.launched[-1].driver.controller.state
+        if not region.over:
+            return str(region)
+        return "joining" if region == "finished" and len(self.launched) < len(self._regions) else "draining"
 
     def start(self, spark: Any) -> None:
         """Launch the first region; raises what ``launch`` raises, and ``DataflowError`` for SQL that is none."""

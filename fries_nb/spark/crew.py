@@ -9,13 +9,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
+import pyarrow as pa
+
 from fries_nb.checkpoints import Snapshot
 from fries_nb.dataflow.graph import Graph, Kind
 from fries_nb.errors import CheckpointError, FriesError, OperatorError
 from fries_nb.messages import Failed, WorkerId
+from fries_nb.spark.delta_columns import TableColumns
 from fries_nb.spark.reading import open_reader
 from fries_nb.spark.region import Region
-from fries_nb.spark.sinks import FileSink
+from fries_nb.spark.sinks import FileSink, as_it_comes
 from fries_nb.spark.snapshots import part_of, read_snapshots
 from fries_nb.spark.sources import NoReader, Reader
 from fries_nb.spark.spill import spilled
@@ -98,7 +101,9 @@ class _Yard:
 
     def _port(self, worker: WorkerId) -> FileSink:
         region = self._region
-        return FileSink(region.sinks[worker.operator], worker, region.incarnation, region.run)
+        path, table = region.sinks[worker.operator], region.tables.get(worker.operator)
+        fit = as_it_comes if table is None else TableColumns(path, pa.ipc.read_schema(pa.py_buffer(table))).fit
+        return FileSink(path, worker, region.incarnation, region.run, fit=fit)
 
     def _reader(self, instance: Instance, workers: int) -> Reader:
         region, worker = self._region, instance.worker

@@ -7,9 +7,10 @@ tried. The log is read and written by the package ``deltalake``; Spark needs no 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import posixpath
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import reduce
 from typing import Any
 from urllib.parse import quote, unquote
@@ -18,8 +19,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from fries_nb.dataflow.columns import clash
-from fries_nb.errors import ColumnError, SinkError, SourceError
+from fries_nb.errors import SinkError, SourceError
+from fries_nb.spark.delta_columns import TableColumns
 from fries_nb.spark.schemas import unified
 from fries_nb.spark.storage import join, locate
 
@@ -31,22 +32,36 @@ def check_usable(path: str) -> None:
         SinkError: the package is missing, the log cannot be read, or the table is partitioned.
     """
     table = _opened(path)
-    partitions = [] if table is None else table.metadata().partition_columns
+    with _in_words(f"cannot read the Delta table {path}"):
+        partitions = [] if table is None else table.metadata().partition_columns
     if partitions:
         raise SinkError(f"the Delta table {path} is partitioned by {', '.join(partitions)}; expected one that is not")
 
 
-def check_fits(path: str, files: Sequence[str]) -> None:
-    """Refuse Parquet files whose columns the table could not take.
+def columns(path: str) -> pa.Schema:
+    """The columns that the table has, none if there is no table yet.
 
     Raises:
-        ColumnError: a column has another type in the table; names it.
-        SinkError: a column has a type that no Delta table has.
+        SinkError: the log cannot be read.
     """
-    table, schema = _opened(path), _schema_of(files)
-    _columns_to_add(path, table, schema)
-    if table is None and not schema.names:
+    return _columns(path, _opened(path))
+
+
+def check_fits(path: str, files: Sequence[str]) -> None:
+    """Refuse Parquet files whose rows the table could not take.
+
+    Raises:
+        ColumnError: a column has another type in the table, or a value does not fit it; names it.
+    """
+    known, schemas = columns(path), {file: _read_schema(file) for file in files}
+    new = _columns_to_add(path, known, _narrowest(schemas.values()))
+    if not known.names and not new.names:
         raise SinkError(f"the Delta table {path} cannot begin with rows of nothing but nulls; give a column a type")
+    with _in_words(f"the Delta table {path} cannot take {new.names}"):
+        _package().Schema.from_arrow(new)
+    table = pa.schema([*known, *new])
+    for file, schema in schemas.items():
+        _check_rows(TableColumns(path, table), table, file, schema)
 
 
 def add(path: str, run: str, epoch: int, names: Sequence[str]) -> None:
@@ -56,21 +71,21 @@ def add(path: str, run: str, epoch: int, names: Sequence[str]) -> None:
         SinkError: the table cannot take them, or its log cannot be written.
     """
     deltalake = _package()
-    schema = _schema_of([join(path, name) for name in names])
     table = _opened(path)
-    new = _columns_to_add(path, table, schema)
+    new = _columns_to_add(path, _columns(path, table), _narrowest(_read_schema(join(path, name)) for name in names))
     try:
+        added = deltalake.Schema.from_arrow(new)
         if table is None:
-            table = deltalake.DeltaTable.create(path, new, mode="ignore")
+            table = deltalake.DeltaTable.create(path, added, mode="ignore")
         elif _last_epoch(table, run) >= epoch:
             return
-        elif new.fields:
-            table.alter.add_columns(new.fields)
+        elif added.fields:
+            table.alter.add_columns(added.fields)
             table = deltalake.DeltaTable(path)
         done = deltalake.CommitProperties(app_transactions=[deltalake.Transaction(_application(run), epoch)])
         actions = [_action(path, name) for name in names]
         table.create_write_transaction(actions, "append", table.schema(), commit_properties=done)
-    except (_errors(), OSError, ValueError) as error:
+    except Exception as error:  # deltalake raises plain ones, too
         if last_epoch(path, run) >= epoch:  # another process completed the commit at the same time
             return
         raise SinkError(f"cannot add epoch {epoch} to the Delta table {path}: {_first_line(error)}") from error
@@ -83,7 +98,8 @@ def last_epoch(path: str, run: str) -> int:
         SinkError: the log cannot be read.
     """
     table = _opened(path)
-    return -1 if table is None else _last_epoch(table, run)
+    with _in_words(f"cannot read the Delta table {path}"):
+        return -1 if table is None else _last_epoch(table, run)
 
 
 def names(path: str) -> set[str]:
@@ -93,7 +109,8 @@ def names(path: str) -> set[str]:
         SinkError: the log cannot be read.
     """
     table = _opened(path)
-    return set() if table is None else {posixpath.basename(unquote(uri)) for uri in table.file_uris()}
+    with _in_words(f"cannot read the Delta table {path}"):
+        return set() if table is None else {posixpath.basename(unquote(uri)) for uri in table.file_uris()}
 
 
 def is_table(path: str) -> bool:
@@ -124,19 +141,22 @@ def _package() -> Any:
     return deltalake
 
 
-def _errors() -> type[Exception]:
-    return _package().exceptions.DeltaError  # type: ignore[no-any-return]
-
-
 def _opened(path: str) -> Any:
     """The table as it is now, ``None`` if there is none yet."""
     deltalake = _package()
     if not is_table(path):
         return None
-    try:
+    with _in_words(f"cannot read the Delta table {path}"):
         return deltalake.DeltaTable(path)
-    except (_errors(), OSError, ValueError) as error:
-        raise SinkError(f"cannot read the Delta table {path}: {_first_line(error)}") from error
+
+
+@contextlib.contextmanager
+def _in_words(what: str) -> Iterator[None]:
+    """Whatever fails in here becomes a sentence: not all that deltalake raises is a ``DeltaError``."""
+    try:
+        yield
+    except Exception as error:
+        raise SinkError(f"{what}: {_first_line(error)}") from error
 
 
 def _last_epoch(table: Any, run: str) -> int:
@@ -148,9 +168,9 @@ def _application(run: str) -> str:
     return f"fries-{run}"
 
 
-def _schema_of(files: Sequence[str]) -> pa.Schema:
-    """The narrowest schema that holds the files' rows, without columns that are all null: Delta has no such type."""
-    schema = reduce(unified, [_read_schema(file) for file in files])
+def _narrowest(schemas: Iterable[pa.Schema]) -> pa.Schema:
+    """The one that holds the rows of all these, without columns that are all null: Delta has no such type."""
+    schema = reduce(unified, schemas)
     return pa.schema([field for field in schema if field.type != pa.null()])
 
 
@@ -159,29 +179,27 @@ def _read_schema(file: str) -> pa.Schema:
     return pq.read_schema(path, filesystem=filesystem).remove_metadata()
 
 
-def _columns_to_add(path: str, table: Any, schema: pa.Schema) -> Any:
-    """The columns that the table does not have yet, as a schema of Delta's."""
-    deltalake = _package()
-    known = pa.schema([]) if table is None else pa.schema(table.schema().to_arrow())
-    for field in schema:
-        if field.name in known.names:
-            _check_type(path, known.field(field.name), field)
-    try:
-        return deltalake.Schema.from_arrow(pa.schema([field for field in schema if field.name not in known.names]))
-    except (_errors(), ValueError) as error:
-        raise SinkError(f"the Delta table {path} cannot take {schema.names}: {_first_line(error)}") from error
+def _columns(path: str, table: Any) -> pa.Schema:
+    with _in_words(f"cannot read the Delta table {path}"):
+        return pa.schema([] if table is None else pa.schema(table.schema().to_arrow()))
 
 
-def _check_type(path: str, known: pa.Field, new: pa.Field) -> None:
-    """A table's column keeps its type; it takes narrower numbers."""
-    table = pa.schema([known])
-    if clash(table, pa.schema([new]), fixed=True):
-        raise ColumnError(
-            f"column {new.name!r} is {known.type} in the Delta table {path} and now {new.type}; a column keeps its "
-            "type, so convert it in the operator",
-            new.name,
-            table.serialize().to_pybytes(),
-        )
+def _columns_to_add(path: str, known: pa.Schema, schema: pa.Schema) -> pa.Schema:
+    """The columns that the table does not have yet, in types that it can have."""
+    joined = TableColumns(path, known).joined(schema)
+    return pa.schema([field for field in joined if field.name not in known.names])
+
+
+def _check_rows(fitting: TableColumns, table: pa.Schema, file: str, schema: pa.Schema) -> None:
+    """Look at the values of columns whose type does not say that they fit: of another one, or where nulls do not."""
+    fitting.joined(schema)
+    known = [field for field in table if field.name in schema.names]
+    doubtful = [field.name for field in known if not field.nullable or field.type != schema.field(field.name).type]
+    if doubtful:
+        filesystem, path = locate(file)
+        with pq.ParquetFile(path, filesystem=filesystem) as part:
+            for batch in part.iter_batches(columns=doubtful):
+                fitting.fit(batch)
 
 
 def _action(path: str, name: str) -> Any:

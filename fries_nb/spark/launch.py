@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +15,7 @@ from fries_nb.dataflow.graph import Graph, Kind, Operator
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import DataflowError
 from fries_nb.planning.expansion import chains
-from fries_nb.spark import interrupt, manifest
+from fries_nb.spark import delta, interrupt, manifest
 from fries_nb.spark.checkpoints import SINKS, Place
 from fries_nb.spark.control import ControlServer
 from fries_nb.spark.driver import Driver, Listener
@@ -127,6 +128,7 @@ def launch(
         region = Region(
             place.flow.run, place.incarnation, _bare(graph), functions, sources, sinks, server.address, keys.hosts,
             interface, options, _heads(graph), SnapshotStore(path, place.flow.run, key), place.restoration,
+            _tables_of(graph, sinks),
         )  # fmt: skip
         driver = _start(graph, region, session, server, listener, place, bool(checkpoint))
         undo.pop_all()
@@ -267,3 +269,13 @@ def _sink_directories(graph: Graph, root: str) -> dict[str, str]:
         taken.add(resolved(path))
         directories[name] = path
     return directories
+
+
+def _tables_of(graph: Graph, sinks: Mapping[str, str]) -> dict[str, bytes]:
+    """The columns of the Delta tables that are there, by the sinks (and dead letters) that add to them."""
+    tables = {}
+    for name, path in sinks.items():
+        operator = graph.operator(name)
+        if isinstance(operator.function if operator.kind is Kind.SINK else operator.on_error, DeltaTable):
+            tables[name] = delta.columns(path).serialize().to_pybytes()
+    return tables

@@ -70,6 +70,7 @@ class Region:
         heads: for each operator the first one of the chain that it may be in.
         snapshots: where snapshots are kept.
         restoration: what the workers start from.
+        tables: for sinks whose target is a Delta table the columns that it had, as a serialized schema.
     """
 
     run: str
@@ -85,6 +86,7 @@ class Region:
     heads: Mapping[str, str]
     snapshots: SnapshotStore = field(repr=False)
     restoration: Restoration = field(default=Restoration(None), repr=False)
+    tables: Mapping[str, bytes] = field(default_factory=dict, repr=False)
 
     def had_ended(self, worker: WorkerId) -> bool:
         """The checkpoint has it that this worker, of whatever operator, had ended in front of the marker.

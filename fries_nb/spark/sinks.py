@@ -6,6 +6,8 @@ row groups of ``GROUP_ROWS``, since a flow hands over one row as readily as ten 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
@@ -23,6 +25,11 @@ MERGED = 128
 """Batches that are merged into one when so many have come."""
 
 
+def as_it_comes(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Files take all rows that Spark reads, in the types that they come in."""
+    return batch
+
+
 class FileSink:
     """The part files of one sink worker.
 
@@ -35,6 +42,7 @@ class FileSink:
         incarnation: the attempt, as granted by the controller.
         run: the run, which distinguishes files of successive runs.
         keep_hidden: write the columns named in ``messages.HIDDEN`` as well.
+        fit: brings each batch into the types of the target's columns, or raises a ``SinkError``.
 
     Attributes:
         columns: all that were written so far, which are those of the part at hand.
@@ -43,11 +51,20 @@ class FileSink:
         SinkError: from every method: rows without a column, a column that changed its type, or the file system failed.
     """
 
-    def __init__(self, path: str, worker: WorkerId, incarnation: int, run: str, keep_hidden: bool = False) -> None:
+    def __init__(
+        self,
+        path: str,
+        worker: WorkerId,
+        incarnation: int,
+        run: str,
+        keep_hidden: bool = False,
+        fit: Callable[[pa.RecordBatch], pa.RecordBatch] = as_it_comes,
+    ) -> None:
         self._path = path
         self._worker = worker
         self._incarnation = incarnation
         self._run = run
+        self._fit = fit
         self._hidden = () if keep_hidden else HIDDEN
         self._filesystem, self._directory = locate(pending(path))
         self._seen: pa.Schema | None = None  # as the last batch came
@@ -67,6 +84,7 @@ class FileSink:
             return
         if hidden := [name for name in self._hidden if name in batch.schema.names]:
             batch = batch.drop_columns(hidden)
+        batch = self._fit(batch)
         if batch.schema is not self._seen and batch.schema != self._seen:
             self._seen = batch.schema
             times = [field for field in batch.schema if pa.types.is_timestamp(field.type)]

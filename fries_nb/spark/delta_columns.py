@@ -1,0 +1,91 @@
+"""Rows in front of a Delta table: brought into its columns' types, or refused by column.
+
+Sinks do it as rows come, with the columns that the table had when they began; the driver once more in front of the
+record, with those that it has then (see ``delta``).
+
+>>> fit = TableColumns("t", pa.schema([pa.field("n", pa.float64(), nullable=False)])).fit
+>>> fit(pa.record_batch({"n": [1], "u": pa.array([200], pa.uint8())})).schema.types
+[DataType(double), DataType(int16)]
+>>> fit(pa.record_batch({"n": [None]}))
+Traceback (most recent call last):
+fries_nb.errors.ColumnError: column 'n' is NOT NULL in the Delta table t and a row has no value for it; give it one ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pyarrow as pa
+
+from fries_nb.dataflow.columns import alike
+from fries_nb.dataflow.table_columns import fixed, storable, taken
+from fries_nb.errors import ColumnError
+
+
+class TableColumns:
+    """The columns of one table.
+
+    Args:
+        path: of the table.
+        columns: that it has; none if it is to be made.
+    """
+
+    def __init__(self, path: str, columns: pa.Schema) -> None:
+        self._table = f"the Delta table {path}"
+        self._columns = fixed(columns)
+        self._required = [field.name for field in columns if not field.nullable]
+        self._came: pa.Schema | None = None
+        self._goal = self._columns
+
+    def fit(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The batch as the table takes it: in the types of its columns, new ones in types that a table has.
+
+        Raises:
+            ColumnError: a column, or a value in it, does not fit.
+        """
+        if batch.schema is not self._came and batch.schema != self._came:
+            self._goal = self.joined(batch.schema)
+            self._came = batch.schema
+        as_it_is = self._goal == batch.schema
+        if as_it_is and not self._required:
+            return batch
+        arrays = [self._taken(field, values) for field, values in zip(self._goal, batch.columns, strict=True)]
+        return batch if as_it_is else pa.RecordBatch.from_arrays(arrays, schema=self._goal)
+
+    def joined(self, schema: pa.Schema) -> pa.Schema:
+        """These columns as the table has them, or would once they were added.
+
+        Raises:
+            ColumnError: it could not take them, whatever their values.
+        """
+        new = [name for name in schema.names if name not in self._columns.names]
+        if twins := alike([*self._columns.names, *new]):
+            known, name = twins
+            raise self._refused(name, f"stands beside {known!r} in {self._table}, which tells no case apart; rename it")
+        for name in self._required:
+            if name not in schema.names:
+                self._taken(self._columns.field(name), pa.nulls(1))
+        return pa.schema([self._as_table(field) for field in schema])
+
+    def _as_table(self, field: pa.Field) -> pa.Field:
+        column = self._columns.field(field.name) if field.name in self._columns.names else None
+        if column is not None:
+            self._taken(column, pa.array([], field.type))
+            return pa.field(field.name, column.type)
+        try:
+            return storable(pa.schema([field])).field(0)
+        except KeyError:
+            words = f"is {field.type}, a type that no Delta table has; convert it"
+            raise self._refused(field.name, words, [pa.field(field.name, pa.null())]) from None
+
+    def _taken(self, field: pa.Field, values: pa.Array) -> pa.Array:
+        column = self._columns.field(field.name) if field.name in self._columns.names else field
+        try:
+            return taken(column, values, self._table)
+        except ValueError as error:
+            raise self._refused(field.name, str(error)) from error
+
+    def _refused(self, column: str, words: str, open_: Iterable[pa.Field] = ()) -> ColumnError:
+        """The error, with the table's columns and those that may have any type of a table."""
+        before = fixed(pa.schema([*self._columns, *open_])).serialize().to_pybytes()
+        return ColumnError(f"column {column!r} {words} in the operator", column, before)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import deltalake
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, Field, Schema
+from deltalake.schema import StructType
 
 from fries_nb.errors import ColumnError, SinkError
 from fries_nb.messages import WorkerId
@@ -107,6 +109,40 @@ def test_names_that_differ_in_case_do_not_begin_a_table(tmp_path: Path) -> None:
     with pytest.raises(ColumnError, match="stands beside 'n'"):
         commit(path, 1, [file for [file] in files])
     assert not delta.is_table(path)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (
+            lambda path: DeltaTable.create(path, Schema(LONG)).alter.add_constraint({"positive": "n > 0"}),
+            "has the constraint positive, which a flow does not see to; expected a table without",
+        ),
+        (
+            lambda path: DeltaTable.create(path, Schema([Field("s", StructType([invariant()])), *LONG])),
+            r"has the invariant of 's\.n', which",
+        ),
+        (
+            lambda path: DeltaTable.create(
+                path, Schema([*LONG, Field("g", "long", metadata={"delta.generationExpression": "n + 1"})])
+            ),
+            "has the generated column 'g', which",
+        ),
+    ],
+    ids=["constraint", "invariant", "generated"],
+)
+def test_a_table_with_rules_of_its_own_is_refused_at_the_start(
+    tmp_path: Path, make: Callable[[str], object], said: str
+) -> None:
+    """They bind whoever writes to it, and a flow does not see to them."""
+    make(str(tmp_path / "table"))
+    with pytest.raises(SinkError, match=said):
+        target(tmp_path / "table")
+
+
+def invariant() -> Field:
+    """A column with a rule."""
+    return Field("n", "long", metadata={"delta.invariants": '{"expression":{"expression":"n > 3"}}'})
 
 
 def test_whatever_deltalake_raises_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,18 +24,35 @@ from fries_nb.spark.delta_columns import TableColumns
 from fries_nb.spark.schemas import unified
 from fries_nb.spark.storage import join, locate
 
+_CHECK = "delta.constraints."
+_RULES = {
+    "delta.invariants": "the invariant of",
+    "delta.generationExpression": "the generated column",
+    "delta.identity.start": "the identity column",
+}
+"""Metadata of columns whose values Delta has a writer check, or make."""
+
 
 def check_usable(path: str) -> None:
     """Refuse a table that could not be added to, before anything runs.
 
     Raises:
-        SinkError: the package is missing, the log cannot be read, or the table is partitioned.
+        SinkError: the package is missing, the log cannot be read, or the table is partitioned or has rules for its
+            rows that whoever adds to it has to see to.
     """
     table = _opened(path)
+    if table is None:
+        return
     with _in_words(f"cannot read the Delta table {path}"):
-        partitions = [] if table is None else table.metadata().partition_columns
-    if partitions:
+        metadata, schema = table.metadata(), json.loads(table.schema().to_json())
+    if partitions := metadata.partition_columns:
         raise SinkError(f"the Delta table {path} is partitioned by {', '.join(partitions)}; expected one that is not")
+    checks = [key.removeprefix(_CHECK) for key in sorted(metadata.configuration) if key.startswith(_CHECK)]
+    if rules := [f"the constraint {name}" for name in checks] + list(_rules(schema)):
+        raise SinkError(
+            f"the Delta table {path} has {' and '.join(rules)}, which a flow does not see to; expected a table without "
+            "such rules; see to them in an operator and drop them from the table"
+        )
 
 
 def columns(path: str) -> pa.Schema:
@@ -177,6 +194,19 @@ def _narrowest(schemas: Iterable[pa.Schema]) -> pa.Schema:
 def _read_schema(file: str) -> pa.Schema:
     filesystem, path = locate(file)
     return pq.read_schema(path, filesystem=filesystem).remove_metadata()
+
+
+def _rules(schema: Any, within: str = "") -> Iterator[str]:
+    """What columns at all depths demand of their values but their types, from a schema as it is in the log."""
+    if isinstance(schema, list):
+        for part in schema:
+            yield from _rules(part, within)
+    elif isinstance(schema, dict):
+        name = f"{within}{schema['name']}" if "name" in schema else within
+        metadata = schema.get("metadata", {})
+        yield from (f"{words} {name!r}" for key, words in _RULES.items() if key in metadata)
+        for key in ("fields", "type", "elementType", "keyType", "valueType"):
+            yield from _rules(schema.get(key), f"{name}." if "name" in schema else within)
 
 
 def _columns(path: str, table: Any) -> pa.Schema:

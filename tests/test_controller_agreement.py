@@ -20,6 +20,7 @@ from fries_nb.controller.events import (
     Tick,
 )
 from fries_nb.dataflow.graph import Graph
+from fries_nb.dataflow.table_columns import fixed
 from fries_nb.messages import Failed, Report, WorkerId
 
 TEXT, NUMBER = (pa.schema({"x": kind}).serialize().to_pybytes() for kind in (pa.string(), pa.int64()))
@@ -104,6 +105,29 @@ def test_what_the_target_has_counts_more_than_what_came_first() -> None:
     written(desk, 0, NUMBER)
     [recover] = only(desk.hear(ColumnRefused("scored", "x", TEXT, "refused")), Recover)
     assert recover.restoration.columns == {"FM": TEXT}
+
+
+@pytest.mark.parametrize("heard", ["by a sink", "in front of the record"])
+@pytest.mark.parametrize("column", ["x", "X"])
+def test_the_operator_is_told_what_is_fixed_by_a_table(column: str, heard: str) -> None:
+    """Whatever came first, and what it was told before; by the table's name, though the one refused differs in case."""
+    table = fixed(pa.schema([pa.field("x", pa.int64(), nullable=False)]))
+    serialized, words = table.serialize().to_pybytes(), f"column {column!r} is wrong; mend it in the operator"
+    refused = {
+        "by a sink": Failed(WorkerId("scored", 0), words, column=column, columns=serialized),
+        "in front of the record": ColumnRefused("scored", column, serialized, words),
+    }[heard]
+    desk = Desk(guarded("MC"), commit_ms=100, checkpoints=True, run="r7", chaining=False)
+    written(desk, 0, pa.schema({"x": pa.float64()}).serialize().to_pybytes())
+    desk.controller._life.recovery.columns["MC"] = TEXT
+    tell = desk.answer if heard == "by a sink" else desk.hear
+    [recover] = only(tell(refused), Recover)
+    assert recover.reason == "column 'x' is wrong; mend it in MC".replace("'x'", repr(column))
+    [told] = pa.ipc.read_schema(pa.py_buffer(recover.restoration.columns["MC"]))
+    assert told.equals(table.field("x"), check_metadata=True)
+    desk.join(4)
+    [ended] = only(tell(refused), RunEnded)
+    assert ended.error == recover.reason
 
 
 @pytest.mark.parametrize(("names", "checkpoints"), [((), True), (("FC", "MC"), True), (("FM",), False)])

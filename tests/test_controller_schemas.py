@@ -104,12 +104,15 @@ def test_a_column_of_a_delta_table_does_not_widen():
     """It takes narrower values, and new columns; a change that would widen one is refused before it is made."""
     table = replace(FRAUD.operator("scored"), function=delta("table"))
     graph = Graph(FRAUD.name, (*FRAUD.operators[:-1], table), FRAUD.edges)
-    for kind, fits in ((pa.int64(), True), (pa.int32(), True), (pa.float64(), False)):
+    kinds = {pa.int64(): True, pa.uint32(): True, pa.float64(): False, pa.duration("s"): False}
+    for kind, fits in kinds.items():
         desk = Desk(graph)
         taken, came = (pa.schema({"n": one}).serialize().to_pybytes() for one in (pa.int64(), kind))
         desk.answer(Report(WorkerId("scored", 0), 1, 0, columns=taken))
         said = rehearsed(desk, MC_ALONE, "MC", arriving={"scored": (came,)}, tried=frozenset({"MC"}))
         assert bool(told(said, Fcm)) == fits
+    error = "MC would write column 'n' in a type that no Delta table has; convert it there"
+    assert desk.outcomes["u1"].error == error
 
 
 def test_rows_of_one_rehearsal_must_agree():

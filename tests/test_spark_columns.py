@@ -96,3 +96,24 @@ def test_a_delta_clash_is_found_in_front_of_the_record_and_can_be_mended(
     until(lambda: again.state != "joining", again)
     assert again.wait(PATIENCE_S) == "finished", again.error
     assert sorted(DeltaTable(str(table)).to_pyarrow_table()["n"].to_pylist()) == list(range(-1, COUNT))
+
+
+def test_values_that_a_delta_table_does_not_take_fail_at_their_operator(
+    spark: SparkSession, kept: Callable[[Run], Run], tmp_path: Path
+) -> None:
+    """Fractions for a column of whole numbers, and a number too large for one of floats; the others are output."""
+    table = tmp_path / "table"
+    write_deltalake(str(table), pa.table({"n": [-1], "x": [0], "big": [0.5]}))
+
+    def late(row: dict[str, Any]) -> dict[str, Any]:
+        n = row["value"]
+        return {"n": n, "x": n if n < COUNT // 2 else n + 0.5, "big": 2**60 if n == COUNT // 4 else n}
+
+    flow = flow_of(late, fn.delta(table), on_error=fn.memory())
+    run = kept(flow.run(spark, checkpoint=tmp_path / "place", commit_interval_s=0.1))
+    assert run.wait(PATIENCE_S) == "finished", (run.error, run.recoveries)
+    said = {letter["error"].partition(" a column")[0] for letter in run.dead_letters("FM").collect()}
+    assert sum("'big' cannot hold 1152921504606846976 (int): it is double in the table" in words for words in said) == 1
+    assert sum("'x' cannot hold" in words and "it is int64 in the table and now double" in words for words in said)
+    rows = DeltaTable(str(table)).to_pyarrow_table().to_pylist()
+    assert {row["n"] for row in rows} == set(range(-1, COUNT // 2)) - {COUNT // 4}

@@ -19,6 +19,7 @@ from test_worker_standing import fix, numbers
 from worker_bench import Bench, data
 
 from fries_nb.dataflow import Kind, Operator, batched
+from fries_nb.dataflow.table_columns import fixed
 from fries_nb.errors import DeclarationError
 from fries_nb.messages import DUE, Failed, Paused, Resumed
 from fries_nb.worker.assembly import assemble
@@ -166,6 +167,55 @@ def test_a_type_that_other_workers_have_written_is_kept_until_another_function_c
     assert "column 'x' cannot hold 'text' (str): it was int64 before" in letter["error"]
     operator.put_on("u1", None)
     assert outcome(execution(operator), batch(n=[1])) == [{"n": 1, "x": "text"}]
+
+
+TABLE = fixed(
+    pa.schema([
+        pa.field("n", pa.int64(), nullable=False), ("x", pa.float64()), ("small", pa.int16()), ("open", pa.null()),
+    ])
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("passed", [False, True], ids=["made", "passed on"])
+@pytest.mark.parametrize("whole", [False, True], ids=["rows", "batch"])
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        ({"x": 2**60}, "it is double in the table and a value does not fit: .*; a column keeps its type, so convert"),
+        ({"n": 0.5}, "it is int64 in the table and now double; a column keeps its type, so convert it"),
+        ({"n": None}, "it is NOT NULL in the table and a row has no value for it; give it one"),
+        ({"open": datetime.timedelta(1)}, "it is duration.us., a type that no Delta table has; convert it"),
+        ({"X": 1}, "it has column 'X', which the table has as 'x'; rename it"),
+    ],
+)
+def test_what_a_table_does_not_take_fails_at_the_operator_that_was_told(
+    bad: dict[str, Any], said: str, whole: bool, passed: bool
+) -> None:
+    """Its columns do not widen, whoever made the values; what they take leaves."""
+    good = {"n": 1, "x": 7, "open": "any"}
+
+    def step(row: dict[str, Any]) -> dict[str, Any]:
+        return row if passed else dict(row)
+
+    operator, port = guarded(Kind.MAP, batched(lambda rows: rows) if whole else step)
+    operator.agree(TABLE.serialize().to_pybytes())
+    running = execution(operator)
+    came = [{name: value for name, value in {**good, **row}.items() if name.lower() not in row or name in row}
+            for row in ({}, bad)]  # fmt: skip
+    for row in came:
+        made = outcome(running, batch(**{name: [value] for name, value in row.items()}))
+        assert made == ([row] if row is came[0] else [])
+    [letter] = letters(port)
+    assert re.search(said, letter["error"])
+
+
+def test_a_table_takes_narrower_numbers_and_rows_without_what_may_be_null() -> None:
+    """As they come in the input's types: Python has one type of whole numbers only."""
+    operator, port = guarded(Kind.MAP, lambda row: row)
+    operator.agree(TABLE.serialize().to_pybytes())
+    narrow = pa.RecordBatch.from_pydict({"n": [1], "small": pa.array([200], pa.uint8()), DUE: [0]})
+    assert outcome(execution(operator), narrow) == [{"n": 1, "small": 200}]
+    assert letters(port) == []
 
 
 # ---- pause, and fail

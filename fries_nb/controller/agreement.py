@@ -25,10 +25,15 @@ import pyarrow as pa
 from fries_nb.controller.schemas import NOTHING_SEEN, PASSING
 from fries_nb.dataflow.columns import united
 from fries_nb.dataflow.graph import Graph
+from fries_nb.dataflow.table_columns import is_fixed
 from fries_nb.messages import HIDDEN, Report, WorkerId
 from fries_nb.planning.expansion import chains
 
 _NUMBERS = frozenset({*(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)), "float", "double"})
+
+_THERE = " in the operator"
+"""How a refusal ends that has the remedy already."""
+_REMEDY = "a column keeps its type, so convert it"
 
 
 class Agreement:
@@ -72,19 +77,21 @@ class Agreement:
             may_tell: the run can go back to where no such row was written.
         """
         blamed, types = self._blamed(sink, column, reports)
-        words = error
+        words, told_there, remedy = error, error.endswith(_THERE), _REMEDY
+        if told_there:
+            words, _, remedy = error.removesuffix(_THERE).rpartition("; ")
         if types:
             parts = [f"{worker} {'as' if number else f'writes column {column!r} as'} {kind}"
                      for number, (worker, kind) in enumerate(types.items())]  # fmt: skip
-            words = " and ".join(parts)
-        words = f"{words.partition('; a column')[0]}; a column keeps its type, so convert it in {blamed}"
-        known = self._known.get(sink, pa.schema([]))
+            words, remedy = " and ".join(parts), _REMEDY
+        words = f"{words}; {remedy} in {blamed}"
         guarded = [name for name in self._chain_of[blamed] if self._graph.operator(name).on_error != "fail"]
-        untold = [name for name in guarded if column not in self._told(name).names]
-        if not may_tell or column not in known.names:
+        known = _named(self._known.get(sink, pa.schema([])), column)
+        if not may_tell or known is None:
             return words, False
+        untold = [name for name in guarded if not _includes(self._told(name), known)]
         for name in untold:
-            self._agreed[name] = self._told(name).append(known.field(column)).serialize().to_pybytes()
+            self._agreed[name] = _with(self._told(name), known).serialize().to_pybytes()
         return words, bool(untold)
 
     def _told(self, operator: str) -> pa.Schema:
@@ -133,11 +140,36 @@ def _schema(columns: bytes) -> pa.Schema:
 
 
 def _joined(first: pa.Schema, then: pa.Schema) -> tuple[pa.Schema, str]:
-    """The columns of both, each in a type that holds both, or else in the first; and a column without such a type."""
+    """The columns of both, each in a type that holds both, or else in the first; and a column without such a type.
+
+    A column of a table stays as the table has it.
+    """
     clash = ""
     for field in then:
+        known = _named(first, field.name)
         try:
-            first = united(first, pa.schema([field]))
+            both = united(first, pa.schema([field]))
         except pa.ArrowException:
-            clash = clash or str(field.name)
+            clash, both = clash or str(field.name), first
+        if is_fixed(field):
+            first = _with(first, field)
+        elif known is None or not is_fixed(known):
+            first = both
     return first, clash
+
+
+def _named(schema: pa.Schema, name: str) -> pa.Field | None:
+    """The column of this name; a table's column also by a name that differs in the case of its letters."""
+    low = name.lower()
+    alike = [field for field in schema if field.name == name or (is_fixed(field) and field.name.lower() == low)]
+    return min(alike, key=lambda field: not is_fixed(field), default=None)
+
+
+def _includes(told: pa.Schema, field: pa.Field) -> bool:
+    """Whether the column was told; one of a table anew where it was told as anything else."""
+    return field.name in told.names and (not is_fixed(field) or told.field(field.name).equals(field, True))
+
+
+def _with(schema: pa.Schema, field: pa.Field) -> pa.Schema:
+    index = schema.get_field_index(field.name)
+    return schema.append(field) if index < 0 else schema.set(index, field)

@@ -18,6 +18,7 @@ import pyarrow as pa
 from fries_nb.dataflow.columns import clash, united, unreadable
 from fries_nb.dataflow.endpoints import DeltaTable
 from fries_nb.dataflow.graph import Graph, Kind
+from fries_nb.dataflow.table_columns import storable
 from fries_nb.messages import HIDDEN, Rehearsed, Report, WorkerId
 
 PASSING = frozenset({Kind.UNION, Kind.REPLICATE, Kind.FILTER, Kind.SPLIT, Kind.DEDUP, Kind.JOIN, Kind.SELF_JOIN})
@@ -44,6 +45,12 @@ def misfit(
         fixed = isinstance(graph.operator(sink).function, DeltaTable)
         taken, arriving = _taken(sink, reports, rehearsed), [_schema(schema) for schema in schemas]
         above = " and ".join(sorted(set(targets) & nx.ancestors(graph.digraph, sink)))
+        if fixed:
+            try:
+                arriving = [storable(schema) for schema in arriving]
+            except KeyError as error:
+                column = error.args[0]
+                return f"{above} would write column {column!r} in a type that no Delta table has; convert it there"
         if refused := _clash(taken, arriving, fixed):
             column, was, now = refused
             return _refused(above, column, was, now, sink)

@@ -121,7 +121,7 @@ class Instance:
 
     def agree(self, columns: bytes) -> None:
         """The present function has to write these columns (a serialized Arrow schema) in these types."""
-        self.written.agreed = {field.name: field.type for field in pa.ipc.read_schema(pa.py_buffer(columns))}
+        self.written.agreed = pa.ipc.read_schema(pa.py_buffer(columns))
         self.written.forget()
 
     def expect(self, change: str, tagged: bool = False) -> None:
@@ -245,7 +245,7 @@ class Instance:
         self._note(change, before)
 
     def _note(self, change: str, before: str = "") -> None:
-        self.written.agreed = {}
+        self.written.agreed = pa.schema([])
         self.applied = (*self.applied, change)
         if self.audit:
             self.log.updated(change, before)

@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from fries_nb.dataflow.columns import are_apart, united
+from fries_nb.dataflow.table_columns import is_fixed, taken
 from fries_nb.errors import DeclarationError
 from fries_nb.messages import HIDDEN
 from fries_nb.worker.conversion import NOT_ARROW, to_arrow
@@ -54,15 +55,16 @@ class Written:
 
     Attributes:
         needed: columns that each row must have, with the operator that is keyed by it.
-        agreed: types of columns that other workers of the operator have written, and this one has to keep.
+        agreed: columns that other workers of the operator have written, or that a table has: this one has to keep
+            their types, and to what a table demands besides.
     """
 
-    __slots__ = ("_columns", "_examples", "_input", "_kinds", "_operator", "_types", "agreed", "needed")
+    __slots__ = ("_columns", "_examples", "_fixed", "_input", "_kinds", "_operator", "_types", "agreed", "needed")
 
     def __init__(self, operator: str) -> None:
         self._operator = operator
         self.needed: Mapping[str, str] = {}
-        self.agreed: Mapping[str, pa.DataType] = {}
+        self.agreed = pa.schema([])
         self.forget()
 
     def forget(self) -> None:
@@ -72,7 +74,8 @@ class Written:
         self._forget_types()
 
     def _forget_types(self) -> None:
-        self._types: dict[str, pa.DataType] = dict(self.agreed)
+        self._types: dict[str, pa.DataType] = {field.name: field.type for field in self.agreed}
+        self._fixed = [field for field in self.agreed if is_fixed(field)]
         self._examples: dict[str, dict[type, Any]] = {}  # one for each of its Python types
         self._kinds: dict[Any, set[type]] = {}
 
@@ -100,6 +103,8 @@ class Written:
         if columns is not self._columns:
             self._columns = columns
             self._follow(columns.batch.schema)
+        if self._fixed:
+            self._check_fixed(out, came)
         kinds = self._kinds
         for name in dict.keys(out) if type(out) is WholeRow else columns.written:
             value, taken = dict.get(out, name), kinds.get(name)
@@ -122,6 +127,8 @@ class Written:
         for name in self.needed if out.num_rows else ():
             if name not in out.schema.names:
                 raise self._lacks(name, [each for each in out.schema.names if each not in HIDDEN])
+        for column in self._fixed if out.num_rows else ():
+            self._check_column(column, out)
         self._follow(came.schema)
         settled = {}
         for field in out.schema:
@@ -131,6 +138,43 @@ class Written:
                 except ValueError as error:
                     raise self._refused(field.name, f"{field.type}", error) from error
         self._types.update(settled)
+
+    def _check_fixed(self, out: Row, came: Row) -> None:
+        """Hold a row against the columns of a table, also where it is passed on: its source cannot set it aside."""
+        columns = came.columns
+        names = list(dict.keys(out)) if type(out) is WholeRow else [*out.columns.names, *out.columns.written]
+        for column in self._fixed:
+            self._check_name(column, names)
+            if column.name not in names and column.nullable:
+                continue
+            value = out.get(column.name)
+            try:
+                present = columns.batch.schema.field(column.name).type if column.name in columns.names else None
+                taken(column, to_arrow([value], present), "the table")
+            except ValueError as error:
+                what = f"{_shown(value)} ({type(value).__name__})"
+                raise self._refused(column.name, what, ValueError(f"it {error}")) from error
+            except NOT_ARROW:
+                continue  # no column can hold it, as will be said
+
+    def _check_column(self, column: pa.Field, out: pa.RecordBatch) -> None:
+        """Likewise for a batch."""
+        self._check_name(column, out.schema.names)
+        there = column.name in out.schema.names
+        try:
+            taken(column, out.column(column.name) if there else pa.nulls(0 if column.nullable else 1), "the table")
+        except ValueError as error:
+            what = str(out.schema.field(column.name).type) if there else "None"
+            raise self._refused(column.name, what, ValueError(f"it {error}")) from error
+
+    def _check_name(self, column: pa.Field, names: Sequence[str]) -> None:
+        low = column.name.lower()
+        if others := [name for name in names if name != column.name and str(name).lower() == low]:
+            text = (
+                f"{self._operator} failed on a tuple: it has column {others[0]!r}, which the table has as "
+                f"{column.name!r}; rename it"
+            )
+            raise DeclarationError(text, self._operator, text)
 
     def _follow(self, schema: pa.Schema) -> None:
         """If the input's types have changed (not only widened), those of what is written may change as well."""

@@ -163,6 +163,9 @@ def parquet(path: str | os.PathLike[str]) -> ParquetFiles:
 def delta(path: str | os.PathLike[str]) -> DeltaTable:
     """A sink that adds rows to the Delta Lake table at ``path``, or makes one there (extra ``delta``).
 
+    Unsigned numbers become the next wider signed ones, those of 64 bits ``decimal(20, 0)``. A table that is
+    partitioned, or has constraints, invariants or generated columns, is refused when the run starts.
+
     Raises:
         SinkError: it is not a path.
     """

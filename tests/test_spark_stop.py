@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import functools
 import os
 import signal
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -56,22 +58,29 @@ def typed(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_the_stop_of_a_run_that_failed_says_so(started: Callable[..., Run], tmp_path: Path) -> None:
-    """A script that copies the tour with a broken function is not left with an empty frame and no word."""
+    """A script that copies the tour with a broken function is left with a word beside its empty frame, once a look."""
     go = tmp_path / "go"
 
     def broken(row: dict[str, Any]) -> dict[str, Any]:
         while not go.exists():
-            pass
+            threading.Event().wait(0.02)
         return row | {"x": 1 / (10 - row["value"])}
 
     flow = fn.Dataflow("broken")
-    flow.source("S", fn.rate(1_000)).map("A", broken).sink("out", fn.memory())
+    rows = flow.source("S", fn.rate(1_000)).map("D", lambda row: row, on_error=fn.memory())
+    rows.map("A", broken).sink("out", fn.memory())
     run = started(flow, hosts=1, workers=1)
     until(lambda: processed(run, "S") > 20, run)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", fn.UncommittedWarning)
+        run.output()
+        run.dead_letters("D")
     go.touch()
-    for _ in ("drained", "stopped again"):
-        with pytest.warns(fn.UncommittedWarning, match="'broken' failed: A failed on a tuple: ZeroDivision.*none of"):
-            run.stop(drain=True)
+    stop = functools.partial(run.stop, drain=True)
+    for look in (stop, stop, run.output, functools.partial(run.dead_letters, "D")):
+        with pytest.warns(fn.UncommittedWarning, match="'broken' failed: A failed .*none of") as said:
+            look()
+        assert [(one.filename, len(said)) for one in said] == [(__file__, 1)]
     assert run.state == "failed"
 
 

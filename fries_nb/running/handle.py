@@ -5,10 +5,7 @@ A run works in the background: every method here returns at once, but those that
 
 from __future__ import annotations
 
-import atexit
 import time
-import warnings
-import weakref
 from collections.abc import Iterable, Mapping
 from os import PathLike
 from typing import Any
@@ -22,15 +19,16 @@ from fries_nb.dataflow.graph import Graph, Kind
 from fries_nb.dataflow.limits import Tuples, checked_limit
 from fries_nb.dataflow.regions import regions
 from fries_nb.dataflow.updates import as_updates
-from fries_nb.errors import DataflowError, PlanError, RunError, UncommittedWarning, unknown
+from fries_nb.errors import DataflowError, PlanError, RunError, unknown
 from fries_nb.messages import Paused
 from fries_nb.report import Story, run_page, write_page
 from fries_nb.running.changing import Changing
 from fries_nb.running.course import Course
 from fries_nb.running.ledger import Ledger
+from fries_nb.running.live import live
 from fries_nb.running.places import Places
 from fries_nb.running.seen import KeptCheckpoint, Recovery, Seen
-from fries_nb.running.uncommitted import Uncommitted, warning_of
+from fries_nb.running.uncommitted import Uncommitted, warn_of
 from fries_nb.scheduling import Plan
 from fries_nb.spark.envelopes import Line
 from fries_nb.spark.region import Options
@@ -64,10 +62,10 @@ class Run:
             self._ledger = Ledger(graph, cut, self._seen.ended, places.decided())
             self._course = Course(graph, cut, places, options, self._seen, self._ledger, self._closed)
             self._changing = Changing(graph, cut, self._course, self._ledger, self._seen)
-            _live.add(self)
+            live.add(self)
             self._course.start(spark)
         except BaseException:
-            _live.discard(self)
+            live.discard(self)
             places.abandon()
             raise
 
@@ -75,7 +73,7 @@ class Run:
         return f"Run({self.graph.name!r}, {self.state})"
 
     def _closed(self) -> None:
-        _live.discard(self)
+        live.discard(self)
 
     @property
     def state(self) -> str:
@@ -298,9 +296,7 @@ class Run:
         if not self._course.ended.is_set():
             raise TimeoutError(f"run {self.graph.name!r} has not ended after {timeout:g} s and goes on {on}")
         self._course.join()
-        left = self.uncommitted if self.state in ("stopped", "failed") else None
-        if warning := warning_of(self.graph.name, self.error if self.state == "failed" else "", left):
-            warnings.warn(warning, UncommittedWarning, stacklevel=2)
+        warn_of(self.graph.name, self.error, self.uncommitted)
 
     def request_stop(self, drain: bool = False) -> None:
         """Ask for the end, as ``stop`` does, and return at once; ``wait`` waits for it. Never warns."""
@@ -358,9 +354,11 @@ class Run:
         """What was committed so far at a sink, as a Spark DataFrame; the sink may be left out if there is but one.
 
         Where nothing was committed it has no rows, and the columns that were written at the sink, as far as any were.
+        What that of a failed run lacks is said by an ``UncommittedWarning``.
 
         Raises:
             DataflowError: no such sink, or several and none named.
+            SinkError: a committed file has gone; or the sink is a Delta table, and others have rewritten it.
         """
         sinks = [name for name, operator in self.graph.by_name.items() if operator.kind is Kind.SINK]
         if sink is None and len(sinks) == 1:
@@ -369,10 +367,10 @@ class Run:
             raise DataflowError(f"this run has the sinks {', '.join(sinks)}; expected the name of one of them")
         if sink not in sinks:
             raise DataflowError(unknown("sink", sink, sinks))
-        return self._course.output(sink)
+        return self._rows(sink)
 
     def dead_letters(self, operator: str) -> Any:
-        """The tuples on which the operator failed, as far as committed: a Spark DataFrame.
+        """The tuples on which the operator failed, as far as committed: a Spark DataFrame; warns as ``output`` does.
 
         Its columns are ``operator``, ``worker``, ``error``, ``traceback`` and ``tuple`` (JSON).
 
@@ -385,14 +383,9 @@ class Run:
                 f"operator {operator!r} keeps no dead letters (on_error={policy!r}); declare it with "
                 "on_error=memory() or parquet(path)"
             )
-        return self._course.output(operator)
+        return self._rows(operator)
 
-
-_live: weakref.WeakSet[Run] = weakref.WeakSet()
-
-
-@atexit.register
-def _stop_all() -> None:
-    """An interpreter that ends takes its runs along, so that no host outlives it."""
-    for run in list(_live):
-        run.stop()
+    def _rows(self, of: str) -> Any:
+        if self.state == "failed":
+            warn_of(self.graph.name, self.error, self.uncommitted, depth=2)
+        return self._course.output(of)

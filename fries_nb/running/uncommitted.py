@@ -7,7 +7,10 @@ none of the 1,204 tuples read since it was
 from __future__ import annotations
 
 import time
+import warnings
 from dataclasses import dataclass
+
+from fries_nb.errors import UncommittedWarning
 
 
 @dataclass(frozen=True)
@@ -40,14 +43,20 @@ class Uncommitted:
         return f"{self.facts}; {'resume reads them again' if self.resumable else remedy}"
 
 
-def warning_of(name: str, failure: str, left: Uncommitted | None) -> str:
-    """What is to be said of the output when a run has been stopped, or has failed for this reason; empty for nothing.
+def warn_of(name: str, failure: str, left: Uncommitted | None, depth: int = 1) -> None:
+    """Warn of what the output of a run lacks that was stopped, or has failed.
 
-    >>> warning_of("fraud", "FM failed on a tuple: ZeroDivisionError", None)
-    "'fraud' failed: FM failed on a tuple: ZeroDivisionError; its output is what was committed before"
+    Law: of a run that failed there is always a warning; of one that was stopped, if anything is ``left``.
+
+    Args:
+        name: of the dataflow.
+        failure: why the run failed; empty if it was stopped.
+        left: what was read and is not in the output.
+        depth: how many calls of ours lie between this one and the line of the user's that it is shown at.
     """
     if failure:
-        return f"{name!r} failed: {failure}; {left.facts if left else 'its output is what was committed before'}"
-    if left is None:
-        return ""
-    return f"{name!r} was stopped, and {left.sentence('stop(drain=True) processes and commits what was read')}"
+        missing = left.facts if left else "its output is what was committed before"
+        warnings.warn(f"{name!r} failed: {failure}; {missing}", UncommittedWarning, stacklevel=depth + 2)
+    elif left is not None:
+        missing = left.sentence("stop(drain=True) processes and commits what was read")
+        warnings.warn(f"{name!r} was stopped, and {missing}", UncommittedWarning, stacklevel=depth + 2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -13,9 +14,10 @@ from deltalake import DeltaTable, write_deltalake
 
 from fries_nb.errors import SinkError
 from fries_nb.messages import WorkerId
-from fries_nb.spark import delta, manifest
+from fries_nb.spark import delta, manifest, output
 from fries_nb.spark.manifest import claim, commit, committed, recover, see_unchanged, sweep, take_back
 from fries_nb.spark.sinks import FileSink
+from fries_nb.spark.targets import Targets
 
 
 def part(path: Path, run: str = "r1", **columns: Any) -> tuple[str, ...]:
@@ -154,6 +156,37 @@ def test_rows_of_a_table_that_was_rewritten_are_not_left_out_in_silence(table: P
     for run, gone in (("r1", "1 of the 1"), ("r2", "1 of the 2"), (None, "2 of the 3")):
         with pytest.raises(SinkError, match=f"has been rewritten since .*: {gone} files .* read that: spark.read"):
             see_unchanged(str(table), run)
+
+
+@pytest.mark.parametrize(
+    ("rewrite", "left"),
+    [
+        (lambda table: table.optimize.compact(), [1, 2]),
+        (lambda table: table.delete("n = 1"), [2]),
+        (lambda table: write_deltalake(table, pa.table({"n": [9]}), mode="overwrite"), [9]),
+        (lambda table: table.restore(table.version() - 1), [1]),
+    ],
+    ids=["optimize", "delete", "overwrite", "restore"],
+)
+def test_a_table_that_is_rewritten_while_it_is_read_is_refused_and_added_to(
+    table: Path, rewrite: Callable[[DeltaTable], object], left: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever comes in front of the list of files is seen behind it; the run that writes there goes on."""
+    for epoch in (1, 2):
+        commit(str(table), epoch, part(table, n=[epoch]))
+
+    def rewritten_first(path: str, run: str | None) -> list[str]:
+        rewrite(DeltaTable(path))
+        return committed(path, run)
+
+    spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(_jsc=object()))
+    monkeypatch.setattr(output, "committed", rewritten_first)
+    with pytest.raises(SinkError, match=r"has been rewritten since .* of the 2 files that were committed"):
+        output.output(spark, str(table), "r1")
+    files = part(table, n=[3])
+    Targets({"scored": str(table)}, "r1").prepare("scored", files)
+    commit(str(table), 3, files)
+    assert [row["n"] for row in rows(table)] == sorted([*left, 3])
 
 
 def test_an_epoch_that_is_not_in_the_log_yet_is_not_missed(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:

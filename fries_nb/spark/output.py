@@ -41,8 +41,8 @@ def output(spark: SparkSession, path: str, run: str | None = None, written: pa.S
     if spark.sparkContext._jsc is None:
         raise SessionError(f"the SparkSession of this run has been stopped; what was committed lies in {path}")
     recover(path)
-    see_unchanged(path, run)
     files = sorted(committed(path, run), key=_columns)
+    see_unchanged(path, run)  # behind the list: what others took out of the table in front of it is still missed
     if not files:
         return spark.createDataFrame([], _as_spark_reads(spark, path, written))
     groups = [list(group) for _, group in groupby(files, _columns)]

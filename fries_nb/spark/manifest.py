@@ -1,10 +1,13 @@
 """Commits: how part files become output, all of an epoch or none, whatever stops in between.
 
-A target directory holds committed parts as plain ``part-*.parquet``, so Spark and everyone else reads it as it is (save
-a column that has widened since, whose two types ``output`` unites), and ``_fries`` with what they need not see:
-``flow.json`` (whose target it is), ``pending/`` (parts of sinks at work) and ``commits/`` (one manifest an epoch). A
-commit writes its manifest first, durably, and then moves the files that it names. The manifest decides: once it is
-there, the epoch is committed, and whoever comes next completes the moves.
+A target directory holds committed parts as plain ``part-*.parquet``, so Spark and everyone else reads it as it is,
+until a column widens: parts of before keep the narrower type. ``output`` unites both; Spark by itself cannot read whole
+numbers among floats, and pyarrow has to be given the schema.
+
+``_fries`` in it has what readers need not see: ``flow.json`` (whose target it is), ``pending/`` (parts of sinks at
+work) and ``commits/`` (one manifest an epoch). A commit writes its manifest first, durably, and then moves the files
+that it names. The manifest decides: once it is there, the epoch is committed, and whoever comes next completes the
+moves.
 
 Runs of one flow add to a target, each under its own run name. A target that holds anything else is refused.
 

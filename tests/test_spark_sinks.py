@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 from pyarrow import fs
 from pyspark.sql import SparkSession
 
+import fries_nb as fn
 from fries_nb.errors import SinkError
 from fries_nb.messages import DUE, TRANSACTION, WorkerId
 from fries_nb.spark import manifest
+from fries_nb.spark.launch import _sink_directories
 from fries_nb.spark.manifest import claim, commit, committed, recover, sweep
 from fries_nb.spark.output import output
 from fries_nb.spark.sinks import GROUP_ROWS, FileSink
@@ -364,6 +366,14 @@ def test_a_target_whose_name_reads_like_a_pattern_is_read_itself(spark: SparkSes
         assert [row.n for row in output(spark, str(target)).collect()] == [number]
         empty = output(spark, str(target), "another run", pa.schema({"n": pa.int64()}))
         assert (empty.columns, empty.count()) == (["n"], 0)
+
+
+def test_a_place_that_is_none_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    """Also where it is compared with other sinks' places: a URI of a file on some host, say."""
+    flow = fn.Dataflow("elsewhere")
+    flow.source("S", fn.rate(1)).sink("out", fn.parquet("file://somewhere/out"))
+    with pytest.raises(SinkError, match="cannot open 'file://somewhere/out'"):
+        _sink_directories(flow.graph(), str(tmp_path))
 
 
 def test_workers_that_disagree_about_a_column_are_told_so(spark: SparkSession, tmp_path: Path) -> None:

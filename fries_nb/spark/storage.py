@@ -54,10 +54,15 @@ def absolute(place: str) -> str:
 def resolved(place: str) -> str:
     """The place, by whichever path or link it is named, so that two names of one directory are equal.
 
+    What names no place is left as it is: whoever opens it says so.
+
     >>> resolved("file:///usr/../data/x") == resolved("/data/x")
     True
     """
-    return os.path.realpath(locate(place)[1]) if is_local(place) else place
+    try:
+        return os.path.realpath(locate(place)[1]) if is_local(place) else place
+    except ValueError:
+        return place
 
 
 def for_spark(place: str) -> str:

@@ -116,7 +116,7 @@ def test_names_that_differ_in_case_do_not_begin_a_table(tmp_path: Path) -> None:
     [
         (
             lambda path: DeltaTable.create(path, Schema(LONG)).alter.add_constraint({"positive": "n > 0"}),
-            "has the constraint positive, which a flow does not see to; expected a table without",
+            "has the constraint positive, which a flow does not enforce; expected a table without",
         ),
         (
             lambda path: DeltaTable.create(path, Schema([Field("s", StructType([invariant()])), *LONG])),
@@ -134,7 +134,7 @@ def test_names_that_differ_in_case_do_not_begin_a_table(tmp_path: Path) -> None:
 def test_a_table_with_rules_of_its_own_is_refused_at_the_start(
     tmp_path: Path, make: Callable[[str], object], said: str
 ) -> None:
-    """They bind whoever writes to it, and a flow does not see to them."""
+    """They bind whoever writes to it, and a flow does not enforce them."""
     make(str(tmp_path / "table"))
     with pytest.raises(SinkError, match=said):
         target(tmp_path / "table")

@@ -312,9 +312,10 @@ def test_a_plan_of_before_fingerprints_is_read_as_it_is(tmp_path: Path) -> None:
     assert drain(ReplayReader(older, math.inf))["n"].to_pylist() == list(range(10))
 
 
-def test_a_delta_table_is_no_directory_of_parquet_files(tmp_path: Path) -> None:
+@pytest.mark.parametrize("partitions", [[], ["n"]])
+def test_a_delta_table_is_no_directory_of_parquet_files(tmp_path: Path, partitions: list[str]) -> None:
     """Its files hold what was deleted, too; what it holds now is replayed as an Arrow table."""
-    write_deltalake(str(tmp_path), pa.table({"n": [1, 2, 3]}))
+    write_deltalake(str(tmp_path), pa.table({"n": [1, 2, 3], "m": [1, 2, 3]}), partition_by=partitions)
     DeltaTable(str(tmp_path)).delete("n > 1")
     with pytest.raises(SourceError, match=r"is a Delta table, .* What the table holds now is fn\.replay\(deltalake"):
         plan_replay(str(tmp_path), 1)

@@ -31,7 +31,7 @@ _HELD = frozenset({
 
 
 def fixed(schema: pa.Schema) -> pa.Schema:
-    """The columns, marked as those of a table: whoever is told them has to keep to their types and to NOT NULL."""
+    """The columns, marked as those of a table: operators that are told them must keep their types, and NOT NULL."""
     return pa.schema([field.with_metadata(_MARK) for field in schema])
 
 

@@ -1,4 +1,4 @@
-"""Runs that go on: an interpreter that ends takes them along, so that no host outlives it."""
+"""The runs of this interpreter that have not ended: they are stopped when it exits, so that no host outlives it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Stoppable(Protocol):
 
 
 live: weakref.WeakSet[Stoppable] = weakref.WeakSet()
-"""Who begins adds itself; who has ended discards itself."""
+"""A run adds itself when it starts, and discards itself when it has ended."""
 
 
 @atexit.register

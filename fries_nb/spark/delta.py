@@ -37,8 +37,8 @@ def check_usable(path: str) -> None:
     """Refuse a table that could not be added to, before anything runs.
 
     Raises:
-        SinkError: the package is missing, the log cannot be read, or the table is partitioned or has rules for its
-            rows that whoever adds to it has to see to.
+        SinkError: the package is missing, the log cannot be read, or the table is partitioned or has constraints,
+            invariants, generated or identity columns, which are not enforced here.
     """
     table = _opened(path)
     if table is None:
@@ -50,8 +50,8 @@ def check_usable(path: str) -> None:
     checks = [key.removeprefix(_CHECK) for key in sorted(metadata.configuration) if key.startswith(_CHECK)]
     if rules := [f"the constraint {name}" for name in checks] + list(_rules(schema)):
         raise SinkError(
-            f"the Delta table {path} has {' and '.join(rules)}, which a flow does not see to; expected a table without "
-            "such rules; see to them in an operator and drop them from the table"
+            f"the Delta table {path} has {' and '.join(rules)}, which a flow does not enforce; expected a table "
+            "without; enforce them in an operator and drop them from the table"
         )
 
 

@@ -258,7 +258,7 @@ def _sink_directories(graph: Graph, root: str) -> dict[str, str]:
     directories: dict[str, str] = {}
     taken: set[str] = set()
     for name, operator in graph.by_name.items():
-        given = operator.function if operator.kind is Kind.SINK else operator.on_error
+        given = _target(operator)
         if isinstance(given, str):
             continue
         kept = join(root, SINKS, encoded(name))
@@ -271,11 +271,15 @@ def _sink_directories(graph: Graph, root: str) -> dict[str, str]:
     return directories
 
 
+def _target(operator: Operator) -> Any:
+    """Where a sink writes its rows, or another operator its dead letters; the name of its policy if it writes none."""
+    return operator.function if operator.kind is Kind.SINK else operator.on_error
+
+
 def _tables_of(graph: Graph, sinks: Mapping[str, str]) -> dict[str, bytes]:
     """The columns of the Delta tables that are there, by the sinks (and dead letters) that add to them."""
     tables = {}
     for name, path in sinks.items():
-        operator = graph.operator(name)
-        if isinstance(operator.function if operator.kind is Kind.SINK else operator.on_error, DeltaTable):
+        if isinstance(_target(graph.operator(name)), DeltaTable):
             tables[name] = delta.columns(path).serialize().to_pybytes()
     return tables

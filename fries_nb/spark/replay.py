@@ -93,8 +93,8 @@ def _between(groups: list[Span], first: int, last: int) -> Iterator[Span]:
 def _row_groups(path: str) -> Iterator[Span]:
     try:
         filesystem, root = locate(path)
-        files = _files(path, filesystem, root)
         refuse_delta(path, "fn.replay(deltalake.DeltaTable(path).to_pyarrow_table())")
+        files = _files(path, filesystem, root)
     except (OSError, ValueError) as error:
         raise SourceError(f"cannot look at {path}: {error}") from error
     first: tuple[str, pa.Schema] | None = None

@@ -54,7 +54,7 @@ def absolute(place: str) -> str:
 def resolved(place: str) -> str:
     """The place, by whichever path or link it is named, so that two names of one directory are equal.
 
-    What names no place is left as it is: whoever opens it says so.
+    A malformed URI is returned unchanged; opening it raises.
 
     >>> resolved("file:///usr/../data/x") == resolved("/data/x")
     True

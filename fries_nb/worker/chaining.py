@@ -83,7 +83,7 @@ class Execution(Protocol):
 
 
 def _weakly(method: Callable[_Asked, _Told]) -> Callable[_Asked, _Told]:
-    """The method, for what its own object holds: without a cycle its functions are let go of together with it."""
+    """The method, for callbacks that its own object holds: a cycle would keep functions that were replaced alive."""
     found = weakref.WeakMethod(method)
 
     def call(*args: _Asked.args, **named: _Asked.kwargs) -> _Told:

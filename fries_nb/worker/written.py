@@ -107,11 +107,11 @@ class Written:
             self._check_fixed(out, came)
         kinds = self._kinds
         for name in dict.keys(out) if type(out) is WholeRow else columns.written:
-            value, taken = dict.get(out, name), kinds.get(name)
-            if taken is not None:
+            value, sure = dict.get(out, name), kinds.get(name)
+            if sure is not None:
                 kind = type(value)
                 if value is None or (
-                    kind in taken
+                    kind in sure
                     and (kind is not int or -_EXACT <= value <= _EXACT)
                     and (kind is not str or value.isascii())  # not half a surrogate
                 ):

@@ -22,6 +22,7 @@ from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.updates import as_updates, check_updates
 from fries_nb.errors import RunError
 from fries_nb.messages import Paused, Report, WorkerId
+from fries_nb.notebook.magics import PROGRESS
 from fries_nb.planning import Prediction
 from fries_nb.run import Dataflow
 from fries_nb.running.seen import Recovery
@@ -71,9 +72,14 @@ def told(shell: InteractiveShell, cell: str) -> str:
 
 
 def refused(shell: InteractiveShell, cell: str, capsys: pytest.CaptureFixture[str]) -> BaseException:
-    """The error of a cell, after a look at what IPython shows of it: one line, and no result."""
+    """The error of a cell, after a look at what IPython shows of it: one line, and no result.
+
+    How a start gets on is not shown meanwhile, which on a busy machine takes long enough for a line of its own.
+    """
     capsys.readouterr()
-    result = shell.run_cell(cell)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(PROGRESS, "0")
+        result = shell.run_cell(cell)
     shown = "".join(capsys.readouterr())
     assert result.error_in_exec is not None, result.result
     assert result.result is None

@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-PATIENCE_S = 240.0
+PATIENCE_S = 900.0

@@ -88,7 +88,7 @@ class Late:
 flow.source("numbers", fn.rate(1_000)).map("L", Late()).sink("out", fn.memory())""",
     "run another": "%fries_run --workers 1 -o second",
     # nbclient hears only what is said while a cell runs, so it fails in this one.
-    "end": "open(GO, 'w').close()\nsecond.wait(200)\nshown()",
+    "end": "open(GO, 'w').close()\nsecond.wait(900)\nshown()",
     "status": "%fries_status",
 }
 FAILING = {"refused", "lambda"}

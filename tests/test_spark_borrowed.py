@@ -17,7 +17,7 @@ spark = SparkSession.builder.master("local[4]").config("spark.ui.enabled", "fals
 flow = fn.Dataflow("borrowed")
 flow.source("numbers", fn.rate(None, count=500)).map("A", lambda row: row, key="value").sink("out", fn.memory())
 run = flow.run(spark, hosts=2)
-print(run.wait(200), run.error, run.output().count())
+print(run.wait(900), run.error, run.output().count())
 """
 
 

@@ -82,7 +82,7 @@ def test_who_holds_the_interpreters_lock_is_alive(spark: SparkSession, runs: lis
     runs.append(run)
     until(lambda: processed(run) > 600, run)
     change = run.reconfigure({"A": Busy(2, str(tmp_path / "change"))})
-    assert change.result(timeout=90).outcome == "done"
+    assert change.result(timeout=900).outcome == "done"
     assert run._course.launched[0].driver._stage.is_running()
     hold(HELD_S)
     before = processed(run)

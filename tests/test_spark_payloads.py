@@ -141,7 +141,7 @@ def test_a_function_larger_than_a_message(run: Run, monkeypatch: pytest.MonkeyPa
     """It is replaced like any other; in a soak its size is past the 1 GiB that no message may have."""
     monkeypatch.setattr(envelopes, "LIMIT", envelopes.LIMIT if SOAK > 1 else 8 << 20)
     size = envelopes.LIMIT + (16 << 20)
-    assert run.reconfigure({"A": Model(size)}).result(timeout=600).outcome == "done"
+    assert run.reconfigure({"A": Model(size)}).result(timeout=900).outcome == "done"
     monkeypatch.setattr(launch, "LARGEST", 1 << 20)
     with pytest.raises(DataflowError, match=r"the new function of A is 2\d{6} bytes long; expected at most 1048576"):
         run.reconfigure({"A": Model(2 << 20)})

@@ -279,6 +279,6 @@ def test_a_borrowed_session_of_four_attempts_survives_five_kills(tmp_path: Path)
     """Each attempt is a job of its own, so what Spark puts up with does not matter; no row is lost or twice."""
     said = subprocess.run(
         [sys.executable, "-c", BORROWED, str(tmp_path / "c")],
-        cwd=Path(__file__).parent, env=environment(), capture_output=True, text=True, timeout=600, check=False,
+        cwd=Path(__file__).parent, env=environment(), capture_output=True, text=True, timeout=1800, check=False,
     )  # fmt: skip
     assert said.stdout.split() == ["finished", "True", "5"], said.stdout + said.stderr[-3000:]

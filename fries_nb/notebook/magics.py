@@ -311,7 +311,7 @@ def _wait_for(start: Start) -> Run:
                 start.run(GLANCE_S)
             except TimeoutError:
                 if start.under_way and os.environ.get(PROGRESS) != "0":
-                    words = f"starting Spark for {start.flow!r}, which takes some seconds the first time ...\n"
+                    words = f"starting {start.flow!r}; Spark takes some seconds the first time ...\n"
                     sys.stdout.write(words)
             run = start.run()
             run.wait_flowing(PATIENCE_S)

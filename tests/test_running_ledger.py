@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from ledger_setting import Desk, first, function
+from ledger_setting import Desk, first, function, shown
 
 from fries_nb.controller.events import Outcome
 from fries_nb.errors import PlanError
@@ -292,3 +292,33 @@ def test_a_fix_ahead_of_a_change_under_way_is_what_its_rollback_returns_to() -> 
     last, back, _ = desk.ledger.undoing()
     assert last.id == "u1"
     assert back["B"].function.__name__ == "b2"
+
+
+def test_a_fix_that_waits_goes_ahead_when_its_operator_stands() -> None:
+    """The change in flight waits for that operator: before, only a fix asked for afterwards could mend it."""
+    desk = Desk()
+    desk.ask(A=function("x"), B=function("x"))
+    desk.ask(A=function("y"))
+    fix, orders = desk.ask(B=function("fixed"), guard=5.0)
+    assert (orders, desk.ledger.executed()) == ([], [])
+    assert shown(desk.ledger.stands(0, "B", True)) == ["0:u3"]
+    assert fix.guard.startswith("not at all"), "no guard holds a fix back"
+    assert shown(desk.ledger.stands(0, "B", True)) == []
+    assert desk.end(0, "u3") == []
+    assert shown(desk.ledger.stands(0, "B", False)) == []
+    assert fix.result(0).outcome == "done"
+    assert desk.end(0, "u1", "aborted") == ["0:u2"]
+
+
+def test_while_an_operator_stands_its_fixes_go_ahead_one_by_one() -> None:
+    """The second is needed only if the first is none; of an operator that stands again the first is an ordinary one."""
+    desk = Desk()
+    desk.ask(A=function("x"), B=function("x"))
+    desk.ask(B=function("no fix"))
+    desk.ask(B=function("a fix"))
+    assert shown(desk.ledger.stands(0, "B", True)) == ["0:u2"]
+    assert desk.end(0, "u2") == ["0:u3"], "it stands still"
+    another, orders = desk.ask(B=function("another"))
+    assert orders == []
+    assert shown(desk.ledger.stands(0, "B", False)) == []
+    assert shown(desk.ledger.stands(0, "B", True)) == [f"0:{another.id}"]

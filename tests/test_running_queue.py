@@ -218,6 +218,8 @@ class Play:
             self.request()
         elif draw < (0.4 if self.is_firing() else 0.23):
             self.roll_back()
+        elif draw < 0.42 and self.deep == 0:
+            self.stand()
         else:
             self._watched(self.launched[-1], self.launched[-1].step)
 
@@ -253,6 +255,16 @@ class Play:
         self.seen.standing = {names[0]: ()} if len(names) == 1 and self.chance.random() < 0.2 else {}
         updates = {name: Update(functions[name]) for name in names}
         self.ask(lambda: self.changing.request(updates, "fries", True, merge, guard, True))
+
+    def stand(self):
+        """An operator stands for a moment: what waits and changes just that goes ahead."""
+        name, region = self.chance.choice(CHANGED), len(self.launched) - 1
+        self.seen.standing = {name: ()}
+        orders = self.ledger.stands(region, name, True)
+        self.met["ahead"] += len(orders)
+        self.carry_out(orders)
+        self.seen.standing = {}
+        self.carry_out(self.ledger.stands(region, name, False))
 
     def roll_back(self):
         self.ask(lambda: self.changing.rollback("fries"))
@@ -310,4 +322,4 @@ def test_the_queue_keeps_its_promises_in_every_interleaving():
     met = Counter()
     for seed in range(SEEDS):
         met += try_queue(seed).met
-    assert {what for what in ("done", "aborted", "undone", "fired") if met[what] < SEEDS} == set(), met
+    assert {what for what in ("done", "aborted", "undone", "fired", "ahead") if met[what] < SEEDS} == set(), met

@@ -17,7 +17,7 @@ from fries_nb.running.course import Course
 from fries_nb.running.guarded import guarded
 from fries_nb.running.ledger import Ledger
 from fries_nb.running.planned import planned, predicted, together
-from fries_nb.running.request import Request
+from fries_nb.running.request import NO_GUARD_FOR_FIXES, Request
 from fries_nb.running.seen import Seen
 from fries_nb.scheduling import Plan
 
@@ -102,7 +102,7 @@ class Changing:
         if limit is None:
             return None, ""
         if mends:
-            return None, "not at all: it is the fix of an operator that stands in front of a tuple, and goes at once"
+            return None, NO_GUARD_FOR_FIXES
         whole = {name: update for one in joins for name, update in one.updates.items()} | dict(updates)
         options, recovers = self._course.options, self._course.resumable
         found = [

@@ -286,6 +286,12 @@ class Course:
         with self._lock:
             self.carry_out(self._ledger.resolved(number, outcome))
 
+    def stands(self, number: int, event: said.Stands) -> None:
+        """Workers of an operator stand in front of a tuple, or go on."""
+        with self._lock:
+            self.seen.stands(event)
+            self.carry_out(self._ledger.stands(number, event.operator, bool(event.paused)))
+
     def guard_fired(self, number: int, event: said.GuardFired) -> None:
         """The guard of a change has begun to roll it back."""
         self._ledger.guard_fired(number, event)

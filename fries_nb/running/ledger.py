@@ -29,7 +29,7 @@ from fries_nb.errors import PlanError
 from fries_nb.messages import WorkerId
 from fries_nb.running.locked import locked
 from fries_nb.running.outcomes import combined, functions_of, later
-from fries_nb.running.request import Order, Phase, Request, Undoing
+from fries_nb.running.request import NO_GUARD_FOR_FIXES, Order, Phase, Request, Undoing
 from fries_nb.running.rollbacks import Rollbacks
 from fries_nb.running.shelf import Shelf
 
@@ -66,6 +66,7 @@ class Ledger:
         self._ran = {name: operator.function for name, operator in graph.by_name.items()} | functions_of(before)
         self._clock = clock
         self._phases = [Phase.AHEAD for _ in regions]
+        self._standing: set[str] = set()
         self._requests: list[Request] = []
         self._rollbacks = Rollbacks(self._requests, self._region_of, self._phases, self._ran)
         self._waiting: list[list[Request]] = [[] for _ in regions]
@@ -124,6 +125,7 @@ class Ledger:
         for region in request.plans:
             may = self._phases[region] is Phase.RUNNING
             if ahead and may and not self._rollbacks.overtakes(region, request, self._in_flight[region]):
+                request.as_fix = True
                 orders.append(self._begin(region, request))
             else:
                 self._waiting[region].append(request)
@@ -207,6 +209,17 @@ class Ledger:
         return self._next(region)
 
     @locked
+    def stands(self, region: int, operator: str, waits: bool) -> list[Order]:
+        """An operator stands in front of a tuple, or goes on: what waits and changes just that goes ahead, one by one.
+
+        The change in flight may wait for that very operator, and would then never end. Like every fix it has no guard.
+        """
+        (self._standing.add if waits else self._standing.discard)(operator)
+        for request in self._in_flight[region].values():
+            request.as_fix = request.as_fix and (waits or operator not in request.updates)
+        return self._next(region)
+
+    @locked
     def guard_fired(self, region: int, event: GuardFired) -> None:
         """The guard of a request has begun to roll it back in this region; until it has ended nobody else can."""
         for request in self._requests:
@@ -268,15 +281,38 @@ class Ledger:
         return Order(region, request)
 
     def _next(self, region: int) -> list[Order]:
-        """The first of those that wait, if it can begin; a rollback that would undo nothing, or another one, ends."""
+        """Fixes, and the first that waits, if it can begin; a rollback that undoes nothing, or another change, ends."""
+        if self._phases[region] is not Phase.RUNNING:
+            return []
         waiting = self._waiting[region]
-        while self._phases[region] is Phase.RUNNING and waiting and not self._in_flight[region]:
+        orders = [self._mend(region, one) for one in list(waiting) if self._mends(region, one)]
+        while waiting and not self._in_flight[region]:
             request = waiting.pop(0)
             words = self._rollbacks.pointless(region, request)
             if not words:
-                return [self._begin(region, request)]
+                return [*orders, self._begin(region, request)]
             self._end(region, request, Outcome(request.id, request.plans[region].scheduler, "aborted", words))
-        return []
+        return orders
+
+    def _mends(self, region: int, request: Request) -> bool:
+        """Whether it waits and is the next fix of an operator that stands."""
+        in_flight = self._in_flight[region]
+        return (
+            len(request.updates) == 1
+            and self._standing.issuperset(request.updates)
+            and not any(one.as_fix and one.updates.keys() == request.updates.keys() for one in in_flight.values())
+            and not self._rollbacks.overtakes(region, request, in_flight)
+            and not self._rollbacks.pointless(region, request)
+        )
+
+    def _mend(self, region: int, request: Request) -> Order:
+        self._waiting[region].remove(request)
+        request.as_fix = True
+        if request.guard is not None:
+            request.guard = None
+            for change in request.changes:
+                change.guard = NO_GUARD_FOR_FIXES
+        return self._begin(region, request)
 
     def _order(self, region: int, request: Request) -> None:
         """Requests are in the order in which they took effect: one that went ahead, in front of those still open."""

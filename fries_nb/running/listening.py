@@ -27,6 +27,9 @@ class Regions(Protocol):
     def guard_ended(self, number: int, event: said.GuardEnded) -> None:
         """The guard of a change is over, or it has rolled the change back."""
 
+    def stands(self, number: int, event: said.Stands) -> None:
+        """Workers of an operator stand in front of a tuple, or go on."""
+
     def checkpointed(self, number: int, event: said.CheckpointEnded) -> None:
         """A checkpoint of the region is complete, or has come to nothing."""
 
@@ -88,4 +91,4 @@ class Listening:
 
     def stands(self, event: said.Stands) -> None:
         """Called by the driver."""
-        self._course.seen.stands(event)
+        self._course.stands(self._number, event)

@@ -14,6 +14,8 @@ from fries_nb.dataflow.updates import Update
 from fries_nb.running.shelf import Shelf
 from fries_nb.scheduling import Plan
 
+NO_GUARD_FOR_FIXES = "not at all: it is the fix of an operator that stands in front of a tuple, and goes at once"
+
 
 @dataclass(eq=False)
 class Request:
@@ -26,6 +28,7 @@ class Request:
         undoes: what it rolls back, if it is a rollback; ``ground``: what its operators then run.
         guard: how long it is under guard, if it is.
         rehearse: whether it is tried on recent tuples first; what is merged is if one of its parts is.
+        as_fix: whether it went ahead as the fix of an operator that stood; until that goes on.
         begun_s: when each region began it; ``outcomes`` how it ended there.
         guarded: the regions where its guard lasts; ``fired`` those where it is rolling the request back, with why;
             ``let_go`` those where it is over, which it may be before the request is done.
@@ -41,6 +44,7 @@ class Request:
     ground: Ground = field(default_factory=dict)
     guard: Limit | None = None
     rehearse: bool = True
+    as_fix: bool = False
     begun_s: dict[int, float] = field(default_factory=dict)
     outcomes: dict[int, Outcome] = field(default_factory=dict)
     at_start: set[int] = field(default_factory=set)

@@ -97,7 +97,11 @@ class Desk:
         whole = planned(self.regions, self.ledger.shares(dict.fromkeys(names)), "fries", True)
         payloads = {name: cloudpickle.dumps(one) for name, one in updates.items()}
         request = Request(change.id, updates, payloads, whole, [change], undoes, ground or {}, guard)
-        return change, shown(self.ledger.enter(request.joined_to(joins), joins, ahead))
+        [region] = set(whole) if ahead else [0]
+        begun = self.ledger.stands(region, min(updates), True) if ahead else []
+        begun += self.ledger.enter(request.joined_to(joins), joins)
+        begun += self.ledger.stands(region, min(updates), False) if ahead else []
+        return change, shown(begun)
 
 
 def shown(orders: list[Order]) -> list[str]:

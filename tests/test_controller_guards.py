@@ -218,6 +218,8 @@ def test_a_fix_is_under_no_guard():
     said = desk.hear(ChangeRequested("u1", FM_ALONE, {"FM": b"FM"}, guard=rollback))
     assert {tell.control.guard for tell in only(said, Tell)} == {""}
     desk.prepared("FM", change="u1")
+    [ended] = only(desk.said, GuardEnded)
+    assert (ended.change, ended.rolled_back) == ("u1", False), "whoever waits for its end waits for nothing"
     desk.done(1, "FM", switched=True)
     desk.answer(Resumed(FM0))
     assert only(desk.hear(Tick(), after_ms=10_000), GuardEnded) == []

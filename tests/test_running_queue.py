@@ -105,7 +105,7 @@ class Play:
         self.changing = Changing(self.graph, self.regions, self, self.ledger, self.seen)
         self.asked, self.met, self.versions = [], Counter(), itertools.count()
         self.layers = {name: [("", f"first {name}")] for name in CHANGED}
-        self.undoes, self.tokens = {}, {}
+        self.undoes, self.tokens, self.standing = {}, {}, set()
         self.deep = 0
         self.launch()
 
@@ -138,7 +138,7 @@ class Play:
             others = {change for change, state in cluster.controller.changes.items() if state in OPEN}
             others -= {one.outcome.change for _, one in self.undelivered if isinstance(one, said.Resolved)}
             others = {change for change in others if not change.endswith(".back")}  # of a guard: beside all else
-            assert not others or self.seen.standing, f"{request.id} is begun beside {others}"
+            assert not others or self.standing, f"{request.id} is begun beside {others}"
             graph, undoes = self.regions[region].graph, self.undoes[request.id] or ""
             how = (plan, request.updates, payloads, request.guard, False, undoes)
             self._watched(cluster, partial(cluster._say, change_requested(graph, request.id, *how)))
@@ -252,19 +252,24 @@ class Play:
         functions = {name: Token(f"{name} {version}", name in bad, fails) for name in names}
         guard = 10.0**6 if fails else self.chance.choice((None, 10.0**6))
         merge = self.chance.random() < 0.4
-        self.seen.standing = {names[0]: ()} if len(names) == 1 and self.chance.random() < 0.2 else {}
+        self.stands(names[0] if len(names) == 1 and self.chance.random() < 0.2 else "")
         updates = {name: Update(functions[name]) for name in names}
         self.ask(lambda: self.changing.request(updates, "fries", True, merge, guard, True))
 
     def stand(self):
         """An operator stands for a moment: what waits and changes just that goes ahead."""
-        name, region = self.chance.choice(CHANGED), len(self.launched) - 1
-        self.seen.standing = {name: ()}
-        orders = self.ledger.stands(region, name, True)
-        self.met["ahead"] += len(orders)
-        self.carry_out(orders)
-        self.seen.standing = {}
-        self.carry_out(self.ledger.stands(region, name, False))
+        self.met["ahead"] += self.stands(self.chance.choice(CHANGED))
+        self.stands("")
+
+    def stands(self, operator):
+        """This operator stands, and no other; returns how many go ahead by that."""
+        before, self.standing = self.standing, {operator} - {""}
+        region, begun = len(self.launched) - 1, 0
+        for name in sorted(before | self.standing):
+            orders = self.ledger.stands(region, name, name == operator)
+            begun += len(orders)
+            self.carry_out(orders)
+        return begun
 
     def roll_back(self):
         self.ask(lambda: self.changing.rollback("fries"))
@@ -274,7 +279,7 @@ class Play:
             self.asked.append(do())
         except (PlanError, RunError) as refused:
             self.met[str(refused).split(" ")[0]] += 1
-        self.seen.standing = {}
+        self.stands("")
 
     def whole(self):
         """From the first region to the end of the run."""

@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from fries_nb.controller.actions import action_of, tags
-from fries_nb.controller.events import Instruction, Tell
+from fries_nb.controller.events import GuardEnded, Instruction, Tell
 from fries_nb.controller.guards import rollback_of, scope_of
 from fries_nb.controller.known_changes import KnownChanges
 from fries_nb.controller.requests import keeps_state, names
@@ -73,6 +73,8 @@ class Changes(KnownChanges):
         ended = [one for watch in met for one in self.let_go(watch.change, reason)]
         if change.guard is not None:
             self._guards.begin(request.change, change.guard, request.transforms)
+        elif request.guard is not None:
+            ended.append(GuardEnded(request.change, "it was prepared as a fix, which is under no guard"))
         return ended
 
     def advance(self, reports: Mapping[WorkerId, Report], now_ns: int) -> list[Instruction]:

@@ -61,14 +61,14 @@ class Changing:
         with self._ledger.lock:
             self._course.refuse_if_over(_NEEDS)
             plans = self._planned(updates, scheduler, pruning)
-            mends = self._mends(updates)
+            mends = self._ledger.mends(updates)
             joins = self._ledger.joinable() if merge and not mends else []  # with another it would be no fix
             whole = self._planned([name for one in joins for name in one.updates] + [*updates], scheduler, pruning)
             limit = limit or next((one.guard for one in joins if one.guard is not None), None)
             guard, words = self._guard(whole, updates, joins, limit, mends)
             change = self._new(plans, updates, began, requested_s, words)
             request = Request(change.id, updates, payloads, whole, [change], guard=guard, rehearse=rehearse)
-            self._course.carry_out(self._ledger.enter(request.joined_to(joins), joins, mends))
+            self._course.carry_out(self._ledger.enter(request.joined_to(joins), joins))
         return change
 
     def rollback(self, scheduler: str) -> Change:
@@ -87,7 +87,7 @@ class Changing:
                 change = self._new(plans, updates, began, requested_s)
                 if not self._ledger.withdraw(last, change):
                     request = Request(change.id, updates, payloads, plans, [change], last, found.ground)
-                    self._course.carry_out(self._ledger.enter(request, ahead=self._mends(updates)))
+                    self._course.carry_out(self._ledger.enter(request))
                 return change
 
     def _guard(
@@ -132,7 +132,3 @@ class Changing:
         change = Change(self._ledger.new_id(), together(plans), updates, plan_ms, requested_s, guard)
         self._seen.requested(change)
         return change
-
-    def _mends(self, updates: Mapping[str, Update]) -> bool:
-        """Whether this changes just an operator that stands in front of a tuple; nothing else could go before it."""
-        return len(updates) == 1 and set(updates) <= set(self._seen.standing)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 
 from fries_nb.changes import Change
@@ -29,7 +29,7 @@ from fries_nb.errors import PlanError
 from fries_nb.messages import WorkerId
 from fries_nb.running.locked import locked
 from fries_nb.running.outcomes import combined, functions_of, later
-from fries_nb.running.request import NO_GUARD_FOR_FIXES, Order, Phase, Request, Undoing
+from fries_nb.running.request import Order, Phase, Request, Undoing
 from fries_nb.running.rollbacks import Rollbacks
 from fries_nb.running.shelf import Shelf
 
@@ -113,8 +113,13 @@ class Ledger:
         return joinable[::-1]
 
     @locked
-    def enter(self, request: Request, joins: Iterable[Request] = (), ahead: bool = False) -> list[Order]:
-        """Take in a request that was planned, and with it what it ``joins``; ``ahead`` of all that waits, or behind."""
+    def mends(self, updates: Collection[str]) -> bool:
+        """Whether this changes just an operator that stands in front of a tuple; nothing else could go before it."""
+        return len(updates) == 1 and self._standing.issuperset(updates)
+
+    @locked
+    def enter(self, request: Request, joins: Iterable[Request] = ()) -> list[Order]:
+        """Take in a request that was planned, and with it what it ``joins``: behind all that waits, or as a fix."""
         newest = request.changes[-1]
         self.changes[newest.id] = newest
         self._entered_s[newest.id] = self._clock()
@@ -123,13 +128,8 @@ class Ledger:
         self._requests.append(request)
         orders: list[Order] = []
         for region in request.plans:
-            may = self._phases[region] is Phase.RUNNING
-            if ahead and may and not self._rollbacks.overtakes(region, request, self._in_flight[region]):
-                request.as_fix = True
-                orders.append(self._begin(region, request))
-            else:
-                self._waiting[region].append(request)
-                orders += self._next(region)
+            self._waiting[region].append(request)
+            orders += self._next(region)
         return orders
 
     @locked
@@ -276,6 +276,10 @@ class Ledger:
                 waiting.remove(request)
 
     def _begin(self, region: int, request: Request) -> Order:
+        self._waiting[region].remove(request)
+        request.as_fix = self.mends(request.updates)
+        if request.as_fix:
+            request.drop_guard()
         request.begun_s[region] = self._clock()
         self._in_flight[region][request.id] = request
         return Order(region, request)
@@ -285,34 +289,25 @@ class Ledger:
         if self._phases[region] is not Phase.RUNNING:
             return []
         waiting = self._waiting[region]
-        orders = [self._mend(region, one) for one in list(waiting) if self._mends(region, one)]
+        orders = [self._begin(region, one) for one in list(waiting) if self._goes_ahead(region, one)]
         while waiting and not self._in_flight[region]:
-            request = waiting.pop(0)
+            request = waiting[0]
             words = self._rollbacks.pointless(region, request)
             if not words:
                 return [*orders, self._begin(region, request)]
+            waiting.remove(request)
             self._end(region, request, Outcome(request.id, request.plans[region].scheduler, "aborted", words))
         return orders
 
-    def _mends(self, region: int, request: Request) -> bool:
-        """Whether it waits and is the next fix of an operator that stands."""
+    def _goes_ahead(self, region: int, request: Request) -> bool:
+        """Whether it is a fix that begins beside what is in flight; an operator gets one at a time."""
         in_flight = self._in_flight[region]
         return (
-            len(request.updates) == 1
-            and self._standing.issuperset(request.updates)
+            self.mends(request.updates)
             and not any(one.as_fix and one.updates.keys() == request.updates.keys() for one in in_flight.values())
             and not self._rollbacks.overtakes(region, request, in_flight)
             and not self._rollbacks.pointless(region, request)
         )
-
-    def _mend(self, region: int, request: Request) -> Order:
-        self._waiting[region].remove(request)
-        request.as_fix = True
-        if request.guard is not None:
-            request.guard = None
-            for change in request.changes:
-                change.guard = NO_GUARD_FOR_FIXES
-        return self._begin(region, request)
 
     def _order(self, region: int, request: Request) -> None:
         """Requests are in the order in which they took effect: one that went ahead, in front of those still open."""

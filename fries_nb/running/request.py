@@ -28,7 +28,7 @@ class Request:
         undoes: what it rolls back, if it is a rollback; ``ground``: what its operators then run.
         guard: how long it is under guard, if it is.
         rehearse: whether it is tried on recent tuples first; what is merged is if one of its parts is.
-        as_fix: whether it went ahead as the fix of an operator that stood; until that goes on.
+        as_fix: whether it was begun as the fix of an operator that stands; until that goes on.
         begun_s: when each region began it; ``outcomes`` how it ended there.
         guarded: the regions where its guard lasts; ``fired`` those where it is rolling the request back, with why;
             ``let_go`` those where it is over, which it may be before the request is done.
@@ -67,6 +67,13 @@ class Request:
             changes=[change for one in whole for change in one.changes],
             rehearse=any(one.rehearse for one in whole),
         )
+
+    def drop_guard(self) -> None:
+        """Be under no guard, being a fix."""
+        if self.guard is not None:
+            self.guard = None
+            for change in self.changes:
+                change.guard = NO_GUARD_FOR_FIXES
 
     def shelve(self, shelf: Shelf) -> None:
         """Hold neither functions nor payloads any more: whoever still asks for a function gets it from disk."""

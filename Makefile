@@ -14,7 +14,7 @@ HAS_JAVA = for java in "$${JAVA_HOME:-none}/bin/java" java; do \
 	major=$$("$$java" -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p'); \
 	test "$${major:-0}" -ge 17 && found=yes; done; test -n "$$found"
 
-# A browser for the tests of the notebooks; tests/browser_setting.py looks for the same names.
+# A browser for the tests of the notebooks; tests/support/browser_setting.py looks for the same names.
 HAS_BROWSER = { for name in chromium chromium-browser google-chrome chrome; do command -v $$name && found=yes; done; \
 	test -n "$$found"; } >/dev/null
 

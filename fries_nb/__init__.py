@@ -4,7 +4,8 @@ Every source tuple is processed wholly by the old or wholly by the new configura
 only from those to its right (``tests/test_layers.py`` checks it):
 
     notebook | experiments | __main__  ->  run  ->  running  ->  report  ->  spark | testing
-        ->  controller | worker  ->  scheduling  ->  planning  ->  messages, trace  ->  dataflow | progress
+        ->  connectors | transport  ->  storage  ->  controller | worker  ->  operators  ->  scheduling  ->  planning
+        ->  topology  ->  messages, trace, checkpoints  ->  dataflow | progress
 
 ``audit`` judges from a trace alone and shares no code with what it judges; ``workloads`` uses this module only.
 """

@@ -59,7 +59,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     version: int = 0
 
 
-class Decided(msgspec.Struct, frozen=True):
+class CommittedChange(msgspec.Struct, frozen=True):
     """A change that will be carried out, whatever fails.
 
     A second entry of a change, without payloads, takes it back: all its workers ended before it reached them, so that
@@ -85,39 +85,40 @@ class Decided(msgspec.Struct, frozen=True):
     undoes: str = ""
 
 
-def in_effect(decided: Iterable[Decided]) -> tuple[Decided, ...]:
+def in_effect(decided: Iterable[CommittedChange]) -> tuple[CommittedChange, ...]:
     """The changes that were decided and not taken back, in the order in which they take effect.
 
-    >>> first, second = Decided("u1", "fries", (), {"FM": b"code"}), Decided("u2", "fries", (), {"FC": b"code"})
-    >>> [change.change for change in in_effect((first, second, Decided("u1", "fries", (), {})))]
+    >>> first = CommittedChange("u1", "fries", (), {"FM": b"code"})
+    >>> second = CommittedChange("u2", "fries", (), {"FC": b"code"})
+    >>> [change.change for change in in_effect((first, second, CommittedChange("u1", "fries", (), {})))]
     ['u2']
-    >>> fix = Decided("u3", "fries", (), {"FC": b"code"}, before="u2")
+    >>> fix = CommittedChange("u3", "fries", (), {"FC": b"code"}, before="u2")
     >>> [change.change for change in in_effect((first, second, fix))]
     ['u1', 'u3', 'u2']
     """
     entries = tuple(decided)
     taken_back = {entry.change for entry in entries if not (entry.payloads or entry.undoes)}
-    ordered: list[Decided] = []
+    ordered: list[CommittedChange] = []
     for entry in entries:
         if entry.change not in taken_back:
             insert_decided(ordered, entry)
     return tuple(ordered)
 
 
-def insert_decided(ordered: list[Decided], entry: Decided) -> None:
+def insert_decided(ordered: list[CommittedChange], entry: CommittedChange) -> None:
     """Put a decision at its place: ahead of the change that it names, or last."""
     behind = [place for place, other in enumerate(ordered) if other.change == entry.before]
     ordered.insert(behind[0] if behind else len(ordered), entry)
 
 
-def without_superseded(ordered: Sequence[Decided], applied: Collection[str]) -> list[Decided]:
+def without_superseded(ordered: Sequence[CommittedChange], applied: Collection[str]) -> list[CommittedChange]:
     """The decisions without the payloads that nobody who starts from a checkpoint will load.
 
     A worker that starts there runs the last function of its operator, puts the changes that the checkpoint has not
     ``applied`` on top of its state, and a guard may bring back what ran before the last change. So of each operator the
     last two changes in effect are kept whole, and all that are not applied.
 
-    >>> changes = [Decided(f"u{number}", "fries", (), {"FM": b"code"}) for number in range(4)]
+    >>> changes = [CommittedChange(f"u{number}", "fries", (), {"FM": b"code"}) for number in range(4)]
     >>> [(change.change, len(change.payloads)) for change in without_superseded(changes, {"u0", "u1", "u2", "u3"})]
     [('u0', 0), ('u1', 0), ('u2', 1), ('u3', 1)]
     """
@@ -131,7 +132,7 @@ def without_superseded(ordered: Sequence[Decided], applied: Collection[str]) -> 
         for stack in stacks.values():
             if entry.undoes in stack:  # with the fixes that came in between: what ran before it runs again
                 del stack[stack.index(entry.undoes) :]
-    kept: list[Decided] = []
+    kept: list[CommittedChange] = []
     for entry in ordered:
         payloads = {
             operator: payload
@@ -177,6 +178,6 @@ class Restoration(msgspec.Struct, frozen=True):
     """
 
     checkpoint: Checkpoint | None
-    decided: tuple[Decided, ...] = ()
+    decided: tuple[CommittedChange, ...] = ()
     columns: dict[str, bytes] = {}
     last_epoch: int = 0

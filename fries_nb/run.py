@@ -12,10 +12,10 @@ from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.runnable import check_runnable
 from fries_nb.errors import CheckpointError
 from fries_nb.running.handle import Run
-from fries_nb.spark.checkpoints import Place
-from fries_nb.spark.region import Options
-from fries_nb.spark.seals import secret
-from fries_nb.spark.sockets import SILENCE_S
+from fries_nb.spark.region_spec import Options
+from fries_nb.storage.checkpoint_store import CheckpointStore
+from fries_nb.storage.seals import secret
+from fries_nb.transport.sockets import SILENCE_S
 
 __all__ = ["Dataflow", "Run"]
 
@@ -24,8 +24,8 @@ BUDGET = 64 << 20
 COMMIT_INTERVAL_S = 5.0
 
 
-class Dataflow(builder.Dataflow):
-    """A dataflow that can be run; see ``fries_nb.dataflow.builder.Dataflow`` for how to declare one."""
+class Dataflow(builder.DataflowBuilder):
+    """A dataflow that can be run; see ``fries_nb.dataflow.builder.DataflowBuilder`` for how to declare one."""
 
     def run(
         self,
@@ -107,7 +107,7 @@ class Dataflow(builder.Dataflow):
         """
         place = _place(path)
         signing = secret(key)
-        workers = Place.load(place, signing)[0].workers
+        workers = CheckpointStore.load(place, signing)[0].workers
         graph = self.graph()
         graph = Graph(
             graph.name,

@@ -101,7 +101,7 @@ class Link(msgspec.Struct, frozen=True):
     copies: int = 1
 
 
-class Flow(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="flow"):
+class TraceFlow(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="flow"):
     """What ran: a trace that begins with it claims to be complete.
 
     Attributes:
@@ -118,7 +118,7 @@ class Flow(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", ta
 
 
 WorkerRecord = Ran | Updated | RanMany | Emitted | Wrote
-Record = WorkerRecord | Flow
+Record = WorkerRecord | TraceFlow
 
 
 class Counts(NamedTuple):
@@ -147,13 +147,13 @@ class Counts(NamedTuple):
         return self
 
 
-def flow_of(graph: Graph, resumed: bool = False, finished: bool = False) -> Flow:
+def flow_of(graph: Graph, resumed: bool = False, finished: bool = False) -> TraceFlow:
     """What a graph says about its traces."""
     links = tuple(
         Link(edge.source, edge.to, edge.branch, graph.operator(edge.to).workers if _broadcasts(edge) else 1)
         for edge in graph.edges
     )
-    return Flow({one.name: one.workers for one in graph.operators}, links, resumed, finished)
+    return TraceFlow({one.name: one.workers for one in graph.operators}, links, resumed, finished)
 
 
 def _broadcasts(edge: Edge) -> bool:

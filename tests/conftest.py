@@ -1,19 +1,17 @@
-"""How hard the property tests try: FRIES_SOAK multiplies their seeds (1, and always the same, in `make test`)."""
+"""What all tests share: how hard properties are tried, and one Spark."""
 
 from __future__ import annotations
 
 import gc
-import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+from soak import SOAK
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-SOAK = int(os.environ.get("FRIES_SOAK", "1"))
 
 settings.register_profile("fries", max_examples=100 * SOAK, derandomize=SOAK == 1, deadline=None, print_blob=True)
 settings.load_profile("fries")

@@ -21,9 +21,13 @@ LAYERS = (
     ("report",),
     ("changes",),
     ("spark", "testing"),
+    ("connectors", "transport"),
+    ("storage",),
     ("controller", "worker"),
+    ("operators",),
     ("scheduling",),
     ("planning",),
+    ("topology",),
     ("messages", "trace", "checkpoints"),
     ("dataflow", "progress"),
     ("errors",),
@@ -34,7 +38,7 @@ JUDGED_BY = {"notebook", "experiments", "__main__", "commands", "run", "running"
 # The package itself holds the public names; these may use it as a user would. `audit` and `workloads` stand aside.
 USERS = {"notebook", "experiments", "__main__", "commands", "workloads"}
 
-CORE = {"worker", "controller", "planning", "scheduling", "progress"}
+CORE = {"worker", "controller", "operators", "topology", "planning", "scheduling", "progress"}
 OUTSIDE_WORLD = {
     "time", "threading", "_thread", "socket", "selectors", "select", "zmq", "random", "secrets", "asyncio",
     "concurrent", "multiprocessing", "subprocess", "signal", "queue", "uuid", "pyspark", "py4j",

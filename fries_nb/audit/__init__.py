@@ -5,10 +5,10 @@ It reads a trace and nothing else, and shares no code with what it judges.
 
 from __future__ import annotations
 
-from fries_nb.audit.completeness import Claim
+from fries_nb.audit.completeness import StatedCounts
 from fries_nb.audit.conservation import Astray
 from fries_nb.audit.executed import Stale
 from fries_nb.audit.judge import Mixed, Verdict, judge
-from fries_nb.audit.reading import read_trace
+from fries_nb.audit.trace_files import read_trace
 
-__all__ = ["Astray", "Claim", "Mixed", "Stale", "Verdict", "judge", "read_trace"]
+__all__ = ["Astray", "StatedCounts", "Mixed", "Stale", "Verdict", "judge", "read_trace"]

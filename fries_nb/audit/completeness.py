@@ -5,7 +5,7 @@ without is taken as it is, and claims nothing. A run's records are complete up t
 
 >>> from fries_nb.trace import Ran
 >>> completeness = Completeness()
->>> for record in (Flow({"FM": 1}, ()), Wrote("FM"), Ran("t1", "FM"), Wrote("FM", ran=2)):
+>>> for record in (TraceFlow({"FM": 1}, ()), Wrote("FM"), Ran("t1", "FM"), Wrote("FM", ran=2)):
 ...     completeness.add(record)
 Traceback (most recent call last):
 fries_nb.errors.TraceError: the trace is incomplete: FM[0] wrote 2 records up to a point at which it holds 1 of them
@@ -17,12 +17,12 @@ from collections import Counter, defaultdict
 from enum import StrEnum
 
 from fries_nb.errors import TraceError
-from fries_nb.trace import Counts, Flow, Record, Wrote
+from fries_nb.trace import Counts, Record, TraceFlow, Wrote
 
 Worker = tuple[str, int]
 
 
-class Claim(StrEnum):
+class StatedCounts(StrEnum):
     """How much of what happened a trace holds.
 
     ``COMPLETE``: all, up to the end of the run. ``SO_FAR``: all that each worker had handed out at some moment.
@@ -42,7 +42,7 @@ class Completeness:
     """
 
     def __init__(self) -> None:
-        self.flows: list[Flow] = []
+        self.flows: list[TraceFlow] = []
         self._found: defaultdict[Worker, Counts] = defaultdict(Counts)
         self._said: dict[Worker, Wrote] = {}
         self._vouched: dict[Worker, Counts] = {}
@@ -55,7 +55,7 @@ class Completeness:
         Raises:
             TraceError: its worker had written another number of records by now than the trace holds.
         """
-        if isinstance(record, Flow):
+        if isinstance(record, TraceFlow):
             self.flows.append(record)
             return
         worker = record.operator, record.worker
@@ -80,7 +80,7 @@ class Completeness:
             )
         self._said[worker], self._vouched[worker] = record, found
 
-    def claim(self) -> Claim:
+    def claim(self) -> StatedCounts:
         """How much the trace holds, now that it is read.
 
         Raises:
@@ -97,10 +97,10 @@ class Completeness:
         for flow in self.flows:
             self._all_there(flow)
         if not self.flows:
-            return Claim.NONE
-        return Claim.COMPLETE if all(flow.finished for flow in self.flows) else Claim.SO_FAR
+            return StatedCounts.NONE
+        return StatedCounts.COMPLETE if all(flow.finished for flow in self.flows) else StatedCounts.SO_FAR
 
-    def _all_there(self, flow: Flow) -> None:
+    def _all_there(self, flow: TraceFlow) -> None:
         heard = Counter(operator for operator, _ in self._said)
         ended = Counter(operator for (operator, _), said in self._said.items() if said.ended or said.spent)
         for operator, workers in flow.workers.items():

@@ -6,7 +6,7 @@ compared by fingerprints, a sum of hashes an operator, in one pass over the trac
 the source tuples. It can be said of a complete trace only: in any other some tuples are still on their way.
 
 >>> from fries_nb.trace import Link, Ran
->>> flow = Flow({"A": 1, "B": 1}, (Link("A", "B"),), finished=True)
+>>> flow = TraceFlow({"A": 1, "B": 1}, (Link("A", "B"),), finished=True)
 >>> records = [Ran("t1", "A"), Ran("t2", "A"), Ran("t1", "B")]
 >>> balance = Balance()
 >>> for record in records:
@@ -26,7 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fries_nb.trace import Emitted, Flow, Link, Ran, RanMany, Record
+from fries_nb.trace import Emitted, Link, Ran, RanMany, Record, TraceFlow
 
 Id = str | int
 _Hashes = npt.NDArray[np.uint64]
@@ -80,7 +80,9 @@ class Balance:
             case Emitted(transactions, extra, operator, _, branch):
                 self._extra[operator, branch].add(_sum_of(transactions), extra)
 
-    def astray(self, flows: Iterable[Flow], records: Iterable[Record], distinct: int | None = None) -> list[Astray]:
+    def astray(
+        self, flows: Iterable[TraceFlow], records: Iterable[Record], distinct: int | None = None
+    ) -> list[Astray]:
         """The transactions of which tuples were lost or doubled on their way.
 
         Args:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 
-from fries_nb.trace import Flow, Ran, RanMany, Record, Updated, Wrote
+from fries_nb.trace import Ran, RanMany, Record, TraceFlow, Updated, Wrote
 
 Id = str | int
 
@@ -56,7 +56,7 @@ class Executed:
                 self._ran(operator, worker, function, 1)
             case RanMany(transactions, operator, worker, function):
                 self._ran(operator, worker, function, len(transactions))
-            case Flow() if record.resumed:
+            case TraceFlow() if record.resumed:
                 self._resumed.update(record.workers)
             case Wrote(operator, worker) if operator in self._resumed:
                 self._due.setdefault((operator, worker), record.function)

@@ -24,20 +24,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from fries_nb.audit.completeness import Claim, Completeness
+from fries_nb.audit.completeness import Completeness, StatedCounts
 from fries_nb.audit.conservation import Astray, Balance
 from fries_nb.audit.executed import Executed, Stale
 from fries_nb.audit.precedence import (
     Alike,
     Node,
-    Update,
     Updates,
+    UpdateStep,
     alike,
     old_and_new,
     precedence_graph,
     shortest_cycle,
 )
-from fries_nb.audit.versions import Id, Sightings, Version
+from fries_nb.audit.version_check import Id, Sightings, Version
 from fries_nb.trace import Record
 
 
@@ -84,14 +84,14 @@ class Verdict:
     stale: tuple[Stale, ...] = ()
     lost: tuple[Astray, ...] = ()
     doubled: tuple[Astray, ...] = ()
-    claim: Claim = Claim.NONE
+    claim: StatedCounts = StatedCounts.NONE
 
 
 def judge(records: Iterable[Record], targets: Iterable[tuple[str | int, str]] = ()) -> Verdict:
     """Judges a trace by its precedence graph (Fries, section 4.2).
 
     A worker without a record of an update that its operator has elsewhere is taken to apply it after all that the
-    trace holds of that worker: it had ended, or the trace was taken before (see ``fries_nb.audit.versions``).
+    trace holds of that worker: it had ended, or the trace was taken before (see ``fries_nb.audit.version_check``).
 
     Args:
         records: what happened, in any interleaving that keeps the order of each worker.
@@ -118,7 +118,7 @@ def judge(records: Iterable[Record], targets: Iterable[tuple[str | int, str]] = 
     example = {node: versions for versions, node in reversed(node_of.items())}
     transactions = sum(map(len, groups.values()))
     over = [flow for flow in completeness.flows if flow.finished]
-    astray = balance.astray(over, again, transactions if claim is Claim.COMPLETE else None)
+    astray = balance.astray(over, again, transactions if claim is StatedCounts.COMPLETE else None)
     return Verdict(
         serializable=not (cycle or stale or astray),
         mixed=tuple(_mixed(groups, node_of, updates)),
@@ -149,10 +149,10 @@ def _conflicts(cycle: list[Node], example: Mapping[Alike, frozenset[Version]], s
     found: list[str] = []
     for step in zip(cycle, cycle[1:] + cycle[:1], strict=True):
         match step:
-            case (Alike() as node, Update(update)):
+            case (Alike() as node, UpdateStep(update)):
                 found.append(old_and_new(example[node], update, sightings.updates)[0][0])
-            case (Update(update), Alike() as node):
+            case (UpdateStep(update), Alike() as node):
                 found.append(old_and_new(example[node], update, sightings.updates)[1][0])
-            case (Update(earlier), Update(later)):
+            case (UpdateStep(earlier), UpdateStep(later)):
                 found.append(sightings.orders[earlier, later])
     return tuple(found)

@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 import networkx as nx
 
-from fries_nb.audit.versions import Id, Version
+from fries_nb.audit.version_check import Id, Version
 
 Updates = Mapping[str, Set[Id]]
 
 
-class Update(NamedTuple):
+class UpdateStep(NamedTuple):
     """The node of an update."""
 
     id: Id
@@ -30,7 +30,7 @@ class Alike(NamedTuple):
     after: frozenset[Id]
 
 
-Node = Update | Alike
+Node = UpdateStep | Alike
 
 
 def alike(versions: Iterable[Version], updates: Updates) -> Alike:
@@ -70,18 +70,18 @@ def precedence_graph(
     """The graph of these transactions, and of updates that follow each other as ``orders`` says."""
     graph: nx.DiGraph[Node] = nx.DiGraph()
     # Sorted, so that a trace gets the same cycle on every day: the order of a set of strings changes from run to run.
-    graph.add_nodes_from(Update(update) for update in sorted(set().union(*updates.values()), key=str))
+    graph.add_nodes_from(UpdateStep(update) for update in sorted(set().union(*updates.values()), key=str))
     for node in transactions:
-        graph.add_edges_from((node, Update(update)) for update in sorted(node.before, key=str))
-        graph.add_edges_from((Update(update), node) for update in sorted(node.after, key=str))
-    graph.add_edges_from((Update(earlier), Update(later)) for earlier, later in orders)
+        graph.add_edges_from((node, UpdateStep(update)) for update in sorted(node.before, key=str))
+        graph.add_edges_from((UpdateStep(update), node) for update in sorted(node.after, key=str))
+    graph.add_edges_from((UpdateStep(earlier), UpdateStep(later)) for earlier, later in orders)
     return graph
 
 
 def shortest_cycle(graph: nx.DiGraph[Node]) -> list[Node]:
     """A shortest cycle, from a transaction on if it has one; empty if there is no cycle."""
     best: list[Node] = []
-    for update in (node for node in graph if isinstance(node, Update)):
+    for update in (node for node in graph if isinstance(node, UpdateStep)):
         paths = nx.single_source_shortest_path(graph, update)
         loops = [paths[last] for last in graph.predecessors(update) if last in paths]
         best = min([*loops, *([best] if best else [])], key=len, default=[])

@@ -7,7 +7,7 @@ import dataclasses
 import json
 from typing import TYPE_CHECKING
 
-from fries_nb.audit import Astray, Claim, Mixed, Stale, Verdict, judge, read_trace
+from fries_nb.audit import Astray, Mixed, Stale, StatedCounts, Verdict, judge, read_trace
 
 if TYPE_CHECKING:
     Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
@@ -65,7 +65,7 @@ def in_words(verdict: Verdict) -> str:
     if verdict.cycle:
         steps = zip(verdict.cycle, verdict.cycle_at, strict=True)
         lines.append("cycle: " + "".join(f"{name} -[{at}]-> " for name, at in steps) + verdict.cycle[0])
-    if verdict.claim is Claim.NONE:
+    if verdict.claim is StatedCounts.NONE:
         lines.append("completeness is not claimed: the trace does not say how many records there were")
     return "\n".join(lines)
 

@@ -19,8 +19,17 @@ from typing import TYPE_CHECKING, Any
 import fries_nb as fn
 from fries_nb.audit import Verdict
 from fries_nb.changes import ChangeResult
-from fries_nb.controller.metrics import Snapshot
-from fries_nb.report import SETTLED_MS, Comparison, Place, Row, Trial, comparison_page, writable, write_page
+from fries_nb.controller.metrics import MetricsSnapshot
+from fries_nb.report import (
+    SETTLED_MS,
+    Comparison,
+    ComparisonRow,
+    Place,
+    SchedulerTrial,
+    comparison_page,
+    writable,
+    write_page,
+)
 from fries_nb.run import Run
 from fries_nb.scheduling import schedule
 from fries_nb.workloads.fraud import Combine, CustomerModel, MerchantModel, keep_five, pad_to_ten
@@ -89,14 +98,14 @@ def run(args: argparse.Namespace) -> int:
     return 0 if good else 1
 
 
-def comparison(place: Place, trials: list[Trial], path: str) -> Comparison:
+def comparison(place: Place, trials: list[SchedulerTrial], path: str) -> Comparison:
     """What the report is made of."""
     graph = demo_flow(path).graph(WORKERS)
     plan = schedule(SCHEDULERS[0], graph, demo_change())
     return Comparison("One change under load, by three schedulers", SETTING, place, graph, plan, trials)
 
 
-def trial(scheduler: str, path: str, say: Any) -> Trial:
+def trial(scheduler: str, path: str, say: Any) -> SchedulerTrial:
     """Run the dataflow once, and change it by this scheduler in the middle of the surge."""
     run_ = demo_flow(path).run(hosts=HOSTS, workers=WORKERS, audit=True, chaining=False, budget=BUDGET)
     try:
@@ -117,11 +126,11 @@ def trial(scheduler: str, path: str, say: Any) -> Trial:
     why = f": {result.error}" if result.error else f" after {result.delay_ms:,.1f} ms"
     say(f"[{scheduler}] {result.outcome}{why}; {len(verdict.mixed):,} payments met both")
     row = _row(result, before, after, verdict)
-    return Trial(row, result.error, run_.history(), run_.marks(), verdict)
+    return SchedulerTrial(row, result.error, run_.history(), run_.marks(), verdict)
 
 
-def _row(result: ChangeResult, before: Snapshot, after: Snapshot, verdict: Verdict) -> Row:
-    return Row(
+def _row(result: ChangeResult, before: MetricsSnapshot, after: MetricsSnapshot, verdict: Verdict) -> ComparisonRow:
+    return ComparisonRow(
         scheduler=result.scheduler,
         outcome=result.outcome,
         delay_ms=round(result.delay_ms, 1),
@@ -156,7 +165,7 @@ def demo_change() -> dict[str, Any]:
     }
 
 
-def table(rows: list[Row]) -> str:
+def table(rows: list[ComparisonRow]) -> str:
     """The comparison for a reader."""
     heads = f"{'delay':>12} {'of it commit':>13} {'old tuples':>11} {'p99 before':>11} {'p99 after':>10}  audit"
     lines = [f"{'scheduler':<10} {heads}"]

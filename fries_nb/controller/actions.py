@@ -6,12 +6,12 @@ from collections.abc import Iterable
 
 from fries_nb.errors import ProtocolError
 from fries_nb.messages import Action, Hold, Reconfigure, Release
-from fries_nb.scheduling.plan import Does, Stage
+from fries_nb.scheduling.plan import Stage, StageAction
 
 
 def tags(stages: Iterable[Stage]) -> bool:
     """Whether the change comes by versions: workers then tell its tuples by their tag, so two such do not overlap."""
-    return any(stage.does is Does.TAG for stage in stages)
+    return any(stage.does is StageAction.TAG for stage in stages)
 
 
 def action_of(stage: Stage, change: str, targets: frozenset[str], before: str) -> Action:
@@ -21,13 +21,13 @@ def action_of(stage: Stage, change: str, targets: frozenset[str], before: str) -
         ProtocolError: the stage has none (a restart).
     """
     match stage.does:
-        case Does.SWITCH:
+        case StageAction.SWITCH:
             return Reconfigure(change, targets, before=before)
-        case Does.TAG:
+        case StageAction.TAG:
             return Reconfigure(change, targets, tagged=True)
-        case Does.HOLD:
+        case StageAction.HOLD:
             return Hold(change)
-        case Does.RELEASE:
+        case StageAction.RELEASE:
             return Release(change)
         case _:
             raise ProtocolError(f"a stage that does {stage.does} has no marker")

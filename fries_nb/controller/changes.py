@@ -33,14 +33,14 @@ from fries_nb.controller.events import GuardEnded, Instruction, Tell
 from fries_nb.controller.guards import rollback_of, scope_of
 from fries_nb.controller.known_changes import KnownChanges
 from fries_nb.controller.requests import keeps_state, names
-from fries_nb.controller.schemas import misfit
+from fries_nb.controller.schema_checks import misfit
 from fries_nb.controller.transactions import State, Transaction
 from fries_nb.messages import (
     Prepare,
     Report,
     WorkerId,
 )
-from fries_nb.scheduling.plan import Does, Send, Stage
+from fries_nb.scheduling.plan import Send, Stage, StageAction
 
 
 class Changes(KnownChanges):
@@ -160,7 +160,7 @@ class Changes(KnownChanges):
             return self._abort(change, now_ns, unfit)
         if self._standing.operators:
             return None
-        if change.stages[0].does is Does.RESTART:
+        if change.stages[0].does is StageAction.RESTART:
             return self._checkpoint_first(now_ns)
         return None if self._lane.busy and not self._lane.commits else self._decide(change, now_ns)
 

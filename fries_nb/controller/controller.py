@@ -47,8 +47,8 @@ from fries_nb.controller.events import (
 )
 from fries_nb.controller.intake import Uncommitted
 from fries_nb.controller.lifecycle import Lifecycle
-from fries_nb.controller.schemas import with_columns
-from fries_nb.controller.states import RunState
+from fries_nb.controller.run_state import RunState
+from fries_nb.controller.schema_checks import with_columns
 from fries_nb.controller.transactions import State
 from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import ProtocolError

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from fries_nb.checkpoints import Checkpoint, Decided, Restoration
+from fries_nb.checkpoints import Checkpoint, CommittedChange, Restoration
 from fries_nb.messages import Answer, Control, Paused, WorkerId
 from fries_nb.scheduling.plan import Plan
 
@@ -208,7 +208,7 @@ class Tell:
 class Journal:
     """A decision; on disk before the instructions after it are carried out."""
 
-    decided: Decided
+    decided: CommittedChange
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,7 +329,7 @@ class Recover:
 
 
 @dataclass(frozen=True, slots=True)
-class Stands:
+class OperatorPaused:
     """Workers of this operator stand in front of tuples that it fails on; empty ``paused``: they go on."""
 
     operator: str
@@ -367,7 +367,7 @@ Instruction = (
     | KeepCheckpoint
     | CheckpointEnded
     | Recover
-    | Stands
+    | OperatorPaused
     | DismissHosts
     | RunEnded
 )

@@ -48,8 +48,8 @@ import networkx as nx
 from fries_nb.controller.events import Guard
 from fries_nb.dataflow.graph import Graph
 from fries_nb.messages import Report, WorkerId
-from fries_nb.planning.expansion import chains
 from fries_nb.scheduling.plan import Plan
+from fries_nb.topology.expansion import chains
 
 
 @dataclass

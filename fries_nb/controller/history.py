@@ -44,7 +44,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class PlotMark:
     """Something that happened: a change was requested or came to its end, a checkpoint was kept, hosts were lost.
 
     ``change`` is the change's id, or one for the checkpoint or the recovery.
@@ -61,7 +61,7 @@ class History:
 
     def __init__(self) -> None:
         self._points: deque[Point] = deque(maxlen=KEPT)
-        self._marks: list[Mark] = []
+        self._marks: list[PlotMark] = []
         self._sketch = DDSketch()
         self._since_s: float | None = None
 
@@ -80,12 +80,12 @@ class History:
 
     def mark(self, change: str, kind: MarkKind, label: str, at_s: float) -> None:
         """Remember what happened to a change."""
-        self._marks.append(Mark(at_s, change, kind, label))
+        self._marks.append(PlotMark(at_s, change, kind, label))
 
     def points(self) -> tuple[Point, ...]:
         """The points so far."""
         return tuple(self._points)
 
-    def marks(self) -> tuple[Mark, ...]:
+    def marks(self) -> tuple[PlotMark, ...]:
         """The marks so far."""
         return tuple(self._marks)

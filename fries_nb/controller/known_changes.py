@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping
 
-from fries_nb.controller.checkpoints import Checkpoints
+from fries_nb.controller.commit_attempts import Checkpoints
 from fries_nb.controller.events import ChangeRequested, GuardEnded, GuardFired, Instruction, Journal, Resolved, Tell
 from fries_nb.controller.guards import Guards, Watch
-from fries_nb.controller.markers import Lane
-from fries_nb.controller.recovery import Recovery
+from fries_nb.controller.markers import MarkerCoordinator
+from fries_nb.controller.pauses import PausedOperators
 from fries_nb.controller.requests import names, refuse_incomplete
-from fries_nb.controller.standing import Standing
+from fries_nb.controller.restore_point import Recovery
 from fries_nb.controller.transactions import State, Transaction
 from fries_nb.controller.workers import Workers
 from fries_nb.errors import ProtocolError
@@ -42,10 +42,10 @@ class KnownChanges:
     def __init__(
         self,
         workers: Workers,
-        lane: Lane,
+        lane: MarkerCoordinator,
         checkpoints: Checkpoints,
         recovery: Recovery,
-        standing: Standing,
+        standing: PausedOperators,
         guards: Guards,
     ) -> None:
         self.known: dict[str, Transaction] = {}

@@ -20,8 +20,8 @@ from typing import Literal
 
 from fries_nb.checkpoints import Restoration
 from fries_nb.controller.changes import Changes
-from fries_nb.controller.checkpoints import Checkpoints
-from fries_nb.controller.commits import Epochs
+from fries_nb.controller.commit_attempts import Checkpoints
+from fries_nb.controller.commit_numbers import CommitNumbers
 from fries_nb.controller.events import (
     Admit,
     CheckpointKept,
@@ -32,12 +32,12 @@ from fries_nb.controller.events import (
     RunEnded,
 )
 from fries_nb.controller.guards import Guards, Watch
-from fries_nb.controller.markers import Lane
+from fries_nb.controller.markers import MarkerCoordinator
 from fries_nb.controller.membership import Membership
-from fries_nb.controller.recovery import MOST_IN_A_ROW, Recovery
-from fries_nb.controller.sources import Sources
-from fries_nb.controller.standing import Standing
-from fries_nb.controller.states import RunState, moved
+from fries_nb.controller.pauses import PausedOperators
+from fries_nb.controller.restore_point import MOST_IN_A_ROW, Recovery
+from fries_nb.controller.run_state import RunState, moved
+from fries_nb.controller.source_settings import Sources
 from fries_nb.controller.workers import Workers
 from fries_nb.dataflow.graph import Graph
 
@@ -71,10 +71,10 @@ class Lifecycle:
         self.recovery = Recovery(incarnation, restored, checkpoints)
         self.membership = Membership(hosts, incarnation)
         self.workers = Workers(graph)
-        self.lane = Lane(self.workers)
+        self.lane = MarkerCoordinator(self.workers)
         begun = restored.checkpoint.epoch if restored and restored.checkpoint else 0
-        self.epochs = Epochs(commit_interval_ns, max(begun, restored.last_epoch if restored else 0))
-        self.standing = Standing()
+        self.epochs = CommitNumbers(commit_interval_ns, max(begun, restored.last_epoch if restored else 0))
+        self.standing = PausedOperators()
         self.checkpoints = Checkpoints(self.workers, self.lane, self.epochs, self.recovery, run, chaining)
         self.guards = Guards(graph, chaining)
         self.changes = Changes(self.workers, self.lane, self.checkpoints, self.recovery, self.standing, self.guards)

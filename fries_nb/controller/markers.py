@@ -14,7 +14,7 @@ One exception passes by: *aside* of what is on its way goes a marker whose scope
 it, so that it crosses none. An operator that stands in front of a tuple is mended so, whatever waits behind it.
 
 >>> from fries_nb.dataflow.graph import Edge, Graph, Operator
->>> lane = Lane(Workers(Graph("pair", (Operator("A"), Operator("B")), (Edge("A", "B"),))))
+>>> lane = MarkerCoordinator(Workers(Graph("pair", (Operator("A"), Operator("B")), (Edge("A", "B"),))))
 >>> lane.start([Send("A", frozenset("AB"))], Commit(1))
 [Tell(worker=WorkerId(operator='A', index=0),
       control=Fcm(marker=Marker(id=1, scope=frozenset({...}), action=Commit(epoch=1, checkpoint=False))))]
@@ -47,7 +47,7 @@ class _Journey:
     owing: set[WorkerId]
 
 
-class Lane:
+class MarkerCoordinator:
     """Who still owes an acknowledgement to what is on its way. Marker ids are 1, 2, 3, ...
 
     Attributes:

@@ -51,7 +51,7 @@ class OperatorMetrics:
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class MetricsSnapshot:
     """All measurements at one moment; ``latency`` speaks of the last three seconds, ``total`` of the whole run."""
 
     operators: dict[str, OperatorMetrics] = field(default_factory=dict)
@@ -99,7 +99,7 @@ class Metrics:
         reports = [report for worker, report in list(self._last.items()) if worker.operator == operator]
         return tuple(dict.fromkeys(name for report in reports for name in report.reads))
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> MetricsSnapshot:
         """The measurements now."""
         recent = DDSketch()
         for _, sketch in list(self._recent):
@@ -115,7 +115,7 @@ class Metrics:
                 before.held_bytes + report.held,
                 before.held_peak + self._held[worker],
             )
-        return Snapshot(operators, _latency(recent), _latency(self._total))
+        return MetricsSnapshot(operators, _latency(recent), _latency(self._total))
 
     def _rate(self, worker: WorkerId) -> float:
         seen = list(self._seen[worker])

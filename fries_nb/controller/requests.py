@@ -12,7 +12,7 @@ from fries_nb.dataflow.limits import Limit, Tuples
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import ProtocolError
 from fries_nb.scheduling.fries import schedule
-from fries_nb.scheduling.plan import Does, Plan
+from fries_nb.scheduling.plan import Plan, StageAction
 
 
 def change_requested(
@@ -62,7 +62,7 @@ def refuse_incomplete(request: ChangeRequested) -> None:
             f"change {request.change!r} ships functions for {names(request.payloads)}; its targets are "
             f"{names(plan.targets)}"
         )
-    if len(plan.stages) > 1 and any(stage.does is Does.RESTART for stage in plan.stages):
+    if len(plan.stages) > 1 and any(stage.does is StageAction.RESTART for stage in plan.stages):
         raise ProtocolError(f"{plan.scheduler} has stages beside a restart, which is a whole plan")
     for stage in plan.stages:
         beyond = stage.awaits.difference(*(send.scope for send in stage.sends))

@@ -22,7 +22,7 @@ from fries_nb.controller.guards import Watch
 from fries_nb.controller.samples import chosen, in_words
 from fries_nb.errors import ProtocolError
 from fries_nb.messages import Done, Prepared, Rehearse, Rehearsed, WorkerId
-from fries_nb.scheduling.plan import Does, Stage
+from fries_nb.scheduling.plan import Stage, StageAction
 
 NS_PER_MS = 1_000_000
 
@@ -119,7 +119,7 @@ class Transaction:
     @property
     def switches_now(self) -> frozenset[str]:
         """The operators whose workers are sent the FCM of the stage under way that makes them switch."""
-        if not 0 <= self.stage < len(self.stages) or self.stages[self.stage].does is not Does.SWITCH:
+        if not 0 <= self.stage < len(self.stages) or self.stages[self.stage].does is not StageAction.SWITCH:
             return frozenset()
         return frozenset(send.operator for send in self.stages[self.stage].sends)
 
@@ -213,7 +213,7 @@ class Transaction:
     def acknowledged(self, worker: WorkerId, done: Done | None, now_ns: int) -> None:
         """A worker has applied the stage's marker; ``done`` is ``None`` if it has ended instead."""
         self.owing.discard(worker)
-        if worker not in self.targets or self.stages[self.stage].does in (Does.HOLD, Does.RELEASE):
+        if worker not in self.targets or self.stages[self.stage].does in (StageAction.HOLD, StageAction.RELEASE):
             return
         self._last_ns = now_ns
         delay_ms = (now_ns - self._requested_ns) / NS_PER_MS

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import ProtocolError
 from fries_nb.messages import WorkerId
-from fries_nb.planning.expansion import workers_of
+from fries_nb.topology.expansion import workers_of
 
 
 class Workers:

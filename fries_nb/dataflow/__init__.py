@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from fries_nb.dataflow.blocking import Aggregation, Ordering
-from fries_nb.dataflow.builder import Dataflow, Stream
+from fries_nb.dataflow.builder import DataflowBuilder, Stream
 from fries_nb.dataflow.endpoints import (
     DeltaTable,
     Memory,
@@ -26,7 +26,7 @@ from fries_nb.dataflow.tables import JoinTable
 from fries_nb.dataflow.updates import Update, as_updates, check_updates, new_table
 
 __all__ = [
-    "Aggregation", "Dataflow", "DeltaTable", "Edge", "Emits", "Graph", "JoinTable", "Kind", "Memory", "OnError",
+    "Aggregation", "DataflowBuilder", "DeltaTable", "Edge", "Emits", "Graph", "JoinTable", "Kind", "Memory", "OnError",
     "Operator", "Ordering", "ParquetFiles", "Partitioning", "Rate", "Replay", "Shape", "Sink", "Source", "Stream",
     "Update", "as_updates", "batched", "check_runnable", "check_updates", "delta", "emits_of", "graph_from_json",
     "graph_to_json", "memory", "new_table", "parquet", "rate", "replay", "shape_of", "takes_state",

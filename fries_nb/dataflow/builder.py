@@ -4,7 +4,7 @@ Declaring runs nothing. Mistakes are refused where they are made. ``graph()`` gi
 where a stream has two consumers it shows the Replicate that copies it.
 
 >>> from fries_nb.dataflow.endpoints import memory, rate
->>> flow = Dataflow("fraud")
+>>> flow = DataflowBuilder("fraud")
 >>> payments = flow.source("payments", rate(1_000))
 >>> customers = payments.map("FC", lambda row: row, key="CUSTOMER_ID")
 >>> merchants = payments.map("FM", lambda row: row, key="TERMINAL_ID")
@@ -47,7 +47,7 @@ from fries_nb.errors import DataflowError, unknown
 class Stream:
     """The output of an operator, or one branch of a split. Streams come from a ``Dataflow``'s methods."""
 
-    flow: Dataflow
+    flow: DataflowBuilder
     operator: str
     kind: Kind
     branch: int = 0
@@ -258,7 +258,7 @@ class _Declared:
     workers: int | None
 
 
-class Dataflow:
+class DataflowBuilder:
     """A dataflow under construction.
 
     Raises:

@@ -18,8 +18,8 @@ from fries_nb.experiments.figure14 import figure14
 from fries_nb.experiments.figure15 import figure15
 from fries_nb.experiments.figure16 import figure16
 from fries_nb.experiments.figure17 import figure17
-from fries_nb.experiments.results import Result
-from fries_nb.experiments.scale import Scale, scale_of
+from fries_nb.experiments.printed_tables import Result
+from fries_nb.experiments.scale import ExperimentScale, scale_of
 from fries_nb.experiments.table4 import table4
 from fries_nb.experiments.table5 import table5
 from fries_nb.experiments.table6 import table6
@@ -32,7 +32,7 @@ __all__ = ["EXPERIMENTS", "Experiment", "Result", "Scale", "experiment"]
 class Experiment:
     """A figure or table: ``measure`` runs it; ``minute`` and ``test`` are the scales that take about that long."""
 
-    measure: Callable[[Scale], Result]
+    measure: Callable[[ExperimentScale], Result]
     minute: float
     test: float
 

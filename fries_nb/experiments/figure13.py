@@ -14,8 +14,8 @@ from typing import Any
 
 import fries_nb as fn
 from fries_nb.experiments.measuring import HOSTS, changed, pause_until, running, session
-from fries_nb.experiments.results import Result, Row
-from fries_nb.experiments.scale import Scale, per_workers
+from fries_nb.experiments.printed_tables import Result, Row
+from fries_nb.experiments.scale import ExperimentScale, per_workers
 from fries_nb.run import Run
 from fries_nb.workloads.payments import payments_path
 from fries_nb.workloads.w1 import FraudDetector, w1_flow
@@ -36,7 +36,7 @@ PAPER = {
 }
 
 
-def figure13(scale: Scale) -> Result:
+def figure13(scale: ExperimentScale) -> Result:
     """Figure 13: latency of W1 through two surges, without a change, by Epoch and by Fries."""
     workers = scale.workers(least=4)
     rows, curves, marks = list[Row](), list[Row](), list[Row]()
@@ -56,12 +56,12 @@ def figure13(scale: Scale) -> Result:
     return Result("figure13", title, scale.of_paper, parameters, tuple(rows), tuple(curves), tuple(marks))
 
 
-def _budget(scale: Scale, workers: int) -> int:
+def _budget(scale: ExperimentScale, workers: int) -> int:
     """Bytes a host."""
     return max(1, int(scale.seconds(CREDIT_S) * workers * 1000 / COST_MS * TUPLE_BYTES / HOSTS))
 
 
-def _surges(spark: Any, scheduler: str, scale: Scale, workers: int) -> tuple[Row, list[Row], list[Row]]:
+def _surges(spark: Any, scheduler: str, scale: ExperimentScale, workers: int) -> tuple[Row, list[Row], list[Row]]:
     """One run: a line of the table, the curve, and when changes were requested and done."""
     rates = {at * scale.of_paper: per_workers(rate, workers) for at, rate in RATES.items()}
     lighter = {} if scheduler == "none" else {at * scale.of_paper: cost for at, cost in CHANGES.items()}
@@ -107,7 +107,7 @@ def _curve(run: Run, scheduler: str, began_s: float) -> list[Row]:
     ]
 
 
-def _outside(spark: Any, scale: Scale, workers: int) -> list[Row]:
+def _outside(spark: Any, scale: ExperimentScale, workers: int) -> list[Row]:
     """Structured Streaming under the same first surge, changed in two ways."""
     from fries_nb.experiments.rivals.streaming_w1 import by_rereading, by_restart
 

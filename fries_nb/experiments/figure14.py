@@ -19,8 +19,8 @@ import numpy as np
 
 import fries_nb as fn
 from fries_nb.experiments.measuring import PATIENCE_S, changed, fill, pause_until, running, session
-from fries_nb.experiments.results import Result, Row
-from fries_nb.experiments.scale import Scale
+from fries_nb.experiments.printed_tables import Result, Row
+from fries_nb.experiments.scale import ExperimentScale
 from fries_nb.run import Run
 
 PERIODS = 6
@@ -57,7 +57,7 @@ def _payment(value: int) -> Mapping[str, Any]:
     return {"CUSTOMER_ID": value % CUSTOMERS}
 
 
-def figure14(scale: Scale) -> Result:
+def figure14(scale: ExperimentScale) -> Result:
     """Figure 14: tuples processed in vain after the source's version has risen, by scheduler."""
     workers, period_s = scale.workers(least=4), scale.seconds(PERIOD_S, LEAST_PERIOD_S)
     rows, curves = list[Row](), list[Row]()

@@ -10,9 +10,9 @@ from typing import Any
 
 import fries_nb as fn
 from fries_nb.experiments.measuring import pause, running, session
-from fries_nb.experiments.pairs import Delays, delays
-from fries_nb.experiments.results import Result
-from fries_nb.experiments.scale import Scale, per_workers
+from fries_nb.experiments.paired_runs import Delays, delays
+from fries_nb.experiments.printed_tables import Result
+from fries_nb.experiments.scale import ExperimentScale, per_workers
 from fries_nb.workloads.payments import payments_path
 from fries_nb.workloads.w1 import FraudDetector, w1_flow
 
@@ -23,7 +23,7 @@ REPEATS = 3
 PAPER = "log scale: Epoch from about 0.1 s at 500/s to tens of seconds at 2,500/s; Fries stays far below"
 
 
-def figure15(scale: Scale) -> Result:
+def figure15(scale: ExperimentScale) -> Result:
     """Figure 15: reconfiguration delay by the rate of the source."""
     workers, seconds = scale.workers(), scale.seconds(PAPER_S, 1.0)
     with session() as spark:

@@ -12,9 +12,9 @@ from typing import Any
 
 import fries_nb as fn
 from fries_nb.experiments.measuring import HOSTS, running, session, surge
-from fries_nb.experiments.pairs import Delays, delays
-from fries_nb.experiments.results import Result
-from fries_nb.experiments.scale import PAPER_WORKERS, Scale
+from fries_nb.experiments.paired_runs import Delays, delays
+from fries_nb.experiments.printed_tables import Result
+from fries_nb.experiments.scale import PAPER_WORKERS, ExperimentScale
 from fries_nb.workloads.models import CUSTOMER
 from fries_nb.workloads.payments import payments_path
 from fries_nb.workloads.scorer import Inference, Network, Scorer, Waits
@@ -28,7 +28,7 @@ REPEATS = 3
 PAPER = "Epoch's delay grows from 10 to 50 amounts with the operator's cost; Fries' much slower"
 
 
-def figure16(scale: Scale) -> Result:
+def figure16(scale: ExperimentScale) -> Result:
     """Figure 16: reconfiguration delay by the cost of the operator, a queue of 10 to 50 payments a user."""
     is_paper = scale.of_paper == 1
     workers = PAPER_WORKERS if is_paper else HOSTS

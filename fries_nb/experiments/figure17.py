@@ -7,10 +7,10 @@ from typing import Any
 
 import fries_nb as fn
 from fries_nb.experiments.measuring import pause, running, session, until_full
-from fries_nb.experiments.pairs import Delays, delays
+from fries_nb.experiments.paired_runs import Delays, delays
+from fries_nb.experiments.printed_tables import Result
 from fries_nb.experiments.repeated import repeated
-from fries_nb.experiments.results import Result
-from fries_nb.experiments.scale import Scale
+from fries_nb.experiments.scale import ExperimentScale
 from fries_nb.experiments.table4 import FILES
 from fries_nb.experiments.table7 import CHANGE, PAPER, channels
 from fries_nb.workloads.tpcds import Tables, tpcds
@@ -24,7 +24,7 @@ SMALL = 0.2
 PAPER_SAYS = "both grow with the number of workers; Fries' stays below Epoch's"
 
 
-def figure17(scale: Scale) -> Result:
+def figure17(scale: ExperimentScale) -> Result:
     """Figure 17: reconfiguration delay by the number of workers."""
     most = max(4, round(400 * scale.of_paper))
     numbers = [workers for workers in PAPER if workers <= most]

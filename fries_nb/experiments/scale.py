@@ -3,11 +3,11 @@
 Workers, and rates with them, and times shrink in proportion; what one tuple costs does not. So each worker has as much
 to do as in the paper, and a queue of a part of the paper's time is that part of the paper's queue.
 
->>> scale = Scale(0.1)
+>>> scale = ExperimentScale(0.1)
 >>> scale.workers(), scale.seconds(300), per_workers(1_600, 4)
 (4, 30.0, 160.0)
 >>> scale_of("minute", {"minute": 0.02}), scale_of("paper", {}), scale_of("0.5", {})
-(Scale(of_paper=0.02), Scale(of_paper=1.0), Scale(of_paper=0.5))
+(ExperimentScale(of_paper=0.02), ExperimentScale(of_paper=1.0), ExperimentScale(of_paper=0.5))
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NAMES = ("test", "minute", "paper")
 
 
 @dataclass(frozen=True)
-class Scale:
+class ExperimentScale:
     """A part of the paper's size, above 0 and at most 1."""
 
     of_paper: float
@@ -42,7 +42,7 @@ def per_workers(rate: float, workers: int) -> float:
     return rate * workers / PAPER_WORKERS
 
 
-def scale_of(text: str, named: Mapping[str, float]) -> Scale:
+def scale_of(text: str, named: Mapping[str, float]) -> ExperimentScale:
     """The scale of that name, or the number; ``named`` says how large ``test`` and ``minute`` are.
 
     Raises:
@@ -55,4 +55,4 @@ def scale_of(text: str, named: Mapping[str, float]) -> Scale:
         of_paper = 0.0
     if not 0 < of_paper <= 1:
         raise FriesError(f"scale {text!r}; expected {', '.join(NAMES)} or a part of the paper's size, above 0 to 1")
-    return Scale(of_paper)
+    return ExperimentScale(of_paper)

@@ -11,10 +11,10 @@ from typing import Any
 
 import fries_nb as fn
 from fries_nb.experiments.measuring import running, session, until_full
-from fries_nb.experiments.pairs import Delays, delays
+from fries_nb.experiments.paired_runs import Delays, delays
+from fries_nb.experiments.printed_tables import Result
 from fries_nb.experiments.repeated import repeated
-from fries_nb.experiments.results import Result
-from fries_nb.experiments.scale import Scale
+from fries_nb.experiments.scale import ExperimentScale
 from fries_nb.planning import cover
 from fries_nb.workloads import w2, w3
 from fries_nb.workloads.tpcds import Tables, tpcds
@@ -39,7 +39,7 @@ FILES = 400
 REPEATS = 1
 
 
-def table4(scale: Scale) -> Result:
+def table4(scale: ExperimentScale) -> Result:
     """Table 4: the delay of changes of W2 and W3 by Fries and by Epoch."""
     workers, budget = scale.workers(), min(LARGEST_BUDGET, int(BUDGET * scale.of_paper))
     tables = tpcds()

@@ -11,10 +11,10 @@ from typing import Any
 
 import fries_nb as fn
 from fries_nb.experiments.measuring import running, session, until_full
-from fries_nb.experiments.pairs import delays
+from fries_nb.experiments.paired_runs import delays
+from fries_nb.experiments.printed_tables import Result
 from fries_nb.experiments.repeated import repeated
-from fries_nb.experiments.results import Result
-from fries_nb.experiments.scale import Scale
+from fries_nb.experiments.scale import ExperimentScale
 from fries_nb.workloads.grouped import grouped_path
 from fries_nb.workloads.scorer import Waits
 from fries_nb.workloads.w4 import EachPayment, Flagged, ManyPayments, by_customer, w4_flow
@@ -29,7 +29,7 @@ LONGEST = 50
 FILES = 40
 
 
-def table5(scale: Scale) -> Result:
+def table5(scale: ExperimentScale) -> Result:
     """Table 5: the delay of changes of W4 by Fries and by Epoch."""
     workers = scale.workers(least=1)
     cost_ms = scale.seconds(PAPER_COST_MS, 0.02)

@@ -11,8 +11,8 @@ from typing import Any
 
 import fries_nb as fn
 from fries_nb.experiments.measuring import changed, fill, running, session
-from fries_nb.experiments.results import Result
-from fries_nb.experiments.scale import Scale
+from fries_nb.experiments.printed_tables import Result
+from fries_nb.experiments.scale import ExperimentScale
 from fries_nb.run import Run
 from fries_nb.workloads.payments import payments_path
 from fries_nb.workloads.scorer import Waits
@@ -28,7 +28,7 @@ PAPER_MS = {
 QUEUED = ("FD3", "FD4")
 
 
-def table6(scale: Scale) -> Result:
+def table6(scale: ExperimentScale) -> Result:
     """Table 6: the delay of changes of W5 with pruning and without it."""
     workers, queue_s = scale.workers(), scale.seconds(PAPER_QUEUE_S, 1.0)
     pace = workers * 1000 / COST_MS

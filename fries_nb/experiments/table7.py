@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import fries_nb as fn
-from fries_nb.experiments.results import Result
-from fries_nb.experiments.scale import Scale
+from fries_nb.experiments.printed_tables import Result
+from fries_nb.experiments.scale import ExperimentScale
 from fries_nb.planning import cover
-from fries_nb.planning.expansion import channel_count
+from fries_nb.topology.expansion import channel_count
 from fries_nb.workloads.tpcds import Tables
 from fries_nb.workloads.w2 import w2_flow
 
@@ -17,7 +17,7 @@ PAPER = {1: (5, 3), 4: (68, 48), 12: (588, 432), 20: (1_620, 1_200), 40: (6_440,
 CHANGE = ("J1", "J4")
 
 
-def table7(scale: Scale) -> Result:
+def table7(scale: ExperimentScale) -> Result:
     """Table 7: data channels of W2 by the number of workers, in all and in a component; from the planner."""
     rows = tuple(
         {"workers": workers, "all": ours[0], "component": ours[1], "paper all": paper[0], "paper component": paper[1]}

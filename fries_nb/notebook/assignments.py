@@ -41,7 +41,7 @@ _OPTION = re.compile(r"--[A-Za-z][\w-]*|-[A-Za-z](?=\s|$)")
 
 
 @dataclass(frozen=True)
-class Line:
+class AssignmentLine:
     """A line cut in two.
 
     Attributes:
@@ -53,7 +53,7 @@ class Line:
     expressions: dict[str, str] = field(default_factory=dict)
 
 
-def split_line(line: str, options: Collection[str]) -> Line:
+def split_line(line: str, options: Collection[str]) -> AssignmentLine:
     """Cut a line into its options and its assignments.
 
     Args:
@@ -79,7 +79,7 @@ def split_line(line: str, options: Collection[str]) -> Line:
             raise UsageError(f"{start.name}= has no expression behind it; {_EXPECTED}")
         else:
             expressions[start.name] = text
-    return Line(" ".join(part.strip() for part in rest if part.strip()), expressions)
+    return AssignmentLine(" ".join(part.strip() for part in rest if part.strip()), expressions)
 
 
 def evaluate(expressions: dict[str, str], names: dict[str, Any]) -> dict[str, Any]:

@@ -7,13 +7,13 @@ from typing import Any
 
 from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, completion_matcher
 
-from fries_nb.notebook.known import Known
+from fries_nb.notebook.known import Registry
 from fries_nb.notebook.options import options
 from fries_nb.notebook.summaries import changeable, quoted
 from fries_nb.scheduling import SCHEDULERS
 
 
-def completion(known: Known, magics: Mapping[str, Any]) -> Callable[[CompletionContext], SimpleMatcherResult]:
+def completion(known: Registry, magics: Mapping[str, Any]) -> Callable[[CompletionContext], SimpleMatcherResult]:
     """One of the completer's custom matchers: behind our magics it alone completes, but for expressions.
 
     Args:
@@ -40,7 +40,7 @@ def completion(known: Known, magics: Mapping[str, Any]) -> Callable[[CompletionC
     return fries_names  # type: ignore[no-any-return]
 
 
-def _offered(magic: Any, before: Sequence[str], known: Known) -> list[str]:
+def _offered(magic: Any, before: Sequence[str], known: Registry) -> list[str]:
     """What may stand behind these words of a magic's line."""
     if before and before[-1] == "--scheduler":
         return list(SCHEDULERS)
@@ -49,7 +49,7 @@ def _offered(magic: Any, before: Sequence[str], known: Known) -> list[str]:
     return [*_names(magic.__name__, known), *options(magic)]
 
 
-def _names(magic: str, known: Known) -> list[str]:
+def _names(magic: str, known: Registry) -> list[str]:
     live = known.live()
     if magic == "fries_run":
         return [quoted(name) for name in known.flows()]

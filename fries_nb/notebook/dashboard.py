@@ -13,7 +13,7 @@ from typing import Any
 
 import ipywidgets
 
-from fries_nb.controller.metrics import Snapshot
+from fries_nb.controller.metrics import MetricsSnapshot
 from fries_nb.notebook.endings import Ending
 from fries_nb.notebook.form import ChangeForm
 from fries_nb.notebook.functions import FunctionSource
@@ -107,7 +107,7 @@ class RunView(ipywidgets.VBox):
     def _update(self) -> None:
         snapshot = self._run.metrics()
         self._show_status(snapshot)
-        self.dag.show_metrics(Snapshot() if self._run.state in OVER else snapshot)
+        self.dag.show_metrics(MetricsSnapshot() if self._run.state in OVER else snapshot)
         changes = self._run.changes
         if len(changes) > self._changes_shown:
             self._changes_shown = len(changes)
@@ -128,7 +128,7 @@ class RunView(ipywidgets.VBox):
         else:
             self.dag.clear()
 
-    def _show_status(self, snapshot: Snapshot) -> None:
+    def _show_status(self, snapshot: MetricsSnapshot) -> None:
         trouble = self._ending.trouble if self._ending is not None and self._run.state not in OVER else ""
         line = html.escape(" · ".join(filter(None, [status_line(self._run, snapshot), trouble])))
         text = f'<div role="status" style="line-height: 1.4; padding: 4px 0">{line}</div>'

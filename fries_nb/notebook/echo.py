@@ -19,14 +19,14 @@ from collections.abc import Callable, Sequence
 from IPython.core.interactiveshell import InteractiveShell
 
 from fries_nb.run import Run
-from fries_nb.spark.envelopes import Line
+from fries_nb.transport.envelopes import Line
 
 LONGEST = 300
 """Characters of a line that are shown; ``run.printed()`` has all."""
 _CELL_FILE = re.compile(r'^  File "([^"]+)", (line \d+)', re.MULTILINE)
 
 
-class Echo:
+class CellEcho:
     """An output of the cell that is executed now, empty until there is something to show.
 
     Args:

@@ -16,7 +16,7 @@ from traitlets import TraitError
 from fries_nb.errors import RunError
 from fries_nb.notebook.completion import completion
 from fries_nb.notebook.display import RunDisplay
-from fries_nb.notebook.known import Known
+from fries_nb.notebook.known import Registry
 from fries_nb.notebook.leftovers import Notes
 from fries_nb.notebook.magics import FriesMagics
 from fries_nb.notebook.options import shortened
@@ -28,7 +28,7 @@ PREFIX = "fries_"
 
 def load(shell: InteractiveShell) -> None:
     """Add the magics and their completion."""
-    known, notes = Known(shell.user_ns), Notes()
+    known, notes = Registry(shell.user_ns), Notes()
     try:
         doing = FriesMagics(shell, known, notes)
     except TraitError as error:  # in the user's ipython_config.py

@@ -21,7 +21,7 @@ from fries_nb.notebook.functions import FunctionSource
 from fries_nb.notebook.guards import DEFAULT_S
 from fries_nb.notebook.statuses import in_the_way
 from fries_nb.notebook.subshells import answer_in_subshell
-from fries_nb.report.planned import in_words
+from fries_nb.report.plan_section import in_words
 from fries_nb.run import Run
 from fries_nb.scheduling import SCHEDULERS, Plan
 

@@ -16,7 +16,7 @@ from fries_nb.run import Dataflow, Run
 OVER = frozenset({"finished", "stopped", "failed"})
 
 
-class Known:
+class Registry:
     """Flows and runs by name; the name of a run is that of its flow, or of a variable that holds it.
 
     Args:

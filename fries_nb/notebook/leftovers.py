@@ -20,8 +20,8 @@ import msgspec
 
 from fries_nb.run import Run
 from fries_nb.spark.java import cache_directory
-from fries_nb.spark.machines import Machine, Process, asked, process, this_machine
 from fries_nb.spark.staging import remove_scratch
+from fries_nb.storage.processes import Machine, Process, asked, process, this_machine
 
 _HOST_COMMAND = "pyspark"
 

@@ -27,11 +27,11 @@ from fries_nb.errors import ReconfigurationError, RunError, unknown
 from fries_nb.notebook import summaries
 from fries_nb.notebook.assignments import evaluate, split_line
 from fries_nb.notebook.cells import assigned, declare, undone_on_error
-from fries_nb.notebook.echo import Echo
+from fries_nb.notebook.echo import CellEcho
 from fries_nb.notebook.endings import Ending
 from fries_nb.notebook.guards import DEFAULT_S, GuardNotice
 from fries_nb.notebook.interrupts import told_when_interrupted
-from fries_nb.notebook.known import OVER, Known
+from fries_nb.notebook.known import OVER, Registry
 from fries_nb.notebook.leftovers import Notes
 from fries_nb.notebook.options import NO_PRUNING, RUN, SCHEDULER, arguments, options
 from fries_nb.notebook.starts import Start
@@ -72,7 +72,7 @@ class FriesMagics(Magics):
         config=True
     )
 
-    def __init__(self, shell: InteractiveShell, known: Known, notes: Notes) -> None:
+    def __init__(self, shell: InteractiveShell, known: Registry, notes: Notes) -> None:
         super().__init__(shell)
         self._known = known
         self._notes = notes
@@ -159,7 +159,7 @@ class FriesMagics(Magics):
         )
         if args.noblock:
             self.shell.user_ns.pop(args.output, None)  # it shall not be taken for the new run
-        echo = Echo(self.shell, self.lines, lambda: self.refresh)
+        echo = CellEcho(self.shell, self.lines, lambda: self.refresh)
         interrupt.take_over_active()  # the run starts in another thread, where no handler can be set
         start = Start(flow.name, launch, functools.partial(self._started, args.output, echo))
         self._known.keep_start(start)
@@ -280,7 +280,7 @@ class FriesMagics(Magics):
         missing = [run.uncommitted.facts for run in live if run.uncommitted is not None]
         return ": ".join(["its old run was stopped", *missing]) if live else ""
 
-    def _started(self, variable: str, echo: Echo, run: Run) -> None:
+    def _started(self, variable: str, echo: CellEcho, run: Run) -> None:
         self.shell.user_ns[variable] = run
         echo.follow(run, variable)
         self._known.keep_run(run)

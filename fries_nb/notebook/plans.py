@@ -11,11 +11,11 @@ from fries_nb.commands.plan import as_dict, in_words
 from fries_nb.dataflow.graph import Graph
 from fries_nb.notebook.static import plan_svg
 from fries_nb.notebook.summaries import Summary, changeable, quoted
-from fries_nb.planning.expansion import workers_of
 from fries_nb.report.markup import Html, listed, tag
-from fries_nb.report.planned import foretold
-from fries_nb.report.planned import in_words as sentences
+from fries_nb.report.plan_section import foretold
+from fries_nb.report.plan_section import in_words as sentences
 from fries_nb.scheduling import Plan
+from fries_nb.topology.expansion import workers_of
 
 _OF_THE_COMMAND = " (all of them: --json)"
 

@@ -31,7 +31,7 @@ from bokeh.models import (
 )
 from bokeh.plotting import figure
 
-from fries_nb.controller.history import Mark, Point
+from fries_nb.controller.history import PlotMark, Point
 from fries_nb.report.latency import MARK_COLOURS, laid_out, latency_svg, thinned
 from fries_nb.report.scales import Scale
 from fries_nb.report.theme import BLUE, GREEN, VERMILION
@@ -85,13 +85,13 @@ class LatencyPlot(anywidget.AnyWidget):
     def __init__(self) -> None:
         self._one_at_a_time = threading.Lock()
         self._points: Sequence[Point] = ()
-        self._marks: Sequence[Mark] = ()
+        self._marks: Sequence[PlotMark] = ()
         self._began: float | None = None
         super().__init__(item=_item(), loader=_loader().model_id, window=window([], [], 0.0))
         # Beside another widget it would shrink to nothing: it has no width of its own.
         self.layout.flex = "1 1 320px"
 
-    def show(self, points: Sequence[Point], marks: Sequence[Mark]) -> None:
+    def show(self, points: Sequence[Point], marks: Sequence[PlotMark]) -> None:
         """Show the run so far; from any thread."""
         with self._one_at_a_time:
             self._points, self._marks = points, marks
@@ -110,10 +110,10 @@ class LatencyPlot(anywidget.AnyWidget):
         return {**data, **still}, metadata
 
 
-def window(points: Sequence[Point], marks: Sequence[Mark], began: float) -> dict[str, dict[str, list[Any]]]:
+def window(points: Sequence[Point], marks: Sequence[PlotMark], began: float) -> dict[str, dict[str, list[Any]]]:
     """The columns that the plot shows: the last three minutes, in seconds since ``began``; and its latency axis.
 
-    >>> shown = window([Point(5.0, 2.0, 9.0, 100.0)], [Mark(5.5, "u1", "request", "FM by fries")], began=4.0)
+    >>> shown = window([Point(5.0, 2.0, 9.0, 100.0)], [PlotMark(5.5, "u1", "request", "FM by fries")], began=4.0)
     >>> shown["points"], shown["labels"]["words"]
     ({'at': [1.0], 'p50': [2.0], 'p99': [9.0], 'rate': [100.0]}, ['FM by fries'])
     """
@@ -163,7 +163,7 @@ def ticks_ms(values: Sequence[float]) -> list[float]:
     return _STEPS_MS[first - first % 3 : high + -high % 3 + 1 : 3]  # decades only
 
 
-def _times(points: Sequence[Point], marks: Sequence[Mark]) -> list[float]:
+def _times(points: Sequence[Point], marks: Sequence[PlotMark]) -> list[float]:
     return [point.at_s for point in points] + [mark.at_s for mark in marks]
 
 

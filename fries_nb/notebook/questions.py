@@ -12,7 +12,7 @@ from traitlets import HasTraits
 from fries_nb.dataflow.updates import as_updates, check_updates
 from fries_nb.notebook import plans, statuses
 from fries_nb.notebook.assignments import evaluate, split_line
-from fries_nb.notebook.known import Known
+from fries_nb.notebook.known import Registry
 from fries_nb.notebook.leftovers import Notes
 from fries_nb.notebook.options import NO_PRUNING, RUN, SCHEDULER, arguments, options, shortened, unquoted
 from fries_nb.notebook.summaries import Summary
@@ -26,7 +26,7 @@ class FriesQuestions(Magics):
 
     shell: InteractiveShell
 
-    def __init__(self, shell: InteractiveShell, known: Known, notes: Notes, configured: HasTraits) -> None:
+    def __init__(self, shell: InteractiveShell, known: Registry, notes: Notes, configured: HasTraits) -> None:
         super().__init__(shell)
         self._known = known
         self._notes = notes

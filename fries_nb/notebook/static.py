@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from fries_nb.controller.metrics import Snapshot
+from fries_nb.controller.metrics import MetricsSnapshot
 from fries_nb.dataflow.graph import Edge, Emits, Graph, Kind
 from fries_nb.report.dag import Ends, dag_png, dag_svg, explained, state_words
 from fries_nb.report.latency import latency_svg
 from fries_nb.report.layout import Layout, layout
-from fries_nb.report.planned import roles
+from fries_nb.report.plan_section import roles
 from fries_nb.scheduling import Plan
 
 __all__ = ["Layout", "Shown", "dag_png", "dag_svg", "edge_labels", "latency_svg", "layout", "plan_svg"]
@@ -64,7 +64,7 @@ def plan_svg(graph: Graph, plan: Plan, labels: Mapping[Ends, str] = {}, width: f
     return dag_svg(graph, shown.states, labels, shown.titles, shown.marked, width)
 
 
-def edge_labels(graph: Graph, snapshot: Snapshot) -> dict[Ends, str]:
+def edge_labels(graph: Graph, snapshot: MetricsSnapshot) -> dict[Ends, str]:
     """For each edge its rate and, below it, the tuples that wait in front of its head.
 
     Workers count what they take in, so the rate of one of several edges into an operator is known only if its tail
@@ -86,7 +86,7 @@ def short(value: float) -> str:
     return f"{value:.0f}"
 
 
-def _rate(graph: Graph, snapshot: Snapshot, edge: Edge) -> str:
+def _rate(graph: Graph, snapshot: MetricsSnapshot, edge: Edge) -> str:
     tail = graph.by_name[edge.source]
     passes_on = tail.kind is Kind.REPLICATE or (
         tail.kind in (Kind.MAP, Kind.UNION) and tail.emits is Emits.ONE_TO_ONE and len(graph.out_edges(tail.name)) == 1
@@ -98,7 +98,7 @@ def _rate(graph: Graph, snapshot: Snapshot, edge: Edge) -> str:
     return f"{short(counted.rate)}/s" if counted else ""
 
 
-def _queue(graph: Graph, snapshot: Snapshot, edge: Edge) -> str:
+def _queue(graph: Graph, snapshot: MetricsSnapshot, edge: Edge) -> str:
     entering = graph.in_edges(edge.to)
     seen = snapshot.operators.get(edge.to)
     if seen is None or entering[0] != edge:

@@ -8,10 +8,10 @@ from urllib.parse import quote
 
 from fries_nb.audit import Verdict
 from fries_nb.commands.audit import in_words
-from fries_nb.controller.metrics import Snapshot
+from fries_nb.controller.metrics import MetricsSnapshot
 from fries_nb.dataflow.graph import Graph, Kind
 from fries_nb.messages import Paused
-from fries_nb.notebook.known import OVER, Known
+from fries_nb.notebook.known import OVER, Registry
 from fries_nb.notebook.options import shortened
 from fries_nb.notebook.summaries import Summary, quoted
 from fries_nb.run import Run
@@ -19,7 +19,7 @@ from fries_nb.run import Run
 _COLUMNS = ("dataflow", "state", "tuples/s", "p50 ms", "p99 ms", "changes")
 
 
-def of_all(known: Known, ended: Sequence[str]) -> Summary:
+def of_all(known: Registry, ended: Sequence[str]) -> Summary:
     """All dataflows, runs and starts, and what was left of others' runs."""
     runs = known.runs()
     rows = [_run_row(run) for run in runs]
@@ -54,13 +54,13 @@ def of_report(flow: str, path: str) -> Summary:
     return Summary(f"report of {flow!r} written to {path}", rich={"text/html": link})
 
 
-def sink_rate(graph: Graph, snapshot: Snapshot) -> float:
+def sink_rate(graph: Graph, snapshot: MetricsSnapshot) -> float:
     """Tuples a second that reach the sinks, lately."""
     sinks = [operator.name for operator in graph.operators if operator.kind is Kind.SINK]
     return sum(snapshot.operators[name].rate for name in sinks if name in snapshot.operators)
 
 
-def status_line(run: Run, snapshot: Snapshot) -> str:
+def status_line(run: Run, snapshot: MetricsSnapshot) -> str:
     """How a run goes, in a line."""
     facts = [f"{run.graph.name}: {run.state}"]
     if run.state not in OVER:
@@ -123,7 +123,7 @@ def _start_row(flow: str, error: Exception | None) -> tuple[str, ...]:
     return (flow, "starting" if error is None else "failed", *[""] * 4)
 
 
-def _then(known: Known) -> str:
+def _then(known: Registry) -> str:
     live = known.live()
     if live:
         return f"%fries_reconfigure, %fries_plan, %fries_stop {quoted(live[-1].graph.name)}"

@@ -15,7 +15,7 @@ from typing import Any
 
 from fries_nb.changes import Change, ChangeResult
 from fries_nb.dataflow.graph import Edge, Graph, Kind
-from fries_nb.running.uncommitted import Uncommitted
+from fries_nb.running.uncommitted import UncommittedCheck
 
 _LINES = 10
 _CHANGEABLE = (Kind.MAP, Kind.FLAT_MAP, Kind.FILTER, Kind.SPLIT, Kind.JOIN)
@@ -68,7 +68,7 @@ def of_start(
     )
 
 
-def of_end(flow: str, state: str, missing: Uncommitted | None) -> Summary:
+def of_end(flow: str, state: str, missing: UncommittedCheck | None) -> Summary:
     """A run that has ended, and what its output lacks."""
     if missing is not None:
         tail = ", and " + missing.sentence(f"%fries_stop {quoted(flow)} without --now would have committed them")

@@ -10,7 +10,7 @@ from typing import Any
 import anywidget
 import traitlets
 
-from fries_nb.controller.metrics import Snapshot
+from fries_nb.controller.metrics import MetricsSnapshot
 from fries_nb.dataflow.graph import Graph
 from fries_nb.notebook.static import Shown, dag_png, dag_svg, edge_labels
 from fries_nb.report.dag import Ends, draw, operator_title
@@ -61,7 +61,7 @@ class DagView(anywidget.AnyWidget):
         """Show no plan any more."""
         self._show(Shown())
 
-    def show_metrics(self, snapshot: Snapshot) -> None:
+    def show_metrics(self, snapshot: MetricsSnapshot) -> None:
         """Show rates and queues at the edges."""
         flows = edge_labels(self._graph, snapshot)
         with self._one_at_a_time:

@@ -17,9 +17,9 @@ what waits there; markers from the source would not:
 >>> queues = {"payments": Queue(0, 200.0), "FM": Queue(400, 200.0), "MC": Queue(50, 200.0)}
 >>> targets = frozenset({"FM", "MC"})
 >>> ways(graph, {targets: {"FM"}}, targets, queues)
-(Way(operators=('FM', 'MC'), delay_ms=260.0, unmeasured=()),)
+(CriticalPath(operators=('FM', 'MC'), delay_ms=260.0, unmeasured=()),)
 >>> ways(graph, {frozenset(graph): {"payments"}}, targets, queues)
-(Way(operators=('payments', 'FM', 'MC'), delay_ms=2250.0, unmeasured=()),)
+(CriticalPath(operators=('payments', 'FM', 'MC'), delay_ms=2250.0, unmeasured=()),)
 
 The marker is taken to find each queue as long as it is now: what the operators above work off meanwhile comes in at the
 rate at which tuples go out. A queue that is growing takes longer than said here, and one that shrinks not so long. An
@@ -51,7 +51,7 @@ class Queue:
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class CriticalPath:
     """The way that decides how long a marker takes.
 
     Attributes:
@@ -76,7 +76,7 @@ class Prediction:
         epoch_ms: what markers from all sources would take, for comparison; ``None`` if that is unknown.
     """
 
-    ways: tuple[Way, ...]
+    ways: tuple[CriticalPath, ...]
     epoch_ms: float | None
 
     @property
@@ -85,7 +85,7 @@ class Prediction:
         return longest(self.ways)
 
 
-def longest(ways: Iterable[Way]) -> float | None:
+def longest(ways: Iterable[CriticalPath]) -> float | None:
     """The delay of ways that are gone at once, in milliseconds; ``None`` if there are none, or any is unknown."""
     delays = [way.delay_ms for way in ways]
     known = [delay for delay in delays if delay is not None]
@@ -94,7 +94,7 @@ def longest(ways: Iterable[Way]) -> float | None:
 
 def ways(
     graph: Graph, markers: Mapping[frozenset[str], Set[str]], targets: Set[str], queues: Mapping[str, Queue]
-) -> tuple[Way, ...]:
+) -> tuple[CriticalPath, ...]:
     """The way that decides for each marker, in O(V + E) but for sorting.
 
     Args:
@@ -110,11 +110,13 @@ def ways(
     return tuple(found)
 
 
-def _way(graph: Graph, above: list[str], heads: Set[str], targets: Set[str], queues: Mapping[str, Queue]) -> Way:
+def _way(
+    graph: Graph, above: list[str], heads: Set[str], targets: Set[str], queues: Mapping[str, Queue]
+) -> CriticalPath:
     """The way that decides among these operators, which lie on ways to targets and come in topological order."""
     unmeasured = tuple(name for name in above if graph.in_edges(name) and not _has_pace(queues.get(name)))
     if unmeasured:
-        return Way((), None, unmeasured)
+        return CriticalPath((), None, unmeasured)
     passed_s: dict[str, float] = {}
     before: dict[str, str] = {}
     for name in above:
@@ -128,7 +130,7 @@ def _way(graph: Graph, above: list[str], heads: Set[str], targets: Set[str], que
     operators = [last]
     while operators[-1] in before:
         operators.append(before[operators[-1]])
-    return Way(tuple(reversed(operators)), passed_s[last] * 1000)
+    return CriticalPath(tuple(reversed(operators)), passed_s[last] * 1000)
 
 
 def _has_pace(queue: Queue | None) -> bool:

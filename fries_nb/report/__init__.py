@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from fries_nb.report.audited import judged
-from fries_nb.report.comparison import SETTLED_MS, Comparison, Row, Trial, comparison_page
+from fries_nb.report.audit_section import judged
+from fries_nb.report.comparison import SETTLED_MS, Comparison, ComparisonRow, SchedulerTrial, comparison_page
 from fries_nb.report.page import writable, write_page
 from fries_nb.report.place import Place
 from fries_nb.report.runs import Story, run_page
 
 __all__ = [
-    "SETTLED_MS", "Comparison", "Place", "Row", "Story", "Trial",
+    "SETTLED_MS", "Comparison", "Place", "ComparisonRow", "Story", "SchedulerTrial",
     "comparison_page", "judged", "run_page", "writable", "write_page",
 ]  # fmt: skip

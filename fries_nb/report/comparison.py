@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fries_nb.audit import Verdict
-from fries_nb.controller.history import Mark, Point
+from fries_nb.controller.history import PlotMark, Point
 from fries_nb.dataflow.graph import Graph
-from fries_nb.report.audited import verdict_parts
+from fries_nb.report.audit_section import verdict_parts
 from fries_nb.report.markup import Column, Html, figure, joined, milliseconds, section, table, tag
 from fries_nb.report.page import page
 from fries_nb.report.place import Place
-from fries_nb.report.planned import dag_parts
+from fries_nb.report.plan_section import dag_parts
 from fries_nb.report.svg import latency_svg
 from fries_nb.report.words import JUDGE, schedulers, terms
 from fries_nb.scheduling import Plan
@@ -32,7 +32,7 @@ _COLUMNS = (
 
 
 @dataclass(frozen=True)
-class Row:
+class ComparisonRow:
     """What one scheduler did.
 
     Attributes:
@@ -60,13 +60,13 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Trial:
+class SchedulerTrial:
     """One run: its row of the comparison, and what the row was made of."""
 
-    row: Row
+    row: ComparisonRow
     error: str
     points: Sequence[Point]
-    marks: Sequence[Mark]
+    marks: Sequence[PlotMark]
     verdict: Verdict
 
 
@@ -84,7 +84,7 @@ class Comparison:
     place: Place
     graph: Graph
     plan: Plan
-    trials: Sequence[Trial]
+    trials: Sequence[SchedulerTrial]
 
 
 def comparison_page(comparison: Comparison) -> str:
@@ -105,7 +105,7 @@ def comparison_page(comparison: Comparison) -> str:
     )
 
 
-def in_short(trials: Sequence[Trial]) -> str:
+def in_short(trials: Sequence[SchedulerTrial]) -> str:
     """The comparison in a sentence or two."""
     times = [f"{_name(trial)} took {milliseconds(trial.row.delay_ms)}" for trial in trials if _done(trial)]
     failed = [f"{_name(trial)} was {trial.row.outcome}" for trial in trials if not _done(trial)]
@@ -118,7 +118,7 @@ def in_short(trials: Sequence[Trial]) -> str:
     return f"The same change under the same load: {', '.join(times + failed)}. {ending}"
 
 
-def _table(trials: Sequence[Trial]) -> Html:
+def _table(trials: Sequence[SchedulerTrial]) -> Html:
     rows = [_cells(trial.row) for trial in trials]
     caption = "One change, each time in a new run; times from the request on, p99 in windows of three seconds"
     errors = [tag("p", f"{_name(trial)}: {trial.error}", class_="bad") for trial in trials if trial.error]
@@ -126,7 +126,7 @@ def _table(trials: Sequence[Trial]) -> Html:
     return joined([table(caption, _COLUMNS, rows), *errors, explained])
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(row: ComparisonRow) -> tuple[str, ...]:
     serializable = tag("span", "serializable", class_="good")
     audit = serializable if row.serializable else tag("span", f"{row.mixed:,} of {row.payments:,} mixed", class_="bad")
     done = row.outcome == "done"
@@ -142,7 +142,7 @@ def _cells(row: Row) -> tuple[str, ...]:
     )
 
 
-def _latency(trial: Trial) -> Html:
+def _latency(trial: SchedulerTrial) -> Html:
     caption = f"{_name(trial)}: end-to-end latency at the sink; vertical lines show the change's request and its end."
     settled_s = settled_after_s(trial.points, trial.marks)
     if settled_s is not None:
@@ -150,11 +150,11 @@ def _latency(trial: Trial) -> Html:
     return joined([tag("h3", _name(trial)), figure(latency_svg(trial.points, trial.marks), caption)])
 
 
-def settled_after_s(points: Sequence[Point], marks: Sequence[Mark]) -> float | None:
+def settled_after_s(points: Sequence[Point], marks: Sequence[PlotMark]) -> float | None:
     """Seconds from the request until p99 was below ``SETTLED_MS`` for good; ``None`` if it was not at the end.
 
     >>> points = [Point(at_s, 1.0, p99_ms, 9.0) for at_s, p99_ms in enumerate((1.0, 900.0, 40.0, 800.0, 9.0))]
-    >>> settled_after_s(points, [Mark(1.5, "u1", "request", "FM by fries")])
+    >>> settled_after_s(points, [PlotMark(1.5, "u1", "request", "FM by fries")])
     2.5
     """
     requested = [mark.at_s for mark in marks if mark.kind == "request"]
@@ -165,14 +165,14 @@ def settled_after_s(points: Sequence[Point], marks: Sequence[Mark]) -> float | N
     return later[slow[-1] + 1 if slow else 0].at_s - requested[0]
 
 
-def _audit(trial: Trial) -> Html:
+def _audit(trial: SchedulerTrial) -> Html:
     labels = {mark.change: mark.label for mark in trial.marks}
     return joined([tag("h3", _name(trial)), verdict_parts(trial.verdict, labels)])
 
 
-def _name(trial: Trial) -> str:
+def _name(trial: SchedulerTrial) -> str:
     return trial.row.scheduler.capitalize()
 
 
-def _done(trial: Trial) -> bool:
+def _done(trial: SchedulerTrial) -> bool:
     return trial.row.outcome == "done"

@@ -18,8 +18,8 @@ from collections.abc import Collection, Iterator, Mapping
 from fries_nb.dataflow.graph import Graph, Kind, Operator
 from fries_nb.errors import DataflowError, unknown
 from fries_nb.report import theme
+from fries_nb.report.edge_paths import Box, EdgePath, Spot
 from fries_nb.report.layout import Layout, drawn, layout, shortened
-from fries_nb.report.placed import Box, Spot, Way
 from fries_nb.report.theme import FONT, INK, ORANGE, SKY, escaped, number, themed
 
 Ends = tuple[str, str]
@@ -230,7 +230,7 @@ def _tooltip(operator: Operator, title: str) -> str:
     return "\n".join(filter(None, [operator_title(operator), title]))
 
 
-def _edge(index: int, way: Way, rightward: bool, state: str, label: str) -> str:
+def _edge(index: int, way: EdgePath, rightward: bool, state: str, label: str) -> str:
     start, *others = way.points
     curves = " ".join(f"{number(x)},{number(y)}" for x, y in others)
     path = f"M{number(start[0])},{number(start[1])} C{curves}"

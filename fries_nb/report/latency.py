@@ -1,7 +1,7 @@
 """Latency and throughput of a run over time as SVG, with a line where a change was requested and where it ended.
 
 >>> points = [Point(100.0 + second, 4.0, 9.0, 2_000.0) for second in range(60)]
->>> marks = [Mark(130.0, "u1", "request", "FM by fries"), Mark(130.012, "u1", "done", "FM by fries")]
+>>> marks = [PlotMark(130.0, "u1", "request", "FM by fries"), PlotMark(130.012, "u1", "done", "FM by fries")]
 >>> svg = latency_svg(points, marks)
 >>> "FM by fries: done in 12 ms" in svg, "latency, ms" in svg, svg.count("<polyline")
 (True, True, 3)
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from fries_nb.controller.history import Mark, MarkKind, Point
+from fries_nb.controller.history import MarkKind, PlotMark, Point
 from fries_nb.report import theme
 from fries_nb.report.scales import Scale
 from fries_nb.report.theme import BLUE, FONT, GREEN, GREY, ORANGE, SKY, VERMILION, escaped, number, themed
@@ -65,7 +65,7 @@ _CSS = themed(".fries-latency-svg", _LIGHT, _DARK)
 
 
 @dataclass(frozen=True)
-class Label:
+class AxisLabel:
     """A mark's words: the second of the mark, the one where the words begin, and their lane, 0 next to the plot."""
 
     at_s: float
@@ -74,7 +74,7 @@ class Label:
     lane: int
 
 
-def latency_svg(points: Sequence[Point], marks: Sequence[Mark], width: float = 760.0) -> str:
+def latency_svg(points: Sequence[Point], marks: Sequence[PlotMark], width: float = 760.0) -> str:
     """A self-contained SVG element: p50 and p99 in milliseconds, below them tuples a second, marks as vertical lines.
 
     The latency axis is logarithmic where values lie more than thirtyfold apart. More points than can be told apart are
@@ -121,13 +121,14 @@ def thinned(points: Sequence[Point], most: int) -> list[Point]:
     ]
 
 
-def said_of(marks: Sequence[Mark], near_s: float) -> list[tuple[float, str]]:
+def said_of(marks: Sequence[PlotMark], near_s: float) -> list[tuple[float, str]]:
     """The words of marks and where they begin: one for a request and its end if they are near, else one for each.
 
     Of checkpoints, which come every few seconds, nothing is said; of the reason of a recovery only the beginning.
 
-    >>> marks = [Mark(1.0, "u1", "request", "FM"), Mark(4.5, "u1", "done", "FM"), Mark(9.0, "u2", "request", "MC")]
-    >>> said_of([Mark(1.0, "r1", "recovery", "host 1 was lost (its process is gone)")], near_s=1.0)
+    >>> marks = [PlotMark(1.0, "u1", "request", "FM"), PlotMark(4.5, "u1", "done", "FM")]
+    >>> marks.append(PlotMark(9.0, "u2", "request", "MC"))
+    >>> said_of([PlotMark(1.0, "r1", "recovery", "host 1 was lost (its process is gone)")], near_s=1.0)
     [(1.0, 'recovery: host 1 was lost')]
     >>> said_of(marks, near_s=5.0), said_of(marks, near_s=1.0)[1]
     ([(1.0, 'FM: done in 3.5 s'), (9.0, 'MC')], (4.5, 'done after 3.5 s'))
@@ -152,7 +153,7 @@ def said_of(marks: Sequence[Mark], near_s: float) -> list[tuple[float, str]]:
     return said
 
 
-def laid_out(marks: Sequence[Mark], began: float, across: Scale, lanes: int = _LANES) -> list[Label]:
+def laid_out(marks: Sequence[PlotMark], began: float, across: Scale, lanes: int = _LANES) -> list[AxisLabel]:
     """The words of marks in lanes, so that none overlap; the newest go first, and what finds no room is left out."""
     per_second = (across.end - across.start) / (across.high - across.low)
     free = [math.inf] * lanes
@@ -165,24 +166,24 @@ def laid_out(marks: Sequence[Mark], began: float, across: Scale, lanes: int = _L
         if lane is not None:
             free[lane] = start
             begin_s = across.low + (start - across.start) / per_second
-            labels.append(Label(at_s - began, begin_s, words, lane))
+            labels.append(AxisLabel(at_s - began, begin_s, words, lane))
     return labels
 
 
-def _lead(label: Label, across: Scale, top: float) -> str:
+def _lead(label: AxisLabel, across: Scale, top: float) -> str:
     """From the words down to the line that they are about."""
     x = number(across.at(label.at_s))
     ends = f"y1=\"{number(top - 4)}\" y2=\"{number(top - 8 - _LANE * label.lane)}\""
     return f'<line class="grid lead" x1="{x}" x2="{x}" {ends}/>'
 
 
-def _said(label: Label, across: Scale, top: float) -> str:
+def _said(label: AxisLabel, across: Scale, top: float) -> str:
     x = across.at(label.begin_s)
     y = top - 6 - _LANE * label.lane
     return f'<text class="said" x="{number(x)}" y="{number(y)}">{escaped(label.words)}</text>'
 
 
-def _mark(mark: Mark, x: float, top: float, bottom: float) -> str:
+def _mark(mark: PlotMark, x: float, top: float, bottom: float) -> str:
     return (
         f'<g><title>{escaped(f"{mark.label}: {mark.kind}")}</title><line class="mark {mark.kind}" x1="{number(x)}" '
         f'x2="{number(x)}" y1="{number(top - 4)}" y2="{number(bottom)}"/></g>'
@@ -245,7 +246,7 @@ def _key() -> str:
     return "".join(drawn)
 
 
-def _heard(points: Sequence[Point], marks: Iterable[Mark]) -> str:
+def _heard(points: Sequence[Point], marks: Iterable[PlotMark]) -> str:
     if not points:
         return "Latency over time: no tuples yet"
     last = points[-1]

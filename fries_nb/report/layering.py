@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from fries_nb.report.placed import Box, Placed, Spot, Way
+from fries_nb.report.edge_paths import Box, EdgePath, Placed, Spot
 
 _GAP = 48.0  # between layers
 _SPACE = 22.0  # between neighbours of a layer
@@ -47,9 +47,9 @@ def in_layers(
         stops = [(centres[place][0] + along[place] / 2, centres[place][1]) for place in chain[:-1]]
         end = (centres[chain[-1]][0] - along[chain[-1]] / 2, centres[chain[-1]][1])
         curve = _curve([*stops, (end[0] - _ARROW, end[1])])
-        way = Way(tuple(spot(*point) for point in curve), spot(*end))
+        way = EdgePath(tuple(spot(*point) for point in curve), spot(*end))
         beside = (way.middle[0] + label / 2, way.middle[1])
-        ways.append(way if rightward or not label else Way(way.points, way.tip, beside))
+        ways.append(way if rightward or not label else EdgePath(way.points, way.tip, beside))
     width, tall = spot(length, breadth + (0.0 if rightward else label))
     return Placed(width, tall, tuple(boxes), tuple(ways))
 

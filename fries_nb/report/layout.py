@@ -25,8 +25,8 @@ from importlib.util import find_spec
 from typing import Any
 
 from fries_nb.dataflow.graph import Graph
+from fries_nb.report.edge_paths import Box, EdgePath, Placed
 from fries_nb.report.layering import in_layers
-from fries_nb.report.placed import Box, Placed, Way
 
 NODE_HEIGHT = 42.0
 LONGEST_NAME = 26
@@ -58,7 +58,7 @@ class Layout:
     width: float
     height: float
     boxes: dict[str, Box]
-    ways: dict[tuple[str, str], Way]
+    ways: dict[tuple[str, str], EdgePath]
     rightward: bool
     engine: str
 
@@ -188,5 +188,5 @@ def _read(answer: dict[str, Any], sizes: Sequence[float], edges: Sequence[tuple[
         tip, *points = edge["pos"].removeprefix("e,").split()
         label = point(edge["lp"]) if "lp" in edge else None
         ends = int(names[edge["tail"]][1:]), int(names[edge["head"]][1:])
-        ways[ends] = Way(tuple(map(point, points)), point(tip), label)
+        ways[ends] = EdgePath(tuple(map(point, points)), point(tip), label)
     return Placed(right - left, top - bottom, boxes, tuple(ways[edge] for edge in edges))

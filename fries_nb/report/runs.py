@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from fries_nb.audit import Verdict
 from fries_nb.changes import Change, ChangeResult
-from fries_nb.controller.history import Mark, Point
-from fries_nb.controller.metrics import Snapshot
+from fries_nb.controller.history import PlotMark, Point
+from fries_nb.controller.metrics import MetricsSnapshot
 from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import TraceError
-from fries_nb.report.audited import verdict_parts
+from fries_nb.report.audit_section import verdict_parts
 from fries_nb.report.markup import (
     NONE,
     Column,
@@ -26,7 +26,7 @@ from fries_nb.report.markup import (
 )
 from fries_nb.report.page import page
 from fries_nb.report.place import Place
-from fries_nb.report.planned import dag_parts
+from fries_nb.report.plan_section import dag_parts
 from fries_nb.report.svg import latency_svg
 from fries_nb.report.words import JUDGE, schedulers, terms
 
@@ -61,9 +61,9 @@ class Story:
     error: str
     details: str
     points: Sequence[Point]
-    marks: Sequence[Mark]
+    marks: Sequence[PlotMark]
     changes: Sequence[Change]
-    snapshot: Snapshot
+    snapshot: MetricsSnapshot
     verdict: Verdict | TraceError | None
 
 
@@ -137,7 +137,7 @@ def _change_row(change: Change, result: ChangeResult | None) -> tuple[str, ...]:
     return (*head, result.outcome, *times, f"{result.old_tuples:,}")
 
 
-def _operators(graph: Graph, snapshot: Snapshot) -> Html:
+def _operators(graph: Graph, snapshot: MetricsSnapshot) -> Html:
     rows = []
     for name in graph.order:
         operator, seen = graph.by_name[name], snapshot.operators[name]

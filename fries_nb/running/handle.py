@@ -13,8 +13,8 @@ from typing import Any
 from fries_nb import audit as auditing
 from fries_nb import report as reporting
 from fries_nb.changes import Change
-from fries_nb.controller.history import Mark, Point
-from fries_nb.controller.metrics import Snapshot
+from fries_nb.controller.history import PlotMark, Point
+from fries_nb.controller.metrics import MetricsSnapshot
 from fries_nb.dataflow.graph import Graph, Kind
 from fries_nb.dataflow.limits import Tuples, checked_limit
 from fries_nb.dataflow.regions import regions
@@ -22,18 +22,18 @@ from fries_nb.dataflow.updates import as_updates
 from fries_nb.errors import DataflowError, PlanError, RunError, unknown
 from fries_nb.messages import Paused
 from fries_nb.report import Story, run_page, write_page
-from fries_nb.running.changing import Changing
-from fries_nb.running.course import Course
-from fries_nb.running.ledger import Ledger
-from fries_nb.running.live import live
-from fries_nb.running.places import Places
-from fries_nb.running.seen import KeptCheckpoint, Recovery, Seen
-from fries_nb.running.uncommitted import Uncommitted, warn_of
+from fries_nb.running.change_queue import ChangeQueue
+from fries_nb.running.checkpoint_layout import CheckpointLayout
+from fries_nb.running.exit_hooks import live
+from fries_nb.running.region_runner import RegionRunner
+from fries_nb.running.requests import ChangeRequests
+from fries_nb.running.telemetry import KeptCheckpoint, RecoveryTime, Telemetry
+from fries_nb.running.uncommitted import UncommittedCheck, warn_of
 from fries_nb.scheduling import Plan
-from fries_nb.spark.envelopes import Line
-from fries_nb.spark.region import Options
-from fries_nb.spark.seals import NO_KEY
+from fries_nb.spark.region_spec import Options
+from fries_nb.storage.seals import NO_KEY
 from fries_nb.trace import Record
+from fries_nb.transport.envelopes import Line
 
 
 class Run:
@@ -56,12 +56,12 @@ class Run:
         self._options = options
         self._began_s = time.time()
         cut = regions(graph)
-        self._seen = Seen(graph)
-        places = Places(checkpoint, graph, len(cut), resumed, key)
+        self._seen = Telemetry(graph)
+        places = CheckpointLayout(checkpoint, graph, len(cut), resumed, key)
         try:
-            self._ledger = Ledger(graph, cut, self._seen.ended, places.decided())
-            self._course = Course(graph, cut, places, options, self._seen, self._ledger, self._closed)
-            self._changing = Changing(graph, cut, self._course, self._ledger, self._seen)
+            self._ledger = ChangeQueue(graph, cut, self._seen.ended, places.decided())
+            self._course = RegionRunner(graph, cut, places, options, self._seen, self._ledger, self._closed)
+            self._changing = ChangeRequests(graph, cut, self._course, self._ledger, self._seen)
             live.add(self)
             self._course.start(spark)
         except BaseException:
@@ -101,7 +101,7 @@ class Run:
         return self._seen.checkpoints
 
     @property
-    def recoveries(self) -> tuple[Recovery, ...]:
+    def recoveries(self) -> tuple[RecoveryTime, ...]:
         """When hosts were started again, and why."""
         return self._seen.recoveries
 
@@ -193,7 +193,7 @@ class Run:
         self._course.refuse_if_over("a rate is set while the dataflow runs")
         self._course.set_rate(source, float(rate))
 
-    def metrics(self) -> Snapshot:
+    def metrics(self) -> MetricsSnapshot:
         """Latency, rates and queues as last reported (about four times a second)."""
         return self._seen.snapshot()
 
@@ -201,7 +201,7 @@ class Run:
         """Latency and throughput at the sinks over time, about four points a second."""
         return self._seen.points()
 
-    def marks(self) -> tuple[Mark, ...]:
+    def marks(self) -> tuple[PlotMark, ...]:
         """When changes were requested and when they came to their end."""
         return self._seen.marks()
 
@@ -331,7 +331,7 @@ class Run:
         return self._course.resumable
 
     @property
-    def uncommitted(self) -> Uncommitted | None:
+    def uncommitted(self) -> UncommittedCheck | None:
         """What was read and is not in the output, once the run has been stopped or has failed; ``None`` for nothing."""
         return self._course.uncommitted
 

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from fries_nb.checkpoints import Decided
+from fries_nb.checkpoints import CommittedChange
 from fries_nb.controller.events import Outcome, WorkerOutcome
 from fries_nb.messages import WorkerId
 
 
-def functions_of(decided: Iterable[Decided]) -> dict[str, Any]:
+def functions_of(decided: Iterable[CommittedChange]) -> dict[str, Any]:
     """What operators run after these changes, as far as they run what a change has shipped."""
     functions: dict[str, Any] = {}
     before: dict[str, dict[str, Any]] = {}

@@ -14,7 +14,7 @@ from typing import Any
 from fries_nb.changes import undone
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import PlanError
-from fries_nb.running.request import Ground, Phase, Request
+from fries_nb.running.queue_entries import Ground, RegionPhase, Request
 
 
 class Rollbacks:
@@ -28,7 +28,8 @@ class Rollbacks:
     """
 
     def __init__(
-        self, requests: Sequence[Request], region_of: Mapping[str, int], phases: Sequence[Phase], ran: Mapping[str, Any]
+        self, requests: Sequence[Request], region_of: Mapping[str, int], phases: Sequence[RegionPhase],
+        ran: Mapping[str, Any],
     ) -> None:
         self._requests = requests
         self._region_of = region_of
@@ -156,7 +157,7 @@ class Rollbacks:
     def _is_open(self, earlier: Request, last: Request, region: int) -> bool:
         """Whether it is undecided if a request in front of one that is rolled back has changed this region."""
         is_open = region in earlier.fired or (region in earlier.plans and region not in earlier.outcomes)
-        return is_open and self._phases[region] is Phase.RUNNING and not self.can_withdraw(last)
+        return is_open and self._phases[region] is RegionPhase.RUNNING and not self.can_withdraw(last)
 
 
 def _fired(request: Request) -> str:

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from fries_nb.dataflow.regions import Region
-from fries_nb.spark.packing import Packed, unpack
-from fries_nb.trace import Emitted, Flow, Ran, RanMany, Record, WorkerRecord, flow_of
+from fries_nb.trace import Emitted, Ran, RanMany, Record, TraceFlow, WorkerRecord, flow_of
+from fries_nb.transport.packing import Packed, unpack
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def _namer(number: int, region: Region) -> Callable[[str], str]:
     return lambda name: name if name in own or not number else f"{number + 1}/{name}"
 
 
-def _flow(named: Callable[[str], str], flow: Flow) -> Flow:
+def _flow(named: Callable[[str], str], flow: TraceFlow) -> TraceFlow:
     links = tuple(msgspec.structs.replace(link, source=named(link.source), to=named(link.to)) for link in flow.links)
     workers = {named(operator): workers for operator, workers in flow.workers.items()}
     return msgspec.structs.replace(flow, workers=workers, links=links)

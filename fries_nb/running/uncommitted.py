@@ -1,6 +1,6 @@
 """What a run has read and its output lacks: said when a run is stopped without being drained, and when it fails.
 
->>> print(Uncommitted(tuples=1204, since_s=0.0, first=True).facts[:42])
+>>> print(UncommittedCheck(tuples=1204, since_s=0.0, first=True).facts[:42])
 none of the 1,204 tuples read since it was
 """
 
@@ -14,7 +14,7 @@ from fries_nb.errors import UncommittedWarning
 
 
 @dataclass(frozen=True)
-class Uncommitted:
+class UncommittedCheck:
     """Source tuples that a run has read and that are in none of its commits.
 
     Attributes:
@@ -43,7 +43,7 @@ class Uncommitted:
         return f"{self.facts}; {'resume reads them again' if self.resumable else remedy}"
 
 
-def warn_of(name: str, failure: str, left: Uncommitted | None, depth: int = 1) -> None:
+def warn_of(name: str, failure: str, left: UncommittedCheck | None, depth: int = 1) -> None:
     """Warn of what the output of a run lacks that was stopped, or has failed.
 
     Law: of a run that failed there is always a warning; of one that was stopped, if anything is ``left``.

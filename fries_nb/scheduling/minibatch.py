@@ -17,7 +17,7 @@ from collections.abc import Iterable
 
 from fries_nb.dataflow.graph import Graph
 from fries_nb.planning import cover
-from fries_nb.scheduling.plan import Does, Plan, Send, Stage
+from fries_nb.scheduling.plan import Plan, Send, Stage, StageAction
 
 
 def schedule(graph: Graph, targets: Iterable[str], pruning: bool = True) -> Plan:
@@ -27,9 +27,9 @@ def schedule(graph: Graph, targets: Iterable[str], pruning: bool = True) -> Plan
     """
     covering = cover(graph, targets, pruning)
     everywhere = frozenset(graph.by_name)
-    hold = Stage(tuple(Send(source, everywhere) for source in graph.sources), everywhere, Does.HOLD)
+    hold = Stage(tuple(Send(source, everywhere) for source in graph.sources), everywhere, StageAction.HOLD)
     switch = Stage(_alone(sorted(covering.targets)), covering.targets)
-    release = Stage(_alone(graph.sources), frozenset(graph.sources), Does.RELEASE)
+    release = Stage(_alone(graph.sources), frozenset(graph.sources), StageAction.RELEASE)
     return Plan("minibatch", covering.targets, (hold, switch, release), covering)
 
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 
 from fries_nb.dataflow.graph import Graph
 from fries_nb.planning import cover
-from fries_nb.scheduling.plan import Does, Plan, Send, Stage
+from fries_nb.scheduling.plan import Plan, Send, Stage, StageAction
 
 
 def schedule(graph: Graph, targets: Iterable[str], pruning: bool = True) -> Plan:
@@ -27,4 +27,4 @@ def schedule(graph: Graph, targets: Iterable[str], pruning: bool = True) -> Plan
     covering = cover(graph, targets, pruning)
     scope = frozenset(graph.by_name)
     sends = tuple(Send(source, scope) for source in graph.sources)
-    return Plan("multiversion", covering.targets, (Stage(sends, covering.targets, Does.TAG),), covering)
+    return Plan("multiversion", covering.targets, (Stage(sends, covering.targets, StageAction.TAG),), covering)

@@ -11,7 +11,7 @@ from enum import StrEnum
 from fries_nb.planning import Covering, Prediction
 
 
-class Does(StrEnum):
+class StageAction(StrEnum):
     """What the markers of a stage do where they are applied."""
 
     SWITCH = "switch"
@@ -40,7 +40,7 @@ class Stage:
 
     sends: tuple[Send, ...]
     awaits: frozenset[str]
-    does: Does = Does.SWITCH
+    does: StageAction = StageAction.SWITCH
 
 
 @dataclass(frozen=True)

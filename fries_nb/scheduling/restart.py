@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 from fries_nb.dataflow.graph import Graph
 from fries_nb.planning import cover
-from fries_nb.scheduling.plan import Does, Plan, Send, Stage
+from fries_nb.scheduling.plan import Plan, Send, Stage, StageAction
 
 
 def schedule(graph: Graph, targets: Iterable[str], pruning: bool = True) -> Plan:
@@ -24,4 +24,4 @@ def schedule(graph: Graph, targets: Iterable[str], pruning: bool = True) -> Plan
     covering = cover(graph, targets, pruning)
     scope = frozenset(graph.by_name)
     sends = tuple(Send(source, scope) for source in graph.sources)
-    return Plan("restart", covering.targets, (Stage(sends, scope, Does.RESTART),), covering)
+    return Plan("restart", covering.targets, (Stage(sends, scope, StageAction.RESTART),), covering)

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from fries_nb.checkpoints import Checkpoint
 from fries_nb.controller import events as said
 from fries_nb.errors import CheckpointError, ColumnError, FriesError, PlaceHeldError, SinkError
-from fries_nb.spark import manifest
-from fries_nb.spark.checkpoints import Place
-from fries_nb.spark.targets import Targets
+from fries_nb.storage import manifest
+from fries_nb.storage.checkpoint_store import CheckpointStore
+from fries_nb.storage.targets import Targets
 
 
 class Committer:
@@ -25,7 +25,7 @@ class Committer:
         failure: why output that was due could not be committed, empty otherwise.
     """
 
-    def __init__(self, place: Place, sinks: Mapping[str, str], run: str, warn: Callable[[str], None]) -> None:
+    def __init__(self, place: CheckpointStore, sinks: Mapping[str, str], run: str, warn: Callable[[str], None]) -> None:
         self.failure = ""
         self._place = place
         self._sinks = sinks

@@ -12,21 +12,21 @@ from functools import partial
 import pyarrow as pa
 
 from fries_nb.checkpoints import Snapshot
+from fries_nb.connectors.file_sink import FileSink, as_it_comes
+from fries_nb.connectors.sources import NoReader, Reader
 from fries_nb.dataflow.graph import Graph, Kind
 from fries_nb.errors import CheckpointError, FriesError, OperatorError
 from fries_nb.messages import Failed, WorkerId
-from fries_nb.spark.delta_columns import TableColumns
+from fries_nb.operators.dry_run import open_function
+from fries_nb.operators.failures import failure
+from fries_nb.operators.instance import Instance
 from fries_nb.spark.reading import open_reader
-from fries_nb.spark.region import Region
-from fries_nb.spark.sinks import FileSink, as_it_comes
-from fries_nb.spark.snapshots import part_of, read_snapshots
-from fries_nb.spark.sources import NoReader, Reader
-from fries_nb.spark.spill import spilled
+from fries_nb.spark.region_spec import RegionSpec
 from fries_nb.spark.threads import WorkerThread
+from fries_nb.storage.delta_columns import TableColumns
+from fries_nb.storage.snapshot_files import part_of, read_snapshots
+from fries_nb.storage.spill import spilled
 from fries_nb.worker.events import Instruction
-from fries_nb.worker.failed import failure
-from fries_nb.worker.instance import Instance
-from fries_nb.worker.reconfiguration import open_function
 from fries_nb.worker.snapshot import restore, restore_ended
 from fries_nb.worker.wiring import Wiring, wirings_of_host
 from fries_nb.worker.worker import Worker
@@ -42,7 +42,7 @@ class Crew:
     failures: list[Failed] = field(default_factory=list)
 
 
-def muster(region: Region, host: int, carry_out: Callable[[Instruction], None]) -> Crew:
+def muster(region: RegionSpec, host: int, carry_out: Callable[[Instruction], None]) -> Crew:
     """All workers of a host. None of the threads is started."""
     crew = Crew()
     try:
@@ -77,7 +77,7 @@ class _Yard:
 
     def __init__(
         self,
-        region: Region,
+        region: RegionSpec,
         graph: Graph,
         window: int,
         snapshots: dict[WorkerId, Snapshot],

@@ -21,18 +21,20 @@ from typing import Protocol
 from fries_nb.checkpoints import Checkpoint
 from fries_nb.controller import events as said
 from fries_nb.controller.controller import Controller
-from fries_nb.controller.states import RunState
+from fries_nb.controller.run_state import RunState
 from fries_nb.errors import (
     CheckpointError,
     SessionError,
     in_one_line,
 )
 from fries_nb.messages import Abort, Answer, Commit, Control, Done, Fcm, Prepare, WorkerId
-from fries_nb.planning.expansion import host_of
-from fries_nb.spark.checkpoints import Place
 from fries_nb.spark.committer import Committer
-from fries_nb.spark.control import ControlServer, Gone, Heard
-from fries_nb.spark.envelopes import (
+from fries_nb.spark.region_spec import RegionSpec
+from fries_nb.spark.tracing import Trace
+from fries_nb.storage.checkpoint_store import CheckpointStore
+from fries_nb.topology.expansion import host_of
+from fries_nb.transport.control import ControlServer, Gone, Heard
+from fries_nb.transport.envelopes import (
     Goodbye,
     Hello,
     Leave,
@@ -46,10 +48,8 @@ from fries_nb.spark.envelopes import (
     ToWorker,
     Welcome,
 )
-from fries_nb.spark.packing import Packed
-from fries_nb.spark.payloads import CHUNK, PayloadSender
-from fries_nb.spark.region import Region
-from fries_nb.spark.tracing import Trace
+from fries_nb.transport.packing import Packed
+from fries_nb.transport.payloads import CHUNK, PayloadSender
 
 POLL_MS = 50
 PROBE_S = 0.25
@@ -89,7 +89,7 @@ class Listener(Protocol):
     def guard_ended(self, event: said.GuardEnded) -> None:
         """The guard of a change is over, or it has rolled the change back."""
 
-    def stands(self, event: said.Stands) -> None:
+    def stands(self, event: said.OperatorPaused) -> None:
         """Workers of an operator stand in front of a tuple, or go on."""
 
     def answered(self, event: said.Answered) -> None:
@@ -99,10 +99,10 @@ class Listener(Protocol):
         """Users' functions have printed something."""
 
 
-class Stage(Protocol):
+class HostJob(Protocol):
     """The hosts as Spark runs them; see ``stage``."""
 
-    def restart(self, region: Region) -> None:
+    def restart(self, region: RegionSpec) -> None:
         """Cancel what is left of the present hosts and submit others."""
 
     def is_running(self) -> bool:
@@ -131,10 +131,10 @@ class Driver(threading.Thread):
         self,
         controller: Controller,
         server: ControlServer,
-        region: Region,
-        place: Place,
+        region: RegionSpec,
+        place: CheckpointStore,
         listener: Listener,
-        stage: Stage,
+        stage: HostJob,
     ) -> None:
         super().__init__(name="fries-driver", daemon=True)
         self.controller = controller
@@ -304,7 +304,7 @@ class Driver(threading.Thread):
                 self._listener.checkpointed(instruction)
             case said.Recover():
                 self._recover(instruction)
-            case said.Stands():
+            case said.OperatorPaused():
                 self._listener.stands(instruction)
             case said.Resolved():
                 error, details = in_one_line(instruction.outcome.error, instruction.outcome.details)

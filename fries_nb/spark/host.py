@@ -22,9 +22,14 @@ import pyarrow.parquet as pq
 
 from fries_nb.errors import FriesError
 from fries_nb.messages import Answer, ChannelId, Control, Failed, Fcm, Prepare, Rehearse, WorkerId
-from fries_nb.planning.expansion import channels_of, host_of
+from fries_nb.operators.dry_run import DryRun
 from fries_nb.spark.crew import muster
-from fries_nb.spark.envelopes import (
+from fries_nb.spark.printing import Printer, printing
+from fries_nb.spark.region_spec import RegionSpec
+from fries_nb.spark.threads import EndThread, WorkerThread
+from fries_nb.storage.snapshot_files import Saver
+from fries_nb.topology.expansion import channels_of, host_of
+from fries_nb.transport.envelopes import (
     Chunk,
     ControllerMessage,
     Goodbye,
@@ -39,19 +44,24 @@ from fries_nb.spark.envelopes import (
     ToWorker,
     Welcome,
 )
-from fries_nb.spark.files import make_room
-from fries_nb.spark.links import HostLinks
-from fries_nb.spark.packing import pack
-from fries_nb.spark.payloads import PayloadReceiver
-from fries_nb.spark.printing import Printer, printing
-from fries_nb.spark.region import Region
-from fries_nb.spark.snapshots import Saver
-from fries_nb.spark.threads import Leave as LeaveThread
-from fries_nb.spark.threads import WorkerThread
-from fries_nb.spark.wire import Arrival, Credit
-from fries_nb.worker.events import Arrived, Directed, Expected, Grant, Granted, Instruction, Save, Tell, Tick, Traced
-from fries_nb.worker.outbox import Send
-from fries_nb.worker.reconfiguration import DryRun
+from fries_nb.transport.links import HostLinks
+from fries_nb.transport.open_files import make_room
+from fries_nb.transport.packing import pack
+from fries_nb.transport.payloads import PayloadReceiver
+from fries_nb.transport.wire import Arrival, Credit
+from fries_nb.worker.events import (
+    Arrived,
+    Directed,
+    Expected,
+    Grant,
+    Granted,
+    Instruction,
+    Save,
+    TellController,
+    Traced,
+    WorkerTick,
+)
+from fries_nb.worker.outbox import SendFrame
 from fries_nb.worker.rehearsal import Rehearsals
 
 SWITCH_INTERVAL_S = 0.0005
@@ -78,7 +88,7 @@ class HostReport(msgspec.Struct, frozen=True):
     processed: dict[str, int] = {}
 
 
-def serve(region: Region, host: int, interface: str) -> bytes:
+def serve(region: RegionSpec, host: int, interface: str) -> bytes:
     """Run host number ``host`` to its end; returns its ``HostReport`` as msgpack. Never raises.
 
     ``interface`` is the name or address of this machine at which other hosts reach it.
@@ -110,7 +120,7 @@ def warm_up() -> None:
 class Host:
     """One barrier task's workers, threads and links."""
 
-    def __init__(self, region: Region, host: int, interface: str, printer: Printer) -> None:
+    def __init__(self, region: RegionSpec, host: int, interface: str, printer: Printer) -> None:
         self._region = region
         self._host = host
         self._channels = tuple(channel for edge in region.graph.edges for channel in channels_of(region.graph, edge))
@@ -225,7 +235,7 @@ class Host:
     def _tick(self) -> None:
         if self._started:
             for thread in set(self._threads.values()):
-                thread.post(Tick())
+                thread.post(WorkerTick())
 
     def _tell_printed(self, passed_s: float) -> None:
         if lines := self._printer.take(passed_s):
@@ -234,11 +244,11 @@ class Host:
     # ---- carrying out, called from the workers' threads
 
     def _carry_out(self, instruction: Instruction) -> None:
-        if isinstance(instruction, Send):
+        if isinstance(instruction, SendFrame):
             self._send(instruction)
         elif isinstance(instruction, Grant):
             self._grant(instruction.channel, instruction.size)
-        elif isinstance(instruction, Tell):
+        elif isinstance(instruction, TellController):
             self._tell(instruction.answer)
         elif isinstance(instruction, DryRun):
             self._trials.put(instruction)
@@ -252,7 +262,7 @@ class Host:
     def _tell(self, answer: Answer) -> None:
         self._links.say(Said((answer,)))
 
-    def _send(self, send: Send) -> None:
+    def _send(self, send: SendFrame) -> None:
         remote: dict[int, list[ChannelId]] = {}
         for channel in send.channels:
             thread = self._threads.get(channel.receiver)
@@ -293,7 +303,7 @@ class Host:
         self._saver.leave()
         workers = set(self._threads.values())
         for worker in workers:
-            worker.post(LeaveThread(), urgent=True)
+            worker.post(EndThread(), urgent=True)
         deadline = time.monotonic() + GRACE_S
         threads: list[threading.Thread] = [*workers, self._preparer, self._saver]
         for thread in threads:

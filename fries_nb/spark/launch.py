@@ -14,25 +14,26 @@ from fries_nb.dataflow.endpoints import DeltaTable, Memory, Replay
 from fries_nb.dataflow.graph import Graph, Kind, Operator
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import DataflowError
-from fries_nb.planning.expansion import chains
-from fries_nb.spark import delta, interrupt, manifest
-from fries_nb.spark.checkpoints import SINKS, Place
-from fries_nb.spark.control import ControlServer
+from fries_nb.spark import interrupt
 from fries_nb.spark.driver import Driver, Listener
 from fries_nb.spark.failures import JobFailure
-from fries_nb.spark.files import make_room
-from fries_nb.spark.keys import RunKeys, make_keys
-from fries_nb.spark.payloads import LARGEST
 from fries_nb.spark.reading import ReplayPlan, SourcePlan, plan_source
-from fries_nb.spark.region import Options, Region
-from fries_nb.spark.seals import NO_KEY
+from fries_nb.spark.region_spec import Options, RegionSpec
 from fries_nb.spark.session import LOOPBACK, Session, driver_interface, start_or_find
 from fries_nb.spark.shipping import dumped
-from fries_nb.spark.snapshots import SnapshotStore
 from fries_nb.spark.stage import HostStage
 from fries_nb.spark.staging import make_scratch, remove_scratch
-from fries_nb.spark.storage import absolute, encoded, join, resolved
 from fries_nb.spark.tables import stage_table, stage_update
+from fries_nb.storage import delta, manifest
+from fries_nb.storage.checkpoint_store import SINKS, CheckpointStore
+from fries_nb.storage.locations import absolute, encoded, join, resolved
+from fries_nb.storage.seals import NO_KEY
+from fries_nb.storage.snapshot_files import SnapshotStore
+from fries_nb.topology.expansion import chains
+from fries_nb.transport.control import ControlServer
+from fries_nb.transport.keys import RunKeys, make_keys
+from fries_nb.transport.open_files import make_room
+from fries_nb.transport.payloads import LARGEST
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Launched:
     driver: Driver
     sinks: dict[str, str]
     scratch: str
-    place: Place
+    place: CheckpointStore
     run: str
 
     @property
@@ -116,7 +117,7 @@ def launch(
         scratch = make_scratch(session.spark, run)
         undo.callback(remove_scratch, scratch)
         path = absolute(checkpoint) if checkpoint else join(scratch, "checkpoint")
-        place = Place.resume(path, graph, key) if resumed else Place.claim(path, graph, run, key)
+        place = CheckpointStore.resume(path, graph, key) if resumed else CheckpointStore.claim(path, graph, run, key)
         undo.callback(place.release if resumed else place.withdraw)  # so that the next try does not find it taken
         sources, functions = _sources(graph, session, place), functions | _tables(graph, session, place)
         sinks = _sink_directories(graph, path if checkpoint else scratch)
@@ -125,7 +126,7 @@ def launch(
         keys = make_keys()
         server, interface = _listen(session, keys, options)
         server.incarnation = place.incarnation
-        region = Region(
+        region = RegionSpec(
             place.flow.run, place.incarnation, _bare(graph), functions, sources, sinks, server.address, keys.hosts,
             interface, options, _heads(graph), SnapshotStore(path, place.flow.run, key), place.restoration,
             _tables_of(graph, sinks),
@@ -147,11 +148,11 @@ def _listen(session: Session, keys: RunKeys, options: Options) -> tuple[ControlS
 
 def _start(
     graph: Graph,
-    region: Region,
+    region: RegionSpec,
     session: Session,
     server: ControlServer,
     listener: Listener,
-    place: Place,
+    place: CheckpointStore,
     checkpoints: bool,
 ) -> Driver:
     options = region.options
@@ -180,7 +181,7 @@ def _start(
     return driver
 
 
-def _sources(graph: Graph, session: Session, place: Place) -> dict[str, SourcePlan]:
+def _sources(graph: Graph, session: Session, place: CheckpointStore) -> dict[str, SourcePlan]:
     """What the sources' readers need; rows are dealt to workers once a run, however often it is resumed."""
     plans: dict[str, SourcePlan] = {}
     for name, operator in graph.by_name.items():
@@ -197,7 +198,7 @@ def _sources(graph: Graph, session: Session, place: Place) -> dict[str, SourcePl
     return plans
 
 
-def _tables(graph: Graph, session: Session, place: Place) -> dict[str, bytes]:
+def _tables(graph: Graph, session: Session, place: CheckpointStore) -> dict[str, bytes]:
     """The joins' tables, staged, as they are shipped."""
     return {
         name: pickled(name, stage_table(operator.function, session.spark, place.staging))
@@ -211,7 +212,7 @@ def _heads(graph: Graph) -> dict[str, str]:
     return {name: chain[0] for chain in chains(graph) for name in chain}
 
 
-def complete(place: Place, sinks: dict[str, str]) -> None:
+def complete(place: CheckpointStore, sinks: dict[str, str]) -> None:
     """What the record names is output, also where the driver ended before it had said so to the sinks; and no more."""
     checkpoint = place.restoration.checkpoint
     if checkpoint is not None:

@@ -2,9 +2,9 @@
 
 >>> heap_mib(2 << 30), heap_mib(8 << 30), heap_mib(64 << 30)
 (512, 1024, 2048)
->>> shortage(Memory(2 << 30, 1 << 30), hosts=2)
+>>> shortage(MachineMemory(2 << 30, 1 << 30), hosts=2)
 ''
->>> shortage(Memory(2 << 30, 300 << 20), hosts=2)
+>>> shortage(MachineMemory(2 << 30, 300 << 20), hosts=2)
 'Spark and 2 hosts take about 1.0 GiB, and 0.3 of 2.0 GiB of memory are free here: the system may end this process or \
 Spark; shut down the kernels of other notebooks first, or take fewer hosts'
 """
@@ -28,26 +28,26 @@ _GROUPS = (
 
 
 @dataclass(frozen=True)
-class Memory:
+class MachineMemory:
     """Bytes that this process and all beside it in its container may take, and those that are free now."""
 
     limit: int
     free: int
 
 
-def memory(groups: Path = Path("/sys/fs/cgroup"), machine: Path = Path("/proc/meminfo")) -> Memory | None:
+def memory(groups: Path = Path("/sys/fs/cgroup"), machine: Path = Path("/proc/meminfo")) -> MachineMemory | None:
     """The container's memory where it has a limit, else the machine's; ``None`` where the system does not say."""
     if not machine.exists():
         return None
     facts = dict(line.split(":", 1) for line in machine.read_text().splitlines() if ":" in line)
-    whole = Memory(*(int(facts[name].split()[0]) << 10 for name in ("MemTotal", "MemAvailable")))
+    whole = MachineMemory(*(int(facts[name].split()[0]) << 10 for name in ("MemTotal", "MemAvailable")))
     for limit_file, used_file, given_back in _GROUPS:
         limit = _number(groups / limit_file)
         if 0 < limit < whole.limit:
             statistics = (groups / used_file).with_name("memory.stat")
             lines = statistics.read_text().splitlines() if statistics.exists() else []
             cached = sum(int(line.split()[1]) for line in lines if line.startswith(given_back))
-            return Memory(limit, min(limit - _number(groups / used_file) + cached, whole.free))
+            return MachineMemory(limit, min(limit - _number(groups / used_file) + cached, whole.free))
     return whole
 
 
@@ -56,7 +56,7 @@ def heap_mib(limit: int) -> int:
     return min(max(limit // 8 >> 20, _LEAST_HEAP), _MOST_HEAP)
 
 
-def shortage(found: Memory, hosts: int) -> str:
+def shortage(found: MachineMemory, hosts: int) -> str:
     """A sentence with the numbers, if the free memory will not do for a Spark with so many hosts; else nothing."""
     needed = (_LEAST_HEAP << 20) + _BESIDE_HEAP + hosts * _HOST
     if found.free >= needed:

@@ -14,12 +14,12 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from fries_nb.connectors.file_sink import part_writer
 from fries_nb.errors import SessionError
-from fries_nb.spark.manifest import committed, recover, see_unchanged
-from fries_nb.spark.parts import PartName
-from fries_nb.spark.schemas import unified
-from fries_nb.spark.sinks import part_writer
-from fries_nb.spark.storage import join, locate, read_by_spark
+from fries_nb.storage.locations import join, locate, read_by_spark
+from fries_nb.storage.manifest import committed, recover, see_unchanged
+from fries_nb.storage.part_files import PartName
+from fries_nb.storage.schemas import unified
 
 NOTHING = pa.schema([])
 

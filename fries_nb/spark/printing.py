@@ -21,9 +21,9 @@ import threading
 from collections.abc import Iterator
 from types import FrameType
 
-from fries_nb.spark.envelopes import Line
-from fries_nb.worker.instance import Instance
-from fries_nb.worker.reconfiguration import DryRun
+from fries_nb.operators.dry_run import DryRun
+from fries_nb.operators.instance import Instance
+from fries_nb.transport.envelopes import Line
 
 ALLOWED = 100
 """Lines a second, of one host."""

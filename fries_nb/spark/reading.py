@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
+from fries_nb.connectors.replay import Span
+from fries_nb.connectors.sources import RateReader, Reader, ReplayReader
 from fries_nb.dataflow.endpoints import Rate, Replay
 from fries_nb.messages import WorkerId
-from fries_nb.spark.replay import Span
-from fries_nb.spark.sources import RateReader, Reader, ReplayReader
 from fries_nb.spark.staging import stage_replay
 
 WORKERS_PER_SOURCE = 1024

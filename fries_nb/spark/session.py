@@ -29,9 +29,9 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from fries_nb.errors import MemoryWarning, SessionError
-from fries_nb.spark.archive import using_archive
+from fries_nb.spark.class_archive import using_archive
 from fries_nb.spark.java import cache_directory, java_home
-from fries_nb.spark.memory import Memory, heap_mib, memory, shortage
+from fries_nb.spark.memory import MachineMemory, heap_mib, memory, shortage
 
 RESERVE = 2
 """Slots that stay free beside the hosts, for the SQL before, behind and beside a region."""
@@ -300,7 +300,7 @@ def _pass_on(stream: int) -> None:
                 os.write(2, line)
 
 
-def _settings(found: Memory | None) -> dict[str, str]:
+def _settings(found: MachineMemory | None) -> dict[str, str]:
     java = f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Dlog4j2.configurationFile={_logging_file().as_uri()}"
     return {
         "spark.driver.host": "127.0.0.1",

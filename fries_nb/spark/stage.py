@@ -27,7 +27,7 @@ from fries_nb.errors import SessionError
 from fries_nb.spark import interrupt
 from fries_nb.spark.failures import JobFailure, failure_of
 from fries_nb.spark.host import HostReport, serve
-from fries_nb.spark.region import Region
+from fries_nb.spark.region_spec import RegionSpec
 from fries_nb.spark.session import room_of
 
 _SCHEMA = "report binary"
@@ -51,7 +51,7 @@ class HostStage:
             is over): with the incarnation, and why.
     """
 
-    def __init__(self, spark: SparkSession, region: Region, died: Died) -> None:
+    def __init__(self, spark: SparkSession, region: RegionSpec, died: Died) -> None:
         self._spark = spark
         self._died = died
         self._jobs = [_Job(spark, region, died)]
@@ -60,7 +60,7 @@ class HostStage:
         """Submit the hosts; returns at once."""
         self._jobs[-1].thread.start()
 
-    def restart(self, region: Region) -> None:
+    def restart(self, region: RegionSpec) -> None:
         """Cancel what is left of the present hosts and submit others for this region; returns at once.
 
         They start when Spark has as many slots free.
@@ -95,7 +95,7 @@ class HostStage:
 class _Job:
     """The hosts of one incarnation."""
 
-    def __init__(self, spark: SparkSession, region: Region, died: Died) -> None:
+    def __init__(self, spark: SparkSession, region: RegionSpec, died: Died) -> None:
         self._spark = spark
         self._region = region
         self._died = died
@@ -166,7 +166,7 @@ def _own_python(context: SparkContext) -> Iterator[None]:
         context.pythonExec = before
 
 
-def _task(region: Region) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _task(region: RegionSpec) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:  # to its end, or Spark's writer thread sits on it
             pass

@@ -16,11 +16,11 @@ from pyarrow import fs
 from pyspark.errors import PySparkException, PythonException
 from pyspark.sql import SparkSession
 
+from fries_nb.connectors.replay import Span, plan_replay
 from fries_nb.dataflow.endpoints import Replay
 from fries_nb.errors import SessionError, SourceError
-from fries_nb.spark.durable import make_directory
-from fries_nb.spark.replay import Span, plan_replay
-from fries_nb.spark.storage import encoded, for_spark, join, locate
+from fries_nb.storage.durable import make_directory
+from fries_nb.storage.locations import encoded, for_spark, join, locate
 
 SCRATCH = "FRIES_SCRATCH"
 """Environment variable: a directory, or URI of one, that the driver and all hosts can read and write."""

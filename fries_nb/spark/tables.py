@@ -21,9 +21,9 @@ from fries_nb.dataflow.graph import Kind, Operator
 from fries_nb.dataflow.tables import Index, JoinTable
 from fries_nb.dataflow.updates import Update, new_table
 from fries_nb.errors import SourceError
-from fries_nb.spark.delta import refuse_delta
 from fries_nb.spark.staging import reason, write_table
-from fries_nb.spark.storage import absolute, encoded, for_spark, join, locate
+from fries_nb.storage.delta import refuse_delta
+from fries_nb.storage.locations import absolute, encoded, for_spark, join, locate
 
 _SHARED: WeakValueDictionary[tuple[str, tuple[str, ...]], Index] = WeakValueDictionary()
 _READING = threading.Lock()

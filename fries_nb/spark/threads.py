@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from fries_nb.errors import FriesError
 from fries_nb.messages import ChannelId, Data, Drain, End, Failed, SetRate
-from fries_nb.worker.events import Arrived, Event, Instruction, Tell, Tick, ToReader
+from fries_nb.worker.events import Arrived, Event, Instruction, TellController, ToReader, WorkerTick
 from fries_nb.worker.wiring import READER
 from fries_nb.worker.worker import Worker
 
@@ -27,7 +27,7 @@ READ_LIMIT = 16_384
 """Tuples that a source takes from its reader at a time."""
 
 
-class Reader(Protocol):
+class ReaderPort(Protocol):
     """What a source reads from; see ``sources``."""
 
     def read(self, now_ns: int, limit: int) -> tuple[pa.RecordBatch | None, int | None]:
@@ -42,7 +42,7 @@ class Reader(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Leave:
+class EndThread:
     """To a thread: end now."""
 
 
@@ -55,17 +55,19 @@ class WorkerThread(threading.Thread):
         reader: for a source.
     """
 
-    def __init__(self, worker: Worker, carry_out: Callable[[Instruction], None], reader: Reader | None = None) -> None:
+    def __init__(
+        self, worker: Worker, carry_out: Callable[[Instruction], None], reader: ReaderPort | None = None
+    ) -> None:
         super().__init__(name=f"fries-{worker.wiring.id}", daemon=True)
         self.worker = worker
         self._carry_out = carry_out
         self._reader = reader
-        self._events: queue.SimpleQueue[Event | Leave] = queue.SimpleQueue()
+        self._events: queue.SimpleQueue[Event | EndThread] = queue.SimpleQueue()
         self._left = False
         self._draining = False
         self._due: int | None = None
 
-    def post(self, event: Event | Leave, urgent: bool = False) -> None:
+    def post(self, event: Event | EndThread, urgent: bool = False) -> None:
         """Queue an event, from any thread; an urgent one is looked at before the next tuple."""
         self._events.put(event)
         if urgent:
@@ -73,7 +75,7 @@ class WorkerThread(threading.Thread):
 
     def run(self) -> None:
         try:
-            self.worker.handle(Tick())  # a first report says where a restored worker stands
+            self.worker.handle(WorkerTick())  # a first report says where a restored worker stands
             while not self._left:
                 self.worker.attention.raised = False
                 self._take_events(block=False)
@@ -83,15 +85,15 @@ class WorkerThread(threading.Thread):
                 self._obey()
                 if not busy and not fed and not self._left:
                     self._take_events(block=True)
-            self.worker.handle(Tick())  # the rest of the measurements and of the trace
+            self.worker.handle(WorkerTick())  # the rest of the measurements and of the trace
             self._obey()
         except FriesError as error:
-            self._carry_out(Tell(Failed(self.worker.wiring.id, str(error))))
+            self._carry_out(TellController(Failed(self.worker.wiring.id, str(error))))
         except BaseException as error:  # noqa: BLE001 - a defect of ours, or a user's sys.exit(), must fail the run
             details = "".join(traceback.format_exception(error))
             worker = self.worker.wiring.id
             told = f"{worker.operator} failed: {type(error).__name__}: {error}"
-            self._carry_out(Tell(Failed(worker, told, details)))
+            self._carry_out(TellController(Failed(worker, told, details)))
 
     def _take_events(self, block: bool) -> None:
         """Take all events that wait; with ``block``, wait for one, or until the reader's next tuple is due."""
@@ -99,7 +101,7 @@ class WorkerThread(threading.Thread):
         try:
             while True:
                 event = self._events.get(block, timeout)
-                if isinstance(event, Leave):
+                if isinstance(event, EndThread):
                     self._left = True
                     return
                 self.worker.handle(event)

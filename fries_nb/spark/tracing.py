@@ -28,7 +28,7 @@ from typing import IO
 import msgspec
 
 from fries_nb.messages import WorkerId
-from fries_nb.spark.packing import Packed, PackedEmitted, PackedRun
+from fries_nb.transport.packing import Packed, PackedEmitted, PackedRun
 
 IN_MEMORY = 64 << 20
 """Bytes of trace that are kept in memory."""
@@ -61,7 +61,7 @@ class _Written:
 
 
 @dataclass(frozen=True)
-class Records:
+class WorkerRecords:
     """A trace as it was at a moment; may be read again and again."""
 
     workers: tuple[_Written, ...]
@@ -119,10 +119,11 @@ class Trace:
         """Nobody will cut back to a checkpoint older than this."""
         self._noted = {known: noted for known, noted in self._noted.items() if known >= epoch}
 
-    def records(self) -> Records:
+    def records(self) -> WorkerRecords:
         """All records so far; from any thread."""
         with self._lock:
-            return Records(tuple(_Written([*one.chunks], [*one.tail]) for one in self._written.values()), self._spool)
+            written = tuple(_Written([*one.chunks], [*one.tail]) for one in self._written.values())
+            return WorkerRecords(written, self._spool)
 
     @property
     def bytes_in_memory(self) -> int:

@@ -31,7 +31,7 @@ from typing import Any
 
 import cloudpickle
 
-from fries_nb.checkpoints import Decided, Restoration
+from fries_nb.checkpoints import CommittedChange, Restoration
 from fries_nb.controller import events as said
 from fries_nb.controller.controller import Controller
 from fries_nb.controller.requests import change_requested
@@ -39,17 +39,17 @@ from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.limits import Limit
 from fries_nb.dataflow.updates import as_updates
 from fries_nb.messages import WorkerId
-from fries_nb.planning.expansion import chains
+from fries_nb.operators.instance import Instance
 from fries_nb.scheduling import schedule
 from fries_nb.testing.clock import ManualClock
 from fries_nb.testing.faults import DriverKilled, Fate, Faults
 from fries_nb.testing.hosts import Deployment, Hosts
-from fries_nb.testing.network import Network
+from fries_nb.testing.network import SeededNetwork
 from fries_nb.testing.ports import ListPort
 from fries_nb.testing.readers import Rows, Supply
 from fries_nb.testing.store import Store
+from fries_nb.topology.expansion import chains
 from fries_nb.trace import Record, flow_of
-from fries_nb.worker.instance import Instance
 from fries_nb.worker.worker import Worker
 
 TICK = 0.02
@@ -195,7 +195,7 @@ class Cluster:
         return self.hosts.supply
 
     @property
-    def network(self) -> Network:
+    def network(self) -> SeededNetwork:
         """The lanes between workers and controller."""
         return self.hosts.network
 
@@ -210,7 +210,7 @@ class Cluster:
         return self.hosts.ports
 
     @property
-    def journal(self) -> list[Decided]:
+    def journal(self) -> list[CommittedChange]:
         """Decisions that a real run has on disk."""
         return self.store.decided
 
@@ -375,7 +375,7 @@ class Cluster:
                 self.asked |= dict.fromkeys(instruction.requests, instruction.reason)
             case said.Recover():
                 self._start_again(instruction.incarnation, instruction.restoration, instruction.reason)
-            case said.Stands():
+            case said.OperatorPaused():
                 (self.standing.add if instruction.paused else self.standing.discard)(instruction.operator)
             case said.RunEnded():
                 self.state, self.error, self.details = instruction.state, instruction.error, instruction.details

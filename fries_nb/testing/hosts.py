@@ -19,18 +19,18 @@ from fries_nb.dataflow.endpoints import Sink
 from fries_nb.dataflow.graph import Graph, Kind
 from fries_nb.errors import OperatorError
 from fries_nb.messages import Answer, ChannelId, Control, Data, Drain, End, Failed, Rehearse, Saved, WorkerId
-from fries_nb.planning.expansion import host_of
+from fries_nb.operators.dry_run import DryRun, open_function
+from fries_nb.operators.instance import Instance
 from fries_nb.testing import network
 from fries_nb.testing.draws import Draws
 from fries_nb.testing.faults import Fate
-from fries_nb.testing.network import Network
+from fries_nb.testing.network import SeededNetwork
 from fries_nb.testing.ports import ListPort
 from fries_nb.testing.readers import Rows, Supply
 from fries_nb.testing.store import Store
+from fries_nb.topology.expansion import host_of
 from fries_nb.worker import events as heard
-from fries_nb.worker.instance import Instance
-from fries_nb.worker.outbox import Send
-from fries_nb.worker.reconfiguration import DryRun, open_function
+from fries_nb.worker.outbox import SendFrame
 from fries_nb.worker.rehearsal import Rehearsals
 from fries_nb.worker.snapshot import restore, restore_ended
 from fries_nb.worker.wiring import READER, Wiring, wirings_of_host
@@ -83,7 +83,7 @@ class Hosts:
         self._of: dict[WorkerId, Worker] = {}
         slow = plan.fate.slow
         self.draws = Draws(plan.random, lambda thing: slow is not None and self._home(thing) == slow)
-        self.network = Network(self.draws)
+        self.network = SeededNetwork(self.draws)
         for host in range(plan.hosts):
             for wiring in wirings_of_host(plan.graph, host, plan.hosts, plan.chaining):
                 try:
@@ -161,7 +161,7 @@ class Hosts:
         self.started = not self._failures
         for failure in self._failures:
             host = host_of(failure.worker, self._plan.hosts)
-            self.network.put((network.Kind.ANSWERS, host), failure)
+            self.network.put((network.LaneKind.ANSWERS, host), failure)
         for id_, worker in self.workers.items():
             if self.started and self._lives(id_):
                 self.draws.add(("work", id_))
@@ -183,13 +183,13 @@ class Hosts:
             return self._arrive(kind, place, self.network.take(thing))
         return None
 
-    def _arrive(self, kind: network.Kind, place: Any, what: Any) -> Answer | None:
-        if kind is network.Kind.ANSWERS:
+    def _arrive(self, kind: network.LaneKind, place: Any, what: Any) -> Answer | None:
+        if kind is network.LaneKind.ANSWERS:
             answer: Answer = what
             return answer
-        if kind is network.Kind.FRAMES:
+        if kind is network.LaneKind.FRAMES:
             self.give(place.receiver, heard.Arrived(place, what))
-        elif kind is network.Kind.GRANTS:
+        elif kind is network.LaneKind.GRANTS:
             self.give(place.sender, heard.Granted(place, what))
         else:
             worker, control = what
@@ -250,7 +250,7 @@ class Hosts:
         """One worker's clock ticks: it reports."""
         worker = self._random.choice(self._all)
         if self.started and self._lives(worker.wiring.id):
-            worker.handle(heard.Tick())
+            worker.handle(heard.WorkerTick())
             self._carry_out(worker)
 
     def give(self, id_: WorkerId, event: heard.Event) -> None:
@@ -265,7 +265,7 @@ class Hosts:
 
     def tell(self, worker: WorkerId, control: Control) -> None:
         """The controller says something to a worker."""
-        self.network.put((network.Kind.CONTROL, host_of(worker, self._plan.hosts)), (worker, control))
+        self.network.put((network.LaneKind.CONTROL, host_of(worker, self._plan.hosts)), (worker, control))
 
     def wake(self, source: WorkerId) -> None:
         """A source worker may read on."""
@@ -280,12 +280,12 @@ class Hosts:
 
     def _carry_out(self, worker: Worker) -> None:
         for instruction in worker.take():
-            if isinstance(instruction, Send):
+            if isinstance(instruction, SendFrame):
                 for channel in instruction.channels:
-                    self.network.put((network.Kind.FRAMES, channel), instruction.frame)
+                    self.network.put((network.LaneKind.FRAMES, channel), instruction.frame)
             elif isinstance(instruction, heard.Grant):
-                self.network.put((network.Kind.GRANTS, instruction.channel), instruction.size)
-            elif isinstance(instruction, heard.Tell):
+                self.network.put((network.LaneKind.GRANTS, instruction.channel), instruction.size)
+            elif isinstance(instruction, heard.TellController):
                 self._answer(worker, instruction.answer)
             elif isinstance(instruction, DryRun):
                 self._try_later(instruction)
@@ -299,7 +299,7 @@ class Hosts:
                 self.supply.drain(worker.wiring.id)
 
     def _answer(self, worker: Worker, answer: Answer) -> None:
-        self.network.put((network.Kind.ANSWERS, host_of(worker.wiring.id, self._plan.hosts)), answer)
+        self.network.put((network.LaneKind.ANSWERS, host_of(worker.wiring.id, self._plan.hosts)), answer)
 
     def trace(self) -> None:
         """Hand over what workers have traced and not handed over yet."""
@@ -323,7 +323,7 @@ class Hosts:
     def unsaid(self) -> Iterator[Answer]:
         """What was being said to the controller and has not arrived; it is lost, or comes late."""
         for lane, count in list(self.network.waiting()):
-            if lane[0] is network.Kind.ANSWERS:
+            if lane[0] is network.LaneKind.ANSWERS:
                 yield from (self.network.take(lane) for _ in range(count))
         for worker, epoch, snapshot in self._saves:
             yield Saved(epoch, worker.wiring.id, self._plan.store.save(epoch, self.incarnation, snapshot))
@@ -335,7 +335,7 @@ class Hosts:
         """The host that something happens at, or comes from; of control, where it goes."""
         kind, place = thing
         if isinstance(place, ChannelId):
-            place = place.receiver if kind is network.Kind.GRANTS else place.sender
+            place = place.receiver if kind is network.LaneKind.GRANTS else place.sender
         if isinstance(place, WorkerId):
             return host_of(place, self._plan.hosts)
         return place if isinstance(place, int) else None

@@ -18,7 +18,7 @@ from typing import Any
 from fries_nb.testing.draws import Draws
 
 
-class Kind(Enum):
+class LaneKind(Enum):
     """What runs on a lane."""
 
     FRAMES = "frames"
@@ -29,10 +29,10 @@ class Kind(Enum):
     __hash__ = object.__hash__
 
 
-Lane = tuple[Kind, Hashable]
+Lane = tuple[LaneKind, Hashable]
 
 
-class Network:
+class SeededNetwork:
     """All lanes; those on which something waits can be drawn."""
 
     def __init__(self, draws: Draws) -> None:

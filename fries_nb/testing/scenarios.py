@@ -24,12 +24,12 @@ from fries_nb.dataflow.limits import Limit, tuples
 from fries_nb.dataflow.updates import Update
 from fries_nb.messages import WorkerId
 from fries_nb.planning import cover
-from fries_nb.planning.expansion import workers_of
 from fries_nb.testing.cluster import Cluster
+from fries_nb.testing.drawn_flows import DrawnFlow, Inputs, chained_flow, copies, counting_flow, draw_flow, redealt
 from fries_nb.testing.faults import Faults
-from fries_nb.testing.flows import Flow, Inputs, chained_flow, copies, counting_flow, draw_flow, redealt
-from fries_nb.testing.functions import Convert, Counter, Poison, Spoil, Unloadable, Unopenable
-from fries_nb.testing.reference import Reference, evaluate
+from fries_nb.testing.reference_run import Reference, evaluate
+from fries_nb.testing.stamp_functions import Convert, Counter, Poison, Spoil, Unloadable, Unopenable
+from fries_nb.topology.expansion import workers_of
 
 SCHEDULES = (("fries", True), ("fries", True), ("fries", False), ("epoch", True), ("naive", True))
 ALL_SCHEDULES = (
@@ -84,7 +84,7 @@ class Scenario:
     """
 
     seed: int
-    flow: Flow
+    flow: DrawnFlow
     graph: Graph
     inputs: Inputs
     cluster: dict[str, Any]
@@ -141,7 +141,7 @@ def draw_scenario(seed: int, schedules: tuple[tuple[str, bool], ...] = SCHEDULES
 
 
 def _wish(
-    chance: random.Random, flow: Flow, graph: Graph, schedules: tuple[tuple[str, bool], ...], at: float
+    chance: random.Random, flow: DrawnFlow, graph: Graph, schedules: tuple[tuple[str, bool], ...], at: float
 ) -> Wish:
     names = list(flow.changeable)
     targets = tuple(chance.sample(names, min(len(names), chance.choice((1, 2, 2, 3)))))
@@ -206,7 +206,7 @@ def draw_guarded(seed: int) -> Scenario:
     )
 
 
-def _guarded(chance: random.Random, flow: Flow, wish: Wish, count: int) -> Wish:
+def _guarded(chance: random.Random, flow: DrawnFlow, wish: Wish, count: int) -> Wish:
     limit = chance.choice((0.02, 0.3, 1_000.0, 1_000.0, tuples(3), tuples(1_000)))
     bad = {
         name: frozenset(chance.sample(range(count), 4))

@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from fries_nb.checkpoints import Checkpoint, Decided, Restoration, Snapshot, in_effect
+from fries_nb.checkpoints import Checkpoint, CommittedChange, Restoration, Snapshot, in_effect
 from fries_nb.messages import WorkerId
 from fries_nb.testing.ports import ListPort
 from fries_nb.trace import WorkerRecord
@@ -42,7 +42,7 @@ class Store:
 
     def __init__(self, head_of: Mapping[str, str]) -> None:
         self.records: list[Checkpoint] = []
-        self.decided: list[Decided] = []
+        self.decided: list[CommittedChange] = []
         self.committed: list[tuple[int, dict[str, tuple[str, ...]]]] = []
         self.ports: list[tuple[WorkerId, ListPort]] = []
         self._head_of = head_of

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from fries_nb.checkpoints import Snapshot
 from fries_nb.messages import Answer, ChannelId, Control, Drain, Frame, Prepare, SetRate, WorkerId
+from fries_nb.operators.dry_run import DryRun, DryRunResult
 from fries_nb.trace import WorkerRecord
-from fries_nb.worker.outbox import Send
-from fries_nb.worker.reconfiguration import DryRun, DryRunResult
+from fries_nb.worker.outbox import SendFrame
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Directed:
 
 
 @dataclass(frozen=True, slots=True)
-class Tick:
+class WorkerTick:
     """Time to report."""
 
 
@@ -48,7 +48,7 @@ class Expected:
     order: Prepare
 
 
-Event = Arrived | Granted | Directed | Expected | DryRunResult | Tick
+Event = Arrived | Granted | Directed | Expected | DryRunResult | WorkerTick
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Grant:
 
 
 @dataclass(frozen=True, slots=True)
-class Tell:
+class TellController:
     """An instruction: say this to the controller."""
 
     answer: Answer
@@ -88,4 +88,4 @@ class Save:
     snapshot: Snapshot
 
 
-Instruction = Send | Grant | Tell | DryRun | ToReader | Traced | Save
+Instruction = SendFrame | Grant | TellController | DryRun | ToReader | Traced | Save

@@ -30,7 +30,7 @@ import pyarrow as pa
 from fries_nb.dataflow.graph import Partitioning
 from fries_nb.errors import DeclarationError, ProtocolError
 from fries_nb.messages import HIDDEN, ChannelId, Data, End, Frame, Marker
-from fries_nb.worker.partition import Binning, Bins, deal, routing_table
+from fries_nb.topology.partitioning import Binning, Bins, deal, routing_table
 
 FLUSH_ROWS = 8192
 """A channel's buffer is framed when it holds this many rows."""
@@ -59,7 +59,7 @@ class OutEdge:
 
 
 @dataclass(frozen=True, slots=True)
-class Send:
+class SendFrame:
     """An instruction: put this frame on these channels, in the order of the instructions."""
 
     channels: tuple[ChannelId, ...]
@@ -128,14 +128,14 @@ class _OutChannel:
             self.buffer = []
             self.rows = 0
 
-    def pump(self, into: list[Send]) -> None:
+    def pump(self, into: list[SendFrame]) -> None:
         while self.queue:
             frame = self.queue[0]
             if isinstance(frame, Data):
                 if self.window == 0 or (self.outstanding and self.outstanding + frame.size > self.window):
                     return
                 self.outstanding += frame.size
-            into.append(Send((self.channel,), self.queue.popleft()))
+            into.append(SendFrame((self.channel,), self.queue.popleft()))
 
 
 class Outbox:
@@ -147,7 +147,7 @@ class Outbox:
         self._turn = {edge.to: edge.start for edge in edges}
         self._binnings = {edge.to: Binning(edge.key) for edge in edges}
         self._tables = {edge.to: routing_table(len(edge.channels)) for edge in edges}
-        self._sends: list[Send] = []
+        self._sends: list[SendFrame] = []
         self._buffered_since = 0
         self.version = 0
 
@@ -255,7 +255,7 @@ class Outbox:
         self._to_all(self._edges, End())
 
     def _to_all(self, edges: Sequence[OutEdge], frame: Frame) -> None:
-        """Channels with nothing in front share one Send, so that one host gets the frame once."""
+        """Channels with nothing in front share one SendFrame, so that one host gets the frame once."""
         free: list[ChannelId] = []
         for edge in edges:
             for channel in (self._channels[name] for name in edge.channels):
@@ -266,7 +266,7 @@ class Outbox:
                 else:
                     free.append(channel.channel)
         if free:
-            self._sends.append(Send(tuple(free), frame))
+            self._sends.append(SendFrame(tuple(free), frame))
 
     def credit(self, channel: ChannelId, size: int) -> None:
         """The receiver grants: the first grant is the window, later ones give back what it has consumed.
@@ -285,7 +285,7 @@ class Outbox:
             out.outstanding -= size
         out.pump(self._sends)
 
-    def sends(self) -> list[Send]:
+    def sends(self) -> list[SendFrame]:
         """What to send now, in order; empties the list."""
         for channel in self._channels.values():
             if channel.queue:

@@ -16,10 +16,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from fries_nb.messages import Prepare, WorkerId
-from fries_nb.worker.events import Instruction, Tell
-from fries_nb.worker.instance import Instance
-from fries_nb.worker.recent import Recent
-from fries_nb.worker.reconfiguration import DryRun, DryRunResult, Offer, dry_run, offer_of, refused
+from fries_nb.operators.dry_run import DryRun, DryRunResult, Offer, dry_run, offer_of, refused
+from fries_nb.operators.instance import Instance
+from fries_nb.operators.recent import Recent
+from fries_nb.worker.events import Instruction, TellController
 
 SLOW_NS = 20_000_000
 """A tuple that takes longer than this makes a function slow: a change should not wait for it twice."""
@@ -54,7 +54,7 @@ class Preparation:
             offer = offer_of(instance, self._recent(position) if rehearses else (), order.before)
         except Exception as error:  # noqa: BLE001 (pickling runs the user's code; the error is the answer)
             what = f"the state of {instance.worker.operator} cannot be copied for a trial"
-            return Tell(refused(order.change, instance.worker, what, error).answer)
+            return TellController(refused(order.change, instance.worker, what, error).answer)
         return dry_run(order, offer)
 
     def trial(self, worker: WorkerId, order: Prepare) -> DryRun | None:

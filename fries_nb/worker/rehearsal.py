@@ -17,11 +17,11 @@ from weakref import WeakValueDictionary
 
 from fries_nb.errors import FriesError
 from fries_nb.messages import Rehearse, Rehearsed, WorkerId
-from fries_nb.worker.failed import user_traceback
-from fries_nb.worker.instance import Ready
-from fries_nb.worker.recent import Recent
-from fries_nb.worker.reconfiguration import DryRun, DryRunResult, prepare
-from fries_nb.worker.trial import Layout, NotCopied, Passage, Trial, TrialFailed, difference
+from fries_nb.operators.dry_run import DryRun, DryRunResult, prepare
+from fries_nb.operators.failures import user_traceback
+from fries_nb.operators.instance import Ready
+from fries_nb.operators.recent import Recent
+from fries_nb.worker.trial import NotCopied, Passage, Trial, TrialFailed, TrialLayout, difference
 from fries_nb.worker.worker import Worker
 
 LASTS_NS = 10_000_000
@@ -58,14 +58,14 @@ class Rehearsals:
         """
         ready = {target: one for (change, target), one in self._ready.items() if change == order.change}
         try:
-            return _Rehearsal(order, worker, Layout(workers, ready)).run(self._clock)
+            return _Rehearsal(order, worker, TrialLayout(workers, ready)).run(self._clock)
         except BaseException as error:  # noqa: BLE001 (a tuple that cannot be loaded, say, runs the user's code)
             words = f"the rehearsal of change {order.change!r} failed: {type(error).__name__}: {error}"
             return Rehearsed(order.change, worker, words, user_traceback(error))
 
 
 class _Rehearsal:
-    def __init__(self, order: Rehearse, worker: WorkerId, layout: Layout) -> None:
+    def __init__(self, order: Rehearse, worker: WorkerId, layout: TrialLayout) -> None:
         self._order = order
         self._worker = worker
         self._layout = layout

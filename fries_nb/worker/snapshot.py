@@ -28,15 +28,15 @@ from typing import Any
 
 import cloudpickle
 
-from fries_nb.checkpoints import Checkpoint, Decided, InstanceSnapshot, Snapshot
+from fries_nb.checkpoints import Checkpoint, CommittedChange, InstanceSnapshot, Snapshot
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import FriesError, OperatorError, ProtocolError
 from fries_nb.messages import Saved, WorkerId
+from fries_nb.operators.dry_run import new_function, open_function
+from fries_nb.operators.failures import user_traceback
+from fries_nb.operators.instance import Instance
 from fries_nb.trace import Counts
-from fries_nb.worker.events import Save, Tell
-from fries_nb.worker.failed import user_traceback
-from fries_nb.worker.instance import Instance
-from fries_nb.worker.reconfiguration import new_function, open_function
+from fries_nb.worker.events import Save, TellController
 
 
 def saved(instance: Instance) -> InstanceSnapshot:
@@ -65,7 +65,7 @@ class Unsaved(OperatorError):
 
 def kept(
     epoch: int, worker: WorkerId, instances: Sequence[Instance], turns: dict[str, int], version: int
-) -> Save | Tell:
+) -> Save | TellController:
     """What a checkpoint keeps of a whole worker; or the word that it cannot be had, which costs the checkpoint alone.
 
     Raises:
@@ -74,7 +74,7 @@ def kept(
     try:
         parts = tuple([saved(instance) for instance in instances])
     except Unsaved as error:
-        return Tell(Saved(epoch, worker, error=str(error)))
+        return TellController(Saved(epoch, worker, error=str(error)))
     return Save(epoch, Snapshot(worker.operator, worker.index, parts, turns, version))
 
 
@@ -100,7 +100,7 @@ def restore_ended(instance: Instance, checkpoint: Checkpoint) -> None:
     instance.log.spent = True
 
 
-def restore(instance: Instance, snapshot: InstanceSnapshot | None, decided: Sequence[Decided]) -> None:
+def restore(instance: Instance, snapshot: InstanceSnapshot | None, decided: Sequence[CommittedChange]) -> None:
     """Bring an instance to where the snapshot left off (``None``: the beginning), changes decided since on top of it.
 
     Its function is the initial one, opened. To be called before a ``Worker`` is made of the instance.
@@ -125,7 +125,7 @@ def restore(instance: Instance, snapshot: InstanceSnapshot | None, decided: Sequ
         _open(name, instance.function)
 
 
-def _put_on(instance: Instance, before: InstanceSnapshot, decided: Sequence[Decided]) -> None:
+def _put_on(instance: Instance, before: InstanceSnapshot, decided: Sequence[CommittedChange]) -> None:
     """The functions of all changes, in order, and the transformations of those that the snapshot has not applied.
 
     A rollback by a guard brings back the function that ran before its change, and ships none.
@@ -160,7 +160,7 @@ def _states(name: str, snapshot: InstanceSnapshot) -> dict[Any, Any]:
     return states
 
 
-def _update(name: str, change: Decided) -> Update:
+def _update(name: str, change: CommittedChange) -> Update:
     try:
         update: Update = pickle.loads(change.payloads[name])
     except Exception as error:

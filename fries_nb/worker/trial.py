@@ -24,21 +24,21 @@ from fries_nb.dataflow.graph import Kind
 from fries_nb.dataflow.operators import Shape, shape_of
 from fries_nb.errors import DeclarationError, OperatorError
 from fries_nb.messages import HIDDEN, WorkerId
-from fries_nb.planning.expansion import NO_CALL
-from fries_nb.worker.assembly import assemble
-from fries_nb.worker.batches import call_of_batch
-from fries_nb.worker.conversion import NOT_ARROW
-from fries_nb.worker.instance import Draw, Instance, Ready
-from fries_nb.worker.names import check_names
+from fries_nb.operators.batches import call_of_batch
+from fries_nb.operators.column_types import culprit
+from fries_nb.operators.conversion import NOT_ARROW
+from fries_nb.operators.dry_run import open_function, types_of
+from fries_nb.operators.instance import Draw, Instance, Ready
+from fries_nb.operators.names import check_names
+from fries_nb.operators.output_batches import assemble
+from fries_nb.operators.outputs import Output, Types
+from fries_nb.operators.recent import Recent
+from fries_nb.operators.rows import Columns, Reads, Row
+from fries_nb.operators.state import StateCopy, Transform, transformed
+from fries_nb.operators.steps import compile_chain, joined_columns, joined_types
+from fries_nb.topology.expansion import NO_CALL
 from fries_nb.worker.outbox import Outbox
-from fries_nb.worker.outputs import Output, Types
-from fries_nb.worker.recent import Recent
-from fries_nb.worker.reconfiguration import open_function, types_of
-from fries_nb.worker.rows import Columns, Reads, Row
-from fries_nb.worker.state import StateCopy, Transform, transformed
-from fries_nb.worker.steps import compile_chain, joined_columns, joined_types
 from fries_nb.worker.worker import Worker
-from fries_nb.worker.written import culprit
 
 MOST_ROWS = 64
 """Rows that one tuple may become at any operator of a chain; a function is not asked for more, which it may not end."""
@@ -49,7 +49,7 @@ _SHARED = frozenset({*NO_CALL, *_PASSING, Kind.SELF_JOIN})
 Out = list[tuple[int, pa.RecordBatch]]
 
 
-class Layout:
+class TrialLayout:
     """The operators that have a worker on this host, and which of them a change replaces.
 
     Args:
@@ -144,7 +144,7 @@ class NotCopied(TrialFailed):
 class Trial:
     """One configuration: the operators of a layout, as the change would make them or (without ``new``) as they are."""
 
-    def __init__(self, layout: Layout, new: bool) -> None:
+    def __init__(self, layout: TrialLayout, new: bool) -> None:
         self._layout = layout
         self._new = new
         self._chains: dict[str, _Chain] = {}

@@ -24,7 +24,7 @@ and what was set aside waits in the inbox again, in front of what has come since
 
 >>> from fries_nb.dataflow.graph import Operator
 >>> from fries_nb.messages import WorkerId
->>> from fries_nb.worker.instance import Ready
+>>> from fries_nb.operators.instance import Ready
 >>> instance = Instance(WorkerId("FM", 0), Operator("FM"), str.lower, audit=False)
 >>> versions = Versions([instance], 0, Inbox([]), lambda chain: chain[0].function)
 >>> instance.expect("u1", tagged=True)
@@ -44,10 +44,10 @@ import pyarrow as pa
 
 from fries_nb.errors import ProtocolError
 from fries_nb.messages import ChannelId, Data, Frame, Marker, Reconfigure
-from fries_nb.worker.chaining import Execution
+from fries_nb.operators.executors import ChainExecutor
+from fries_nb.operators.instance import Instance
+from fries_nb.operators.state import keeps_state
 from fries_nb.worker.inbox import Inbox
-from fries_nb.worker.instance import Instance
-from fries_nb.worker.state import keeps_state
 
 Spill = Callable[[Sequence[pa.RecordBatch]], Sequence[pa.RecordBatch]]
 
@@ -77,7 +77,7 @@ class Versions:
         instances: Sequence[Instance],
         number: int,
         inbox: Inbox,
-        compiled: Callable[[list[Instance]], Execution],
+        compiled: Callable[[list[Instance]], ChainExecutor],
         limit: int = 1 << 20,
         spill: Spill = list,
     ) -> None:
@@ -85,7 +85,7 @@ class Versions:
         self._instances = tuple(instances)
         self._inbox = inbox
         self._compiled = compiled
-        self._next: Execution | None = None
+        self._next: ChainExecutor | None = None
         self._twins: list[tuple[Instance, Instance]] = []
         self._aside: dict[ChannelId, list[Data]] = {}
         self._limit = limit
@@ -93,7 +93,7 @@ class Versions:
         self._in_memory: list[tuple[ChannelId, int]] = []  # places in what is set aside
         self._bytes_in_memory = self._bytes = self._most = 0
 
-    def execution_of(self, version: int, present: Execution) -> Execution:
+    def execution_of(self, version: int, present: ChainExecutor) -> ChainExecutor:
         """What processes a frame of this version; ``present`` is what processes the old ones.
 
         Raises:
@@ -108,7 +108,7 @@ class Versions:
             )
         return self._next or self._begin() or present
 
-    def _begin(self) -> Execution | None:
+    def _begin(self) -> ChainExecutor | None:
         chain = []
         for instance in self._instances:
             ready = instance.tagged

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
 from fries_nb.messages import ChannelId, WorkerId
-from fries_nb.planning.expansion import chains, channels_of, host_of
+from fries_nb.topology.expansion import chains, channels_of, host_of
 from fries_nb.worker.outbox import OutEdge
 
 _PASSING = frozenset({Kind.UNION, Kind.REPLICATE, Kind.FILTER, Kind.SPLIT, Kind.DEDUP})

@@ -44,21 +44,32 @@ from fries_nb.messages import (
     Unguard,
     WorkerId,
 )
-from fries_nb.planning.expansion import NO_CALL
+from fries_nb.operators.batch_size import MOST_PER_SLICE, AdaptiveBatchSize
+from fries_nb.operators.dry_run import DryRunResult, has_open
+from fries_nb.operators.executors import ChainExecutor, InterruptFlag, execution_of
+from fries_nb.operators.instance import Instance, SinkPort
+from fries_nb.operators.recent import Recent
+from fries_nb.topology.expansion import NO_CALL
 from fries_nb.worker.alignment import Alignment
-from fries_nb.worker.chaining import Attention, Execution, execution_of
-from fries_nb.worker.effects import effect_of
-from fries_nb.worker.events import Arrived, Directed, Event, Expected, Grant, Granted, Instruction, Save, Tell, ToReader
+from fries_nb.worker.events import (
+    Arrived,
+    Directed,
+    Event,
+    Expected,
+    Grant,
+    Granted,
+    Instruction,
+    Save,
+    TellController,
+    ToReader,
+)
 from fries_nb.worker.inbox import Inbox
-from fries_nb.worker.instance import Instance, SinkPort
+from fries_nb.worker.marker_actions import effect_of
 from fries_nb.worker.outbox import Outbox
+from fries_nb.worker.pause import PauseState
 from fries_nb.worker.preparation import Preparation, keep_ready
-from fries_nb.worker.recent import Recent
-from fries_nb.worker.reconfiguration import DryRunResult, has_open
-from fries_nb.worker.slices import MOST_PER_SLICE, Slices
+from fries_nb.worker.reports import WorkerReports
 from fries_nb.worker.snapshot import kept, refuse_others
-from fries_nb.worker.standing import Standing
-from fries_nb.worker.telemetry import Telemetry
 from fries_nb.worker.versions import Spill, Versions, is_tagged
 from fries_nb.worker.wiring import READER, Wiring
 
@@ -100,7 +111,7 @@ class Worker:
         self.instances = tuple(instances)
         for instance, needed in zip(instances, wiring.needed, strict=True):
             instance.written.needed = needed
-        self.attention = Attention()
+        self.attention = InterruptFlag()
         self.ended = False
         self.failed = False
         self.came: dict[str, pa.Schema] = {}
@@ -109,15 +120,15 @@ class Worker:
         self._inbox = Inbox(wiring.incoming)
         self._alignment = Alignment(wiring.incoming)
         self._outbox = Outbox(wiring.edges)
-        self._telemetry = Telemetry(self.instances, self._inbox, clock, port)
+        self._telemetry = WorkerReports(self.instances, self._inbox, clock, port)
         self._execution = self._running = self._compiled(self.instances)
         version, limit = snapshot.version if snapshot else 0, window * max(1, len(wiring.incoming))
         self._versions = Versions(self.instances, version, self._inbox, self._compiled, limit, spill)
         self._held = False
-        self._standing = Standing(self.instances, self._tell)
+        self._standing = PauseState(self.instances, self._tell)
         self._open = set(wiring.incoming)
         self._current: tuple[ChannelId, int] | None = None
-        self._slices = Slices()
+        self._slices = AdaptiveBatchSize()
         self.preparation = Preparation(self.instances, self._recent, clock)
         others = [channel for channel in wiring.incoming if channel.sender.operator != READER]
         self._instructions: list[Instruction] = [Grant(channel, window) for channel in others]
@@ -126,7 +137,7 @@ class Worker:
             refuse_others(snapshot, self.instances)
             self._outbox.resume(snapshot.turns)
 
-    def _compiled(self, instances: Sequence[Instance]) -> Execution:
+    def _compiled(self, instances: Sequence[Instance]) -> ChainExecutor:
         wiring, measure = self.wiring, self._telemetry.measure
         return execution_of(instances, self.attention, wiring.branches, wiring.left, self._port, measure)
 
@@ -314,7 +325,7 @@ class Worker:
     def _apply(self, marker: Marker, start: int) -> None:
         """Apply a marker from this position of the chain on, as far as its scope reaches, and pass it on."""
         action, switched = marker.action, False
-        keep: Save | Tell | None = None
+        keep: Save | TellController | None = None
         if isinstance(action, Commit) and action.checkpoint and not self.ended:
             keep = kept(action.epoch, self.wiring.id, self.instances, self._outbox.turns, self._versions.number)
             self._instructions.extend(self._telemetry.traced())
@@ -347,7 +358,7 @@ class Worker:
         return instructions
 
     def _tell(self, answer: Answer) -> None:
-        self._instructions.append(Tell(answer))
+        self._instructions.append(TellController(answer))
 
     def _fail(self, error: FriesError, operator: str, details: str) -> None:
         self.failed = True

@@ -15,13 +15,13 @@ from fries_nb.experiments.bench.display import display
 from fries_nb.experiments.bench.maps import chain, exchange
 from fries_nb.experiments.bench.planning import planning
 from fries_nb.experiments.bench.recovery import recovery
-from fries_nb.experiments.bench.results import Report, keep
+from fries_nb.experiments.bench.results import BenchReport, keep
 from fries_nb.experiments.bench.versions import versions
 from fries_nb.experiments.bench.w1 import w1
 
 __all__ = ["BENCHMARKS", "Report", "keep"]
 
-BENCHMARKS: dict[str, Callable[[float, int], Report]] = {
+BENCHMARKS: dict[str, Callable[[float, int], BenchReport]] = {
     "delay": delay,
     "quiet": quiet,
     "chain": chain,

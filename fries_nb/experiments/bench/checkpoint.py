@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fries_nb.experiments.bench.ours import CREDIT_BYTES, HOSTS, flow_seconds, job, spark_session
 from fries_nb.experiments.bench.pairs import Side, pairs
-from fries_nb.experiments.bench.results import Report, Target
+from fries_nb.experiments.bench.results import BenchReport, Target
 from fries_nb.experiments.bench.w1 import scored
 
 ROWS = 12_000_000
@@ -12,7 +12,7 @@ ROWS = 12_000_000
 INTERVAL_S = 5.0
 
 
-def checkpoint(scale: float, runs: int) -> Report:
+def checkpoint(scale: float, runs: int) -> BenchReport:
     """The side without commits but once, at its end; so what commits cost counts as well."""
     rows = int(ROWS * scale)
     with spark_session() as spark:
@@ -26,4 +26,4 @@ def checkpoint(scale: float, runs: int) -> Report:
         )
     target = Target("throughput with checkpoints, of that without", result.ratio_median, 0.95, unit="times")
     facts = {"rows": rows, "hosts": HOSTS, "seconds without": rows / result.b_median, "state": "ten amounts a customer"}
-    return Report("checkpoint", scale, (result,), (target,), facts, CREDIT_BYTES)
+    return BenchReport("checkpoint", scale, (result,), (target,), facts, CREDIT_BYTES)

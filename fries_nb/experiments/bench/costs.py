@@ -18,11 +18,11 @@ from fries_nb.experiments.bench.extras import require
 from fries_nb.experiments.bench.functions import LastTen
 from fries_nb.experiments.bench.ours import CREDIT_BYTES, HOSTS, flow_seconds, job, spark_session
 from fries_nb.experiments.bench.pairs import Side, pairs
-from fries_nb.experiments.bench.results import Report, Target
+from fries_nb.experiments.bench.results import BenchReport, Target
 from fries_nb.messages import WorkerId
+from fries_nb.operators.executors import InterruptFlag, RowExecutor
+from fries_nb.operators.instance import Instance
 from fries_nb.run import Run
-from fries_nb.worker.chaining import Attention, RowExecution
-from fries_nb.worker.instance import Instance
 
 RATE = 1_000
 ROWS = 1_000_000
@@ -30,7 +30,7 @@ SETTLE_S = 5.0
 BATCH = 10_000
 
 
-def latency(scale: float, runs: int) -> Report:
+def latency(scale: float, runs: int) -> BenchReport:
     """W1 at 1,000 tuples a second, commits included: the medians, over windows, of each window's quantiles."""
     windows = 4 * runs
     rows = int(RATE * (SETTLE_S + WINDOW_S * windows) * 2)
@@ -50,7 +50,7 @@ def latency(scale: float, runs: int) -> Report:
     )
     worst = max(window.p99_ms for window in found)
     facts = {"tuples/s": RATE, "windows, s each": WINDOW_S, "windows": windows, "worst window's p99, ms": worst}
-    return Report("latency", scale, (), targets, facts, CREDIT_BYTES)
+    return BenchReport("latency", scale, (), targets, facts, CREDIT_BYTES)
 
 
 def _after(seconds: float, run: Run) -> Latency:
@@ -58,7 +58,7 @@ def _after(seconds: float, run: Run) -> Latency:
     return run.metrics().latency
 
 
-def row(scale: float, runs: int) -> Report:
+def row(scale: float, runs: int) -> BenchReport:
     """A row function that looks at nothing, called by the worker's loop and by a bare loop; what is over is our own."""
     rows = max(BATCH, int(ROWS * scale))
     batch = pa.RecordBatch.from_pydict({"CUSTOMER_ID": pa.array(range(BATCH)), "TX_AMOUNT": pa.array([1.0] * BATCH)})
@@ -70,10 +70,10 @@ def row(scale: float, runs: int) -> Report:
     )
     own = result.a_median - result.b_median
     targets = (Target("the runtime's own cost of a row function", own, 1.5, at_least=False, unit="µs"),)
-    return Report("row", scale, (result,), targets, {"rows": rows})
+    return BenchReport("row", scale, (result,), targets, {"rows": rows})
 
 
-def rest(scale: float, runs: int) -> Report:
+def rest(scale: float, runs: int) -> BenchReport:
     """Resident memory of the largest host while one tuple a second passes."""
     require("psutil")
     with spark_session() as spark:
@@ -86,10 +86,10 @@ def rest(scale: float, runs: int) -> Report:
         finally:
             run.stop()
     targets = (Target("a host at rest", median(sizes) / 2**20, 200.0, at_least=False, unit="MiB"),)
-    return Report("rest", scale, (), targets, {}, CREDIT_BYTES)
+    return BenchReport("rest", scale, (), targets, {}, CREDIT_BYTES)
 
 
-def quiet(scale: float, runs: int) -> Report:
+def quiet(scale: float, runs: int) -> BenchReport:
     """W1 flat out with the controller and metrics on, and with hosts that neither tick nor measure."""
     rows = int(ROWS * scale)
     with spark_session() as spark:
@@ -97,10 +97,10 @@ def quiet(scale: float, runs: int) -> Report:
         off = job(lambda path: flow_seconds(partial(_heard, False), spark, path), rows)
         result = pairs(Side("on", on.flowing_rate), Side("off", off.flowing_rate), runs, unit="rows/s, rows flowing")
     targets = (Target("throughput with controller and metrics on, against off", result.ratio_median, 0.97),)
-    return Report("quiet", scale, (result,), targets, {"rows": rows}, CREDIT_BYTES)
+    return BenchReport("quiet", scale, (result,), targets, {"rows": rows}, CREDIT_BYTES)
 
 
-class Heard(LastTen):
+class HopSample(LastTen):
     """W1's score; its ``open`` turns its host's ticks and its latency meter on or off.
 
     There is no option for it, since nobody but a benchmark would want hosts that nobody can hear. The interpreter of a
@@ -125,7 +125,7 @@ class Heard(LastTen):
 def _heard(heard: bool, source: Path, target: str) -> fn.Dataflow:
     flow = fn.Dataflow("W1")
     payments = flow.source("Src", fn.replay(str(source)))
-    payments.map("FD", Heard(heard), key="CUSTOMER_ID").sink("Sink", fn.parquet(target))
+    payments.map("FD", HopSample(heard), key="CUSTOMER_ID").sink("Sink", fn.parquet(target))
     return flow
 
 
@@ -135,7 +135,7 @@ def _same(row: dict[str, Any]) -> dict[str, Any]:
 
 def _worker_seconds(batch: pa.RecordBatch, batches: int) -> float:
     instance = Instance(WorkerId("same", 0), Operator("same"), _same, audit=False)
-    execution = RowExecution([instance], Attention(), 1, "")
+    execution = RowExecutor([instance], InterruptFlag(), 1, "")
     started = time.perf_counter()
     for _ in range(batches):
         execution.load("Src", batch)

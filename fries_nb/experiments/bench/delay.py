@@ -18,7 +18,7 @@ from fries_nb.errors import RunError
 from fries_nb.experiments.bench.data import payments_file
 from fries_nb.experiments.bench.ours import CREDIT_BYTES, HOSTS, spark_session
 from fries_nb.experiments.bench.pairs import Side, pairs
-from fries_nb.experiments.bench.results import Report, Target
+from fries_nb.experiments.bench.results import BenchReport, Target
 from fries_nb.run import Run
 from fries_nb.workloads.w1 import FraudDetector, w1_flow
 
@@ -29,7 +29,7 @@ POLLED = 20
 _PATIENCE_S = 120.0
 
 
-def delay(scale: float, runs: int) -> Report:
+def delay(scale: float, runs: int) -> BenchReport:
     """Fries against Epoch; ``scale`` multiplies the work that waits."""
     waiting_s = WAITING_S * scale
     rows = int(RATE * (3 * waiting_s + runs * (waiting_s + 5) * 2))
@@ -64,7 +64,7 @@ def delay(scale: float, runs: int) -> Report:
         "prepare, fries, ms": median(change.prepare_ms for change in changes["fries"]),
         "a polled flag, ms": polled,
     }
-    return Report("delay", scale, (result,), targets, facts, CREDIT_BYTES)
+    return BenchReport("delay", scale, (result,), targets, facts, CREDIT_BYTES)
 
 
 def fill(run: Run, seconds: float) -> None:

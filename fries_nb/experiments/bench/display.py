@@ -25,7 +25,7 @@ from fries_nb.experiments.bench.extras import BenchError, require
 from fries_nb.experiments.bench.kernel import PATIENCE_S, Kernel, first_plotted, kernel
 from fries_nb.experiments.bench.ours import CREDIT_BYTES, HOSTS
 from fries_nb.experiments.bench.pairs import PairedResult
-from fries_nb.experiments.bench.results import Report, Target
+from fries_nb.experiments.bench.results import BenchReport, Target
 
 RATE = 1_000
 LOOK_S = 5.0  # as long as from one commit to the next
@@ -67,7 +67,7 @@ class Look:
     points: int
 
 
-def display(scale: float, runs: int) -> Report:
+def display(scale: float, runs: int) -> BenchReport:
     """The fraud flow, shown and hidden by turns; ``scale`` multiplies how long each is looked at.
 
     Raises:
@@ -101,7 +101,7 @@ def display(scale: float, runs: int) -> Report:
         "kernel CPU, flat out, shown, %": median(look.cpu for look in flat_out[::2]),
         "kernel CPU, flat out, not shown, %": median(look.cpu for look in flat_out[1::2]),
     }
-    return Report("display", scale, (throughput, per_cpu_s, cpu), targets, facts, CREDIT_BYTES)
+    return BenchReport("display", scale, (throughput, per_cpu_s, cpu), targets, facts, CREDIT_BYTES)
 
 
 def compared(figures: Sequence[float], unit: str) -> PairedResult:

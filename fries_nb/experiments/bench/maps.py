@@ -10,7 +10,7 @@ from fries_nb.experiments.bench.apart import spark_jobs
 from fries_nb.experiments.bench.functions import by_hour, by_risk, in_euros
 from fries_nb.experiments.bench.ours import CREDIT_BYTES, Job, flow_seconds, job, spark_session
 from fries_nb.experiments.bench.pairs import PairedResult, Side, pairs
-from fries_nb.experiments.bench.results import Report, Target
+from fries_nb.experiments.bench.results import BenchReport, Target
 
 ROWS = 1_000_000
 
@@ -33,7 +33,7 @@ def two_apart(source: Path, target: str) -> fn.Dataflow:
     return flow
 
 
-def chain(scale: float, runs: int) -> Report:
+def chain(scale: float, runs: int) -> BenchReport:
     """Ours against a chain of three ``mapInArrow``, and against one that calls all three; whole jobs."""
     rows = int(ROWS * scale)
     with spark_session() as spark, spark_jobs() as rival:
@@ -46,10 +46,10 @@ def chain(scale: float, runs: int) -> Report:
         Target("rows/s, against one mapInArrow", against_one.ratio_median, 0.9, unit="times"),
     )
     facts = _starts(rows, ours=ours, chain=many, one=one)
-    return Report("chain", scale, (against_many, against_one), targets, facts, CREDIT_BYTES)
+    return BenchReport("chain", scale, (against_many, against_one), targets, facts, CREDIT_BYTES)
 
 
-def exchange(scale: float, runs: int) -> Report:
+def exchange(scale: float, runs: int) -> BenchReport:
     """Ours on two hosts against Spark's ``repartition`` by key into two; whole jobs."""
     rows = int(ROWS * scale)
     with spark_session() as spark, spark_jobs() as rival:
@@ -57,7 +57,7 @@ def exchange(scale: float, runs: int) -> Report:
         theirs = job(partial(rival, "exchange"), rows)
         result = _compared(ours, theirs, "repartition by key", runs)
     targets = (Target("rows/s, against Spark's repartition", result.ratio_median, 1.0, unit="times"),)
-    return Report("exchange", scale, (result,), targets, _starts(rows, ours=ours, theirs=theirs), CREDIT_BYTES)
+    return BenchReport("exchange", scale, (result,), targets, _starts(rows, ours=ours, theirs=theirs), CREDIT_BYTES)
 
 
 def _compared(ours: Job, theirs: Job, name: str, runs: int) -> PairedResult:

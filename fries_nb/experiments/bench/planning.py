@@ -14,9 +14,9 @@ import time
 
 from fries_nb.dataflow.graph import Edge, Emits, Graph, Operator, Partitioning
 from fries_nb.experiments.bench.pairs import Side, pairs
-from fries_nb.experiments.bench.results import Report, Target
-from fries_nb.planning.expansion import channel_count
+from fries_nb.experiments.bench.results import BenchReport, Target
 from fries_nb.scheduling import schedule
+from fries_nb.topology.expansion import channel_count
 
 OPERATORS = 100_000
 WORKERS = 40
@@ -48,7 +48,7 @@ def plan_seconds(operators: int, workers: int, scheduler: str = "fries") -> floa
     return time.perf_counter() - started
 
 
-def planning(scale: float, runs: int) -> Report:
+def planning(scale: float, runs: int) -> BenchReport:
     """Plans with 1 and with 40 workers an operator, in turn."""
     operators = max(6, int(OPERATORS * scale))
     result = pairs(
@@ -58,7 +58,7 @@ def planning(scale: float, runs: int) -> Report:
         unit="s",
     )
     targets = (Target("plan, many workers", result.b_median, 3.0, at_least=False, unit="s"),)
-    return Report("plan", scale, (result,), targets, {"operators": operators})
+    return BenchReport("plan", scale, (result,), targets, {"operators": operators})
 
 
 def _hashed(source: str, to: str) -> Edge:

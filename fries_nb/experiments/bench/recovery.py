@@ -19,7 +19,7 @@ from statistics import median
 import fries_nb as fn
 from fries_nb.errors import RunError
 from fries_nb.experiments.bench.ours import CREDIT_BYTES, HOSTS, spark_session
-from fries_nb.experiments.bench.results import Report, Target
+from fries_nb.experiments.bench.results import BenchReport, Target
 from fries_nb.run import Run
 from fries_nb.workloads.models import AMOUNT, CUSTOMER
 from fries_nb.workloads.w1 import w1_flow
@@ -46,7 +46,7 @@ class Recovered:
         return self.noticed_s + self.resumed_s
 
 
-def recovery(scale: float, runs: int) -> Report:
+def recovery(scale: float, runs: int) -> BenchReport:
     """Kill one host after the other; ``scale`` multiplies the rate and the number of keys."""
     customers = max(1, int(CUSTOMERS * scale))
     source = fn.rate(RATE * scale, row=lambda value: {CUSTOMER: value % customers, AMOUNT: float(value % 97)})
@@ -72,7 +72,7 @@ def recovery(scale: float, runs: int) -> Report:
         "Spark, submitted to last hello, s": _middle(found, "restarted_s"),
         "last hello to committed output, s": _middle(found, "resumed_s"),
     }
-    return Report("recovery", scale, (), targets, facts, CREDIT_BYTES)
+    return BenchReport("recovery", scale, (), targets, facts, CREDIT_BYTES)
 
 
 def _killed(run: Run, host: int) -> Recovered:

@@ -39,7 +39,7 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Report:
+class BenchReport:
     """One benchmark's findings. ``credit_bytes`` is the run's byte budget a host; None if there was no channel."""
 
     name: str
@@ -75,7 +75,7 @@ class Report:
         return "\n".join(lines)
 
 
-def keep(report: Report, directory: Path = DIRECTORY) -> Path:
+def keep(report: BenchReport, directory: Path = DIRECTORY) -> Path:
     """Writes the report as JSON to a file of its own in ``directory`` and returns the file."""
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"{report.name}-{datetime.now(UTC):%Y%m%dT%H%M%S}.json"

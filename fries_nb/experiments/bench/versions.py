@@ -14,7 +14,7 @@ from fries_nb.errors import RunError
 from fries_nb.experiments.bench.data import payments_file
 from fries_nb.experiments.bench.delay import COST_MS, RATE, fill
 from fries_nb.experiments.bench.ours import CREDIT_BYTES, HOSTS, spark_session
-from fries_nb.experiments.bench.results import Report, Target
+from fries_nb.experiments.bench.results import BenchReport, Target
 from fries_nb.run import Run
 from fries_nb.workloads.models import CUSTOMER
 from fries_nb.workloads.w1 import FraudDetector
@@ -24,7 +24,7 @@ _PATIENCE_S = 120.0
 _REPORTS_S = 0.6  # workers report four times a second, and one may be under way
 
 
-def versions(scale: float, runs: int) -> Report:
+def versions(scale: float, runs: int) -> BenchReport:
     """``scale`` multiplies the work that waits."""
     waiting_s = WAITING_S * scale
     rows = int(RATE * (3 * waiting_s + runs * (waiting_s + 10) * 2))
@@ -47,7 +47,7 @@ def versions(scale: float, runs: int) -> Report:
         Target("most bytes held while they had not", float(peak), 1.0, unit="bytes"),
     )
     facts = {"work waiting, s": waiting_s, "change, request to last worker switched, ms": median(delays)}
-    return Report("versions", scale, (), targets, facts, CREDIT_BYTES)
+    return BenchReport("versions", scale, (), targets, facts, CREDIT_BYTES)
 
 
 def _changed(run: Run) -> float:

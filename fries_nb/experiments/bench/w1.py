@@ -10,7 +10,7 @@ from fries_nb.experiments.bench.data import payments_file
 from fries_nb.experiments.bench.functions import LastTen
 from fries_nb.experiments.bench.ours import CREDIT_BYTES, flow_seconds, job, spark_session
 from fries_nb.experiments.bench.pairs import Side, pairs
-from fries_nb.experiments.bench.results import Report, Target
+from fries_nb.experiments.bench.results import BenchReport, Target
 
 ROWS = 1_000_000
 PROCESSES = 2
@@ -24,7 +24,7 @@ def scored(source: Path, target: str) -> fn.Dataflow:
     return flow
 
 
-def w1(scale: float, runs: int) -> Report:
+def w1(scale: float, runs: int) -> BenchReport:
     """One host against the plain loop in both its forms, two hosts against bytewax with two processes.
 
     Starting up counts for nobody: the loop's figure and bytewax's are without it, and so is ours.
@@ -46,4 +46,4 @@ def w1(scale: float, runs: int) -> Report:
         Target("rows/s, against bytewax with as many processes", results[2].ratio_median, 1.0, unit="times"),
     )
     facts = {"rows": rows, "seconds with one row, 1 host": alone.start, "2 hosts": together.start}
-    return Report("w1", scale, results, targets, facts, CREDIT_BYTES)
+    return BenchReport("w1", scale, results, targets, facts, CREDIT_BYTES)

@@ -1,0 +1,179 @@
+"""The sink as it runs on a host: rows become Parquet part files, which the driver commits (see ``manifest``).
+
+A part is written under ``<path>/_fries/pending``, out of sight, and closed at a commit marker. Rows are gathered into
+row groups of ``GROUP_ROWS``, since a flow hands over one row as readily as ten thousand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from fries_nb.dataflow.columns import unreadable
+from fries_nb.errors import SinkError
+from fries_nb.messages import HIDDEN, WorkerId
+from fries_nb.storage.locations import join, locate
+from fries_nb.storage.part_files import PartName, fingerprint, pending
+from fries_nb.storage.schemas import fitted, unified
+
+GROUP_ROWS = 32_768
+"""Rows after which a row group is written; what a sink holds in memory."""
+MERGED = 128
+"""Batches that are merged into one when so many have come."""
+
+
+def as_it_comes(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Files take all rows that Spark reads, in the types that they come in."""
+    return batch
+
+
+class FileSink:
+    """The part files of one sink worker.
+
+    A schema may change from batch to batch within the bounds of ``schemas.unified``. If the part at hand cannot hold
+    the wider one, a new part is begun, so files stay as their rows were.
+
+    Args:
+        path: the target directory, local or a URI; the same for all workers.
+        worker: whose rows they are.
+        incarnation: the attempt, as granted by the controller.
+        run: the run, which distinguishes files of successive runs.
+        keep_hidden: write the columns named in ``messages.HIDDEN`` as well.
+        fit: brings each batch into the types of the target's columns, or raises a ``SinkError``.
+
+    Attributes:
+        columns: all that were written so far, which are those of the part at hand.
+
+    Raises:
+        SinkError: from every method: rows without a column, a column that changed its type, or the file system failed.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        worker: WorkerId,
+        incarnation: int,
+        run: str,
+        keep_hidden: bool = False,
+        fit: Callable[[pa.RecordBatch], pa.RecordBatch] = as_it_comes,
+    ) -> None:
+        self._path = path
+        self._worker = worker
+        self._incarnation = incarnation
+        self._run = run
+        self._fit = fit
+        self._hidden = () if keep_hidden else HIDDEN
+        self._filesystem, self._directory = locate(pending(path))
+        self._seen: pa.Schema | None = None  # as the last batch came
+        self._fine: list[str] = []
+        self.columns = pa.schema([])
+        self._rows: list[pa.RecordBatch] = []
+        self._recent: list[pa.RecordBatch] = []  # not merged yet
+        self._count = 0
+        self._writer: pq.ParquetWriter | None = None
+        self._name = ""
+        self._serial = 0
+        self._closed: list[str] = []
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Add the batch's rows to the part at hand."""
+        if not batch.num_rows:
+            return
+        if hidden := [name for name in self._hidden if name in batch.schema.names]:
+            batch = batch.drop_columns(hidden)
+        batch = self._fit(batch)
+        if batch.schema is not self._seen and batch.schema != self._seen:
+            self._seen = batch.schema
+            times = [field for field in batch.schema if pa.types.is_timestamp(field.type)]
+            self._fine = [field.name for field in times if field.type.unit == "ns"]
+            if not batch.schema.names:
+                raise SinkError(f"{self._worker} got rows without a column; return None, not {{}}, to drop a tuple")
+            wider = unified(self.columns, batch.schema)
+            if unread := unreadable(wider):
+                raise SinkError(f"{self._worker} got {unread}; convert or rename it in an operator")
+            if wider != self.columns:
+                self._end_part()
+                self.columns = wider
+        for name in self._fine:
+            _refuse_nanoseconds(batch.column(name), name, self._worker)
+        self._recent.append(batch if batch.schema == self.columns else fitted(batch, self.columns))
+        self._count += batch.num_rows
+        if len(self._recent) >= MERGED:
+            self._merge()
+        if self._count >= GROUP_ROWS:
+            self._write_group()
+
+    def close_part(self) -> tuple[str, ...]:
+        """End the part at hand, if it has rows, and hand out the parts that were closed since the last call."""
+        self._end_part()
+        closed, self._closed = tuple(self._closed), []
+        return closed
+
+    def discard(self) -> None:
+        """Delete what was not handed out."""
+        self._rows, self._recent, self._count = [], [], 0
+        self._end_part()
+        for file in self._closed:
+            self._filesystem.delete_file(locate(file)[1])
+        self._closed = []
+
+    def _merge(self) -> None:
+        """Thousands of single rows would take long to write at a commit, while tuples wait; so merge as they come."""
+        self._rows.append(pa.concat_batches(self._recent))
+        self._recent = []
+
+    def _end_part(self) -> None:
+        if self._count:
+            self._write_group()
+        if self._writer is not None:
+            try:
+                self._writer.close()
+            except (OSError, pa.ArrowException) as error:
+                raise self._failed(error) from error
+            self._writer = None
+            self._closed.append(self._name)
+
+    def _write_group(self) -> None:
+        try:
+            if self._writer is None:
+                self._writer = self._open()
+            rows = pa.Table.from_batches(self._rows + self._recent, self.columns).combine_chunks()
+            self._writer.write_table(rows, row_group_size=2 * GROUP_ROWS)
+        except (OSError, pa.ArrowException) as error:
+            raise self._failed(error) from error
+        self._rows, self._recent, self._count = [], [], 0
+
+    def _open(self) -> pq.ParquetWriter:
+        self._serial += 1
+        operator, index = self._worker
+        name = PartName(self._run, operator, index, self._incarnation, self._serial, fingerprint(self.columns))
+        self._name = join(pending(self._path), str(name))
+        self._filesystem.create_dir(self._directory, recursive=True)
+        return part_writer(f"{self._directory}/{name}", self.columns, self._filesystem)
+
+    def _failed(self, error: Exception) -> SinkError:
+        return SinkError(f"{self._worker} cannot write to {self._path}: {str(error).splitlines()[0]}")
+
+
+def _refuse_nanoseconds(column: pa.Array, name: str, worker: WorkerId) -> None:
+    try:
+        column.cast(pa.timestamp("us", column.type.tz))
+    except pa.ArrowInvalid:
+        raise SinkError(
+            f"{worker} got times of column {name!r} with nanoseconds, which Spark cannot read and would be cut; "
+            "round them to microseconds in an operator"
+        ) from None
+
+
+def part_writer(file: str, columns: pa.Schema, filesystem: fs.FileSystem) -> pq.ParquetWriter:
+    """A writer of one part, by a path within the file system."""
+    return pq.ParquetWriter(
+        file,
+        columns,
+        filesystem=filesystem,
+        coerce_timestamps="us",  # Spark reads no nanoseconds
+        allow_truncated_timestamps=True,  # what that would lose was refused
+    )

@@ -1,0 +1,349 @@
+"""Commits and checkpoints: one attempt at a time, from its marker to its record.
+
+    phase     marker starts   marker has retired    all have saved   record kept or not   given up
+    IDLE      MARKING         -                     KEEPING (last)   -                    -
+    MARKING   -               SAVING, or IDLE (*)   -                -                    IDLE
+    SAVING    -               -                     KEEPING          -                    IDLE
+    KEEPING   -               -                     -                IDLE                 -
+
+(*) A plain commit is over when its marker has retired: its files become output. A checkpoint waits until every worker
+that applied the marker has its snapshot on disk; then a record names them, and only when that is on disk the files
+become output. So whoever starts from a record finds exactly the output that goes with it.
+
+An attempt is given up when a change is decided while its marker is on the way (it is tried again at once), when a
+snapshot could not be written, and when hosts are lost. While a record is being written nobody knows whether it counts:
+a recovery waits for the answer. At the end of a run a last record names no snapshots: all workers have ended.
+
+>>> from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
+>>> flow = Graph("pair", (Operator("src", kind=Kind.SOURCE), Operator("out", kind=Kind.SINK)), (Edge("src", "out"),))
+>>> workers = Workers(flow)
+>>> lane = MarkerCoordinator(workers)
+>>> checkpoints = Checkpoints(workers, lane, CommitNumbers(None), Recovery(1), "a1", chaining=True)
+>>> checkpoints.request("r1")
+>>> [str(tell.worker) for tell in checkpoints.begin(0, checkpoint=True)]
+['src[0]']
+>>> for worker in workers.live():
+...     _ = lane.acknowledge(1, worker), checkpoints.acknowledged(worker, Done(1, worker))
+...     checkpoints.saved(Saved(1, worker, name=f"1-1/{worker}"))
+>>> [keep] = checkpoints.settle()
+>>> keep.record.snapshots
+{'src[0]': '1-1/src[0]', 'out[0]': '1-1/out[0]'}
+>>> checkpoints.kept(CheckpointKept(1))
+[CheckpointEnded(epoch=1, requests=('r1',), reason='')]
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from fries_nb.checkpoints import Checkpoint
+from fries_nb.controller.commit_numbers import CommitNumbers
+from fries_nb.controller.events import CheckpointEnded, CheckpointKept, CommitFiles, Instruction, KeepCheckpoint
+from fries_nb.controller.intake import Intake
+from fries_nb.controller.markers import MarkerCoordinator
+from fries_nb.controller.restore_point import Recovery
+from fries_nb.controller.workers import Workers
+from fries_nb.errors import ProtocolError
+from fries_nb.messages import Commit, Done, Saved, WorkerId
+from fries_nb.scheduling.plan import Send
+from fries_nb.topology.expansion import chains
+
+
+class CommitPhase(StrEnum):
+    """Where the attempt under way stands."""
+
+    IDLE = "idle"
+    MARKING = "marking"
+    SAVING = "saving"
+    KEEPING = "keeping"
+
+
+MOVES: dict[CommitPhase, frozenset[CommitPhase]] = {
+    CommitPhase.IDLE: frozenset({CommitPhase.MARKING, CommitPhase.KEEPING}),
+    CommitPhase.MARKING: frozenset({CommitPhase.SAVING, CommitPhase.IDLE}),
+    CommitPhase.SAVING: frozenset({CommitPhase.KEEPING, CommitPhase.IDLE}),
+    CommitPhase.KEEPING: frozenset({CommitPhase.IDLE}),
+}
+"""The legal moves; every other one raises."""
+
+
+@dataclass
+class CommitAttempt:
+    """A commit or a checkpoint under way.
+
+    Attributes:
+        epoch: its number.
+        checkpoint: snapshots and a record belong to it.
+        decided: the changes applied in front of its marker.
+        requests: those that it answers.
+        owing: workers that applied the marker and have not saved.
+        snapshots: worker to the name of its snapshot.
+        ended: workers that had ended in front of the marker.
+        files: by sink, what it makes output.
+        last: all workers have ended.
+        failure: why it will come to nothing, or empty.
+    """
+
+    epoch: int
+    checkpoint: bool
+    decided: tuple[str, ...] = ()
+    requests: tuple[str, ...] = ()
+    owing: set[WorkerId] = field(default_factory=set)
+    snapshots: dict[str, str] = field(default_factory=dict)
+    ended: list[WorkerId] = field(default_factory=list)
+    files: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    last: bool = False
+    failure: str = ""
+
+
+class Checkpoints:
+    """The attempt under way, and who asked for the next one.
+
+    Attributes:
+        phase: see the table.
+        intake: counts what the sources read, and what of it is in a commit.
+        over: the last record is kept, or could not be (``why_not``).
+        why_not: why the last attempt came to nothing; empty if it did not.
+    """
+
+    def __init__(
+        self, workers: Workers, lane: MarkerCoordinator, epochs: CommitNumbers, recovery: Recovery, run: str,
+        chaining: bool,
+    ) -> None:
+        self.phase = CommitPhase.IDLE
+        self.intake = Intake(workers, restored=recovery.checkpoint is not None)
+        self.over = False
+        self.why_not = ""
+        self._workers = workers
+        self._lane = lane
+        self._epochs = epochs
+        self._recovery = recovery
+        self._run = run
+        self._head_of = {name: chain[0] for chain in chains(workers.graph, chaining) for name in chain}
+        self._heads = set(self._head_of.values())
+        self._attempt = CommitAttempt(epochs.number, checkpoint=False)
+        self._requests: list[str] = []
+        self._asked: set[str] = set()
+
+    @property
+    def keeping(self) -> bool:
+        """A record is being written: nobody knows whether it counts."""
+        return self.phase is CommitPhase.KEEPING
+
+    @property
+    def closing(self) -> bool:
+        """The last record is being written, or is kept: no worker is needed any more."""
+        return self._attempt.last and (self.keeping or self.over)
+
+    @property
+    def wanted(self) -> bool:
+        """Someone asked for a checkpoint, and none has begun since."""
+        return bool(self._requests)
+
+    @property
+    def may_begin(self) -> bool:
+        """Nothing is in the way of a marker: none on its way, no attempt, a source that lives."""
+        free = self.phase is CommitPhase.IDLE and not self._lane.busy
+        return free and bool(self._workers.live(self._workers.graph.sources))
+
+    def working_on(self, epoch: int) -> bool:
+        """The attempt of this epoch is still under way."""
+        return self.phase is not CommitPhase.IDLE and self._attempt.epoch == epoch
+
+    def may_have(self, change: str) -> bool:
+        """The last checkpoint, or the one whose record is being written, is from behind this change."""
+        kept = self._recovery.checkpoint
+        return (kept is not None and change in kept.decided) or (self.keeping and change in self._record.decided)
+
+    def had_ended(self, worker: WorkerId) -> bool:
+        """The last checkpoint kept has it that the worker had ended."""
+        kept = self._recovery.checkpoint
+        return kept is not None and str(WorkerId(self._head_of[worker.operator], worker.index)) in kept.ended
+
+    def move(self, to: CommitPhase) -> None:
+        """Go to another phase.
+
+        Raises:
+            ProtocolError: the table has no such move.
+        """
+        if to not in MOVES[self.phase]:
+            raise ProtocolError(
+                f"checkpoint {self._attempt.epoch} is {self.phase} and cannot be {to}; "
+                f"next is {', '.join(sorted(MOVES[self.phase]))}"
+            )
+        self.phase = to
+
+    def request(self, request: str) -> None:
+        """Somebody wants a checkpoint whose marker starts from now on.
+
+        Raises:
+            ProtocolError: the request's id is not new.
+        """
+        if request in self._asked:
+            raise ProtocolError(f"checkpoint request {request!r} was made before; every request needs its own id")
+        self._asked.add(request)
+        self._requests.append(request)
+
+    def refuse(self, reason: str) -> list[Instruction]:
+        """Answer all requests: the run is over."""
+        if self.phase in (CommitPhase.MARKING, CommitPhase.SAVING):
+            self._take_back()
+        asked, self._requests = tuple(self._requests), []
+        return [CheckpointEnded(self._epochs.number, asked, reason)] if asked else []
+
+    def begin(self, now_ns: int, checkpoint: bool) -> list[Instruction]:
+        """Start the marker, at all sources, through the whole graph."""
+        self.move(CommitPhase.MARKING)
+        self._attempt = self._new(self._epochs.begin(now_ns), checkpoint)
+        self.intake.begin(now_ns)
+        everywhere = frozenset(self._workers.graph.by_name)
+        sends = [Send(source, everywhere) for source in self._workers.graph.sources]
+        return [*self._lane.start(sends, Commit(self._attempt.epoch, checkpoint))]
+
+    @property
+    def epoch(self) -> int:
+        """Number of the attempt under way, or of the last one."""
+        return self._attempt.epoch
+
+    def acknowledged(self, worker: WorkerId, done: Done | None) -> list[Instruction]:
+        """A worker has applied the marker, or (``None``) has ended in front of it.
+
+        So has one that starts from a checkpoint at which it had ended, though it may not have said so again: it has no
+        position and no state that anybody could start from.
+        """
+        attempt = self._attempt
+        if done is not None and not done.ended:
+            self.intake.passed(done)
+        if worker.operator in self._heads:
+            if done is None or self.had_ended(worker):
+                attempt.ended.append(worker)
+            elif attempt.checkpoint:
+                attempt.owing.add(worker)
+        if self._lane.commits:
+            return []
+        attempt.files = self._epochs.close()
+        if attempt.checkpoint:
+            self.move(CommitPhase.SAVING)
+            return []
+        self.move(CommitPhase.IDLE)
+        return self._commit()
+
+    def saved(self, answer: Saved) -> None:
+        """A worker's snapshot is on disk, or could not be written; for an attempt that is over it counts for nothing.
+
+        Raises:
+            ProtocolError: no such checkpoint was begun, or the worker owes it no snapshot.
+        """
+        if answer.epoch > self._epochs.number:
+            raise ProtocolError(f"{answer.worker} saved for epoch {answer.epoch}, which has not begun")
+        if self.phase not in (CommitPhase.MARKING, CommitPhase.SAVING) or answer.epoch != self._attempt.epoch:
+            return
+        if answer.worker in self._attempt.ended:
+            return
+        if answer.worker not in self._attempt.owing:
+            raise ProtocolError(f"{answer.worker} saved for epoch {answer.epoch}, to which it owes no snapshot")
+        self._attempt.owing.discard(answer.worker)
+        self._attempt.snapshots[str(answer.worker)] = answer.name
+        if answer.error:
+            self._attempt.failure = f"the snapshot of {answer.worker} could not be written: {answer.error}"
+
+    def settle(self) -> list[Instruction]:
+        """Keep the record once all have saved, or say why there will be none; a ``KeepCheckpoint`` has to come last."""
+        if self.phase is not CommitPhase.SAVING:
+            return []
+        if self._attempt.failure:
+            return self._give_up(self._attempt.failure)
+        return [] if self._attempt.owing else self._keep()
+
+    def last(self, now_ns: int) -> list[Instruction]:
+        """All workers have ended: what is left becomes output with a record of its own."""
+        self._absorb()
+        self._attempt = self._new(self._epochs.begin(now_ns), checkpoint=True)
+        self.intake.begin(now_ns)
+        self._attempt.files = self._epochs.close()
+        self._attempt.last = True
+        return self._keep()
+
+    def rest(self, now_ns: int) -> list[Instruction]:
+        """All workers have ended: what is left becomes output, without a record."""
+        self._absorb()
+        self._attempt = CommitAttempt(self._epochs.begin(now_ns), checkpoint=False, files=self._epochs.close())
+        self.intake.begin(now_ns)
+        return self._commit()
+
+    def kept(self, event: CheckpointKept) -> list[Instruction]:
+        """The record is on disk, and what goes with it becomes output; or it is not, and the files wait.
+
+        Raises:
+            ProtocolError: no such record was to be kept.
+        """
+        if not self.keeping or event.epoch != self._attempt.epoch:
+            raise ProtocolError(f"checkpoint {event.epoch} was kept, and {self.epoch} is {self.phase}")
+        self.over = self._attempt.last
+        if event.reason:
+            return self._give_up(f"the record could not be written: {event.reason}")
+        self.move(CommitPhase.IDLE)
+        if not self._attempt.last:  # why the attempt before it came to nothing is still to be said
+            self.why_not = ""
+        self._recovery.keep(self._record)
+        return [*self._commit(), CheckpointEnded(self._attempt.epoch, self._attempt.requests)]
+
+    def cancel(self, now_ns: int) -> list[Instruction]:
+        """A change is decided while the marker is on the way: the attempt is made again when the lane is free."""
+        self._take_back()
+        self.why_not = "another change came first"
+        self._epochs.cancel(now_ns)
+        return [*self._lane.cancel()]
+
+    def lost(self) -> None:
+        """The hosts are gone. What they wrote in front of no kept record is not output and comes again."""
+        if self.phase in (CommitPhase.MARKING, CommitPhase.SAVING):
+            self._take_back()
+        self._attempt.last = False  # all run again, also where a record was to be the last one and is refused
+        self._epochs.forget()
+        self.intake.lost()
+
+    def _take_back(self) -> None:
+        """The attempt is over, and those who asked for it wait for the next."""
+        self.move(CommitPhase.IDLE)
+        self._requests = [*self._attempt.requests, *self._requests]
+
+    def _absorb(self) -> None:
+        """What the attempt under way was for is part of what the end commits."""
+        if self.phase is CommitPhase.SAVING:
+            self._take_back()
+            self.why_not = "the run ended first"
+            self._epochs.reopen()
+
+    def _new(self, epoch: int, checkpoint: bool) -> CommitAttempt:
+        requests = tuple(self._requests) if checkpoint else ()
+        if checkpoint:
+            self._requests = []
+        decided = tuple(decided.change for decided in self._recovery.decided)
+        ended = [worker for worker in self._workers.of(self._heads) if worker in self._workers.ended]
+        return CommitAttempt(epoch, checkpoint, decided, requests, ended=ended)
+
+    def _keep(self) -> list[Instruction]:
+        attempt = self._attempt
+        self.move(CommitPhase.KEEPING)
+        self._record = Checkpoint(
+            run=self._run,
+            epoch=attempt.epoch,
+            incarnation=self._recovery.incarnation,
+            snapshots=attempt.snapshots,
+            ended=tuple(map(str, attempt.ended)),
+            sinks=attempt.files,
+            decided=attempt.decided,
+        )
+        return [KeepCheckpoint(self._record)]
+
+    def _commit(self) -> list[Instruction]:
+        self.intake.commit()
+        return [CommitFiles(self._attempt.epoch, self._attempt.files)] if self._attempt.files else []
+
+    def _give_up(self, reason: str) -> list[Instruction]:
+        self.move(CommitPhase.IDLE)
+        self.why_not = reason
+        self._epochs.reopen()
+        return [CheckpointEnded(self._attempt.epoch, self._attempt.requests, reason)]

@@ -1,0 +1,235 @@
+"""A tuple whose function fails leaves nothing behind: no rows, no state, no change to the tuple itself.
+
+An operator that pauses, or sets such tuples aside as dead letters, must not count half of a tuple, and must be able to
+try it again. So its outputs wait until the function has returned, it works on a copy of the row, and its key's state is
+copied beforehand and put back if it raises. A row that cannot become columns counts as a failure: at the end of the
+chain, where that would show, the tuples behind have met the state already (see ``written``). Operators that fail the
+run at once do none of this, and pay for none.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import pickle
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from fries_nb.dataflow.graph import Kind, Operator
+from fries_nb.errors import OperatorError
+from fries_nb.operators.column_types import TypesMark
+from fries_nb.operators.instance import Instance
+from fries_nb.operators.json_text import row_as_json
+from fries_nb.operators.outputs import MOST_ROWS, Apart, Output
+from fries_nb.operators.rows import UNWRITTEN, Row, key_reader
+from fries_nb.operators.state import keeps_state, same_key
+from fries_nb.operators.values import as_value
+from fries_nb.topology.expansion import NO_CALL
+
+Step = Callable[[Row], None]
+Undo = Callable[[], None]
+LETTER = pa.schema(
+    {
+        "operator": pa.string(), "worker": pa.int64(), "error": pa.string(), "traceback": pa.string(),
+        "tuple": pa.string(),
+    }
+)  # fmt: skip
+"""The columns of a dead letter; ``tuple`` is JSON."""
+
+
+def is_guarded(operator: Operator) -> bool:
+    """Whether it does not simply fail the run."""
+    return bool(operator.on_error != "fail")
+
+
+def is_watched(instance: Instance) -> bool:
+    """Whether a tuple that it fails on must leave nothing behind: for its own policy, or a change under guard."""
+    return is_guarded(instance.operator) or bool(instance.guarded)
+
+
+class Held:
+    """Rows that wait until the function that makes them has returned: operators behind must not meet half a tuple.
+
+    Under guard no more than ``MOST_ROWS`` wait: what those behind have made of them is taken back with the tuple.
+    """
+
+    def __init__(self, instance: Instance, emits: Sequence[Step], most: float = math.inf) -> None:
+        self.emits = [self._holder(emit) for emit in emits]
+        self._operator = instance.operator.name
+        self._written = instance.written
+        self._asks = instance.operator.kind not in NO_CALL  # what tables and lists hold was in columns
+        self._rows: list[tuple[Step, Row]] = []
+        self._most = MOST_ROWS if instance.guarded else most
+        self._came: Row
+        self._before: TypesMark | None = None
+
+    def _holder(self, emit: Step) -> Step:
+        def hold(row: Row) -> None:
+            rows = self._rows
+            rows.append((emit, as_value(row, self._operator) if row.columns.plain < UNWRITTEN else row))
+            if len(rows) >= self._most:
+                self._before = self._before or self._written.mark()
+                self.check()
+                self._pass_on()
+
+        return hold
+
+    def begin(self, came: Row) -> None:
+        """A row comes to the function."""
+        self._rows.clear()
+        self._came, self._before = came, None
+
+    def check(self) -> None:
+        """Ask whether the rows that wait can become columns.
+
+        Raises:
+            OperatorError: they cannot.
+        """
+        if self._asks:
+            for _, out in self._rows:
+                self._written.check(out, self._came)
+
+    def _pass_on(self) -> None:
+        for emit, out in self._rows:
+            emit(out)
+        self._rows.clear()
+
+    def release(self) -> None:
+        """The function has returned, and all of its rows are columns."""
+        self._pass_on()
+
+    def drop(self) -> None:
+        """The function has failed; nothing is noted of its rows."""
+        if self._before is not None:
+            self._written.rewind(self._before)
+
+
+class Leaving(Held):
+    """Rows that wait at the end of a chain, where they become batches if there are many."""
+
+    def __init__(self, instance: Instance, outputs: Sequence[Output]) -> None:
+        self._apart = [Apart(output) for output in outputs]
+        super().__init__(instance, [output.append for output in self._apart], MOST_ROWS)
+
+    def begin(self, came: Row) -> None:
+        super().begin(came)
+        for output in self._apart:
+            output.begin()
+
+    def release(self) -> None:
+        super().release()
+        for output in self._apart:
+            output.join()
+
+    def drop(self) -> None:
+        super().drop()
+        for output in self._apart:
+            output.drop()
+
+
+def guarded(instance: Instance, make: Callable[[Sequence[Step]], Step], held: Held, first: bool) -> Step:
+    """The step that ``make`` makes, which takes effect as a whole or not at all; its rows wait in ``held``.
+
+    ``first``: its rows are those of a batch, to which nothing was written yet.
+
+    Raises (the step):
+        OperatorError: the function failed, and there is no place for dead letters.
+    """
+    operator, audit = instance.operator.name, instance.audit
+    inner, remembered = make(held.emits), remembering(instance)
+
+    def step(row: Row) -> None:
+        held.begin(row)
+        if audit:
+            instance.log.begin_tuple()
+        undo = remembered(row)
+        own = row.copy()
+        try:
+            inner(own if first and type(own) is Row else as_value(own, operator))
+            held.check()
+        except OperatorError as error:
+            held.drop()
+            undo()
+            row.columns.clear()  # lists and dicts in it may have been changed in place
+            instance.log.take_back()
+            set_aside(instance, dict(row), error, row.index)
+            if audit:
+                instance.log.dropped.append(row.columns.transactions()[row.index])
+            return
+        held.release()
+
+    return step
+
+
+def set_aside(instance: Instance, row: dict[str, Any], error: OperatorError, number: int) -> None:
+    """Write a dead letter for a row, which has this number in the batch in hand.
+
+    Raises:
+        OperatorError: this very error, if there is no place for dead letters, a rollback is to be tried first, or it
+            is another's: rows of many become columns before the function has returned.
+    """
+    others = error.operator not in ("", instance.operator.name)
+    if instance.dead_letters is None or instance.guarded or others:
+        raise error
+    instance.refused.add(number)
+    letter = {
+        "operator": [instance.worker.operator],
+        "worker": [instance.worker.index],
+        "error": [str(error)],
+        "traceback": [error.details],
+        "tuple": [row_as_json(row)],
+    }
+    instance.write_letter(pa.RecordBatch.from_pydict(letter, schema=LETTER))
+
+
+def _nothing() -> None:
+    """There was no state."""
+
+
+def remembering(instance: Instance) -> Callable[[Row], Undo]:
+    """The function that copies the state of a row's key, and returns how to put it back."""
+    operator = instance.operator
+    if not keeps_state(operator.kind, instance.function):
+        return lambda row: _nothing
+    read, state = key_reader(operator.key), instance.state
+    if operator.kind in (Kind.SELF_JOIN, Kind.DEDUP):
+        return lambda row: _as_found(operator.name, state.live, read(row))
+
+    def remembered(row: Row) -> Undo:
+        try:
+            key, known = same_key(read(row)), len(state)
+            present = state.touch(key)
+        except Exception:  # noqa: BLE001 - the function's own look at its state fails alike, and that is told
+            return _nothing
+        if len(state) > known:
+            return lambda: state.live.pop(key, None) and None
+        kept = _copied(operator.name, present)
+        return lambda: state.live.update({key: kept()})
+
+    return remembered
+
+
+def _as_found(operator: str, live: dict[Any, Any], key: Any) -> Undo:
+    """How to bring back what there is under the key, which may be nothing."""
+    if key not in live:
+        return lambda: live.pop(key, None) and None
+    kept = _copied(operator, live[key])
+    return lambda: live.update({key: kept()})
+
+
+def _copied(operator: str, state: Any) -> Callable[[], Any]:
+    """A function that gives a copy of the state, as it is now, once."""
+    try:
+        pickled = pickle.dumps(state)
+        return lambda: pickle.loads(pickled)
+    except (pickle.PicklingError, AttributeError, TypeError):  # a class or function of a notebook's own
+        pass
+    try:
+        twin = copy.deepcopy(state)
+        return lambda: twin
+    except Exception as error:
+        raise OperatorError(
+            f"the state of {operator} cannot be copied, which on_error needs: {type(error).__name__}: {error}", operator
+        ) from error

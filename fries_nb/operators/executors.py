@@ -1,0 +1,346 @@
+"""How a chain of operators runs over a frame: tuple by tuple, slice by slice, or passing it on.
+
+All three ways have one face: ``load`` a frame, ``advance`` by at most a quota of tuples, take the ``results``. An
+execution stops early when ``attention`` is raised: between any two tuples, or between two slices of vectorised
+operators. It then stands between two tuples of its first operator, with nothing under way inside the chain.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import ParamSpec, Protocol, TypeVar
+
+import pyarrow as pa
+
+from fries_nb.dataflow.graph import Emits, Kind
+from fries_nb.dataflow.operators import Shape, shape_of
+from fries_nb.errors import DeclarationError, OperatorError
+from fries_nb.operators.audit_steps import log_batch
+from fries_nb.operators.batches import Call, call_of_batch, one_by_one
+from fries_nb.operators.column_types import culprit
+from fries_nb.operators.conversion import NOT_ARROW
+from fries_nb.operators.error_policy import is_guarded
+from fries_nb.operators.instance import Instance, SinkPort
+from fries_nb.operators.names import check_names
+from fries_nb.operators.output_batches import Results, assemble
+from fries_nb.operators.outputs import ManyOutputs, Output, Types
+from fries_nb.operators.pass_through import PassExecutor, SinkExecutor
+from fries_nb.operators.recent import Noted, Passed, Recent, one_row, passed, recent_row, recent_rows
+from fries_nb.operators.retry import is_retried, rewound
+from fries_nb.operators.rows import Columns, Reads, Row
+from fries_nb.operators.steps import Step, compile_chain, joined_columns, joined_types
+from fries_nb.operators.values import settled
+from fries_nb.topology.expansion import NO_CALL
+
+_Asked = ParamSpec("_Asked")
+_Told = TypeVar("_Told")
+
+
+class InterruptFlag:
+    """One plain attribute, set from any thread, that asks a worker to look up from its tuples."""
+
+    __slots__ = ("raised",)
+
+    def __init__(self) -> None:
+        self.raised = False
+
+
+class ChainExecutor(Protocol):
+    """One chain at work on one frame after another."""
+
+    def load(self, sender: str, batch: pa.RecordBatch) -> None:
+        """Begin a frame that came from operator ``sender``; the one before is finished."""
+
+    def advance(self, quota: int) -> int:
+        """Process at most ``quota`` tuples; returns how many were taken from the frame.
+
+        Raises:
+            OperatorError: a function failed on a tuple. The execution then stands in front of it, with the results of
+                those before at hand; after these were taken, ``advance`` tries that tuple again.
+        """
+
+    def results(self) -> Results:
+        """Batches produced since the last call, as (branch, batch)."""
+
+    def rebuild(self) -> None:
+        """Some function of the chain was switched."""
+
+    def samples(self, position: int) -> Sequence[Recent]:
+        """Recent tuples that came to the operator at this position of the chain, as far as some are at hand."""
+
+    def facing(self) -> pa.RecordBatch | None:
+        """The tuple that it stands in front of, as a batch of one row, without hidden columns."""
+
+    @property
+    def reads(self) -> Sequence[str]:
+        """Input columns that the chain's functions have looked at, as far as that is known."""
+
+    @property
+    def remaining(self) -> int:
+        """Tuples of the frame not yet taken."""
+
+
+def _weakly(method: Callable[_Asked, _Told]) -> Callable[_Asked, _Told]:
+    """The method, for callbacks that its own object holds: a cycle would keep functions that were replaced alive."""
+    found = weakref.WeakMethod(method)
+
+    def call(*args: _Asked.args, **named: _Asked.kwargs) -> _Told:
+        alive = found()
+        assert alive is not None, "what it holds has outlived it"
+        return alive(*args, **named)
+
+    return call
+
+
+class RowExecutor:
+    """Row functions, tuple by tuple, depth first."""
+
+    def __init__(self, instances: Sequence[Instance], attention: InterruptFlag, branches: int, left: str) -> None:
+        self._instances = instances
+        self._attention = attention
+        many = any(instance.operator.emits is Emits.ONE_TO_MANY for instance in instances)
+        output, own = ManyOutputs if many else Output, (_weakly(self._assembled), _weakly(self._learn))
+        self._outputs = [output(*own) for _ in range(branches)]
+        self._left = left
+        self._sender = ""
+        self._columns: Columns | None = None
+        self._rows: Iterator[Row] = iter(())
+        self._position = 0
+        self._stands = False
+        self._reads = Reads()
+        self._first: Step
+        self._noting: Step
+        self._noted: Noted = {}
+        self._passed: Passed | None = None
+        self._refused = [instance.refused for instance in instances if is_guarded(instance.operator)]
+        self._joined: list[tuple[pa.Field, str]] = []
+        self._settled: frozenset[str] = frozenset()
+        self._names: list[str] = []
+        self.rebuild()
+
+    def rebuild(self) -> None:
+        for instance in self._instances:
+            instance.written.forget()
+        self._noted.clear()
+        self._settle(frozenset())
+        self._first = self._noting = compile_chain(self._instances, self._outputs, self._side)
+        if len(self._instances) > 1:
+            self._noting = compile_chain(self._instances, self._outputs, self._side, self._noted)
+        self._reads.forget()
+        self._joined = joined_columns(self._instances)
+
+    @property
+    def reads(self) -> Sequence[str]:
+        return self._reads.names
+
+    def _side(self) -> str:
+        return "left" if self._sender == self._left else "right"
+
+    def load(self, sender: str, batch: pa.RecordBatch) -> None:
+        self._sender = sender
+        self._passed = self._last_passed()
+        for refused in self._refused:
+            refused.clear()
+        if self._columns is None or batch.schema != self._columns.batch.schema:
+            self._settled = frozenset()
+        self._columns = Columns(batch, self._reads)
+        self._columns.settle(self._settled)
+        if self._joined:
+            self._learn_types(self._columns.names)
+        self._rows = self._columns.rows()
+        self._position = 0
+        self._stands = False
+
+    def _settle(self, names: frozenset[str]) -> None:
+        self._settled = names
+        if self._columns is not None:
+            self._columns.settle(names)
+
+    def _learn_types(self, names: Sequence[str]) -> None:
+        for name, kind in joined_types(self._joined, names).items():
+            for output in self._outputs:
+                output.types.setdefault(name, kind)
+        self._joined = []
+
+    @property
+    def remaining(self) -> int:
+        return 0 if self._columns is None else self._columns.batch.num_rows - self._position
+
+    def advance(self, quota: int) -> int:
+        if self._stands and self._columns is not None:
+            self.load(self._sender, self._columns.batch.slice(self._position))  # nobody has touched these columns
+        attention = self._attention
+        row: Row | None = None
+        try:
+            for step, count in ((self._noting, 1), (self._first, quota - 1)):
+                for row in islice(self._rows, count):
+                    step(row)
+                    if attention.raised:
+                        break
+                if attention.raised:
+                    break
+        except OperatorError:
+            if row is not None:
+                self._take_up_to(row.index)
+            self._stands = True
+            raise
+        return 0 if row is None else self._take_up_to(row.index + 1)
+
+    def _take_up_to(self, position: int) -> int:
+        taken = position - self._position
+        self._position = position
+        self._instances[0].processed += taken
+        return taken
+
+    def results(self) -> Results:
+        for output in self._outputs:
+            output.pack()
+        return [(branch, batch) for branch, output in enumerate(self._outputs) for batch in output.take()]
+
+    def _assembled(self, rows: Sequence[Row], types: Types) -> pa.RecordBatch:
+        """A batch of rows, which leaves with the others when no tuple is half done."""
+        columns = rows[0].columns
+        try:
+            batch = assemble(rows, columns, types)
+            self._check_names(columns, batch.schema.names)
+            return batch
+        except NOT_ARROW as error:
+            raise self._culprit(rows, error) from error
+
+    def _learn(self, types: Types) -> None:
+        """Which columns have settled, by the types of what leaves."""
+        if len(self._outputs) == 1 and self._columns is not None:
+            names = " or ".join(instance.operator.name for instance in self._instances)
+            self._settle(settled(self._settled, self._columns.written, types, names))
+
+    def _check_names(self, columns: Columns, names: list[str]) -> None:
+        if names != self._names:
+            check_names(tuple([name for name in names if name not in columns.hidden]), columns.names)
+            self._names = names
+
+    def _culprit(self, rows: Sequence[Row], error: Exception) -> DeclarationError:
+        """What to say of rows that make no columns: which value it is, and whose.
+
+        An operator that sets tuples aside has asked about its own, so it was one of the others.
+        """
+        others = [one.operator.name for one in self._instances if not is_guarded(one.operator)]
+        names = others or [self._instances[-1].operator.name]
+        found = culprit(" or ".join(names), rows) or f"{names[-1]} produced rows that make no columns: {error}"
+        return DeclarationError(found, names[-1])
+
+    def samples(self, position: int) -> Sequence[Recent]:
+        if position:
+            row = self._noted.get(self._instances[position])
+            recent = None if row is None else recent_row(row)
+            return [] if recent is None else [recent]
+        return recent_rows(self._last_passed())
+
+    def _last_passed(self) -> Passed | None:
+        """The last tuples that the first operator got past."""
+        rows = passed(self._position, self._instances[0].refused)
+        return self._passed if self._columns is None or not rows else (self._columns.batch, rows)
+
+    def facing(self) -> pa.RecordBatch | None:
+        return None if self._columns is None or not self.remaining else one_row(self._columns.batch, self._position)
+
+
+class BatchExecutor:
+    """Vectorised functions, slice by slice."""
+
+    def __init__(self, instances: Sequence[Instance]) -> None:
+        self._instances = instances
+        self._pauses = instances[0].operator.on_error == "pause"
+        self._calls: list[Call] = []
+        self._ran: list[list[int]] = []
+        self._batch: pa.RecordBatch | None = None
+        self._position = 0
+        self._passed: dict[int, Passed] = {}
+        self._results: Results = []
+        self.rebuild()
+
+    def rebuild(self) -> None:
+        for instance in self._instances:
+            instance.written.forget()
+        self._calls = [call_of_batch(instance) for instance in self._instances]
+        self._ran = [instance.log.runs_by(instance.identity) for instance in self._instances]
+
+    reads: Sequence[str] = ()
+
+    def samples(self, position: int) -> Sequence[Recent]:
+        return recent_rows(self._passed.get(position))
+
+    def facing(self) -> pa.RecordBatch | None:
+        return None if self._batch is None or not self.remaining else one_row(self._batch, self._position)
+
+    def load(self, sender: str, batch: pa.RecordBatch) -> None:
+        self._batch = batch
+        self._position = 0
+
+    @property
+    def remaining(self) -> int:
+        return 0 if self._batch is None else self._batch.num_rows - self._position
+
+    def advance(self, quota: int) -> int:
+        if self._batch is None:
+            return 0
+        batch = self._batch.slice(self._position, quota)
+        try:
+            return self._pass(batch)
+        except OperatorError:
+            if not (self._pauses or is_retried(self._instances)) or batch.num_rows <= 1:
+                raise
+        return sum(self._pass(row) for row in one_by_one(batch))  # up to the one that fails
+
+    def _pass(self, batch: pa.RecordBatch) -> int:
+        """Through the whole chain; a slice that fails has not been taken."""
+        if not is_retried(self._instances):
+            return self._through(batch)
+        with rewound(self._instances):
+            return self._through(batch)
+
+    def _through(self, batch: pa.RecordBatch) -> int:
+        taken: int = batch.num_rows
+        for position, (instance, call, ran) in enumerate(zip(self._instances, self._calls, self._ran, strict=True)):
+            instance.refused.clear()
+            out = call(batch)
+            if rows := passed(batch.num_rows, instance.refused):
+                self._passed[position] = (batch, rows)
+            instance.processed += batch.num_rows
+            if instance.audit:
+                log_batch(instance, ran, batch, out)
+            batch = out
+            if not batch.num_rows:
+                break
+        else:
+            self._results.append((0, batch))
+        self._position += taken
+        return taken
+
+    def results(self) -> Results:
+        taken, self._results = self._results, []
+        return taken
+
+
+def execution_of(
+    instances: Sequence[Instance],
+    attention: InterruptFlag,
+    branches: int,
+    left: str,
+    port: SinkPort | None,
+    measure: Callable[[pa.RecordBatch], None],
+) -> ChainExecutor:
+    """The way in which this chain runs. ``left`` names the operator whose rows are a self-join's left side."""
+    kind = instances[0].operator.kind
+    if kind is Kind.SINK:
+        if port is None:
+            raise DeclarationError(f"sink {instances[0].worker.operator} has no port to write to")
+        return SinkExecutor(instances[0], port, measure)
+    if kind in (Kind.SOURCE, Kind.UNION, Kind.REPLICATE):
+        return PassExecutor(instances[0])
+    if kind in (Kind.AGGREGATE, Kind.SORT):
+        raise DeclarationError(f"{instances[0].worker.operator} ({kind}) blocks; Spark SQL runs it between two regions")
+    if kind not in (Kind.SELF_JOIN, *NO_CALL) and shape_of(instances[0].function) is Shape.BATCH:
+        return BatchExecutor(instances)
+    return RowExecutor(instances, attention, branches, left)

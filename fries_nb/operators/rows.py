@@ -1,0 +1,399 @@
+"""Rows that cost only what is looked at.
+
+A row function sees a ``dict``. Converting every column of every Arrow batch to Python and back would cost more than
+most functions do, so a :class:`Row` is a dict that knows its batch: a column is converted when some row is first asked
+for it, and a column that nobody writes goes out as the Arrow column that came in. Lists and structs are handed out as
+copies, one for each row that is asked for them (``NestedRow``), so that nothing is shared between rows. A row that a
+function keeps becomes a dict of its own (see ``detach``).
+
+>>> import pyarrow as pa
+>>> columns = Columns(pa.RecordBatch.from_pydict({"amount": [3, 4], "shop": ["a", "b"]}), Reads())
+>>> rows = list(columns.rows())
+>>> rows[0]["amount"], dict(rows[1])
+(3, {'amount': 4, 'shop': 'b'})
+>>> for row in rows:
+...     row["double"] = 2 * row["amount"]
+>>> rows[1]
+{'amount': 4, 'shop': 'b', 'double': 8}
+
+What a function returns decides what leaves: the same row (or ``row | {...}``) keeps all columns; a plain dict is the
+whole new row. A row that lost a column (``del``, ``pop``) is whole from then on, too. A column that only some rows of
+a batch have is null in the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import itemgetter
+from sys import getrefcount
+from typing import Any
+
+import pyarrow as pa
+
+from fries_nb.messages import HIDDEN, TRANSACTION
+from fries_nb.operators.conversion import copied, is_mutable, to_python, unchanged
+
+UNKNOWN, SETTLED, UNWRITTEN = range(3)
+"""Of how many of a batch's rows it is known that nothing in them can be changed in place (see ``Columns.plain``)."""
+
+_UNREAD: Any = object()
+_NOTHING: dict[str, Any] = {_UNREAD: None}
+"""What lies under a row that was not loaded: C code (json) takes a dict that is empty underneath for an empty one."""
+
+
+class Reads:
+    """The columns that the functions of one chain have looked at so far, in order of first look."""
+
+    __slots__ = ("_nested", "_schema", "names")
+
+    def __init__(self) -> None:
+        self.names: tuple[str, ...] = ()
+        self._schema: pa.Schema | None = None
+        self._nested: frozenset[str] = frozenset()
+
+    def add(self, name: str) -> None:
+        """Remember a look at a column; idempotent."""
+        if name not in self.names:
+            self.names = (*self.names, name)
+
+    def forget(self) -> None:
+        """Other functions run now; what they look at is to be learnt anew."""
+        self.names = ()
+
+    def nested(self, schema: pa.Schema) -> frozenset[str]:
+        """The user's columns whose values can be changed in place; remembered from batch to batch."""
+        if schema != self._schema:
+            self._nested = frozenset(
+                [field.name for field in schema if field.name not in HIDDEN and is_mutable(field.type)]
+            )
+            self._schema = schema
+        return self._nested
+
+
+class Columns(dict[str, list[Any]]):
+    """The user's columns of one batch as Python lists, each converted when first looked at.
+
+    Attributes:
+        batch: the Arrow batch, hidden columns included.
+        names: the user's columns; ``hidden``: the others; ``nested``: those of lists and structs.
+        written: columns that some row of the batch was given a value for, in order of first writing (only the keys
+            count).
+        settled: those that may be written without a look at their values (see ``values``).
+        plain: whether rows are values as they are: ``UNWRITTEN`` all of them, ``SETTLED`` at the end of the chain,
+            ``UNKNOWN`` perhaps none of them.
+    """
+
+    __slots__ = (
+        "_reads", "_transactions", "batch", "hidden", "names", "nested", "plain", "settled", "written",
+    )  # fmt: skip
+
+    def __init__(self, batch: pa.RecordBatch, reads: Reads) -> None:
+        self.batch = batch
+        names = batch.schema.names
+        self.names: tuple[str, ...] = tuple([name for name in names if name not in HIDDEN])
+        self.hidden: tuple[str, ...] = tuple([name for name in HIDDEN if name in names])
+        self.nested = reads.nested(batch.schema)
+        self.written: dict[str, Any] = {}
+        self.settled: frozenset[str] | None = frozenset()
+        self.plain = UNWRITTEN
+        self._reads = reads
+        self._transactions: list[int] = []
+
+    def __missing__(self, name: str) -> list[Any]:
+        if name not in self.names:
+            raise KeyError(f"no column {name!r}; this row has {', '.join(self.names) or 'none'}")
+        self._reads.add(name)
+        self[name] = values = to_python(self.batch.column(name))
+        return values
+
+    def settle(self, names: frozenset[str]) -> None:
+        """These columns may be written without a look at their values, unless whole rows were made of the batch."""
+        if self.settled is not None:
+            self.settled = names
+            self.wrote()
+
+    def write(self, names: Iterable[str]) -> None:
+        """These columns are written to some row, one at least for the first time in the batch."""
+        self.written.update(dict.fromkeys(names))
+        self.wrote()
+
+    def wrote(self) -> None:
+        """Another column was written."""
+        if self.settled is not None and self.written:
+            self.plain = SETTLED if self.written.keys() <= self.settled else UNKNOWN
+
+    def unsettle(self) -> None:
+        """Some row of the batch has values that are not noted as written, or that can be changed in place."""
+        self.settled = None
+        self.plain = UNKNOWN
+
+    def transactions(self) -> list[int]:
+        """Identity of each row's source tuple (only under audit)."""
+        if not self._transactions:
+            self._transactions = to_python(self.batch.column(TRANSACTION))
+        return self._transactions
+
+    def rows(self) -> Iterator[Row]:
+        """All rows in order."""
+        nested = bool(self.nested)
+        for index in range(self.batch.num_rows):
+            row = Row(_NOTHING)
+            if nested:
+                row.__class__ = NestedRow
+            row.columns = self
+            row.index = index
+            yield row
+
+
+class Row(dict[str, Any]):
+    """One tuple as a dict; see the module's idea.
+
+    The dict underneath holds what was written to this row; all else is looked up in the columns. ``_load`` puts
+    everything into it, which the methods that show a row as a whole begin with.
+    """
+
+    __slots__ = ("columns", "index")
+    columns: Columns
+    index: int
+
+    def __missing__(self, name: str) -> Any:
+        return self.columns[name][self.index]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        columns = self.columns
+        if name not in columns.written:
+            columns.written[name] = None
+            columns.wrote()
+        dict.__setitem__(self, name, value)
+
+    def __or__(self, other: Any) -> Row:  # type: ignore[override]
+        if not isinstance(other, dict):
+            return NotImplemented
+        columns = self.columns
+        written = columns.written
+        for name in other:
+            if name not in written:
+                columns.write(other)
+                break
+        untouched = dict.__len__(self) == 1 and dict.__contains__(self, _UNREAD)
+        row = Row(_NOTHING if untouched else dict.items(self))
+        dict.update(row, other)
+        row.columns = columns
+        row.index = self.index
+        return row
+
+    def copy(self) -> Row:
+        untouched = dict.__len__(self) == 1 and dict.__contains__(self, _UNREAD)
+        row = type(self)(_NOTHING if untouched else dict.items(self))
+        row.columns = self.columns
+        row.index = self.index
+        return row
+
+    def _load(self) -> Row:
+        """Fetch every column; afterwards the underlying dict is complete, in the batch's order of columns."""
+        if dict.__contains__(self, _UNREAD):
+            written = dict(dict.items(self))
+            dict.clear(self)
+            for name in self.columns.names:
+                dict.__setitem__(self, name, self.columns[name][self.index])
+            dict.update(self, written)
+            dict.__delitem__(self, _UNREAD)
+        return self
+
+    def copy_values(self) -> None:
+        """Put copies in place of all values that can be changed.
+
+        Raises:
+            Exception: one cannot be copied; whatever its copying raises.
+        """
+        for name, value in list(dict.items(self)):
+            dict.__setitem__(self, name, copied(value))
+
+    def _whole(self) -> Row:
+        self._load()
+        self.columns.unsettle()
+        self.__class__ = WholeRow
+        return self
+
+    def __contains__(self, name: object) -> bool:
+        return dict.__contains__(self, name) or name in self.columns.names
+
+    def __len__(self) -> int:
+        return dict.__len__(self._load())
+
+    def __bool__(self) -> bool:
+        return bool(self.columns.names) or len(self) > 0
+
+    def __iter__(self) -> Iterator[str]:
+        return dict.__iter__(self._load())
+
+    def __reversed__(self) -> Iterator[str]:
+        return dict.__reversed__(self._load())
+
+    def keys(self) -> Any:
+        return dict.keys(self._load())
+
+    def values(self) -> Any:
+        return dict.values(self._load())
+
+    def items(self) -> Any:
+        return dict.items(self._load())
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return self[name] if name in self else default
+
+    def setdefault(self, name: str, default: Any = None) -> Any:
+        if name not in self:
+            self[name] = default
+        return self[name]
+
+    def update(self, other: Any = (), /, **named: Any) -> None:
+        new = other if isinstance(other, dict) and not named else dict(other, **named)
+        columns = self.columns
+        for name in new:
+            if name not in columns.written:
+                columns.write(new)
+                break
+        dict.update(self, new)
+
+    def __ior__(self, other: Any) -> Row:  # type: ignore[override]
+        self.update(other)
+        return self
+
+    def __delitem__(self, name: str) -> None:
+        dict.__delitem__(self._whole(), name)
+
+    def pop(self, name: str, *default: Any) -> Any:
+        return dict.pop(self._whole(), name, *default)
+
+    def popitem(self) -> tuple[str, Any]:
+        return dict.popitem(self._whole())
+
+    def clear(self) -> None:
+        dict.clear(self._whole())
+
+    def __eq__(self, other: object) -> bool:
+        return dict.__eq__(self._load(), other._load() if isinstance(other, Row) else other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = None
+
+    def __repr__(self) -> str:
+        return dict.__repr__(self._load())
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return (dict, (dict(self),))
+
+
+class NestedRow(Row):
+    """A row of a batch with lists or structs: of these it hands out a copy of its own, and always the same one."""
+
+    __slots__ = ()
+
+    def __missing__(self, name: str) -> Any:
+        value = self.columns[name][self.index]
+        if name in self.columns.nested:
+            value = copied(value)
+            dict.__setitem__(self, name, value)
+            self.columns.unsettle()
+        return value
+
+    def __or__(self, other: Any) -> Row:  # type: ignore[override]
+        row = Row.__or__(self, other)
+        if isinstance(row, Row):
+            row.__class__ = NestedRow
+        return row
+
+    def _load(self) -> Row:
+        if dict.__contains__(self, _UNREAD):
+            Row._load(self)
+            for name in self.columns.nested:
+                if (value := dict.__getitem__(self, name)) is self.columns[name][self.index]:
+                    dict.__setitem__(self, name, copied(value))
+            self.columns.unsettle()
+        return self
+
+    def drop_unchanged(self) -> None:
+        """Forget the lists that were looked at only; one that was changed in place counts as written."""
+        columns, loaded = self.columns, not dict.__contains__(self, _UNREAD)
+        for name in columns.nested:
+            if dict.__contains__(self, name):
+                came = columns[name][self.index]
+                if not unchanged(dict.__getitem__(self, name), came):
+                    columns.written[name] = None
+                elif loaded:
+                    dict.__setitem__(self, name, copied(came))
+                else:
+                    dict.__delitem__(self, name)
+
+
+class WholeRow(Row):
+    """A row that owns all its columns: a plain dict that remembers which input row it came from."""
+
+    __slots__ = ()
+
+    def __missing__(self, name: str) -> Any:
+        raise KeyError(f"no column {name!r}; this row has {', '.join(map(str, dict.keys(self))) or 'none'}")
+
+    def _load(self) -> Row:
+        return self
+
+    def _whole(self) -> Row:
+        return self
+
+    def __bool__(self) -> bool:
+        return dict.__len__(self) > 0
+
+    __setitem__ = dict.__setitem__
+    __contains__ = dict.__contains__
+    __len__ = dict.__len__
+    __iter__ = dict.__iter__
+    get = dict.get  # type: ignore[assignment]
+    update = dict.update  # type: ignore[assignment]
+
+    def __or__(self, other: Any) -> Row:  # type: ignore[override]
+        return derived(dict.__or__(self, other), self) if isinstance(other, dict) else NotImplemented
+
+
+def key_reader(key: Sequence[str]) -> Callable[[Row], Any]:
+    """The function that reads a row's key: a value, a tuple of values, or ``None`` without any column."""
+    return itemgetter(*key) if key else _no_key
+
+
+def _no_key(row: Row) -> None:
+    return None
+
+
+def derived(values: dict[str, Any], parent: Row) -> WholeRow:
+    """A whole row with these values that descends from ``parent`` (same source tuple, same due time)."""
+    row = WholeRow(values)
+    row.columns = columns = parent.columns
+    row.index = parent.index
+    if columns.settled is not None:
+        columns.unsettle()
+    return row
+
+
+def _count_alone() -> int:
+    row = Row()
+    return getrefcount(row)
+
+
+ALONE = _count_alone()
+"""What ``getrefcount`` tells of a new row that a single local variable refers to."""
+
+_NO_BATCH = Columns(pa.RecordBatch.from_pydict({}), Reads())
+
+
+def detach(row: Row) -> Row:
+    """Cut a row that a function has kept from its batch; the row that leaves in its place is returned.
+
+    The kept row is a dict of its own from then on: what is written to it does not leave, and it keeps no batch alive.
+    """
+    leaving = row.copy()
+    row._load()
+    row.__class__ = WholeRow
+    row.columns = _NO_BATCH
+    return leaving

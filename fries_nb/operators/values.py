@@ -1,0 +1,83 @@
+"""Outputs are values: a row leaves an operator as it was when its function returned (for a generator: yielded it).
+
+A function may put a reference to its state into a row, ``row | {"last": state["last"]}``, and change the state with the
+next tuple, while the row still waits to become part of a column; and the next operator of the chain may change, or
+keep, what it gets. So whatever can be changed in place is copied between two operators, and at the end of the chain.
+Python itself tells what that is: it cannot be hashed.
+
+To ask that of every row would cost a row function a tenth of its time. At the end of a chain it is asked until the
+columns that are written have *settled*: their Arrow types are such that only immutable values fit, and a column keeps
+its type. ``Columns.plain`` tells whether a batch has come to that, or whether nothing in it was written at all.
+
+>>> from fries_nb.operators.rows import Columns, Reads
+>>> import pyarrow as pa
+>>> came = next(Columns(pa.RecordBatch.from_pydict({"n": [1]}), Reads()).rows())
+>>> last = [1]
+>>> out = as_value(came | {"p": 0.5, "last": last}, "FM")
+>>> last.append(2)
+>>> out
+{'n': 1, 'p': 0.5, 'last': [1]}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+import pyarrow as pa
+
+from fries_nb.errors import DeclarationError
+from fries_nb.operators.rows import NestedRow, Row
+
+all_hashable: Callable[[Iterable[object]], bool] = frozenset[object]().isdisjoint
+"""Hashes each of these, without keeping them; raises what that raises."""
+
+_values = dict.values
+_IMMUTABLE = frozenset(
+    kind.id for kind in (
+        pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64(),
+        pa.float16(), pa.float32(), pa.float64(), pa.bool_(), pa.string(), pa.large_string(),
+        pa.date32(), pa.date64(), pa.time32("s"), pa.time64("us"), pa.timestamp("us"), pa.duration("us"),
+        pa.decimal128(1), pa.decimal256(1),
+    )
+)  # fmt: skip
+"""Kinds of columns that no value fits which can be changed in place."""
+
+
+def as_value(row: Row, operator: str) -> Row:
+    """The row that this operator emits, in which nothing is left that can be changed from elsewhere.
+
+    Raises:
+        DeclarationError: something in it cannot be copied.
+    """
+    try:
+        if type(row) is NestedRow:
+            row.drop_unchanged()
+        all_hashable(_values(row))
+    except Exception:  # noqa: BLE001 (not hashable, or by the user's own __hash__)
+        try:
+            row.copy_values()
+        except Exception as error:
+            raise DeclarationError(
+                f"{operator} emitted a row of which a value cannot be copied ({type(error).__name__}: {error}); "
+                "expected values that a column can hold, such as numbers, text, and lists of them",
+                operator,
+            ) from error
+    return row
+
+
+def settled(
+    before: frozenset[str], written: Iterable[str], types: Mapping[str, pa.DataType], operator: str
+) -> frozenset[str]:
+    """The columns that have settled, when these ``written`` ones have left with these types.
+
+    Raises:
+        DeclarationError: one that had settled ``before`` has values now that can be changed, and may have been.
+    """
+    plain = [name for name in written if name in types and types[name].id in _IMMUTABLE]
+    if lost := [name for name in written if name in before and name not in plain]:
+        raise DeclarationError(
+            f"{operator} wrote {types[lost[0]]} values to the column {lost[0]!r}, which took others before; "
+            "a column keeps its type until the operator is changed",
+            operator,
+        )
+    return before.union(plain)

@@ -1,0 +1,113 @@
+"""What a change synchronises, drawn and in words.
+
+>>> from fries_nb.dataflow.graph import Edge, Operator
+>>> from fries_nb.scheduling import schedule
+>>> graph = Graph("chain", tuple(map(Operator, ("S", "A", "B", "T"))), (Edge("S", "A"), Edge("A", "B"), Edge("B", "T")))
+>>> roles(schedule("fries", graph, ["A", "B"]))
+{'A': 'target head mcs', 'B': 'target mcs'}
+>>> roles(schedule("epoch", graph, ["B"]))["S"]
+'head mcs'
+>>> in_words(graph, schedule("fries", graph, ["A", "B"]))[0]
+'A, B change together: the message goes to A, and a marker travels from there along A → B.'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fries_nb.dataflow.graph import Graph
+from fries_nb.report.latency import took
+from fries_nb.report.markup import Html, figure, joined, listed
+from fries_nb.report.svg import dag_svg
+from fries_nb.scheduling import Plan
+
+_SHOWN = 12
+
+
+def roles(plan: Plan) -> dict[str, str]:
+    """Operator to its parts in the change, as ``dag_svg`` takes them: words of ``target head mcs pruned``."""
+    sends = [send for stage in plan.stages for send in stage.sends]
+    members = {
+        "target": plan.targets,
+        "head": {send.operator for send in sends},
+        "mcs": {name for send in sends for name in send.scope},
+    }
+    pruned = {one.operator for one in plan.covering.pruning if one.pruned}
+    # Inside a component a pruned operator is passed by a marker that starts above it. Epoch's marker heeds no pruning.
+    covered = {name for component in plan.covering.components for name in component.operators}
+    members["pruned"] = pruned if members["mcs"] <= covered else pruned - members["mcs"]
+    taking_part = sorted(set().union(*members.values()))
+    return {name: " ".join(word for word, names in members.items() if name in names) for name in taking_part}
+
+
+def dag_parts(graph: Graph, plan: Plan | None) -> Html:
+    """The dataflow, with the change's plan if there is one."""
+    if plan is None:
+        return figure(dag_svg(graph), f"The dataflow {graph.name}; data flows along the arrows.")
+    titles = {decision.operator: decision.reason for decision in plan.covering.pruning}
+    drawing = dag_svg(graph, roles(plan), titles=titles, marked=_marked(graph, _scopes(plan)))
+    marked = f"Marked is what {plan.scheduler.capitalize()} synchronises to change {_names(graph, plan.targets)}."
+    shown = figure(drawing, f"The dataflow {graph.name}; data flows along the arrows. {marked}")
+    return joined([shown, listed(in_words(graph, plan))])
+
+
+def in_words(graph: Graph, plan: Plan) -> list[str]:
+    """A sentence for each marker of the plan, each decision about an operator above it, naive FCM, and the delay."""
+    lines = [_of_scope(graph, plan, scope) for scope in _scopes(plan)]
+    lines += [decision.reason for decision in plan.covering.pruning]
+    if plan.covering.naive_safe:
+        lines.append("Telling each target directly would be safe here: no tuple meets two of them.")
+    else:
+        lines.append("Telling each target directly would not be safe: a tuple may meet one old and another new.")
+    return lines + foretold(plan)
+
+
+def foretold(plan: Plan) -> list[str]:
+    """A line on how long the change would take, if the plan was made for a run.
+
+    >>> from dataclasses import replace
+    >>> from fries_nb.dataflow.graph import Edge, Operator
+    >>> from fries_nb.planning import Prediction, CriticalPath
+    >>> from fries_nb.scheduling import schedule
+    >>> plan = schedule("fries", Graph("chain", (Operator("S"), Operator("A")), (Edge("S", "A"),)), ["A"])
+    >>> foretold(plan), foretold(replace(plan, prediction=Prediction((CriticalPath(("A",), 12.0),), 8_400.0)))
+    ([], ['predicted delay 12 ms (epoch: 8.4 s)'])
+    """
+    if plan.prediction is None:
+        return []
+    slowest = max(plan.prediction.ways, key=lambda way: way.delay_ms or 0.0, default=None)
+    unmeasured = list(dict.fromkeys(name for way in plan.prediction.ways for name in way.unmeasured))
+    if slowest is None:
+        delay = f"unknown, since a change by {plan.scheduler} waits for more than markers"
+    elif unmeasured:
+        delay = f"unknown, since the pace of {', '.join(unmeasured[:_SHOWN])} is not known yet"
+    else:
+        along = f" along {' → '.join(slowest.operators)}" if len(slowest.operators) > 1 else ""
+        delay = took((slowest.delay_ms or 0.0) / 1000) + along
+    by_epoch = plan.prediction.epoch_ms if plan.scheduler != "epoch" else None
+    return [f"predicted delay {delay}" + ("" if by_epoch is None else f" (epoch: {took(by_epoch / 1000)})")]
+
+
+def _of_scope(graph: Graph, plan: Plan, scope: frozenset[str]) -> str:
+    told = _names(graph, {send.operator for stage in plan.stages for send in stage.sends if send.scope == scope})
+    changing = _names(graph, plan.targets & scope)
+    edges = [" → ".join(ends) for ends in _marked(graph, [scope])]
+    if not edges:
+        return f"{changing} is told directly, and no marker follows."
+    verb = "change together" if len(plan.targets & scope) > 1 else "changes"
+    return f"{changing} {verb}: the message goes to {told}, and a marker travels from there along {', '.join(edges)}."
+
+
+def _scopes(plan: Plan) -> list[frozenset[str]]:
+    """One for each marker."""
+    return list(dict.fromkeys(send.scope for stage in plan.stages for send in stage.sends))
+
+
+def _marked(graph: Graph, scopes: Iterable[frozenset[str]]) -> list[tuple[str, str]]:
+    """The edges that a marker travels: those inside its scope."""
+    return [(edge.source, edge.to) for scope in scopes for edge in graph.edges if {edge.source, edge.to} <= scope]
+
+
+def _names(graph: Graph, names: Iterable[str]) -> str:
+    chosen = set(names)
+    return ", ".join(name for name in graph.order if name in chosen)

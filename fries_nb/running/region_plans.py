@@ -1,0 +1,74 @@
+"""Plans of changes that reach into several regions: each region has its own, and for show they are one.
+
+A marker never leaves its region, so the plans have nothing to do with each other but the request. What is measured of
+the run says how long they would take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from fries_nb.controller.metrics import OperatorMetrics
+from fries_nb.dataflow.regions import Region
+from fries_nb.planning import Covering, CriticalPath, Prediction, Queue
+from fries_nb.planning.prediction import longest, ways
+from fries_nb.scheduling import Plan, schedule
+from fries_nb.scheduling.plan import StageAction
+
+
+def planned(
+    regions: tuple[Region, ...], shares: Mapping[int, Iterable[str]], scheduler: str, pruning: bool
+) -> dict[int, Plan]:
+    """The plan of each region for its share of the targets; an empty change is the first region's to refuse.
+
+    Raises:
+        PlanError: no such scheduler, an unknown operator, no operator, or a source among the targets.
+    """
+    return {
+        number: schedule(scheduler, regions[number].graph, targets, pruning)
+        for number, targets in (shares or {0: ()}).items()
+    }
+
+
+def together(plans: Mapping[int, Plan]) -> Plan:
+    """One plan that says all that these say, for regions that run one after another."""
+    first, *others = (plan for _, plan in sorted(plans.items()))
+    if not others:
+        return first
+    whole = [first, *others]
+    targets = frozenset().union(*(plan.targets for plan in whole))
+    covering = Covering(
+        targets,
+        tuple(component for plan in whole for component in plan.covering.components),
+        tuple(decision for plan in whole for decision in plan.covering.pruning),
+        all(plan.covering.naive_safe for plan in whole),
+        max(plan.covering.longest_path for plan in whole),
+    )
+    return Plan(first.scheduler, targets, tuple(stage for plan in whole for stage in plan.stages), covering)
+
+
+def predicted(
+    regions: tuple[Region, ...], plans: Mapping[int, Plan], measured: Mapping[str, OperatorMetrics]
+) -> Prediction:
+    """How long these plans would take now, and markers from all sources in their place.
+
+    A plan that does more than to switch where its marker comes (tags, holds, restarts) has no prediction.
+    """
+    queues = {name: Queue(one.queued, one.rate) for name, one in measured.items() if one.processed}
+    found: list[CriticalPath] = []
+    by_epoch: list[CriticalPath] = []
+    for number, plan in plans.items():
+        graph = regions[number].graph
+        found += ways(graph, _markers(plan), plan.targets, queues)
+        by_epoch += ways(graph, {frozenset(graph): set(graph.sources)}, plan.targets, queues)
+    return Prediction(tuple(found), longest(by_epoch))
+
+
+def _markers(plan: Plan) -> dict[frozenset[str], set[str]]:
+    """The heads by scope, if the change is over when markers have come to the targets."""
+    if any(stage.does is not StageAction.SWITCH for stage in plan.stages):
+        return {}
+    markers: dict[frozenset[str], set[str]] = {}
+    for send in (send for stage in plan.stages for send in stage.sends):
+        markers.setdefault(send.scope, set()).add(send.operator)
+    return markers

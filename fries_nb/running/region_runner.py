@@ -1,0 +1,395 @@
+"""The course of a run: its regions one after another, each launched when Spark can compute what it reads.
+
+The first region is launched by who starts the run, so that what cannot start says so there. Each further one is
+launched by a thread of its own, when all before it is closed; Spark computes the blocking operators in that thread.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import traceback
+import uuid
+import warnings
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+
+from fries_nb.controller import events as said
+from fries_nb.controller.requests import change_requested
+from fries_nb.controller.run_state import RunState
+from fries_nb.dataflow.graph import Graph, Kind
+from fries_nb.dataflow.regions import Kept, Region
+from fries_nb.dataflow.updates import Update, new_table
+from fries_nb.errors import CheckpointError, FriesError, RunError, in_one_line
+from fries_nb.messages import Report
+from fries_nb.running.change_queue import ChangeQueue
+from fries_nb.running.checkpoint_layout import CheckpointLayout
+from fries_nb.running.listeners import Listening
+from fries_nb.running.pending_checkpoint import PendingCheckpoint
+from fries_nb.running.queue_entries import Order, Request
+from fries_nb.running.telemetry import Telemetry
+from fries_nb.running.traces import Part, RunTrace
+from fries_nb.running.uncommitted import UncommittedCheck
+from fries_nb.spark import blocking_operators as blocking
+from fries_nb.spark.launch import Launched, launch
+from fries_nb.spark.output import output
+from fries_nb.spark.region_spec import Options
+from fries_nb.spark.session import start_or_find
+from fries_nb.spark.staging import remove_scratch
+from fries_nb.storage.locations import join
+
+_AGAIN_S = 0.2
+OVER = frozenset(str(state) for state in RunState if state.over)
+
+
+class RegionRunner:
+    """A run under way.
+
+    Args:
+        graph: the whole dataflow.
+        regions: it was cut into.
+        places: where they keep checkpoints.
+        seen: told what happens.
+        ledger: told how changes end, and asked which are next; its lock is held around what its orders lead to.
+        closed: called once, when nothing of the run is left.
+
+    Attributes:
+        seen: what is known of the run.
+        launched: the regions so far.
+        uncommitted: what was read and is not in the output, once the run has been stopped or has failed.
+        error: why the run failed, empty otherwise; ``details`` is the traceback from the user's frame on.
+        flowing: set when the first workers are at work, or the run is over.
+        ended: set when nothing of the run is left.
+        options: of the run.
+    """
+
+    def __init__(
+        self, graph: Graph, regions: tuple[Region, ...], places: CheckpointLayout, options: Options,
+        seen: Telemetry, ledger: ChangeQueue,
+        closed: Callable[[], None],
+    ) -> None:  # fmt: skip
+        self.launched: list[Launched] = []
+        self.uncommitted: UncommittedCheck | None = None
+        self.error = ""
+        self.details = ""
+        self.flowing = threading.Event()
+        self.ended = threading.Event()
+        self._graph = graph
+        self._regions = regions
+        self._places = places
+        self.options = options
+        self.seen = seen
+        self._ledger = ledger
+        self._lock = ledger.lock
+        self._closed = closed
+        self._state = ""
+        self._stopped = False
+        self._draining = False
+        self._open = False  # whether the last region that was launched goes on
+        self._group = f"fries-sql-{uuid.uuid4().hex[:8]}"
+        self._between: threading.Thread | None = None
+        self._cancelling: threading.Thread | None = None
+        self._rates: dict[str, float] = {}
+        self._flows: set[int] = set()  # regions whose workers are at work
+        self._asked: dict[str, PendingCheckpoint] = {}
+
+    @property
+    def resumable(self) -> bool:
+        """Whether checkpoints are kept in a place of the user's."""
+        return self._places.of(0) != ""
+
+    @property
+    def state(self) -> str:
+        """The run's; between two regions it is ``joining``.
+
+        A region whose controller is done may have its last rows to commit yet, and its end has not been told: until
+        then the run is not over, and its error not known.
+        """
+        if self._state or not self._open:
+            return self._state or "joining"
+        region = self.launched[-1].driver.controller.state
+        if not region.over:
+            return str(region)
+        return "joining" if region == "finished" and len(self.launched) < len(self._regions) else "draining"
+
+    def start(self, spark: Any) -> None:
+        """Launch the first region; raises what ``launch`` raises, and ``DataflowError`` for SQL that is none."""
+        queries = [operator for operator in self._graph.operators if operator.blocking]
+        if not queries:
+            self._launch(0, spark)
+            return
+        session = start_or_find(self.options.hosts, spark)
+        try:
+            for operator in queries:
+                blocking.check_query(session.spark, operator)
+            self._launch(0, session.spark)
+        finally:
+            session.release()  # the region has a lease of its own
+
+    def post(self, event: said.Event) -> None:
+        """Let the controller of the region that runs take this event."""
+        self.launched[-1].driver.post(event)
+
+    def refuse_if_over(self, why: str) -> None:
+        """Nothing can be asked of a run that is over.
+
+        Raises:
+            RunError: it is.
+        """
+        if self.state in OVER:
+            reason = f": {self.error}" if self.error else ""
+            raise RunError(f"run {self._graph.name!r} has {self.state}{reason}; {why}")
+
+    def payload(self, operator: str, update: Update) -> bytes:
+        """What a change ships to an operator's workers.
+
+        Raises:
+            DataflowError: it cannot be pickled, or is a join's table that has not the columns to join on.
+            SourceError: a join's new table cannot be read or computed.
+        """
+        return self.launched[0].payload(self._graph.operator(operator), update)
+
+    def set_rate(self, source: str, rate: float) -> None:
+        """Let a source emit so many tuples a second; one whose region has not begun will when it does."""
+        region = next(number for number, region in enumerate(self._regions) if source in region.own)
+        with self._lock:
+            self._rates[source] = rate
+            if region < len(self.launched):
+                self.launched[region].driver.post(said.RateRequested(source, rate))
+
+    def carry_out(self, orders: Iterable[Order]) -> None:
+        """Tell controllers to begin these requests."""
+        for region, request in orders:
+            plan = request.plans[region]
+            graph = self._regions[region].graph
+            payloads = {name: request.payloads[name] for name in plan.targets}
+            undoes = request.undoes.id if request.undoes is not None else ""
+            how = (plan, request.updates, payloads, request.guard, request.rehearse, undoes)
+            self.launched[region].driver.post(change_requested(graph, request.id, *how))
+
+    def stop(self, drain: bool) -> None:
+        """Ask for the end; returns at once. What is drained goes on into the regions behind, whose sources end, too."""
+        with self._lock:
+            self._stopped = self._stopped or not drain
+            self._draining = self._draining or drain
+            if self._open:
+                self.post(self._drained(len(self.launched) - 1) if drain else said.StopRequested())
+            elif self._stopped and self.launched and self._cancelling is None:
+                self._cancelling = threading.Thread(target=self._cancel, name="fries-cancel", daemon=True)
+                self._cancelling.start()
+
+    def checkpoint(self, timeout: float) -> str:
+        """Have a checkpoint taken, and wait until it is complete; returns its place."""
+        with self._lock:
+            self.refuse_if_over("a checkpoint needs a running dataflow")
+            asked = PendingCheckpoint()
+            request = f"k{len(self._asked) + 1}"
+            self._asked[request] = asked
+            launched = self.launched[-1]
+            launched.driver.post(said.CheckpointRequested(request))
+            if not self._open:
+                asked.answer("no region runs at this moment; the next one begins soon")
+        if not asked.over.wait(timeout):
+            raise TimeoutError(f"the checkpoint of {self._graph.name!r} is still under way after {timeout:g} s")
+        if asked.reason:
+            raise RunError(f"no checkpoint of {self._graph.name!r} was taken: {asked.reason}")
+        return launched.place.path
+
+    def checkpointed(self, number: int, event: said.CheckpointEnded) -> None:
+        """A checkpoint of the region is complete, or has come to nothing."""
+        self.seen.kept(number, event)
+        for request in event.requests:
+            self._asked[request].answer(event.reason)
+
+    def output(self, sink: str) -> Any:
+        """What was committed so far at one of the dataflow's sinks, as a Spark DataFrame."""
+        first = self.launched[0]
+        with self._lock:
+            behind = [one for one in self.launched if sink in one.sinks]
+        if not behind:  # its region has not begun, so this is empty
+            return output(first.session.spark, join(first.scratch, "sinks", sink), first.run, pa.schema([]))
+        return output(first.session.spark, behind[0].sinks[sink], behind[0].run, self.seen.columns(sink))
+
+    def trace(self) -> RunTrace:
+        """The trace so far; source tuples of further regions are named by the region's number and their own.
+
+        Raises:
+            RunError: none is kept.
+        """
+        if not self.options.audit:
+            raise RunError("this run keeps no trace; start it with audit=True")
+        parts = [
+            Part(region, one.driver.records, one.resumed, one.driver.has_finished)
+            for region, one in zip(self._regions, list(self.launched), strict=False)
+        ]
+        return RunTrace(tuple(parts))
+
+    def join(self) -> None:
+        """Wait for threads that are about to end, once ``ended`` is set."""
+        for launched in self.launched:
+            launched.driver.join()
+        for thread in (self._between, self._cancelling):
+            if thread is not None:
+                thread.join()
+
+    # ---- one region
+
+    def _launch(self, number: int, spark: Any) -> None:
+        region = self._regions[number]
+        sources = {
+            name: blocking.source_of(spark, rows, lambda kept: self._read(spark, kept))
+            for name, rows in region.inputs.items()
+        }
+        applied = self._ledger.starting(number)
+        graph, place = _with(region.graph, sources), self._places.of(number)
+        if place:
+            resumed = self._places.decide(number, graph, applied)
+        else:
+            graph, resumed = _changed(graph, number, applied), False
+        listening = Listening(self, number)
+        launched = launch(graph, spark, self.options, listening, place, resumed, key=self._places.key)
+        with self._lock:
+            self.launched.append(launched)
+            weakref.finalize(self, remove_scratch, launched.scratch)
+            self._open = True
+            for source in self._rates.keys() & set(region.own):
+                self.post(said.RateRequested(source, self._rates[source]))
+            self.carry_out(self._ledger.started(number, applied))
+            if self._draining:
+                self.post(self._drained(number))
+            if self._stopped:
+                self.post(said.StopRequested())
+        listening.launched.set()
+
+    def _drained(self, number: int) -> said.DrainRequested:
+        """End the region's sources, but for rows that an earlier region has made: they were read already."""
+        return said.DrainRequested(spared=frozenset(self._regions[number].inputs))
+
+    def _read(self, spark: Any, kept: Kept) -> Any:
+        launched = self.launched[kept.region]
+        return output(spark, launched.sinks[kept.sink], launched.run, self.seen.columns(kept.sink))
+
+    def answered(self, number: int, event: said.Answered) -> None:
+        """A worker of the region has said something."""
+        self.flowing.set()
+        if number not in self._flows:
+            self._flows.add(number)
+            self._ledger.flows(number)
+        if isinstance(event.answer, Report):
+            self.seen.report(self._regions[number], event.answer)
+
+    def resolved(self, number: int, outcome: said.Outcome) -> None:
+        """The region's controller has come to the end of a change."""
+        with self._lock:
+            self.carry_out(self._ledger.resolved(number, outcome))
+
+    def stands(self, number: int, event: said.OperatorPaused) -> None:
+        """Workers of an operator stand in front of a tuple, or go on."""
+        with self._lock:
+            self.seen.stands(event)
+            self.carry_out(self._ledger.stands(number, event.operator, bool(event.paused)))
+
+    def guard_fired(self, number: int, event: said.GuardFired) -> None:
+        """The guard of a change has begun to roll it back."""
+        self._ledger.guard_fired(number, event)
+
+    def guard_ended(self, number: int, event: said.GuardEnded) -> None:
+        """The guard of a change is over, or it has rolled the change back."""
+        self._ledger.guard_ended(number, event)
+
+    def over(self, number: int, state: str, error: str, details: str) -> None:
+        """The region is decided; the run is, too, unless it goes on with the next one."""
+        if state != "finished" or number + 1 == len(self._regions):
+            self._decide(state, error, details)
+
+    def closed(self, number: int) -> None:
+        """Nothing of the region is left."""
+        with self._lock:
+            self._open = False
+            for asked in self._asked.values():
+                asked.answer("the dataflow, or this region of it, has ended")
+            if not self._state and self._stopped:
+                self._decide("stopped")
+            if self._state in ("stopped", "failed"):
+                self.uncommitted = self._uncommitted(self.launched[number])
+            if not self._state:
+                self.seen.rest(self._regions[number].graph)
+                self._ledger.over(number, f"region {number + 1} of {len(self._regions)} had finished")
+                self._between = threading.Thread(
+                    target=self._go_on, args=[number + 1], name="fries-regions", daemon=True
+                )
+                self._between.start()
+        if self._state:
+            self._end()
+
+    def _uncommitted(self, launched: Launched) -> UncommittedCheck | None:
+        """What the region that was ended has read and not committed; what those before it read is in their output."""
+        left = launched.driver.controller.uncommitted
+        since_s = time.time() - (time.monotonic_ns() - left.since_ns) / 1e9
+        return UncommittedCheck(left.tuples, since_s, left.first, self.resumable) if left.tuples else None
+
+    # ---- between regions, and the end
+
+    def _go_on(self, number: int) -> None:
+        spark = self.launched[0].session.spark
+        error, details = "", ""
+        try:
+            with blocking.job_group(spark, self._group):
+                self._launch(number, spark)
+        except FriesError as refused:
+            error = str(refused)
+        except Exception as defect:  # noqa: BLE001 - a defect of ours must end the run in words, not leave it hanging
+            error = f"region {number + 1} could not start: {type(defect).__name__}: {defect}"
+            details = "".join(traceback.format_exception(defect))
+        if error:
+            with self._lock:
+                self._decide("stopped") if self._stopped else self._decide("failed", *in_one_line(error, details))
+            self._end()
+
+    def _cancel(self) -> None:
+        """End what Spark computes between two regions: again and again, since it begins one job behind the other."""
+        spark = self.launched[0].session.spark
+        while not self.ended.is_set():
+            blocking.cancel(spark, self._group)
+            self.ended.wait(_AGAIN_S)
+
+    def _decide(self, state: str, error: str = "", details: str = "") -> None:
+        self.error, self.details, self._state = error, details, state
+        self.flowing.set()
+
+    def _end(self) -> None:
+        for number in range(len(self._regions)):
+            self._ledger.over(number, f"the run has {_VERBS[self._state]}")
+        try:
+            self._places.release()
+        except CheckpointError as error:
+            warnings.warn(str(error), RuntimeWarning, stacklevel=1)
+        self.ended.set()
+        self._closed()
+
+
+_VERBS = {"finished": "finished", "stopped": "been stopped", "failed": "failed"}
+
+
+def _changed(graph: Graph, region: int, requests: Iterable[Request]) -> Graph:
+    """The graph as it is after these requests, which nothing has run before."""
+    functions: dict[str, Any] = {}
+    for request in requests:
+        for name in request.plans[region].targets:
+            operator, update = graph.operator(name), request.updates[name]
+            functions[name] = new_table(operator, update) if operator.kind is Kind.JOIN else update.function
+    return _with(graph, functions)
+
+
+def _with(graph: Graph, functions: Mapping[str, Any]) -> Graph:
+    """The graph, with other functions for some operators."""
+    if not functions:
+        return graph
+    operators = tuple(
+        replace(one, function=functions[one.name]) if one.name in functions else one for one in graph.operators
+    )
+    return Graph(graph.name, operators, graph.edges)

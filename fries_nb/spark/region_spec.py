@@ -1,0 +1,118 @@
+"""What a host must know to take part in a run: the same for all hosts, shipped by Spark."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from fries_nb.checkpoints import Restoration
+from fries_nb.dataflow.graph import Graph
+from fries_nb.errors import DataflowError, OperatorError
+from fries_nb.messages import WorkerId
+from fries_nb.spark.reading import SourcePlan
+from fries_nb.storage.snapshot_files import SnapshotStore
+from fries_nb.transport.keys import HostKeys
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to run a graph; ``fries_nb.Dataflow.run`` explains them.
+
+    Raises:
+        DataflowError: a number that is none, or out of its range.
+
+    Attributes:
+        budget: bytes that may wait in front of one host's workers, all channels together.
+        silence_s: a machine that does not answer on the network for so long counts as lost.
+        port: of the controller; 0 for any free one.
+    """
+
+    hosts: int
+    budget: int
+    audit: bool
+    chaining: bool
+    commit_interval_s: float | None
+    silence_s: float
+    port: int
+
+    def __post_init__(self) -> None:
+        if isinstance(self.budget, bool) or not isinstance(self.budget, int) or self.budget < 1:
+            raise DataflowError(f"budget={self.budget!r}; expected a number of bytes, 1 or more")
+        if self.commit_interval_s is not None and not _is_duration(self.commit_interval_s):
+            raise DataflowError(
+                f"commit_interval_s={self.commit_interval_s!r}; expected seconds, more than 0, or None for the end only"
+            )
+        if not _is_duration(self.silence_s):
+            raise DataflowError(f"silence_s={self.silence_s!r}; expected seconds, more than 0")
+        if isinstance(self.port, bool) or not isinstance(self.port, int) or not 0 <= self.port <= 65535:
+            raise DataflowError(f"port={self.port!r}; expected 1 to 65535, or 0 for any free one")
+
+
+def _is_duration(seconds: object) -> bool:
+    return isinstance(seconds, (int, float)) and not isinstance(seconds, bool) and 0 < seconds < float("inf")
+
+
+@dataclass(frozen=True)
+class RegionSpec:
+    """One run, as its hosts see it.
+
+    Attributes:
+        run: the run's id, for names of files.
+        incarnation: of the run when the stage was submitted.
+        graph: the graph, without functions; see ``with_functions``.
+        functions: for each operator that has one, the pickled function.
+        sources: for each source what its readers need (see ``reading``).
+        sinks: for each sink, and each operator that keeps dead letters, the directory that it writes to.
+        controller: address of the control server.
+        keys: the hosts' keys.
+        interface: what hosts listen at for each other; empty for the address by which Spark knows their machine.
+        heads: for each operator the first one of the chain that it may be in.
+        snapshots: where snapshots are kept.
+        restoration: what the workers start from.
+        tables: for sinks whose target is a Delta table the columns that it had, as a serialized schema.
+    """
+
+    run: str
+    incarnation: int
+    graph: Graph
+    functions: Mapping[str, bytes] = field(repr=False)
+    sources: Mapping[str, SourcePlan]
+    sinks: Mapping[str, str]
+    controller: str
+    keys: HostKeys
+    interface: str
+    options: Options
+    heads: Mapping[str, str]
+    snapshots: SnapshotStore = field(repr=False)
+    restoration: Restoration = field(default=Restoration(None), repr=False)
+    tables: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+
+    def had_ended(self, worker: WorkerId) -> bool:
+        """The checkpoint has it that this worker, of whatever operator, had ended in front of the marker.
+
+        A record names chains by their first operators, or each operator where none were chained. (A worker that had
+        not ended while the first of its chain had, since they were not chained, has a snapshot, which counts.)
+        """
+        checkpoint = self.restoration.checkpoint
+        names = {str(worker), str(WorkerId(self.heads[worker.operator], worker.index))}
+        return checkpoint is not None and not names.isdisjoint(checkpoint.ended)
+
+    def with_functions(self, place: str) -> Graph:
+        """The graph with a copy of each function (chains depend on what the functions are), made at this place.
+
+        Raises:
+            OperatorError: a function cannot be unpickled on this host.
+        """
+        operators = []
+        for operator in self.graph.operators:
+            payload = self.functions.get(operator.name)
+            try:
+                operators.append(operator if payload is None else replace(operator, function=pickle.loads(payload)))
+            except (Exception, SystemExit) as error:
+                raise OperatorError(
+                    f"the function of {operator.name} cannot be unpickled on {place}: {type(error).__name__}: {error}; "
+                    "is a module of yours missing there?",
+                    operator.name,
+                ) from error
+        return Graph(self.graph.name, tuple(operators), self.graph.edges)

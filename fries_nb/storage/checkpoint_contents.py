@@ -1,0 +1,266 @@
+"""What lies in a checkpoint place, and what of it counts.
+
+    claims/<attempt>-<token>.json           who wants an attempt, or has it (see ``claims``)
+    attempts/<attempt>.json                 whose checkpoint it is, in which format, and what the attempt began with
+    decisions/<n>-<attempt>.msgpack         the changes, each on disk before the first fast control message leaves
+    sources/<name>-<attempt>.msgpack        which rows the workers of a replay read
+    states/<epoch>-<attempt>/               the snapshots of the workers
+    complete/<epoch>-<attempt>.json         the record that makes them a checkpoint; the last two are kept
+    staged/<attempt>/, sinks/<name>/        rows written for the hosts; what memory sinks hold
+
+The newest attempt that began decides. What counts is what it began with, by name, and what it has written since, which
+bears its number. So whatever an older attempt writes late, it is not read: its number is not the newest one's, and its
+name is not among those that the newest one began with. Each file is there whole or not at all, behind a seal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+import msgspec
+from pyarrow import fs
+
+from fries_nb.checkpoints import Checkpoint, CommittedChange, in_effect
+from fries_nb.errors import CheckpointError
+from fries_nb.storage.claims import ATTEMPTS
+from fries_nb.storage.durable import entries, read_file
+from fries_nb.storage.flow_fingerprint import FORMAT, FlowFingerprint
+from fries_nb.storage.locations import locate
+from fries_nb.storage.seals import unsealed, verify
+from fries_nb.storage.snapshot_files import STATES, seal_name
+
+COMPLETE = "complete"
+DECISIONS = "decisions"
+SOURCES = "sources"
+_ENTRY = re.compile(r"(.+)-(\d+)\.(?:json|msgpack)")
+_VERIFYING = 8
+"""Snapshots that are read at once to verify them."""
+
+_T = TypeVar("_T")
+
+
+class _Format(msgspec.Struct, frozen=True):
+    format: int
+
+
+class RunAttempt(msgspec.Struct, frozen=True):
+    """What an attempt began with; ``records`` (oldest first), ``decisions`` and ``sources`` are names of files."""
+
+    format: int
+    flow: FlowFingerprint
+    records: tuple[str, ...] = ()
+    decisions: tuple[str, ...] = ()
+    sources: dict[str, str] = {}
+
+
+@dataclass(frozen=True)
+class Location:
+    """A place, found on its file system, and the key that signs its files."""
+
+    path: str
+    filesystem: fs.FileSystem
+    root: str
+    key: bytes
+
+    @staticmethod
+    def of(path: str, key: bytes) -> Location:
+        """Find it; raises a CheckpointError where there is no such file system."""
+        with in_words(f"{path} cannot hold checkpoints"):
+            filesystem, root = locate(path)
+            return Location(path, filesystem, root.rstrip("/"), key)
+
+    def names(self, directory: str) -> list[str]:
+        """The names in a directory, sorted; none if there is no such directory."""
+        with in_words(f"{self.path} cannot be read"):
+            return sorted(entry.base_name for entry in entries(self.filesystem, f"{self.root}/{directory}"))
+
+    def has(self, name: str) -> bool:
+        """Whether there is such a file."""
+        with in_words(f"{self.path} cannot be read"):
+            found = self.filesystem.get_file_info(f"{self.root}/{name}").type
+            return bool(found == fs.FileType.File)
+
+    def read(self, name: str, kind: type[_T], run: str = "") -> _T:
+        """What a file of a run holds.
+
+        Raises:
+            CheckpointError: it has gone, or is damaged, or is not signed with the key.
+        """
+        try:
+            content = unsealed(read_file(self.filesystem, f"{self.root}/{name}"), seal_name(run, name), self.key)
+            if name.endswith(".json"):
+                return msgspec.json.decode(content, type=kind)
+            return msgspec.msgpack.decode(content, type=kind)
+        except (OSError, ValueError, RecursionError, msgspec.MsgspecError) as error:
+            raise self.damaged(name, error) from error
+
+    def verify(self, name: str, run: str) -> None:
+        """Check a file's seal, however large it is; raises a CheckpointError like ``read``."""
+        try:
+            verify(self.filesystem, f"{self.root}/{name}", seal_name(run, name), self.key)
+        except (OSError, ValueError) as error:
+            raise self.damaged(name, error) from error
+
+    def damaged(self, name: str, error: Exception) -> CheckpointError:
+        """The error that says so."""
+        return CheckpointError(f"the checkpoint at {self.path} is damaged: {name}: {first_line(error)}")
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What counts at a place: the newest attempt, and the names of its files, oldest first."""
+
+    number: int
+    flow: FlowFingerprint
+    records: tuple[str, ...]
+    decisions: tuple[str, ...]
+    sources: dict[str, str]
+
+
+def begun(at: Location) -> list[int]:
+    """The numbers of the attempts that have begun."""
+    return [int(name.removesuffix(".json")) for name in at.names(ATTEMPTS) if re.fullmatch(r"\d+\.json", name)]
+
+
+def contents(at: Location) -> Contents | None:
+    """What counts; ``None`` if no attempt has begun there.
+
+    Raises:
+        CheckpointError: it is of another version of fries_nb, or damaged.
+    """
+    numbers = begun(at)
+    if not numbers:
+        if at.has("flow.json"):
+            raise CheckpointError(_of_another_format(at.path, 1))
+        return None
+    number = max(numbers)
+    file = attempt_file(number)
+    if (version := at.read(file, _Format).format) != FORMAT:
+        raise CheckpointError(_of_another_format(at.path, version))
+    attempt = at.read(file, RunAttempt)
+    return Contents(
+        number,
+        attempt.flow,
+        (*attempt.records, *_numbered(at, COMPLETE, number)),
+        (*attempt.decisions, *_numbered(at, DECISIONS, number)),
+        attempt.sources | {name: f"{SOURCES}/{file}" for name, file in _own(at, SOURCES, number)},
+    )
+
+
+def expected(found: Contents | None, path: str) -> Contents:
+    """What is there; raises a CheckpointError if nothing is."""
+    if found is None:
+        raise CheckpointError(f"{path} holds no checkpoint; expected what flow.run(checkpoint=...) wrote there")
+    return found
+
+
+def decided(at: Location, found: Contents) -> tuple[CommittedChange, ...]:
+    """The changes in effect, in order; raises a CheckpointError if one is damaged."""
+    return in_effect(at.read(name, CommittedChange, found.flow.run) for name in found.decisions)
+
+
+def newest(at: Location, found: Contents, thoroughly: bool) -> tuple[tuple[str, Checkpoint] | None, str]:
+    """The newest checkpoint that is whole, with its name; and what is wrong with the first newer one.
+
+    Args:
+        at: the place.
+        found: what counts there.
+        thoroughly: read all snapshots and check their seals; else they only have to be there.
+
+    Raises:
+        CheckpointError: there are some, and none is whole; tells of the newest.
+    """
+    wrong: CheckpointError | None = None
+    for name in reversed(found.records):
+        try:
+            record = at.read(name, Checkpoint, found.flow.run)
+            _check_snapshots(at, record, found.flow.run, thoroughly)
+        except CheckpointError as error:
+            wrong = wrong or error
+        else:
+            return (name, record), str(wrong or "")
+    if wrong is not None:
+        raise wrong
+    return None, ""
+
+
+def entry(directory: str, what: str, number: int, ending: str) -> str:
+    """The name of an attempt's file.
+
+    >>> entry("complete", "000007", 2, "json")
+    'complete/000007-0002.json'
+    """
+    return f"{directory}/{what}-{number:04d}.{ending}"
+
+
+def epoch_of(name: str) -> int:
+    """The epoch of a record, by its name.
+
+    >>> epoch_of("complete/000007-0002.json")
+    7
+    """
+    return int(name.rpartition("/")[2].partition("-")[0])
+
+
+def attempt_file(number: int) -> str:
+    """The name of an attempt's note."""
+    return f"{ATTEMPTS}/{number:04d}.json"
+
+
+def written_by(name: str) -> tuple[str, int] | None:
+    """Of a file's name what it is about, and the number of the attempt that wrote it; ``None`` for a draft.
+
+    >>> written_by("000007-0002.json"), written_by("000007-0002.json.draft")
+    (('000007', 2), None)
+    """
+    found = _ENTRY.fullmatch(name)
+    return (found[1], int(found[2])) if found is not None else None
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of what an error says."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+@contextlib.contextmanager
+def in_words(what: str) -> Iterator[None]:
+    """Say what failed in front of what the file system says."""
+    try:
+        yield
+    except (OSError, ValueError, msgspec.MsgspecError) as error:
+        raise CheckpointError(f"{what}: {first_line(error)}") from error
+
+
+def _own(at: Location, directory: str, number: int) -> list[tuple[str, str]]:
+    found = ((name, written_by(name)) for name in at.names(directory))
+    return [(parsed[0], name) for name, parsed in found if parsed is not None and parsed[1] == number]
+
+
+def _numbered(at: Location, directory: str, number: int) -> list[str]:
+    """The numbered files that this attempt wrote, in the order of their numbers (1,000,000 behind 999,999)."""
+    found = [(int(what), name) for what, name in _own(at, directory, number) if what.isdigit()]
+    return [f"{directory}/{name}" for _, name in sorted(found)]
+
+
+def _check_snapshots(at: Location, record: Checkpoint, run: str, thoroughly: bool) -> None:
+    names = [f"{STATES}/{name}" for name in record.snapshots.values()]
+    if not thoroughly:
+        for name in names:
+            if not at.has(name):
+                raise CheckpointError(f"the checkpoint at {at.path} is damaged: {name} has gone")
+        return
+    with ThreadPoolExecutor(_VERIFYING, "fries-verify") as threads:
+        for _ in threads.map(lambda name: at.verify(name, run), names):
+            pass
+
+
+def _of_another_format(path: str, version: int) -> str:
+    return (
+        f"{path} holds a checkpoint in format {version}; this fries_nb reads format {FORMAT}: "
+        "likely another version of fries_nb wrote it"
+    )

@@ -1,0 +1,324 @@
+"""The place where a run keeps what it would start again from; what lies in it is said in ``contents``.
+
+A place is a directory or a URI that the driver and all hosts reach, and is held by one attempt of a run at a time
+(see ``claims``). Whatever stops in between, the newest record that is whole is the checkpoint.
+
+An attempt looks for a newer one behind each of its writes, and a newer one reads what is there behind its claim. So of
+an old driver and a new one that do not know of each other yet at least one does in time: either the old one's write
+counts and the new one goes on from it, or the old one is told before it acts on what it wrote.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import msgspec
+from pyarrow import fs
+
+from fries_nb.checkpoints import Checkpoint, CommittedChange, Restoration
+from fries_nb.dataflow.graph import Graph
+from fries_nb.errors import CheckpointError
+from fries_nb.storage.checkpoint_contents import (
+    COMPLETE,
+    DECISIONS,
+    SOURCES,
+    Contents,
+    Location,
+    RunAttempt,
+    attempt_file,
+    begun,
+    contents,
+    decided,
+    entry,
+    epoch_of,
+    expected,
+    in_words,
+    newest,
+    written_by,
+)
+from fries_nb.storage.claims import ATTEMPTS, CLAIMS, Claims
+from fries_nb.storage.durable import make_directory, write_file
+from fries_nb.storage.flow_fingerprint import FORMAT, FlowFingerprint, difference, flow_of
+from fries_nb.storage.locations import encoded
+from fries_nb.storage.seals import NO_KEY, sealed
+from fries_nb.storage.snapshot_files import STATES, seal_name
+
+KEPT = 2
+STAGED = "staged"
+SINKS = "sinks"
+
+_T = TypeVar("_T")
+
+
+class CheckpointStore:
+    """A checkpoint place, held by one attempt of a run; made by ``claim`` or ``resume``, and left by ``release``.
+
+    Attributes:
+        path: of the place.
+        key: that signs its files; ``NO_KEY`` for none.
+        flow: whose it is.
+        incarnation: of the attempt that holds it.
+        restoration: what the run goes on from.
+    """
+
+    def __init__(self, at: Location, claims: Claims, found: Contents, restoration: Restoration) -> None:
+        self.path = at.path
+        self.key = at.key
+        self.flow = found.flow
+        self.incarnation = claims.number
+        self.restoration = restoration
+        self._at = at
+        self._claims = claims
+        self._records = _readable(at, found)
+        self._decisions = list(found.decisions)
+        self._sources = dict(found.sources)
+        self._doubtful: list[Checkpoint] = []
+
+    @classmethod
+    def claim(cls, path: str, graph: Graph, run: str, key: bytes = NO_KEY) -> CheckpointStore:
+        """Make an empty or new directory the place of a run.
+
+        Raises:
+            CheckpointError: it cannot be written, or holds something: a run, which could be resumed, or other files.
+        """
+        at = Location.of(path, key)
+        _check_empty(at, graph)
+        claims = Claims(at.filesystem, at.root, path)
+        with in_words(f"{path} cannot hold checkpoints"), contextlib.ExitStack() as undo:
+            claims.acquire()
+            undo.callback(claims.release)
+            _check_empty(at, graph)  # behind the claim: another run may have begun and ended meanwhile
+            for directory in (STAGED, SINKS):
+                make_directory(at.filesystem, f"{at.root}/{directory}")
+            place = cls(at, claims, Contents(claims.number, flow_of(graph, run), (), (), {}), Restoration(None))
+            place._begin()
+            undo.pop_all()
+        return place
+
+    @classmethod
+    def resume(cls, path: str, graph: Graph, key: bytes = NO_KEY) -> CheckpointStore:
+        """Take over a place whose run has ended or died, as the next attempt.
+
+        If its newest checkpoint is damaged it is the one before it that the run goes on from, with a warning.
+
+        Raises:
+            PlaceHeldError: its run is known to go on, or another process takes it over just now; says which.
+            CheckpointError: there is none, it is of another flow or version, is damaged, or is not signed with the key.
+        """
+        at = Location.of(path, key)
+        if other := difference(expected(contents(at), path).flow, graph):
+            raise CheckpointError(f"{path} holds a checkpoint {other}")
+        claims = Claims(at.filesystem, at.root, path)
+        with in_words(f"{path} cannot be written"), contextlib.ExitStack() as undo:
+            claims.acquire()
+            undo.callback(claims.release)
+            found = expected(contents(at), path)  # behind the claim: what comes later is not read
+            good, wrong = newest(at, found, thoroughly=True)
+            last = epoch_of(found.records[-1]) if found.records else 0
+            if good is not None and wrong:
+                found = replace(found, records=found.records[: found.records.index(good[0]) + 1])
+            restoration = Restoration(good[1] if good is not None else None, decided(at, found), last_epoch=last)
+            place = cls(at, claims, found, restoration)
+            place._begin()
+            undo.pop_all()
+        if wrong:
+            warnings.warn(f"{wrong}; the run goes on from the checkpoint before it", RuntimeWarning, stacklevel=2)
+        return place
+
+    @staticmethod
+    def load(path: str, key: bytes = NO_KEY) -> tuple[FlowFingerprint, Restoration]:
+        """Whose place it is, and what a run would go on from; without taking it over, or reading the snapshots.
+
+        Raises:
+            CheckpointError: there is no checkpoint, it is of another version, is damaged, or not signed with the key.
+        """
+        at = Location.of(path, key)
+        found = expected(contents(at), path)
+        good, _ = newest(at, found, thoroughly=False)
+        return found.flow, Restoration(good[1] if good is not None else None, decided(at, found))
+
+    @staticmethod
+    def is_there(path: str) -> bool:
+        """Whether a run has begun there; raises a CheckpointError if that cannot be told."""
+        return bool(begun(Location.of(path, NO_KEY)))
+
+    @property
+    def staging(self) -> str:
+        """Where this attempt writes rows for the hosts, which stay as long as decisions that name them."""
+        return f"{self.path.rstrip('/')}/{STAGED}/{self.incarnation:04d}"
+
+    @property
+    def is_own(self) -> bool:
+        """No newer attempt has taken the place over, as far as one can tell."""
+        try:
+            with in_words(f"{self.path} cannot be read"):
+                self._claims.check()
+        except CheckpointError:
+            return False
+        return True
+
+    @property
+    def doubtful(self) -> frozenset[str]:
+        """Files of sinks that are named by records which may be there, though writing them failed."""
+        return frozenset(file for record in self._doubtful for files in record.sinks.values() for file in files)
+
+    def withdraw(self) -> None:
+        """Leave the place as ``claim`` found it, empty; unless another attempt has come, which keeps what there is.
+
+        Raises:
+            CheckpointError: it cannot be emptied.
+        """
+        with in_words(f"{self.path} cannot be emptied"):
+            self._at.filesystem.delete_file(f"{self._at.root}/{attempt_file(self.incarnation)}")
+            if self.is_own:  # and who comes from now on finds that nothing has begun
+                self._at.filesystem.delete_dir_contents(self._at.root)
+            self._claims.release()
+
+    def release(self) -> None:
+        """The run has ended: others may take the place over without asking whether its process is alive.
+
+        Raises:
+            CheckpointError: that cannot be written; this process knows it all the same.
+        """
+        with in_words(f"{self.path} cannot be released"):
+            self._claims.release()
+
+    def begin(self, incarnation: int) -> None:
+        """A new attempt of this run starts, a later one than that which holds the place; earlier ones write no more.
+
+        Raises:
+            PlaceHeldError: another process has taken the place over; says which.
+            CheckpointError: the place cannot be written.
+        """
+        with in_words(f"{self.path} cannot be written"):
+            self._claims.advance(incarnation)
+            self.incarnation = incarnation
+            self._begin()
+
+    def decide(self, decided: CommittedChange) -> None:
+        """A change is decided once this returns.
+
+        Raises:
+            PlaceHeldError: a newer attempt holds the place.
+            CheckpointError: the place cannot be written.
+        """
+        name = entry(DECISIONS, f"{len(self._decisions) + 1:06d}", self.incarnation, "msgpack")
+        self._write(name, msgspec.msgpack.encode(decided))
+        self._decisions.append(name)
+
+    def keep(self, record: Checkpoint) -> None:
+        """The checkpoint is complete once this returns.
+
+        Raises:
+            PlaceHeldError: a newer attempt holds the place, and decides whether this one counts.
+            CheckpointError: the place cannot be written.
+        """
+        name = entry(COMPLETE, f"{record.epoch:06d}", self.incarnation, "json")
+        try:
+            self._write(name, msgspec.json.encode(record))
+        except CheckpointError:
+            self._doubtful.append(record)
+            raise
+        self._records[name] = record
+
+    def tidy(self) -> None:
+        """Delete older checkpoints than the last two, and what no checkpoint came of.
+
+        What newer attempts have written is left alone, so an old driver that tidies late harms nobody.
+
+        Raises:
+            CheckpointError: they cannot be deleted.
+        """
+        with in_words(f"old checkpoints at {self.path} cannot be deleted"):
+            self._forget_records()
+            self._forget_states()
+            for number in begun(self._at):
+                if number < self.incarnation - 1:  # the one before may be being read
+                    self._delete(attempt_file(number))
+            self._claims.forget_older()
+
+    def keep_source(self, name: str, plan: Any) -> None:
+        """Which rows the workers of a source read (any msgpack value).
+
+        Raises:
+            PlaceHeldError: a newer attempt holds the place.
+            CheckpointError: the place cannot be written.
+        """
+        file = entry(SOURCES, encoded(name), self.incarnation, "msgpack")
+        self._write(file, msgspec.msgpack.encode(plan))
+        self._sources[encoded(name)] = file
+
+    def source(self, name: str, kind: type[_T]) -> _T | None:
+        """What was kept of the source, if anything was.
+
+        Raises:
+            CheckpointError: it is damaged.
+        """
+        file = self._sources.get(encoded(name))
+        return None if file is None else self._at.read(file, kind, self.flow.run)
+
+    def _begin(self) -> None:
+        """Say what the attempt begins with; from now on that, and what it writes, is what counts."""
+        begun = RunAttempt(FORMAT, self.flow, tuple(self._records), tuple(self._decisions), self._sources)
+        name = attempt_file(self.incarnation)
+        self._write_sealed(name, sealed(msgspec.json.encode(begun), name, self.key))
+
+    def _write(self, name: str, content: bytes) -> None:
+        self._write_sealed(name, sealed(content, seal_name(self.flow.run, name), self.key))
+
+    def _write_sealed(self, name: str, content: bytes) -> None:
+        with in_words(f"{self.path} cannot be written"):
+            write_file(self._at.filesystem, f"{self._at.root}/{name}", content)
+            self._claims.check()
+
+    def _delete(self, name: str) -> None:
+        self._at.filesystem.delete_file(f"{self._at.root}/{name}")
+
+    def _forget_records(self) -> None:
+        kept = dict(list(self._records.items())[-KEPT:])
+        for name in self._at.names(COMPLETE):
+            written = written_by(name)
+            if written is None or f"{COMPLETE}/{name}" in kept:
+                continue
+            if f"{COMPLETE}/{name}" in self._records or written[1] < self.incarnation:
+                self._delete(f"{COMPLETE}/{name}")
+        self._records = kept
+
+    def _forget_states(self) -> None:
+        needed = {name.partition("/")[0] for record in self._records.values() for name in record.snapshots.values()}
+        last = max((record.epoch for record in self._records.values()), default=0)
+        for name in self._at.names(STATES):
+            epoch, _, attempt = name.partition("-")
+            if name in needed or not epoch.isdigit() or not attempt.isdigit():
+                continue
+            if int(attempt) < self.incarnation or (int(attempt) == self.incarnation and int(epoch) <= last):
+                self._at.filesystem.delete_dir(f"{self._at.root}/{STATES}/{name}")
+
+
+def _readable(at: Location, found: Contents) -> dict[str, Checkpoint]:
+    """The last records by their names, oldest first; one that is damaged is no use to anybody."""
+    records = {}
+    for name in found.records[-KEPT:]:
+        with contextlib.suppress(CheckpointError):
+            records[name] = at.read(name, Checkpoint, found.flow.run)
+    return records
+
+
+def _check_empty(at: Location, graph: Graph) -> None:
+    """Raise a CheckpointError if there is anything but claims, which those left who never began."""
+    with in_words(f"{at.path} cannot hold checkpoints"):
+        kind = at.filesystem.get_file_info(at.root).type
+    if kind == fs.FileType.File:
+        raise CheckpointError(f"{at.path} is a file; expected a directory, or a path where none is yet")
+    if (found := contents(at)) is not None:
+        if other := difference(found.flow, graph):
+            raise CheckpointError(f"{at.path} holds a checkpoint {other}; use another path")
+        raise CheckpointError(
+            f"{at.path} holds a run of flow {found.flow.flow!r} already; "
+            f"go on with it by flow.resume({at.path!r}), or use another path"
+        )
+    if set(at.names("")) - {CLAIMS, ATTEMPTS, STAGED, SINKS}:
+        raise CheckpointError(f"{at.path} holds files that are no checkpoint; use an empty directory or a new one")

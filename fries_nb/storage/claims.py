@@ -1,0 +1,298 @@
+"""Who may write to a checkpoint place: claims on numbered attempts, on any file system that lists what was written.
+
+There is no lock and no rename on an object store, so a contender writes a claim, a file of a name that nobody else
+has, and lists the claims:
+
+    what it sees                               what it does
+    no other claim on its number, nor a higher it has the attempt
+    a higher number, or that this one began    it withdraws: somebody has the place
+    a claim of a lower token                   it withdraws
+    only claims of higher tokens               it looks again: they are about to withdraw
+
+At most one contender has an attempt. Suppose two had: each listed the claims after it had written its own, and did not
+see the other's; so each listed before the other had written, and wrote before it listed itself, which is a circle.
+(This needs a store whose lists show what was written before: S3 since 2020, GCS, Azure, HDFS, a disk.) Some contender
+gets it: of those that are left the one with the lowest token never withdraws, and sees all others go. A contender that
+died without withdrawing is waited for ``PATIENCE`` times; then its number is left to it and the next one is claimed.
+
+A claim is never taken back by others. Whoever has an attempt looks for a higher number *behind* each of its writes; the
+next contender reads what is there *behind* its claim. So a write that its author believed in is seen by the next one,
+and what the author gave up for lost may be ignored: see ``checkpoints``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+import uuid
+from collections.abc import Generator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import NamedTuple
+
+import msgspec
+from pyarrow import fs
+
+from fries_nb.errors import PlaceHeldError
+from fries_nb.storage.durable import entries, read_file, write_file
+from fries_nb.storage.processes import Machine, Process, process, this_machine
+
+CLAIMS = "claims"
+ATTEMPTS = "attempts"
+PATIENCE = 100
+PAUSE_S = 0.05
+_CLAIM = re.compile(r"(\d+)-([0-9a-f]+)\.json")
+_HELD: set[str] = set()  # tokens of attempts that runs of this process hold
+"""A run of this process that has ended holds nothing, though its process goes on."""
+
+
+class Claim(NamedTuple):
+    """A claim on an attempt; ``token`` is unique."""
+
+    number: int
+    token: str
+
+    @property
+    def file(self) -> str:
+        """Its name."""
+        return f"{self.number:06d}-{self.token}.json"
+
+
+class Holder(msgspec.Struct, frozen=True):
+    """The content of a claim: whose it is.
+
+    Attributes:
+        machine, process: that wrote it.
+        since: when, in UTC.
+        released: its run has ended, and nobody needs to be asked.
+    """
+
+    machine: Machine
+    process: Process
+    since: str
+    released: bool = False
+
+    def __str__(self) -> str:
+        return f"process {self.process.pid} on {self.machine.host}, since {self.since}"
+
+
+class Step(StrEnum):
+    """What a contender wants done next."""
+
+    WRITE = "write"
+    LIST = "list"
+    WAIT = "wait"
+    WITHDRAW = "withdraw"
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What lies at a place: the claims, and the numbers of the attempts that have begun."""
+
+    claims: frozenset[Claim] = frozenset()
+    begun: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class ClaimVerdict:
+    """How contending ended: ``rival`` has the attempt, or may get it; nobody if it was won.
+
+    ``silent``: the rival neither withdrew nor began, however long it was waited for.
+    """
+
+    rival: Claim | None = None
+    silent: bool = False
+
+
+def contend(own: Claim, patience: int = PATIENCE) -> Generator[Step, Listing, ClaimVerdict]:
+    """The protocol, without a store: yields steps, is sent what a list shows, returns how it ended.
+
+    Args:
+        own: the claim, whose token nobody else has.
+        patience: how often a rival that does not withdraw is looked at.
+    """
+    yield Step.WRITE
+    verdict = ClaimVerdict()
+    for _ in range(patience):
+        seen = yield Step.LIST
+        rivals = {claim for claim in seen.claims if claim.number >= own.number and claim != own}
+        if not rivals and not any(number >= own.number for number in seen.begun):
+            return ClaimVerdict()
+        highest = max((claim.number for claim in rivals), default=own.number)
+        first = min((claim for claim in rivals if claim.number == highest), default=own)
+        verdict = ClaimVerdict(first)
+        if highest > own.number or first < own or any(number >= own.number for number in seen.begun):
+            break
+        yield Step.WAIT
+    else:
+        verdict = ClaimVerdict(verdict.rival, silent=True)
+    yield Step.WITHDRAW
+    return verdict
+
+
+class Claims:
+    """The claims at a place, and the one of this run.
+
+    Args:
+        filesystem, root: of the place.
+        place: as the user gave it, for messages.
+    """
+
+    def __init__(self, filesystem: fs.FileSystem, root: str, place: str) -> None:
+        self._filesystem = filesystem
+        self._root = root
+        self._place = place
+        self._own: Claim | None = None
+
+    @property
+    def number(self) -> int:
+        """Of the attempt that is held; 0 for none."""
+        return self._own.number if self._own is not None else 0
+
+    def acquire(self) -> int:
+        """Get the next attempt: its number.
+
+        Raises:
+            PlaceHeldError: another run that is known to go on holds the place, or gets it just now; says which.
+            OSError: the place cannot be read or written.
+        """
+        while True:
+            seen = self.listed()
+            number = max([0, *seen.begun, *(claim.number for claim in seen.claims)])
+            for claim in seen.claims:
+                holder = self._read(claim) if claim.number == number else None
+                if _goes_on(claim, holder):
+                    raise self._held_by(claim, holder)
+            verdict = self._contend(number + 1)
+            if verdict.rival is None:
+                return self.number
+            rival, holder = self._still_there(verdict.rival)
+            if rival is not None and (not verdict.silent or _goes_on(rival, holder)):
+                raise self._held_by(rival, holder)
+
+    def advance(self, number: int) -> None:
+        """Get this attempt, which is higher than the one that is held.
+
+        Raises:
+            PlaceHeldError: another run has got it; says which.
+            OSError: the place cannot be read or written.
+        """
+        before = self._own
+        verdict = self._contend(number)
+        if verdict.rival is not None:
+            raise self._held_by(verdict.rival, self._read(verdict.rival))
+        if before is not None:
+            _HELD.discard(before.token)
+
+    def check(self) -> None:
+        """Look for a newer attempt, behind a write of this one.
+
+        Raises:
+            PlaceHeldError: there is one, which may not have seen what was written; says who has it.
+            OSError: the place cannot be read.
+        """
+        seen = self.listed()
+        newer = [claim for claim in seen.claims if claim.number > self.number]
+        begun = [number for number in seen.begun if number > self.number]
+        if newer or begun:
+            newest = max(newer, default=Claim(max(begun, default=0), ""))
+            raise self._held_by(newest, self._read(newest))
+
+    def release(self) -> None:
+        """Say that the run has ended, so that nobody has to ask whether its process is alive.
+
+        Raises:
+            OSError: it cannot be written; this process knows it all the same.
+        """
+        if self._own is None:
+            return
+        own, self._own = self._own, None
+        _HELD.discard(own.token)
+        if own in self.listed().claims:  # no newer attempt has tidied up
+            self._write(own, released=True)
+
+    def forget_older(self) -> None:
+        """Delete the claims on earlier attempts, whose numbers are not given again; raises an OSError."""
+        for claim in self.listed().claims:
+            if claim.number < self.number:
+                self._filesystem.delete_file(self._path(claim))
+
+    def listed(self) -> Listing:
+        """All claims, and the attempts that have begun; raises an OSError if they cannot be listed."""
+        found = [_CLAIM.fullmatch(name) for name in self._names(CLAIMS)]
+        begun = [name.removesuffix(".json") for name in self._names(ATTEMPTS) if name.endswith(".json")]
+        return Listing(
+            frozenset(Claim(int(each[1]), each[2]) for each in found if each is not None),
+            frozenset(int(name) for name in begun if name.isdigit()),
+        )
+
+    def _still_there(self, rival: Claim) -> tuple[Claim | None, Holder | None]:
+        """Who has the attempt, or may get it, now that this run has withdrawn; nobody if the rival has, too."""
+        seen = self.listed()
+        for claim in sorted(seen.claims, key=lambda claim: (-claim.number, claim.token)):
+            if claim.number >= rival.number and (holder := self._read(claim)) is not None:
+                return claim, holder
+        return (rival if any(number >= rival.number for number in seen.begun) else None), None
+
+    def _held_by(self, claim: Claim, holder: Holder | None) -> PlaceHeldError:
+        by = f" by {holder}" if holder is not None else ""
+        hint = (
+            "that run goes on, so stop it or end its process first"
+            if _goes_on(claim, holder)
+            else "likely the run was resumed there"
+        )
+        return PlaceHeldError(f"{self._place} is held{by} (attempt {claim.number}); {hint}")
+
+    def _contend(self, number: int) -> ClaimVerdict:
+        own = Claim(number, uuid.uuid4().hex)
+        steps = contend(own)
+        step = next(steps)
+        try:
+            while True:
+                if step is Step.WRITE:
+                    _HELD.add(own.token)
+                    self._write(own)
+                elif step is Step.WAIT:
+                    time.sleep(PAUSE_S)
+                elif step is Step.WITHDRAW:
+                    self._filesystem.delete_file(self._path(own))
+                step = steps.send(self.listed() if step is Step.LIST else Listing())
+        except StopIteration as ended:
+            verdict: ClaimVerdict = ended.value
+        except BaseException:
+            _HELD.discard(own.token)
+            raise
+        if verdict.rival is None:
+            self._own = own
+        else:
+            _HELD.discard(own.token)
+        return verdict
+
+    def _names(self, directory: str) -> list[str]:
+        return [entry.base_name for entry in entries(self._filesystem, f"{self._root}/{directory}")]
+
+    def _path(self, claim: Claim) -> str:
+        return f"{self._root}/{CLAIMS}/{claim.file}"
+
+    def _write(self, claim: Claim, released: bool = False) -> None:
+        since = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        holder = Holder(this_machine(), process(os.getpid()), since, released)
+        write_file(self._filesystem, self._path(claim), msgspec.json.encode(holder))
+
+    def _read(self, claim: Claim) -> Holder | None:
+        """Whose claim it is; nobody knows if it was withdrawn meanwhile, or is damaged."""
+        try:
+            return msgspec.json.decode(read_file(self._filesystem, self._path(claim)), type=Holder)
+        except (OSError, ValueError, RecursionError, msgspec.MsgspecError):
+            return None
+
+
+def _goes_on(claim: Claim, holder: Holder | None) -> bool:
+    """Whether a run is known to go on; of one on another machine or in another container nobody knows."""
+    if holder is None or holder.released or holder.machine != this_machine():
+        return False
+    if holder.process == process(os.getpid()):
+        return claim.token in _HELD
+    return holder.process.alive

@@ -1,0 +1,246 @@
+"""Delta Lake tables: an epoch's files become rows of the table in one transaction of its log.
+
+The files lie in the table's directory, where nobody sees them until the log names them. A transaction carries the run
+and the epoch, and the log remembers the last epoch of each run, so that an epoch is added once, however often it is
+tried. The log is read and written by the package ``deltalake``; Spark needs no further jar.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import posixpath
+from collections.abc import Iterable, Iterator, Sequence
+from functools import reduce
+from typing import Any
+from urllib.parse import quote, unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from fries_nb.errors import SinkError, SourceError
+from fries_nb.storage.delta_columns import TableColumns
+from fries_nb.storage.locations import join, locate
+from fries_nb.storage.schemas import unified
+
+_CHECK = "delta.constraints."
+_RULES = {
+    "delta.invariants": "the invariant of",
+    "delta.generationExpression": "the generated column",
+    "delta.identity.start": "the identity column",
+}
+"""Metadata of columns whose values Delta has a writer check, or make."""
+
+
+def check_usable(path: str) -> None:
+    """Refuse a table that could not be added to, before anything runs.
+
+    Raises:
+        SinkError: the package is missing, the log cannot be read, or the table is partitioned or has constraints,
+            invariants, generated or identity columns, which are not enforced here.
+    """
+    table = _opened(path)
+    if table is None:
+        return
+    with _in_words(f"cannot read the Delta table {path}"):
+        metadata, schema = table.metadata(), json.loads(table.schema().to_json())
+    if partitions := metadata.partition_columns:
+        raise SinkError(f"the Delta table {path} is partitioned by {', '.join(partitions)}; expected one that is not")
+    checks = [key.removeprefix(_CHECK) for key in sorted(metadata.configuration) if key.startswith(_CHECK)]
+    if rules := [f"the constraint {name}" for name in checks] + list(_rules(schema)):
+        raise SinkError(
+            f"the Delta table {path} has {' and '.join(rules)}, which a flow does not enforce; expected a table "
+            "without; enforce them in an operator and drop them from the table"
+        )
+
+
+def columns(path: str) -> pa.Schema:
+    """The columns that the table has, none if there is no table yet.
+
+    Raises:
+        SinkError: the log cannot be read.
+    """
+    return _columns(path, _opened(path))
+
+
+def check_fits(path: str, files: Sequence[str]) -> None:
+    """Refuse Parquet files whose rows the table could not take.
+
+    Raises:
+        ColumnError: a column has another type in the table, or a value does not fit it; names it.
+    """
+    known, schemas = columns(path), {file: _read_schema(file) for file in files}
+    new = _columns_to_add(path, known, _narrowest(schemas.values()))
+    if not known.names and not new.names:
+        raise SinkError(f"the Delta table {path} cannot begin with rows of nothing but nulls; give a column a type")
+    with _in_words(f"the Delta table {path} cannot take {new.names}"):
+        _package().Schema.from_arrow(new)
+    table = pa.schema([*known, *new])
+    for file, schema in schemas.items():
+        _check_rows(TableColumns(path, table), table, file, schema)
+
+
+def add(path: str, run: str, epoch: int, names: Sequence[str]) -> None:
+    """Add these files of the table's directory to the table, as one epoch of a run. Repeating it is harmless.
+
+    Raises:
+        SinkError: the table cannot take them, or its log cannot be written.
+    """
+    deltalake = _package()
+    table = _opened(path)
+    new = _columns_to_add(path, _columns(path, table), _narrowest(_read_schema(join(path, name)) for name in names))
+    try:
+        added = deltalake.Schema.from_arrow(new)
+        if table is None:
+            table = deltalake.DeltaTable.create(path, added, mode="ignore")
+        elif _last_epoch(table, run) >= epoch:
+            return
+        elif added.fields:
+            table.alter.add_columns(added.fields)
+            table = deltalake.DeltaTable(path)
+        done = deltalake.CommitProperties(app_transactions=[deltalake.Transaction(_application(run), epoch)])
+        actions = [_action(path, name) for name in names]
+        table.create_write_transaction(actions, "append", table.schema(), commit_properties=done)
+    except Exception as error:  # deltalake raises plain ones, too
+        if last_epoch(path, run) >= epoch:  # another process completed the commit at the same time
+            return
+        raise SinkError(f"cannot add epoch {epoch} to the Delta table {path}: {_first_line(error)}") from error
+
+
+def last_epoch(path: str, run: str) -> int:
+    """The last epoch of a run that is in the table, -1 for none.
+
+    Raises:
+        SinkError: the log cannot be read.
+    """
+    table = _opened(path)
+    with _in_words(f"cannot read the Delta table {path}"):
+        return -1 if table is None else _last_epoch(table, run)
+
+
+def names(path: str) -> set[str]:
+    """The files in the table's directory that its log names.
+
+    Raises:
+        SinkError: the log cannot be read.
+    """
+    table = _opened(path)
+    with _in_words(f"cannot read the Delta table {path}"):
+        return set() if table is None else {posixpath.basename(unquote(uri)) for uri in table.file_uris()}
+
+
+def is_table(path: str) -> bool:
+    """Whether there is a log."""
+    filesystem, root = locate(path)
+    found = filesystem.get_file_info(f"{root}/_delta_log").type
+    return bool(found == fs.FileType.Directory)
+
+
+def refuse_delta(path: str, remedy: str) -> None:
+    """Refuse a Delta table where plain Parquet files are read: rows that were deleted or replaced are in them, too.
+
+    Raises:
+        SourceError: it is one.
+    """
+    if is_table(path):
+        raise SourceError(
+            f"{path} is a Delta table, whose files hold deleted and replaced rows, too; expected Parquet files. "
+            f"What the table holds now is {remedy}"
+        )
+
+
+def _package() -> Any:
+    try:
+        import deltalake
+    except ImportError as error:
+        raise SinkError("delta(path) needs the package deltalake: pip install 'fries_nb[delta]'") from error
+    return deltalake
+
+
+def _opened(path: str) -> Any:
+    """The table as it is now, ``None`` if there is none yet."""
+    deltalake = _package()
+    if not is_table(path):
+        return None
+    with _in_words(f"cannot read the Delta table {path}"):
+        return deltalake.DeltaTable(path)
+
+
+@contextlib.contextmanager
+def _in_words(what: str) -> Iterator[None]:
+    """Whatever fails in here becomes a sentence: not all that deltalake raises is a ``DeltaError``."""
+    try:
+        yield
+    except Exception as error:
+        raise SinkError(f"{what}: {_first_line(error)}") from error
+
+
+def _last_epoch(table: Any, run: str) -> int:
+    version = table.transaction_version(_application(run))
+    return -1 if version is None else int(version)
+
+
+def _application(run: str) -> str:
+    return f"fries-{run}"
+
+
+def _narrowest(schemas: Iterable[pa.Schema]) -> pa.Schema:
+    """The one that holds the rows of all these, without columns that are all null: Delta has no such type."""
+    schema = reduce(unified, schemas)
+    return pa.schema([field for field in schema if field.type != pa.null()])
+
+
+def _read_schema(file: str) -> pa.Schema:
+    filesystem, path = locate(file)
+    return pq.read_schema(path, filesystem=filesystem).remove_metadata()
+
+
+def _rules(schema: Any, within: str = "") -> Iterator[str]:
+    """What columns at all depths demand of their values but their types, from a schema as it is in the log."""
+    if isinstance(schema, list):
+        for part in schema:
+            yield from _rules(part, within)
+    elif isinstance(schema, dict):
+        name = f"{within}{schema['name']}" if "name" in schema else within
+        metadata = schema.get("metadata", {})
+        yield from (f"{words} {name!r}" for key, words in _RULES.items() if key in metadata)
+        for key in ("fields", "type", "elementType", "keyType", "valueType"):
+            yield from _rules(schema.get(key), f"{name}." if "name" in schema else within)
+
+
+def _columns(path: str, table: Any) -> pa.Schema:
+    with _in_words(f"cannot read the Delta table {path}"):
+        return pa.schema([] if table is None else pa.schema(table.schema().to_arrow()))
+
+
+def _columns_to_add(path: str, known: pa.Schema, schema: pa.Schema) -> pa.Schema:
+    """The columns that the table does not have yet, in types that it can have."""
+    joined = TableColumns(path, known).joined(schema)
+    return pa.schema([field for field in joined if field.name not in known.names])
+
+
+def _check_rows(fitting: TableColumns, table: pa.Schema, file: str, schema: pa.Schema) -> None:
+    """Look at the values of columns whose type does not say that they fit: of another one, or where nulls do not."""
+    fitting.joined(schema)
+    known = [field for field in table if field.name in schema.names]
+    doubtful = [field.name for field in known if not field.nullable or field.type != schema.field(field.name).type]
+    if doubtful:
+        filesystem, path = locate(file)
+        with pq.ParquetFile(path, filesystem=filesystem) as part:
+            for batch in part.iter_batches(columns=doubtful):
+                fitting.fit(batch)
+
+
+def _action(path: str, name: str) -> Any:
+    from deltalake.transaction import AddAction
+
+    filesystem, file = locate(join(path, name))
+    info = filesystem.get_file_info(file)
+    rows = pq.read_metadata(file, filesystem=filesystem).num_rows
+    modified = int(info.mtime_ns or 0) // 1_000_000
+    return AddAction(quote(name), info.size, {}, modified, True, json.dumps({"numRecords": rows}))
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,94 @@
+"""Whose checkpoint it is: the shape of a flow as text, and in words how another flow differs from it.
+
+State belongs to operators by name and to their workers by the hash of a key, so a flow fits a checkpoint if its
+operators, their keys and their workers, its edges and the targets of its sinks are those that took it. Functions may
+differ.
+
+>>> from fries_nb.dataflow.graph import Edge, Graph, Operator
+>>> graph = Graph("w1", (Operator("Src"), Operator("FD", workers=2)), (Edge("Src", "FD"),))
+>>> flow = flow_of(graph, run="a1")
+>>> difference(flow, Graph("w1", (Operator("Src"), Operator("FD", workers=3)), (Edge("Src", "FD"),)))
+"of flow 'w1' with operator FD: map, 2 workers; this one has FD: map, 3 workers"
+>>> difference(flow, graph)
+''
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from fries_nb.dataflow.endpoints import DeltaTable, Memory, ParquetFiles
+from fries_nb.dataflow.graph import Edge, Graph, Operator
+from fries_nb.storage.locations import absolute
+
+FORMAT = 2
+"""Of all that lies in a checkpoint; another one cannot be read."""
+
+
+class FlowFingerprint(msgspec.Struct, frozen=True):
+    """The note in a checkpoint.
+
+    Attributes:
+        format: of the files.
+        flow: name of the dataflow.
+        run: id of the run, which stays when it is resumed.
+        operators: name to kind, key, target and number of workers, in words.
+        edges: in words, in the order of declaration.
+        workers: operator to its number of workers.
+    """
+
+    format: int
+    flow: str
+    run: str
+    operators: dict[str, str]
+    edges: tuple[str, ...]
+    workers: dict[str, int]
+
+
+def flow_of(graph: Graph, run: str) -> FlowFingerprint:
+    """The note for a graph."""
+    return FlowFingerprint(
+        FORMAT,
+        graph.name,
+        run,
+        {operator.name: _operator(operator) for operator in graph.operators},
+        tuple(map(_edge, graph.edges)),
+        {operator.name: operator.workers for operator in graph.operators},
+    )
+
+
+def difference(flow: FlowFingerprint, graph: Graph) -> str:
+    """What of the flow the graph has not, as the end of a sentence on a checkpoint; empty if it fits."""
+    if flow.flow != graph.name:
+        return f"of flow {flow.flow!r}; expected {graph.name!r}"
+    own = flow_of(graph, flow.run)
+    for name in {**flow.operators, **own.operators}:
+        theirs, ours = flow.operators.get(name, "nothing"), own.operators.get(name, "nothing")
+        if theirs != ours:
+            return f"of flow {flow.flow!r} with operator {name}: {theirs}; this one has {name}: {ours}"
+    for edge in [*flow.edges, *own.edges]:
+        if (edge in flow.edges) != (edge in own.edges):
+            whose = "which this one has not" if edge in flow.edges else "which was not there"
+            return f"of flow {flow.flow!r}, but for the edge {edge}, {whose}"
+    return ""
+
+
+def _operator(operator: Operator) -> str:
+    by = f" by {', '.join(operator.key)}" if operator.key else ""
+    return f"{operator.kind}{by}{_target(operator.function)}, {operator.workers} workers"
+
+
+def _target(function: object) -> str:
+    """Where a sink writes: what was committed there is not in another target."""
+    match function:
+        case Memory():
+            return " into memory"
+        case ParquetFiles() | DeltaTable():
+            return f" into {absolute(function.path)}"
+    return ""
+
+
+def _edge(edge: Edge) -> str:
+    by = f" by {', '.join(edge.key)}" if edge.key else ""
+    branch = f", branch {edge.branch}" if edge.branch else ""
+    return f"{edge.source} -> {edge.to} ({edge.partitioning}{by}{branch})"

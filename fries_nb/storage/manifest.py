@@ -1,0 +1,319 @@
+"""Commits: how part files become output, all of an epoch or none, whatever stops in between.
+
+A target directory holds committed parts as plain ``part-*.parquet``, so Spark and everyone else reads it as it is,
+until a column widens: parts of before keep the narrower type. ``output`` unites both; Spark by itself cannot read whole
+numbers among floats, and pyarrow has to be given the schema.
+
+``_fries`` in it has what readers need not see: ``flow.json`` (whose target it is), ``pending/`` (parts of sinks at
+work) and ``commits/`` (one manifest an epoch). A commit writes its manifest first, durably, and then moves the files
+that it names. The manifest decides: once it is there, the epoch is committed, and whoever comes next completes the
+moves.
+
+Runs of one flow add to a target, each under its own run name. A target that holds anything else is refused.
+
+A target may be a Delta table as well: then the files that were moved are added to its log (see ``delta``), and what the
+log does not have yet of the committed epochs is added by whoever comes next.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable
+from typing import TypeVar
+
+import msgspec
+from pyarrow import fs
+
+from fries_nb.errors import SinkError
+from fries_nb.storage import delta
+from fries_nb.storage.durable import SHARED, entries, read_file, see_durable, write_file
+from fries_nb.storage.locations import join, locate
+from fries_nb.storage.part_files import PartName, pending, word
+
+_T = TypeVar("_T")
+
+
+class Manifest(msgspec.Struct, frozen=True):
+    """What one epoch of a run consists of; ``files`` are names within the target directory."""
+
+    run: str
+    epoch: int
+    incarnation: int
+    files: tuple[str, ...]
+
+
+class _Owner(msgspec.Struct, frozen=True):
+    flow: str
+    delta: bool = False
+
+
+def claim(path: str, flow: str, *, table: bool = False) -> None:
+    """Make the directory a target of this flow, and complete what an earlier run of it left half done.
+
+    Args:
+        path: the directory.
+        flow: whose target it is.
+        table: it is a Delta table, or is to become one.
+
+    Raises:
+        SinkError: it holds data that this flow did not write, or cannot be written.
+    """
+    if table:
+        delta.check_usable(path)
+    filesystem, root = _locate(path)
+    note = f"{root}/_fries/flow.json"
+    try:
+        if filesystem.get_file_info(note).type == fs.FileType.File:
+            owner = _read(filesystem, note, _Owner)
+            if owner.flow != flow:
+                raise SinkError(f"{path} holds output of the flow {owner.flow!r}, not of {flow!r}; use another path")
+            if owner.delta is not table:
+                kinds = ("Parquet files", "a Delta table")
+                raise SinkError(f"{path} holds {kinds[owner.delta]}, not {kinds[table]}; use another path")
+            return recover(path)
+        found = filesystem.get_file_info(root)
+        if found.type == fs.FileType.File:
+            raise SinkError(f"{path} is a file; expected a directory, or a path where none is yet")
+        is_ours = table and delta.is_table(path)
+        there = entries(filesystem, root)
+        if not is_ours and any(entry.base_name != "_fries" for entry in there):  # left by a claim that was cut short
+            raise SinkError(f"{path} holds files that no flow wrote; use an empty directory or a new path")
+        write_file(filesystem, note, msgspec.json.encode(_Owner(flow, table)), SHARED)
+    except OSError as error:
+        raise SinkError(f"cannot use {path} as a target: {str(error).splitlines()[0]}") from error
+
+
+def commit(path: str, epoch: int, files: Iterable[str]) -> None:
+    """Make these closed parts output of the target, as one epoch of the run that they name. Repeating it is harmless.
+
+    Raises:
+        SinkError: a part is of an older incarnation than one that has committed, or has gone; the epoch has been
+            committed with other files; or the file system failed. If the manifest was not written, nothing changed.
+    """
+    names = tuple(sorted({posixpath.basename(file) for file in files}))
+    if not names:
+        return
+    parts = [PartName.read(name) for name in names]
+    if len({part.run for part in parts}) > 1:
+        raise SinkError(f"epoch {epoch} of {path} has parts of several runs; a commit is of one run")
+    newest = max(part.incarnation for part in parts)
+    manifest = Manifest(parts[0].run, epoch, newest, names)
+    filesystem, root = _locate(path)
+    try:
+        is_table = _is_table(filesystem, root)
+        if not _is_committed(path, manifest, parts):
+            prepare(path, names)
+            note = f"{root}/_fries/commits/{_file_of(manifest.run, epoch)}"
+            write_file(filesystem, note, msgspec.json.encode(manifest), SHARED)
+        if is_table:
+            _publish(path, manifest.run)
+        else:
+            _move(path, names)
+    except OSError as error:
+        raise SinkError(f"cannot commit epoch {epoch} to {path}: {str(error).splitlines()[0]}") from error
+
+
+def prepare(path: str, files: Iterable[str]) -> None:
+    """See that these closed parts can be committed, and that they are on disk: in front of the record that names them.
+
+    Raises:
+        SinkError: the target cannot take their columns, names the column; a part has gone; or the file system failed.
+    """
+    names = sorted({posixpath.basename(file) for file in files})
+    filesystem, root = _locate(path)
+    there = [name for name in names if filesystem.get_file_info(f"{root}/{name}").type != fs.FileType.File]
+    try:
+        if there and _is_table(filesystem, root):
+            delta.check_fits(path, [join(pending(path), name) for name in there])
+        for name in there:
+            see_durable(filesystem, f"{root}/_fries/pending/{name}")
+        if there:
+            see_durable(filesystem, f"{root}/_fries/pending")
+    except OSError as error:
+        raise SinkError(f"cannot commit to {path}: {str(error).splitlines()[0]}") from error
+
+
+def recover(path: str) -> None:
+    """Complete commits that were stopped between their manifest and their last move.
+
+    Raises:
+        SinkError: a committed file has gone.
+    """
+    filesystem, root = _locate(path)
+    if _is_table(filesystem, root):
+        for run in sorted({run for run, _ in _epochs(filesystem, root)}):
+            _publish(path, run)
+        return
+    there = {entry.base_name for entry in entries(filesystem, root)}
+    _move(path, [name for one in _manifests(filesystem, root) for name in one.files if name not in there])
+
+
+def take_back(path: str, run: str, epoch: int) -> None:
+    """Take out of the target what epochs behind this one of a run have made output; the run computes it anew.
+
+    There is none, but where a run goes on from an older checkpoint than its newest, which was damaged.
+
+    Raises:
+        SinkError: the rows are in the log of a Delta table; or the file system failed.
+    """
+    filesystem, root = _locate(path)
+    later = [one for one in _epochs(filesystem, root, word(run)) if one[1] > epoch]
+    if not later:
+        return
+    logged = delta.names(path) if _is_table(filesystem, root) else set()
+    for one in later:
+        if not logged.isdisjoint(_manifest(filesystem, root, *one).files):
+            raise SinkError(
+                f"the Delta table {path} has rows of epoch {one[1]} of run {run}, whose checkpoint is damaged; going "
+                f"on from epoch {epoch} would add them again: restore the table to a version before them, then resume"
+            )
+    try:
+        for one in reversed(later):
+            for name in _manifest(filesystem, root, *one).files:
+                if filesystem.get_file_info(f"{root}/{name}").type == fs.FileType.File:
+                    filesystem.move(f"{root}/{name}", f"{root}/_fries/pending/{name}")
+            filesystem.delete_file(f"{root}/_fries/commits/{_file_of(*one)}")
+    except OSError as error:
+        raise SinkError(f"cannot take epoch {epoch + 1} out of {path}: {str(error).splitlines()[0]}") from error
+
+
+def sweep(path: str, run: str, incarnation: int, spared: frozenset[str] = frozenset()) -> None:
+    """Delete the parts of a run that were never committed.
+
+    Args:
+        path: of the target.
+        run: which is over, as far as the caller knows.
+        incarnation: of the caller; parts of newer ones are left alone.
+        spared: parts that are left alone, too.
+    """
+    filesystem, directory = _locate(pending(path))
+    kept = {name for manifest in _manifests(*_locate(path), word(run)) for name in manifest.files}
+    kept |= {posixpath.basename(file) for file in spared}
+    for entry in entries(filesystem, directory):
+        if not entry.base_name.startswith(f"part-{word(run)}-") or entry.base_name in kept:
+            continue
+        if PartName.read(entry.base_name).incarnation <= incarnation:
+            filesystem.delete_file(entry.path)
+
+
+def committed(path: str, run: str | None = None) -> list[str]:
+    """The committed files of a target, or of one run, by run and epoch; none if there is no such target."""
+    filesystem, root = _locate(path)
+    manifests = _manifests(filesystem, root, word(run) if run is not None else None)
+    names = [name for manifest in manifests for name in manifest.files]
+    if _is_table(filesystem, root):
+        logged = delta.names(path)  # whoever keeps the table may have rewritten or deleted some
+        names = [name for name in names if name in logged]
+    return [join(path, name) for name in names]
+
+
+def see_unchanged(path: str, run: str | None = None) -> None:
+    """See that whatever is committed in a target, or by one run, is still found in the files that it was committed in.
+
+    Raises:
+        SinkError: the target is a Delta table, and somebody has rewritten it.
+    """
+    filesystem, root = _locate(path)
+    if not _is_table(filesystem, root):
+        return
+    manifests = _manifests(filesystem, root, word(run) if run is not None else None)
+    last = {one: delta.last_epoch(path, one) for one in {manifest.run for manifest in manifests}}
+    logged = delta.names(path)
+    names = [name for one in manifests if one.epoch <= last[one.run] for name in one.files]
+    if gone := [name for name in names if name not in logged]:
+        raise SinkError(
+            f"the Delta table {path} has been rewritten since (as by OPTIMIZE, an overwrite or a delete): "
+            f"{len(gone)} of the {len(names)} files that were committed are no longer in it, and what became of their "
+            f"rows is in the table alone; read that: spark.read.format('delta').load({path!r})"
+        )
+
+
+def _is_committed(path: str, manifest: Manifest, parts: list[PartName]) -> bool:
+    """Whether this very epoch has a manifest; refuses parts of an older incarnation, and other files for the epoch."""
+    filesystem, root = _locate(path)
+    epochs = _epochs(filesystem, root, manifest.run)
+    latest = [_manifest(filesystem, root, *epochs[-1])] if epochs else []  # incarnations grow with epochs
+    granted = max([manifest.incarnation, *(one.incarnation for one in latest)])
+    for part in parts:
+        if part.incarnation < granted:
+            raise SinkError(
+                f"{part} is of incarnation {part.incarnation}, and {path} is at {granted}: "
+                "a host of an attempt that is over handed it in"
+            )
+    if (manifest.run, manifest.epoch) not in epochs:
+        return False
+    if _manifest(filesystem, root, manifest.run, manifest.epoch).files != manifest.files:
+        raise SinkError(f"epoch {manifest.epoch} of run {manifest.run} is committed in {path} with other files")
+    return True
+
+
+def _is_table(filesystem: fs.FileSystem, root: str) -> bool:
+    note = f"{root}/_fries/flow.json"
+    if filesystem.get_file_info(note).type != fs.FileType.File:
+        return False
+    return _read(filesystem, note, _Owner).delta
+
+
+def _publish(path: str, run: str) -> None:
+    """Add to the Delta table what is committed of a run and not in its log yet."""
+    filesystem, root = _locate(path)
+    last = delta.last_epoch(path, run)
+    for _, epoch in _epochs(filesystem, root, run):
+        if epoch > last:
+            names = _manifest(filesystem, root, run, epoch).files
+            _move(path, names)
+            delta.add(path, run, epoch, names)
+
+
+def _file_of(run: str, epoch: int) -> str:
+    return f"{run}-{epoch:06d}.json"
+
+
+def _epochs(filesystem: fs.FileSystem, root: str, run: str | None = None) -> list[tuple[str, int]]:
+    """Run and number of the epochs that are committed in a target, sorted."""
+    found = []
+    for entry in entries(filesystem, f"{root}/_fries/commits"):
+        of, _, epoch = entry.base_name.removesuffix(".json").rpartition("-")
+        if entry.base_name.endswith(".json") and epoch.isdigit() and run in (None, of):
+            found.append((of, int(epoch)))
+    return sorted(found)
+
+
+def _manifest(filesystem: fs.FileSystem, root: str, run: str, epoch: int) -> Manifest:
+    file = f"{root}/_fries/commits/{_file_of(run, epoch)}"
+    manifest = _read(filesystem, file, Manifest)
+    for name in manifest.files:
+        PartName.read(name)
+        if posixpath.basename(name) != name:  # it would lead out of the directory
+            raise SinkError(f"{file} is damaged: it names {name!r}, which is no part file")
+    return manifest
+
+
+def _read(filesystem: fs.FileSystem, file: str, kind: type[_T]) -> _T:
+    try:
+        return msgspec.json.decode(read_file(filesystem, file), type=kind)
+    except (ValueError, RecursionError, msgspec.MsgspecError) as error:
+        raise SinkError(f"{file} is damaged: {str(error).splitlines()[0]}") from error
+
+
+def _manifests(filesystem: fs.FileSystem, root: str, run: str | None = None) -> list[Manifest]:
+    return [_manifest(filesystem, root, *key) for key in _epochs(filesystem, root, run)]
+
+
+def _move(path: str, names: Iterable[str]) -> None:
+    """Bring parts from pending into place; those that are there already stay."""
+    filesystem, root = _locate(path)
+    for name in names:
+        try:
+            filesystem.move(f"{root}/_fries/pending/{name}", f"{root}/{name}")
+        except OSError as error:  # moved before, by an attempt that stopped or by another reader of the manifest
+            if filesystem.get_file_info(f"{root}/{name}").type != fs.FileType.File:
+                raise SinkError(f"the committed file {name} of {path} has gone: {error}") from error
+
+
+def _locate(path: str) -> tuple[fs.FileSystem, str]:
+    try:
+        filesystem, root = locate(path)
+    except (OSError, ValueError) as error:
+        raise SinkError(str(error)) from error
+    return filesystem, root.rstrip("/")

@@ -1,0 +1,71 @@
+"""The names of part files: they say who wrote them, so that a commit can tell a stranger's or an old attempt's.
+
+>>> name = PartName("r1", "scored", 0, incarnation=2, serial=7, columns="c0ffee00")
+>>> str(name)
+'part-r1-scored-00000-0002-000007-c0ffee00.parquet'
+>>> PartName.read("/out/_fries/pending/" + str(name)) == name
+True
+"""
+
+from __future__ import annotations
+
+import hashlib
+import posixpath
+import re
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from fries_nb.errors import SinkError
+from fries_nb.storage.locations import join
+
+_NAME = re.compile(r"part-(\w+)-(\w+)-(\d{5})-(\d{4,})-(\d{6,})-([0-9a-f]{8})\.parquet")
+
+
+_LONGEST = 80
+"""Characters of a name within a file name, most of which may have 255."""
+
+
+class PartName(NamedTuple):
+    """Written in ``run`` by worker number ``worker`` of ``sink``; ``columns`` is the fingerprint of its schema."""
+
+    run: str
+    sink: str
+    worker: int
+    incarnation: int
+    serial: int
+    columns: str
+
+    def __str__(self) -> str:
+        return (
+            f"part-{word(self.run)}-{word(self.sink)}-{self.worker:05d}-{self.incarnation:04d}-{self.serial:06d}"
+            f"-{self.columns}.parquet"
+        )
+
+    @staticmethod
+    def read(file: str) -> PartName:
+        """The parts of a file's name, whatever directory it is in.
+
+        Raises:
+            SinkError: no sink wrote it.
+        """
+        found = _NAME.fullmatch(posixpath.basename(file))
+        if found is None:
+            raise SinkError(f"{file!r} is not the name of a part file; a commit takes what sinks have closed")
+        run, sink, worker, incarnation, serial, columns = found.groups()
+        return PartName(run, sink, int(worker), int(incarnation), int(serial), columns)
+
+
+def word(name: str) -> str:
+    """The name with all that is no letter, digit or underscore replaced and its end cut off, fit for a file name."""
+    return re.sub(r"\W", "_", name, flags=re.ASCII)[:_LONGEST]
+
+
+def fingerprint(schema: pa.Schema) -> str:
+    """Eight hexadecimal digits that tell schemas apart."""
+    return hashlib.sha256(str(schema.remove_metadata()).encode()).hexdigest()[:8]
+
+
+def pending(path: str) -> str:
+    """Where a target keeps files that are not committed; Spark passes over directories with an underscore."""
+    return join(path, "_fries", "pending")

@@ -1,0 +1,60 @@
+"""What the driver knows of the sinks' targets: their directories, and the columns that the run has in them so far.
+
+Files are looked at in front of the record that makes them output: a file that could not be read together with the
+others, or that a Delta table could not take, is no part of a checkpoint, which could not be gone on from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import reduce
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from fries_nb.errors import SinkError
+from fries_nb.storage import manifest
+from fries_nb.storage.locations import locate
+from fries_nb.storage.part_files import PartName
+from fries_nb.storage.schemas import unified
+
+
+class Targets:
+    """The targets of one run.
+
+    Args:
+        paths: sink (or operator with dead letters) to its directory.
+        run: whose output is read together.
+    """
+
+    def __init__(self, paths: Mapping[str, str], run: str) -> None:
+        self._paths = paths
+        self._run = run
+        self._columns: dict[str, pa.Schema] = {}
+
+    def prepare(self, sink: str, files: Iterable[str]) -> None:
+        """See that these files can be committed, and that they are on disk.
+
+        Raises:
+            SinkError: they cannot. A ``ColumnError`` where a column has another type than another worker has written.
+        """
+        path = self._paths[sink]
+        if sink not in self._columns:
+            self._columns[sink] = _columns(manifest.committed(path, self._run))
+        whole = unified(self._columns[sink], _columns(files))
+        manifest.prepare(path, files)
+        self._columns[sink] = whole
+
+
+def _columns(files: Iterable[str]) -> pa.Schema:
+    """The columns of these files, by one file of each schema that their names tell apart."""
+    by_schema = {PartName.read(file).columns: file for file in files}
+    return reduce(unified, map(_schema, by_schema.values()), pa.schema([]))
+
+
+def _schema(file: str) -> pa.Schema:
+    filesystem, path = locate(file)
+    if filesystem.get_file_info(path).type != fs.FileType.File:
+        raise SinkError(f"the part {file} has gone")
+    return pq.read_schema(path, filesystem=filesystem).remove_metadata()

@@ -1,0 +1,1 @@
+"""Messages between processes: frames on the wire, links, keys and control envelopes."""

@@ -1,0 +1,227 @@
+"""The control lane: the controller's end and a host's end. Data never travels here, and nothing waits for credit.
+
+Any thread may ``send``; it appends to a queue and rings a bell. The one thread that polls does all that touches a
+socket. An incarnation is stamped on what is sent, and what comes from an older one is dropped and counted in
+``stale``. A host that has joined none yet speaks in incarnation 0, which always passes, and so does a hello.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections import deque
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import zmq
+
+from fries_nb.errors import LinkError
+from fries_nb.transport.envelopes import (
+    ControllerMessage,
+    FromHost,
+    Hello,
+    HostMessage,
+    ToHost,
+    decode_from_host,
+    decode_to_host,
+    encode,
+)
+from fries_nb.transport.keys import HostKeys, RunKeys
+from fries_nb.transport.pieces import Part, joined, split
+from fries_nb.transport.sockets import PEERS, SILENCE_S, CurveSockets, Lane, Wakeup
+
+BURST = 1000
+"""Control messages taken in one poll."""
+
+
+@dataclass(frozen=True)
+class Gone:
+    """Not sent by a host but noticed at this end: a message for the host found its connection closed."""
+
+
+class Heard(NamedTuple):
+    """A message of a host. ``peer`` is where an answer goes: one connection, hence one attempt of one host."""
+
+    peer: bytes
+    host: int
+    incarnation: int
+    message: HostMessage | Gone
+
+
+class ControlServer:
+    """The controller's end.
+
+    Args:
+        keys: of the run; peers with other keys are refused.
+        interface: address of this machine to listen at; ``0.0.0.0`` for all.
+        port: 0 for any free one.
+        advertised: name or address by which hosts reach this machine, if not ``interface``.
+        silence_s: seconds for which a host's machine may not answer, before its connection is closed.
+        peers: how many hosts are expected.
+
+    Raises:
+        LinkError: the port is taken.
+    """
+
+    def __init__(
+        self,
+        keys: RunKeys,
+        interface: str = "127.0.0.1",
+        port: int = 0,
+        advertised: str = "",
+        silence_s: float = SILENCE_S,
+        peers: int = PEERS,
+    ) -> None:
+        hosts, admitted = keys.hosts, frozenset([keys.hosts.public])
+        self._sockets = CurveSockets(hosts.controller_public, keys.controller_secret, admitted, silence_s)
+        try:
+            self._router, port = self._sockets.listen(zmq.ROUTER, Lane.CONTROL, interface, port, peers)
+        except LinkError:
+            self._sockets.close({})
+            raise
+        self._router.setsockopt(zmq.ROUTER_MANDATORY, 1)
+        self._bell = Wakeup()
+        self._poller = zmq.Poller()
+        for readable in (self._bell, *self._sockets.readable, self._router):
+            self._poller.register(readable, zmq.POLLIN)
+        self._outbox: deque[tuple[bytes, bytes]] = deque()
+        self._heard: list[Heard] = []
+        self._hosts: dict[bytes, int] = {}
+        self._closed = False
+        self.address = f"tcp://{advertised or interface}:{port}"
+        self.incarnation = 0
+        self.stale = 0
+
+    @property
+    def refused(self) -> int:
+        """Peers turned away because their key was not the run's."""
+        return self._sockets.refused
+
+    def send(self, peer: bytes, message: ControllerMessage) -> None:
+        """Send to the host behind ``peer``; from any thread. If it is gone, ``poll`` says ``Gone``, once.
+
+        Raises:
+            LinkError: the server is closed, or the message too large.
+        """
+        self._outbox.append((peer, encode(ToHost(self.incarnation, message))))
+        self._bell.ring()
+
+    def wake(self) -> None:
+        """Let a poll that waits, or else the next one, return at once; from any thread.
+
+        Raises:
+            LinkError: the server is closed.
+        """
+        self._bell.ring()
+
+    def poll(self, timeout_ms: int) -> list[Heard]:
+        """Send what waits; what hosts said, waiting at most ``timeout_ms`` for it. May return nothing earlier.
+
+        Raises:
+            LinkError: a message is malformed or from a later incarnation than the run's. Others are not lost by it.
+        """
+        ready = dict(self._poller.poll(timeout_ms))
+        if self._bell.fileno() in ready:
+            self._bell.hush()
+        gone = self._flush()
+        self._sockets.attend(ready)
+        if self._router in ready or gone:
+            self._receive()
+        heard, self._heard = self._heard + gone, []  # a host's last words stand before the news that it has gone
+        return heard
+
+    def close(self, linger_ms: int = 0) -> None:
+        """End it from the polling thread, giving what was sent so long to leave; again does nothing."""
+        if self._closed:
+            return
+        self._closed = True
+        self._bell.close()
+        self._flush()
+        self._sockets.close({self._router: linger_ms})
+
+    def _flush(self) -> list[Heard]:
+        """Hand to ZeroMQ what waits to be sent; the hosts that it cannot reach any more."""
+        gone: list[Heard] = []
+        while self._outbox:
+            peer, encoded = self._outbox.popleft()
+            try:
+                self._router.send_multipart([peer, *split([encoded])], zmq.NOBLOCK)
+            except zmq.ZMQError as error:
+                if error.errno != errno.EHOSTUNREACH:
+                    raise
+                if peer in self._hosts:
+                    gone.append(Heard(peer, self._hosts.pop(peer), self.incarnation, Gone()))
+        return gone
+
+    def _receive(self) -> None:
+        for _ in range(BURST):
+            if not self._router.poll(0):
+                return
+            peer, *pieces = self._router.recv_multipart()
+            self._take(peer, decode_from_host(_only(pieces)))
+
+    def _take(self, peer: bytes, envelope: FromHost) -> None:
+        if envelope.incarnation > self.incarnation:
+            raise LinkError(
+                f"host {envelope.host} speaks of incarnation {envelope.incarnation}; the run is at {self.incarnation}"
+            )
+        older = 0 < envelope.incarnation < self.incarnation
+        if older and not isinstance(envelope.message, Hello):
+            self.stale += 1
+            return
+        self._hosts[peer] = envelope.host
+        self._heard.append(Heard(peer, envelope.host, envelope.incarnation, envelope.message))
+
+
+class ControlClient:
+    """A host's end; ``HostLinks`` polls it."""
+
+    def __init__(self, sockets: CurveSockets, bell: Wakeup, keys: HostKeys, host: int, controller: str) -> None:
+        self.socket = sockets.call(zmq.DEALER, Lane.CONTROL, controller, keys.controller_public, "the driver")
+        self._bell = bell
+        self._host = host
+        self._outbox: deque[bytes] = deque()
+        self._arrived: list[ControllerMessage] = []
+        self.incarnation = 0
+        self.stale = 0
+
+    def send(self, message: HostMessage) -> None:
+        """Send to the controller; from any thread.
+
+        Raises:
+            LinkError: the link is closed, or the message too large.
+        """
+        self._outbox.append(encode(FromHost(self.incarnation, self._host, message)))
+        self._bell.ring()
+
+    def flush(self) -> None:
+        """Hand to ZeroMQ what waits to be sent."""
+        while self._outbox:
+            self.socket.send_multipart(split([self._outbox.popleft()]), zmq.NOBLOCK)
+
+    def receive(self) -> None:
+        """Take from ZeroMQ what has come.
+
+        Raises:
+            LinkError: a message is malformed; those before it are kept.
+        """
+        for _ in range(BURST):
+            if not self.socket.poll(0):
+                return
+            envelope = decode_to_host(_only(self.socket.recv_multipart()))
+            if envelope.incarnation < self.incarnation:
+                self.stale += 1
+            else:
+                self._arrived.append(envelope.message)
+
+    def take(self) -> list[ControllerMessage]:
+        """What has come since the last take."""
+        arrived, self._arrived = self._arrived, []
+        return arrived
+
+
+def _only(pieces: list[bytes]) -> Part:
+    """A control message, which is one part."""
+    parts = joined(pieces)
+    if len(parts) != 1:
+        raise LinkError(f"got a control message of {len(parts)} parts; expected 1")
+    return parts[0]

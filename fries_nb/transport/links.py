@@ -1,0 +1,299 @@
+"""The links of one host: control to and from the driver, frames to and from the other hosts.
+
+One thread of the host, and only that, polls all of them. It hears control first and takes a bounded amount of data at
+a time, so a backlog of data delays no control message. Other threads ``say`` and ``post``: they append to a queue and
+ring a bell, once for a burst; the polling thread then merges what waits for one host into one message a poll.
+
+Memory is bounded by credits, so no socket here has a high-water mark, and posting never blocks.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import zmq
+
+from fries_nb.errors import LinkError
+from fries_nb.messages import ChannelId
+from fries_nb.transport.control import ControlClient
+from fries_nb.transport.envelopes import LIMIT, ControllerMessage, HostMessage
+from fries_nb.transport.keys import HostKeys
+from fries_nb.transport.pieces import Part, joined, split
+from fries_nb.transport.sockets import PEERS, SILENCE_S, CurveSockets, Lane, Wakeup
+from fries_nb.transport.wire import Arrival, Head, Packer, Payload, Routes, Unpacker, read_head
+
+BURST_MESSAGES = 256
+BURST_BYTES = 4 << 20
+"""Data taken in one poll, before control is looked at again: whichever comes first."""
+
+
+class Received(NamedTuple):
+    """What a poll brought, in order of arrival within each lane. Handle ``control`` first."""
+
+    control: list[ControllerMessage]
+    data: list[Arrival]
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Another host, and what goes to it."""
+
+    address: str
+    socket: zmq.Socket[bytes]
+    packer: Packer
+    waiting: deque[tuple[tuple[int, ...], Payload]] = field(default_factory=deque)
+
+
+class DataLink:
+    """Frames to and from the other hosts; ``HostLinks`` polls it."""
+
+    def __init__(
+        self,
+        sockets: CurveSockets,
+        bell: Wakeup,
+        keys: HostKeys,
+        host: int,
+        socket: zmq.Socket[bytes],
+        address: str,
+        limit: int,
+    ) -> None:
+        self._sockets = sockets
+        self._bell = bell
+        self._public = keys.public
+        self._host = host
+        self._limit = limit
+        self.socket = socket
+        self.address = address
+        self._incarnation = 0
+        self._routes = Routes(())
+        self._peers: dict[int, Peer] = {}
+        self._unpackers: dict[int, Unpacker] = {}
+        self._outbox: deque[tuple[int, tuple[int, ...], Payload]] = deque()
+        self._early: list[tuple[Head, Sequence[Part]]] = []
+        self._arrived: list[Arrival] = []
+        self.stale = 0
+
+    def join(self, incarnation: int, peers: dict[int, str], channels: Sequence[ChannelId]) -> None:
+        """See ``HostLinks.join``."""
+        self._outbox.clear()
+        self._arrived.clear()
+        self._incarnation = incarnation
+        self._routes = Routes(channels)
+        self._unpackers = {}
+        old, self._peers = self._peers, {}
+        for host, address in peers.items():
+            if host != self._host:
+                same = host in old and old[host].address == address
+                socket = old.pop(host).socket if same else self._call(host, address)
+                self._peers[host] = Peer(address, socket, Packer(self._routes, self._host, incarnation, self._limit))
+        for gone in old.values():
+            self._sockets.drop(gone.socket)
+        early, self._early = self._early, []
+        for head, parts in early:
+            self._take(head, parts)
+        if self._arrived:
+            self._bell.ring()
+
+    def _call(self, host: int, address: str) -> zmq.Socket[bytes]:
+        return self._sockets.call(zmq.PUSH, Lane.DATA, address, self._public, f"host {host}")
+
+    def check(self) -> None:
+        """See ``HostLinks.check``."""
+        for peer in self._peers.values():
+            self._sockets.check(peer.socket, needed=False)  # at the end of a run it may leave before this host
+
+    def post(self, host: int, frame: Payload, channels: Iterable[ChannelId]) -> None:
+        """See ``HostLinks.post``."""
+        if host not in self._peers:
+            raise LinkError(f"no link from host {self._host} to host {host}; expected one of {sorted(self._peers)}")
+        self._outbox.append((host, self._routes.numbers(channels), frame))
+        self._bell.ring()
+
+    def flush(self) -> None:
+        """Hand to ZeroMQ one message for each host, of what waits for it; the bell rings if more is left.
+
+        Raises:
+            LinkError: a frame is larger than the limit.
+        """
+        while self._outbox:
+            host, numbers, frame = self._outbox.popleft()
+            self._peers[host].waiting.append((numbers, frame))
+        for peer in self._peers.values():
+            if peer.waiting:
+                peer.socket.send_multipart(split(peer.packer.pack(peer.waiting)), zmq.NOBLOCK)
+                if peer.waiting:
+                    self._bell.ring()
+
+    def receive(self) -> None:
+        """Take from ZeroMQ some of what has come.
+
+        Raises:
+            LinkError: a message is malformed or missing; frames before it are kept.
+        """
+        size = 0
+        for _ in range(BURST_MESSAGES):
+            if size > BURST_BYTES or not self.socket.poll(0):
+                return
+            parts = joined([frame.buffer for frame in self.socket.recv_multipart(copy=False)])
+            size += sum(map(len, parts))
+            self._take(read_head(parts[0], self._limit), parts[1:])
+
+    def _take(self, head: Head, parts: Sequence[Part]) -> None:
+        if head.incarnation < self._incarnation:
+            self.stale += 1
+        elif head.incarnation > self._incarnation:
+            self._early.append((head, parts))  # its sender was welcomed before this host; join takes it up
+        else:
+            if head.sender not in self._unpackers:
+                self._unpackers[head.sender] = Unpacker(self._routes, head.sender, self._limit)
+            self._arrived += self._unpackers[head.sender].unpack(head, parts)
+
+    def take(self) -> list[Arrival]:
+        """What has come since the last take."""
+        arrived, self._arrived = self._arrived, []
+        return arrived
+
+
+class HostLinks:
+    """All links of a host.
+
+    Args:
+        keys: the hosts' keys of the run; peers with other keys are refused.
+        host: this host's number.
+        controller: address of the ``ControlServer``.
+        interface: address of this machine to listen at for other hosts; ``0.0.0.0`` for all.
+        advertised: name or address by which other hosts reach this machine, if not ``interface``.
+        silence_s: seconds for which another machine may not answer, before it counts as lost.
+        peers: how many other hosts are expected.
+        limit: bytes above which a frame is refused, at either end.
+
+    Raises:
+        LinkError: the controller's address is not one, or the interface is not this machine's.
+    """
+
+    def __init__(
+        self,
+        keys: HostKeys,
+        host: int,
+        controller: str,
+        interface: str = "127.0.0.1",
+        advertised: str = "",
+        silence_s: float = SILENCE_S,
+        peers: int = PEERS,
+        limit: int = LIMIT,
+    ) -> None:
+        self._sockets = CurveSockets(keys.public, keys.secret, frozenset([keys.public]), silence_s)
+        self._bell = Wakeup()
+        self._closed = False
+        try:
+            self._control = ControlClient(self._sockets, self._bell, keys, host, controller)
+            socket, port = self._sockets.listen(zmq.PULL, Lane.DATA, interface, peers=peers)
+            address = f"tcp://{advertised or interface}:{port}"
+            self._data = DataLink(self._sockets, self._bell, keys, host, socket, address, limit)
+        except LinkError:
+            self._bell.close()
+            self._sockets.close({})
+            raise
+        self._poller = zmq.Poller()
+        for readable in (self._bell, *self._sockets.readable, self._control.socket, self._data.socket):
+            self._poller.register(readable, zmq.POLLIN)
+
+    @property
+    def data_address(self) -> str:
+        """Where other hosts reach this one; belongs into the hello."""
+        return self._data.address
+
+    @property
+    def incarnation(self) -> int:
+        """The incarnation joined last; 0 before the first."""
+        return self._control.incarnation
+
+    @property
+    def stale(self) -> int:
+        """Messages of older incarnations that were dropped."""
+        return self._control.stale + self._data.stale
+
+    @property
+    def refused(self) -> int:
+        """Peers turned away because their key was not the run's."""
+        return self._sockets.refused
+
+    def join(self, incarnation: int, peers: dict[int, str], channels: Sequence[ChannelId]) -> None:
+        """Enter an incarnation, as a welcome says. Call it from the polling thread, when no older worker posts.
+
+        What is queued of the older incarnation is dropped; frames of this one that came early arrive at the next poll.
+
+        Args:
+            incarnation: of the run; larger than that joined before.
+            peers: host number to data address; this host's own entry is passed over.
+            channels: all channels of the region, on every host in the same order.
+
+        Raises:
+            LinkError: the incarnation is not newer, or a peer's address is not one.
+        """
+        if incarnation <= self.incarnation:
+            raise LinkError(f"cannot join incarnation {incarnation}; this host is in {self.incarnation} already")
+        self._control.incarnation = incarnation
+        self._data.join(incarnation, peers, channels)
+
+    def say(self, message: HostMessage) -> None:
+        """Send to the controller; from any thread, never blocks.
+
+        Raises:
+            LinkError: the links are closed, or the message is too large.
+        """
+        self._control.send(message)
+
+    def post(self, host: int, frame: Payload, channels: Iterable[ChannelId]) -> None:
+        """Send a frame to another host, once for all these channels; from any thread, never blocks.
+
+        Frames posted by one thread to one host arrive in order. A credit goes to the host of the channel's sender.
+
+        Raises:
+            LinkError: no such host or channel, or the links are closed.
+        """
+        self._data.post(host, frame, channels)
+
+    def poll(self, timeout_ms: int) -> Received:
+        """Send what waits; what has come, waiting at most ``timeout_ms`` for it. May return nothing earlier.
+
+        Raises:
+            LinkError: a message is malformed, too large, or missing. What came before it is at the next poll.
+        """
+        ready = dict(self._poller.poll(timeout_ms))
+        if self._bell.fileno() in ready:
+            self._bell.hush()
+        self._control.flush()
+        if self._control.socket in ready:
+            self._control.receive()
+        self._data.flush()
+        self._sockets.attend(ready)
+        if self._data.socket in ready:
+            self._data.receive()
+        return Received(self._control.take(), self._data.take())
+
+    def check(self) -> None:
+        """See whether the driver and the other hosts are still connected; from the polling thread, now and then.
+
+        Raises:
+            LinkError: the driver has gone, or the connection to a host broke, so that frames may be lost. (A host
+                that has gone is the controller's to find; this one waits for its word.)
+        """
+        self._sockets.check(self._control.socket, needed=True)
+        self._data.check()
+
+    def close(self, linger_ms: int = 0) -> None:
+        """End all links from the polling thread; again does nothing.
+
+        What was said gets ``linger_ms`` to leave. Frames get none: a host leaves when the controller tells it to, and
+        by then every frame has arrived.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        self._bell.close()
+        self._control.flush()
+        self._sockets.close({self._control.socket: linger_ms})

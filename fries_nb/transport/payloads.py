@@ -1,0 +1,142 @@
+"""New functions on their way to the hosts: large ones in chunks, beside whatever else is said on the control lane.
+
+A payload goes to a host once, for all of its workers that need it. A few chunks are under way at a time, and the host
+asks for more; so a model of gigabytes delays a fast control message by those few. The orders that it belongs to
+(``Prepare``) follow the last chunk, so nobody has to wait for a payload that is not there yet.
+
+>>> sent = []
+>>> out, came = PayloadSender(lambda peer, message: sent.append(message)), PayloadReceiver()
+>>> out.prepare(b"peer", WorkerId("FM", 0), Prepare("u1", bytes(CHUNK) + b"model"))
+>>> for _ in range(2):
+...     came.take(sent.pop(0))
+...     out.took(b"peer")
+>>> [(worker, order)] = came.complete(sent.pop())
+>>> print(worker, order.change, len(order.payload) - CHUNK)
+FM[0] u1 5
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from fries_nb.errors import LinkError
+from fries_nb.messages import Prepare, WorkerId
+from fries_nb.transport.envelopes import Chunk, Shipped
+
+CHUNK = 256 * 1024
+"""Bytes of a chunk; payloads that are no longer go with their orders."""
+LARGEST = (1 << 32) - 1
+"""Bytes of a payload that a decision on disk (msgpack) can hold."""
+WINDOW = 4
+"""Chunks on their way to one host: what a fast control message may have to wait for."""
+
+
+def _digest() -> Any:
+    return hashlib.blake2b(digest_size=16)
+
+
+@dataclass
+class _Transfer:
+    """One payload to one host. ``sent`` counts its bytes; the orders are without payload."""
+
+    payload: bytes
+    orders: list[tuple[WorkerId, Prepare]] = field(default_factory=list)
+    sent: int = 0
+    digest: Any = field(default_factory=_digest)
+
+
+@dataclass
+class _Lane:
+    """What goes to one host, one transfer after the other."""
+
+    waiting: deque[_Transfer] = field(default_factory=deque)
+    on_the_way: int = 0
+
+
+class PayloadSender:
+    """The driver's end.
+
+    Args:
+        send: sends a message to a peer, in order.
+    """
+
+    def __init__(self, send: Callable[[bytes, Chunk | Shipped], None]) -> None:
+        self._send = send
+        self._lanes: dict[bytes, _Lane] = {}
+
+    def prepare(self, peer: bytes, worker: WorkerId, order: Prepare) -> None:
+        """Send an order behind its payload; all orders with this very payload share one transfer."""
+        lane = self._lanes.setdefault(peer, _Lane())
+        known = [transfer for transfer in lane.waiting if transfer.payload is order.payload]
+        if not known:
+            lane.waiting.append(_Transfer(order.payload))
+        transfer = known[0] if known else lane.waiting[-1]
+        transfer.orders.append((worker, msgspec.structs.replace(order, payload=b"")))
+        self._go_on(peer)
+
+    def abort(self, peer: bytes, worker: WorkerId, change: str) -> None:
+        """Send this order no more, and what nobody needs neither."""
+        lane = self._lanes.get(peer, _Lane())
+        for transfer in tuple(lane.waiting):
+            transfer.orders = [(to, order) for to, order in transfer.orders if (to, order.change) != (worker, change)]
+            if not transfer.orders:
+                lane.waiting.remove(transfer)
+                if transfer.sent:
+                    self._send(peer, Shipped(b"", ()))
+
+    def took(self, peer: bytes) -> None:
+        """The host has taken a chunk."""
+        if peer in self._lanes:
+            self._lanes[peer].on_the_way -= 1
+            self._go_on(peer)
+
+    def clear(self) -> None:
+        """The hosts are no more."""
+        self._lanes.clear()
+
+    def _go_on(self, peer: bytes) -> None:
+        lane = self._lanes[peer]
+        while lane.waiting and lane.on_the_way < WINDOW:
+            transfer = lane.waiting[0]
+            data = transfer.payload[transfer.sent : transfer.sent + CHUNK]
+            transfer.digest.update(data)
+            transfer.sent += len(data)
+            lane.on_the_way += 1
+            self._send(peer, Chunk(data))
+            if transfer.sent == len(transfer.payload):
+                lane.waiting.popleft()
+                self._send(peer, Shipped(transfer.digest.digest(), tuple(transfer.orders)))
+
+
+class PayloadReceiver:
+    """A host's end."""
+
+    def __init__(self) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
+        self._file, self._digest = io.BytesIO(), _digest()
+
+    def take(self, chunk: Chunk) -> None:
+        """Add a chunk to the payload that comes."""
+        self._file.write(chunk.data)
+        self._digest.update(chunk.data)
+
+    def complete(self, shipped: Shipped) -> list[tuple[WorkerId, Prepare]]:
+        """The orders, each with the payload, which is held once.
+
+        Raises:
+            LinkError: it is not what was sent.
+        """
+        payload, digest = self._file.getvalue(), self._digest.digest()
+        self._begin()
+        if shipped.orders and digest != shipped.digest:
+            raise LinkError(f"got {len(payload)} bytes of a function that are not those sent; likely a chunk is lost")
+        return [(worker, msgspec.structs.replace(order, payload=payload)) for worker, order in shipped.orders]

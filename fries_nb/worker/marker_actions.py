@@ -1,0 +1,33 @@
+"""What the action of a marker does to one operator of a chain."""
+
+from __future__ import annotations
+
+from fries_nb.dataflow.graph import Kind
+from fries_nb.messages import Commit, Done, Marker, Reconfigure
+from fries_nb.operators.instance import Instance, SinkPort
+
+
+def effect_of(marker: Marker, instance: Instance, ended: bool, port: SinkPort | None) -> Done:
+    """Carry out the marker's action at this operator, and acknowledge it.
+
+    Args:
+        marker: the marker, complete at this worker.
+        instance: an operator in its scope.
+        ended: the worker has ended, so that a change has nothing to act on.
+        port: where the operator writes, if it is a sink.
+    """
+    action, worker = marker.action, instance.worker
+    if ended:
+        if isinstance(action, Reconfigure):
+            instance.let_pass(action.change)
+        return Done(marker.id, worker, ended=True)
+    if isinstance(action, Commit):
+        read = instance.processed if instance.operator.kind is Kind.SOURCE else 0
+        return Done(marker.id, worker, files=instance.close(port), read=read)
+    if not isinstance(action, Reconfigure) or worker.operator not in action.targets:
+        return Done(marker.id, worker)
+    if action.before in instance.applied:
+        instance.skip(action.change)
+        return Done(marker.id, worker)
+    old_tuples = instance.old_tuples(action.change)
+    return Done(marker.id, worker, switched=instance.switch(action.change, action.before), old_tuples=old_tuples)

@@ -1,0 +1,85 @@
+"""What a worker tells of itself: a report for each of its operators, and the records of the audit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from fries_nb.messages import DUE, Report
+from fries_nb.operators.dry_run import types_of
+from fries_nb.operators.instance import Instance, SinkPort
+from fries_nb.worker.events import Instruction, TellController, Traced
+from fries_nb.worker.inbox import Inbox
+from fries_nb.worker.meter import LatencyMeter
+
+
+class WorkerReports:
+    """Measures one worker, and reports what it measured.
+
+    Args:
+        instances: the worker's operators, in the chain's order.
+        inbox: what waits in front of the first of them.
+        clock: returns nanoseconds since the Unix epoch.
+        port: where a sink writes; its columns are reported when they have changed.
+
+    Attributes:
+        written: the schema of the batch that left the chain last.
+    """
+
+    def __init__(
+        self, instances: Sequence[Instance], inbox: Inbox, clock: Callable[[], int], port: SinkPort | None = None
+    ) -> None:
+        self.written = pa.schema([])
+        self._instances = tuple(instances)
+        self._inbox = inbox
+        self._clock = clock
+        self._port = port
+        self._columns = None if port is None else port.columns  # as reported last
+        self._meter = LatencyMeter()
+
+    def measure(self, batch: pa.RecordBatch) -> None:
+        """Count the end-to-end latencies of a batch that leaves the dataflow now."""
+        due = batch.column(DUE).to_numpy(zero_copy_only=False)
+        self._meter.add((np.int64(self._clock()) - due) / 1e6)
+
+    def report(self, reads: Sequence[str], in_hand: int, held: int) -> list[Instruction]:
+        """A report for each operator, and the audit's records since the last one.
+
+        Args:
+            reads: the input columns that the chain's functions have looked at.
+            in_hand: tuples of the frame in hand that are not yet taken.
+            held: the most bytes of another version that were set aside at a time.
+        """
+        writes, latency, columns = types_of(self.written), self._meter.take(), self._new_columns()
+        told: list[Instruction] = []
+        for position, instance in enumerate(self._instances):
+            first, last = not position, position == len(self._instances) - 1
+            told.append(
+                TellController(
+                    Report(
+                        instance.worker,
+                        instance.processed,
+                        self._inbox.bytes if first else 0,
+                        self._inbox.tuples + in_hand if first else 0,
+                        tuple(reads) if first else (),
+                        writes if last else {},
+                        latency if last else (),
+                        held if first else 0,
+                        columns if last else b"",
+                    )
+                )
+            )
+        return [*told, *self.traced()]
+
+    def _new_columns(self) -> bytes:
+        if self._port is None or self._port.columns is self._columns:
+            return b""
+        self._columns = self._port.columns
+        return bytes(self._columns.serialize())
+
+    def traced(self, ended: bool = False) -> list[Instruction]:
+        """The audit's records since the last call; ``ended`` says that there will be no more."""
+        records = [instance.records(ended) for instance in self._instances]
+        return [Traced(tuple(some)) for some in records if some]

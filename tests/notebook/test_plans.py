@@ -1,0 +1,66 @@
+"""What a cell says of a plan that was made for a run: how long the change would take, and who is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+from notebook_shell import FRAUD, StandIn, ipython, replace_runs, told
+
+import fries_nb as fn
+from fries_nb.dataflow.regions import regions
+from fries_nb.notebook import plans
+from fries_nb.planning import CriticalPath, Prediction
+from fries_nb.scheduling import schedule
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[InteractiveShell]:
+    """A fresh shell with the extension, that has a dataflow."""
+    with ipython(tmp_path / "ipython") as shell:
+        told(shell, FRAUD)
+        yield shell
+
+
+@pytest.fixture
+def stand_ins(monkeypatch: pytest.MonkeyPatch) -> list[StandIn]:
+    """Lets flows start stand-ins in place of runs, and collects them."""
+    return replace_runs(monkeypatch)
+
+
+def test_the_plan_of_a_run_says_how_long_it_would_take(shell: InteractiveShell, stand_ins: list[StandIn]) -> None:
+    """By the scheduler that was asked for, and by epoch; before anything runs there is no such line."""
+    assert "predicted" not in told(shell, "%fries_plan FM MC")
+    told(shell, "%fries_run")
+    for prediction, line, said in (
+        (
+            Prediction((CriticalPath(("FM", "MC"), 12.4),), 8_400.0),
+            "",
+            "predicted delay 12 ms along FM → MC (epoch: 8.4 s)",
+        ),
+        (Prediction((CriticalPath(("FM",), 2.0),), None), "", "predicted delay 2 ms"),
+        (Prediction((CriticalPath(("FM", "MC"), 8_400.0),), 8_400.0), "--scheduler epoch",
+         "predicted delay 8.4 s along FM → MC"),
+        (Prediction((CriticalPath((), None, ("MC",)),), None), "",
+         "predicted delay unknown, since the pace of MC is not known yet"),
+        (Prediction((), 1_250_000.0), "--scheduler restart",
+         "predicted delay unknown, since a change by restart waits for more than markers (epoch: 1,250 s)"),
+    ):  # fmt: skip
+        stand_ins[0].prediction = prediction
+        *_, last, _ = told(shell, f"%fries_plan FM MC {line}").splitlines()
+        assert last == said
+
+
+def test_a_plan_of_a_later_region_names_what_it_begins_with() -> None:
+    """One worker replays what was computed in between, or what an edge has kept."""
+    flow = fn.Dataflow("spending")
+    payments = flow.source("payments", fn.rate(10))
+    total = payments.aggregate("Sum", None, {"total": "sum(value)"})
+    total.union("Both", payments).map("FM", dict).sink("out", fn.memory())
+    graph = flow.graph(2)
+    plan = schedule("epoch", regions(graph)[-1].graph, ["FM"])
+    assert plans.messages(graph, plan) == (
+        "epoch sends (to so many workers): FCM to Sum (1); FCM to Replicate(payments) -> Both (1)"
+    )

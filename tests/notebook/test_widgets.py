@@ -1,0 +1,162 @@
+"""The widgets without a browser: which traits change, and that any thread may change them."""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+
+import pytest
+from planning_graphs import FIGURE_8, FIGURE_10
+
+import fries_nb.report.layout as layouts
+from fries_nb.controller.history import PlotMark, Point
+from fries_nb.controller.metrics import MetricsSnapshot, OperatorMetrics
+from fries_nb.notebook.plots import LatencyPlot, ticks_ms, window
+from fries_nb.notebook.widgets import DagView
+from fries_nb.scheduling import schedule
+
+MARKS = (PlotMark(110.0, "u1", "request", "FM by fries"), PlotMark(110.01, "u1", "done", "FM by fries"))
+
+
+def points_of(count: int, since_s: float = 100.0) -> list[Point]:
+    """So many points, four a second."""
+    return [Point(since_s + index / 4, 5.0, 20.0 + index % 11, 4_000.0) for index in range(count)]
+
+
+def snapshot(rate: float) -> MetricsSnapshot:
+    """All operators alike."""
+    return MetricsSnapshot({name: OperatorMetrics(1, rate, 2) for name in FIGURE_8})
+
+
+def test_a_plan_changes_states_and_nothing_else():
+    """The picture is sent once; a plan, metrics and clearing only change states, labels and tooltips."""
+    view = DagView(FIGURE_8)
+    changed: list[str] = []
+    view.observe(lambda change: changed.append(change["name"]))
+    view.show_plan(schedule("fries", FIGURE_8, ["FMX"]))
+    assert view.state == {"J": "head mcs", "SP": "mcs", "FMX": "target mcs"}
+    assert "several_tuples" in view.titles["J"]
+    edges = [(edge.source, edge.to) for edge in FIGURE_8.edges]
+    assert {edges[int(number)] for number in view.marked} == {("J", "SP"), ("SP", "FMX")}
+    assert view.legend == {"target": "Changed", "head": "Gets the message", "mcs": "Marker passes"}  # none is pruned
+    view.show_metrics(snapshot(1_000.0))
+    assert view.labels["0"] == "1.0k/s\n2 queued"
+    view.clear()
+    assert view.state == {}
+    assert view.marked == []
+    assert view.legend == {}
+    assert "several_tuples" not in view.titles["J"]
+    assert set(changed) == {"state", "titles", "marked", "labels", "legend"}
+
+
+def test_a_plan_comes_in_one_message(monkeypatch):
+    """States, tooltips and marked edges never disagree, not even for a moment."""
+    view = DagView(FIGURE_10)
+    sent: list[set[str]] = []
+    monkeypatch.setattr(view, "send_state", lambda key=None: sent.append({key} if isinstance(key, str) else set(key)))
+    view.show_plan(schedule("fries", FIGURE_10, ["C", "D"]))
+    assert sent == [{"state", "titles", "marked", "legend"}]
+
+
+def test_no_new_layout(monkeypatch):
+    """After the first picture no engine is asked again."""
+    view = DagView(FIGURE_8)
+    monkeypatch.setattr(layouts, "_place", None)
+    view.show_plan(schedule("fries", FIGURE_8, ["FMX"]))
+    view.show_metrics(snapshot(5.0))
+
+
+def test_pictures_go_along_for_viewers_without_a_kernel():
+    """The bundle has the widget, an SVG and text with the plan shown, and a PNG where Graphviz gives one."""
+    view = DagView(FIGURE_8)
+    view.show_plan(schedule("fries", FIGURE_8, ["FMX"]))
+    data, _ = view._repr_mimebundle_()
+    assert "application/vnd.jupyter.widget-view+json" in data
+    assert 'data-operator="FMX" data-state="target mcs"' in data["image/svg+xml"]
+    assert "FMX: target mcs" in data["text/plain"]
+    assert base64.b64decode(data.get("image/png", base64.b64encode(b"\x89PNG"))).startswith(b"\x89PNG")
+
+
+def test_the_window_is_what_was_lately():
+    """An hour of points becomes three minutes of them, a few hundred, in seconds since the run began."""
+    plot = LatencyPlot()
+    plot.show(points_of(14_400), MARKS)
+    shown = plot.window["points"]
+    assert len(shown["at"]) <= 400
+    assert 3_400 < shown["at"][0] < shown["at"][-1] < 3_600
+    assert plot.window["marks"]["at"] == []
+    assert {len(column) for column in shown.values()} == {len(shown["at"])}
+
+
+@pytest.mark.parametrize("count", [0, 1, 500])
+def test_marks_with_and_without_points(count):
+    """A mark is a line, and words that are not repeated for a quick change."""
+    plot = LatencyPlot()
+    plot.show(points_of(count), MARKS)
+    assert len(plot.window["marks"]["at"]) == 2
+    assert plot.window["labels"]["words"] == ["FM by fries: done in 10 ms"]
+    assert len(plot.window["points"]["at"]) == min(count, 400) or count > 400
+    data, _ = plot._repr_mimebundle_()
+    assert "FM by fries: done in 10 ms" in data["image/svg+xml"]
+
+
+@pytest.mark.parametrize("span", [(0.0, 0.0), (7.0, 7.1), (40.0, 60.0), (0.05, 1e12), (3.0, 20_000.0), (1e11, 1e12)])
+def test_the_latency_axis_has_some_ticks_and_not_too_many(span: tuple[float, float]):
+    """Whatever the range, and all that can be shown lies between the first and the last."""
+    ticks = ticks_ms(span)
+    assert 4 <= len(ticks) <= 12
+    assert ticks == sorted(set(ticks))
+    assert ticks[0] <= max(min(span[0], 1e9), 0.1)
+    assert ticks[-1] >= min(span[1], 1e9)
+
+
+def test_time_goes_on_when_old_points_are_forgotten():
+    """Seconds count from the first point that was ever shown."""
+    plot = LatencyPlot()
+    plot.show(points_of(10), ())
+    plot.show(points_of(10, since_s=200.0), ())
+    assert plot.window["points"]["at"][0] == 100.0
+
+
+def test_zero_latency_has_a_place_on_a_logarithmic_axis():
+    """Nothing that a logarithm cannot take reaches the browser, and all of it is JSON."""
+    shown = window([Point(1.0, 0.0, 0.0, 0.0)], [], 1.0)
+    assert shown["points"]["p50"] == [0.1]
+    json.dumps(shown, allow_nan=False)
+
+
+def test_several_threads_may_show():
+    """Any thread may; the window that is left is one of those shown, whole."""
+    plot, view = LatencyPlot(), DagView(FIGURE_8)
+    runs = [points_of(size) for size in (3, 5, 8, 13)]
+
+    def show(points: list[Point]) -> None:
+        for turn in range(20):
+            plot.show(points, MARKS)
+            view.show_metrics(snapshot(float(turn)))
+            view.show_plan(schedule("fries", FIGURE_8, ["FMX" if turn % 2 else "FMY"]))
+
+    threads = [threading.Thread(target=show, args=(points,)) for points in runs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert plot.window in [window(points, MARKS, 100.0) for points in runs]
+    assert view.state == {"J": "head mcs", "SP": "mcs", "FMX": "target mcs"}
+
+
+def test_the_library_is_sent_once_a_kernel():
+    """All plots name the same carrier of BokehJS, whose version is the one installed."""
+    one, other = LatencyPlot(), LatencyPlot()
+    assert one.loader == other.loader
+    assert one.version in json.loads(one.item)["doc"]["version"]
+
+
+def test_nothing_is_fetched_from_a_network():
+    """The widgets name no address."""
+    for widget in (DagView(FIGURE_8), LatencyPlot()):
+        sent = json.dumps({name: str(value) for name, value in widget.get_state().items() if name != "svg"})
+        assert "http://" not in sent
+        assert "https://" not in sent
+        assert "cdn" not in sent.lower()

@@ -1,0 +1,170 @@
+"""The report: one HTML page that stands alone, whatever the run was like."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from report_page import NASTY, SECTIONS, stands_alone
+
+from fries_nb.audit import Mixed, Verdict
+from fries_nb.changes import Change
+from fries_nb.commands import demo
+from fries_nb.controller.events import Outcome, WorkerOutcome
+from fries_nb.controller.history import PlotMark, Point
+from fries_nb.controller.metrics import Latency, MetricsSnapshot, OperatorMetrics
+from fries_nb.dataflow.graph import Edge, Emits, Graph, Operator
+from fries_nb.errors import RunError
+from fries_nb.messages import WorkerId
+from fries_nb.report import ComparisonRow, Place, SchedulerTrial, Story, comparison_page, run_page, writable, write_page
+from fries_nb.scheduling import schedule
+from fries_nb.trace import ROW_BITS
+
+GRAPH = Graph(
+    "fraud & co",
+    (Operator("in"), Operator("J", Emits.ONE_TO_MANY, edgewise_one_to_one=True), Operator("FM", workers=2),
+     Operator(NASTY), Operator("out")),
+    (Edge("in", "J"), Edge("J", "FM"), Edge("J", NASTY), Edge("FM", "out")),
+)  # fmt: skip
+PLACE = Place(1_790_000_000.0, 2, 64 << 20)
+POINTS = tuple(Point(1_790_000_000.0 + n / 4, 5.0 + n, 20.0 + n * n, 400.0) for n in range(40))
+SERIALIZABLE = Verdict(True, (), (), (), 4_000, 1)
+SEVEN = (1 << ROW_BITS) + 7
+MIXED = Verdict(False, (Mixed(SEVEN, "u1", ("FM",), (NASTY,)),), (str(SEVEN), "u1"), ("FM", NASTY), 9, 1)
+
+
+def change(number: int, scheduler: str, outcome: Outcome | None) -> Change:
+    """A change of FM and the operator with the nasty name, ended or not."""
+    one = Change(f"u{number}", schedule(scheduler, GRAPH, ["FM", NASTY]), {}, plan_ms=1.0)
+    if outcome is not None:
+        one.resolve(outcome)
+    return one
+
+
+def story() -> Story:
+    """A run with nothing remarkable: no change, no trace."""
+    operators = {name: OperatorMetrics(1_000, 250.4, 30, 4_096) for name in GRAPH}
+    snapshot = MetricsSnapshot(operators, Latency(900, 5.0, 30.0), Latency(4_000, 6.0, 1_234.5))
+    return Story(GRAPH, PLACE, "stopped", "", "", POINTS, (), (), snapshot, None)
+
+
+DONE = Outcome("u1", "fries", "done", prepare_ms=2.5, commit_ms=1.5, delay_ms=14.0, components=(("FM",),),
+               per_worker={WorkerId("FM", 0): WorkerOutcome(13.0, 17)})  # fmt: skip
+
+
+def test_a_run_without_changes_and_trace():
+    """All sections are there, and say that there is nothing to say."""
+    page = stands_alone(run_page(story()))
+    assert page.headings == ["Dataflow fraud & co: a run", *SECTIONS]
+    assert "Nothing was changed." in page.text
+    assert "audit=True" in page.text
+    assert "99 of 100 within 1,234 ms" in page.text
+    assert "2026-09-21" in page.text
+    assert page.tags.count("svg") == 2
+
+
+def test_a_run_that_has_only_begun():
+    """No tuple at a sink yet: no plot, and no error."""
+    empty = MetricsSnapshot(story().snapshot.operators)
+    page = stands_alone(run_page(replace(story(), state="joining", points=(), snapshot=empty)))
+    assert "The run is joining." in page.text
+    assert "nothing to draw" in page.text
+
+
+def test_a_run_with_changes_that_were_done_failed_and_are_under_way():
+    """Each has its row; an error is said with its traceback, escaped; the last one is drawn."""
+    bad = Outcome("u2", "epoch", "aborted", f"FM: ValueError {NASTY}", f"Traceback: {NASTY}", prepare_ms=3.0)
+    changes = (change(1, "fries", DONE), change(2, "epoch", bad), change(3, "naive", None))
+    marks = (
+        PlotMark(POINTS[8].at_s, "u1", "request", f"{NASTY} by fries"),
+        PlotMark(POINTS[9].at_s, "u1", "done", "x"),
+    )
+    page = stands_alone(run_page(replace(story(), changes=changes, marks=marks, verdict=SERIALIZABLE)))
+    assert page.headings[1:] == SECTIONS
+    for said in ("15.0 ms", "17", "under way", f"FM: ValueError {NASTY}", f"Traceback: {NASTY}"):
+        assert said in page.texts
+    assert {"Fries", "Epoch", "Naive"} <= set(page.texts)
+    assert "J pruned" not in page.text  # both its edges lead to targets
+    assert "J kept (several_edges)" in page.text
+    assert "Serializable: 4,000 source tuples and 1 change judged, none mixed." in page.texts
+
+
+def test_a_run_that_failed_after_its_decision():
+    """The run's own error leads."""
+    failed = change(1, "fries", Outcome("u1", "fries", "failed", "host 1 was lost"))
+    page = stands_alone(run_page(replace(story(), state="failed", error="host 1 was lost", changes=(failed,))))
+    assert "The run has failed." in page.text
+    assert page.texts.count("host 1 was lost") == 2
+
+
+def test_who_mixed_versions_is_said_with_a_cycle():
+    """Counts, operators, one of the tuples, and the proof."""
+    page = stands_alone(run_page(replace(story(), changes=(change(1, "naive", DONE),), verdict=MIXED)))
+    assert "Not serializable: 1 of 9 source tuples met an old version and a new one." in page.texts
+    row = "row 7 of source worker 1"
+    assert row in page.texts
+    assert f"{row} → (at FM) u1 → (at {NASTY}) {row}" in page.texts
+
+
+def test_a_trace_without_changes_is_judged_too():
+    """Nothing was changed, nothing mixed."""
+    page = stands_alone(run_page(replace(story(), verdict=Verdict(True, (), (), (), 1, 0))))
+    assert "Serializable: 1 source tuple judged, none mixed." in page.texts
+
+
+def rows() -> list[ComparisonRow]:
+    """What the demonstration might find."""
+    return [
+        ComparisonRow("fries", "done", 16.3, 9.1, 4.2, 3_481, 12, 4_211, 35, True, 0, 17_204),
+        ComparisonRow("epoch", "done", 4_312.7, 9.9, 4_300.1, 3_502, 3_600, 4_198, 36, True, 0, 17_150),
+        ComparisonRow("naive", "aborted", 0.0, 9.0, 0.0, 3_490, 11, 4_305, 34, False, 1_022, 17_188),
+    ]
+
+
+def test_the_table_of_the_demonstration_tells_all():
+    """Numbers with units, the verdict in words."""
+    lines = demo.table(rows()).splitlines()
+    assert lines[0].split()[:2] == ["scheduler", "delay"]
+    assert re.split(r"  +", lines[1])[-1] == "serializable"
+    assert "4,312.7 ms" in lines[2]
+    assert "NOT serializable: 1,022 of 17,188 mixed" in lines[3]
+
+
+def test_the_report_of_the_demonstration():
+    """A plot for each scheduler, one table, the plan, the verdicts; a failed change has its error."""
+    marks = (PlotMark(POINTS[8].at_s, "u1", "request", "FM, MC by fries"),)
+    fries, epoch, naive = rows()
+    good = [SchedulerTrial(row, "", POINTS, marks, SERIALIZABLE) for row in (fries, epoch)]
+    trials = [*good, SchedulerTrial(naive, f"FM: {NASTY}", POINTS, (), MIXED)]
+    text = comparison_page(demo.comparison(PLACE, trials, "payments.parquet"))
+    page = stands_alone(text)
+    assert page.tags.count("svg") == 4
+    names = ["Fries", "Epoch", "Naive"]
+    assert [heading for heading in page.headings if heading in names] == names * 2
+    assert f"Naive: FM: {NASTY}" in page.texts
+    assert any(said.startswith("FM, MC change together: the message goes to FM") for said in page.texts)
+    assert "Fries took 16.3 ms, Epoch took 4,313 ms, Naive was aborted" in page.text
+    assert "4,313 ms" in page.texts
+    assert "64 MiB of credit a host" in page.text
+
+
+def test_it_is_said_when_the_latency_has_come_back():
+    """Only for a run whose latency was low at its end."""
+    marks = (PlotMark(POINTS[8].at_s, "u1", "request", "FM, MC by fries"),)
+    calm = Point(POINTS[-1].at_s + 1.0, 2.0, 9.0, 400.0)
+    trials = [SchedulerTrial(rows()[0], "", points, marks, SERIALIZABLE) for points in (POINTS, (*POINTS, calm))]
+    captions = stands_alone(comparison_page(demo.comparison(PLACE, trials, "payments.parquet"))).text
+    assert captions.count("is below 250 ms for good") == 1
+    assert "8.8 s after the request" in captions
+
+
+def test_a_report_is_written_or_refused_in_words(tmp_path: Path):
+    """The path comes back; a directory that does not exist, or a directory, is no place for a file."""
+    path = tmp_path / "report.html"
+    assert write_page(path, "é") == str(path)
+    assert path.read_text(encoding="utf-8") == "é"
+    for bad in (tmp_path, tmp_path / "none" / "report.html"):
+        with pytest.raises(RunError, match="expected a file name in a directory that exists"):
+            writable(bad)

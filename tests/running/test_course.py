@@ -1,0 +1,27 @@
+"""Where a run stands, as its course says it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from controller_setting import FRAUD
+
+from fries_nb.controller.run_state import RunState
+from fries_nb.dataflow.regions import regions
+from fries_nb.running.change_queue import ChangeQueue
+from fries_nb.running.region_runner import RegionRunner
+
+
+@pytest.mark.parametrize("end", ["finished", "stopped", "failed"])
+def test_a_run_is_over_when_its_error_is_known(end: str) -> None:
+    """Its controller is done before that: the last rows are being committed, which may fail."""
+    cut, unused = regions(FRAUD), SimpleNamespace()
+    course = RegionRunner(FRAUD, cut, unused, unused, unused, ChangeQueue(FRAUD, cut, lambda *_: None), lambda: None)
+    launched: Any = SimpleNamespace(driver=SimpleNamespace(controller=SimpleNamespace(state=RunState(end))))
+    course.launched.append(launched)
+    course._open = True
+    assert (course.state, course.error) == ("draining", "")
+    course.over(0, "failed", "no room", "")
+    assert (course.state, course.error) == ("failed", "no room")

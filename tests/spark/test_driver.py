@@ -1,0 +1,127 @@
+"""The driver's ear: whose words reach the controller while the run starts again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from recovery_setting import Watch, counting
+
+from fries_nb.checkpoints import Restoration
+from fries_nb.controller import events as said
+from fries_nb.messages import Failed, WorkerId
+from fries_nb.spark import driver as driving
+from fries_nb.spark.driver import Driver
+from fries_nb.spark.region_spec import Options, RegionSpec
+from fries_nb.transport.control import Gone, Heard
+from fries_nb.transport.envelopes import Goodbye, Hello, Line, Printed, Records, Said
+from fries_nb.transport.keys import make_keys
+
+WORKER = WorkerId("A", 0)
+
+
+class Script:
+    """Server, controller, place and stage in one: hears what is written, the last of it when the run has ended."""
+
+    runs = True
+
+    def __init__(self, polls: list[list[Heard]]) -> None:
+        self.incarnation = 1
+        self.state = "running"
+        self.is_own = False
+        self.taken: list[said.Event] = []
+        self.restarted: list[int] = []
+        self._polls = polls
+
+    def poll(self, timeout_ms: int) -> list[Heard]:
+        """The next words."""
+        return self._polls.pop(0)
+
+    def handle(self, event: said.Event, now_ns: int) -> list[said.Instruction]:
+        """Start again at the first answer; end when the last words are left."""
+        if isinstance(event, said.Tick):
+            return [] if self._polls[1:] else [said.RunEnded("stopped", "")]
+        self.taken.append(event)
+        first = isinstance(event, said.Answered) and not self.restarted
+        return [said.Recover(2, Restoration(None), "host 1 was lost")] if first else []
+
+    def restart(self, region: RegionSpec) -> None:
+        """Other hosts."""
+        self.restarted.append(region.incarnation)
+
+    def is_running(self) -> bool:
+        """Whether Spark has started what was restarted."""
+        return self.runs
+
+    def ignored(self, *what: object, **more: object) -> None:
+        """Nothing to see in this test."""
+
+    send = close = release = begin = ignored
+
+
+def driven(polls: list[list[Heard]]) -> tuple[Script, Driver, Watch]:
+    """Let a driver hear these words, to its end."""
+    graph = counting(10)
+    options = Options(2, 1 << 20, True, True, None, 10.0, 0)
+    heads = {name: name for name in graph.by_name}
+    keys = make_keys().hosts
+    region = RegionSpec("r1", 1, graph, {}, {}, {}, "tcp://here:1", keys, "127.0.0.1", options, heads, "")
+    script, watch = Script(polls), Watch()
+    parts: Any = script
+    driver = Driver(parts, parts, region, parts, watch, parts)
+    driver.run()
+    assert watch.heard_of("over") == [("stopped", "", "")]
+    return script, driver, watch
+
+
+def hello(peer: bytes, host: int, incarnation: int) -> Heard:
+    """A host's first word."""
+    return Heard(peer, host, 0, Hello(f"tcp://{peer.decode()}:1", 7, "here", incarnation))
+
+
+def joined(peer: str, host: int, incarnation: int) -> said.HostJoined:
+    """What the controller hears of it."""
+    return said.HostJoined(host, f"tcp://{peer}:1", incarnation)
+
+
+def test_an_attempt_that_is_over_is_heard_no_more() -> None:
+    """Neither the rest of the very message that ended it, nor what came with it, nor that its hosts go."""
+    first, late, new = (Failed(WORKER, words) for words in ("first", "late", "new"))
+    script, driver, watch = driven(
+        [
+            [hello(b"a0", 0, 1), hello(b"a1", 1, 1)],
+            [
+                Heard(b"a0", 0, 1, Said((first, late))),
+                Heard(b"a1", 1, 1, Said((late,))),
+                Heard(b"a1", 1, 1, Records(WORKER, (b"record",))),
+                Heard(b"a1", 1, 1, Printed((Line("A[0]", "late"),))),
+                Heard(b"a0", 0, 2, Gone()),
+            ],
+            [Heard(b"a1", 1, 0, Goodbye("the run starts again"))],
+            [hello(b"b0", 0, 2), hello(b"b1", 1, 2)],
+            [Heard(b"a1", 1, 2, Gone()), Heard(b"b0", 0, 2, Said((new,)))],
+            [Heard(b"b0", 0, 2, Goodbye()), Heard(b"b1", 1, 2, Goodbye())],
+        ]
+    )
+    assert script.restarted == [2]
+    assert script.taken == [
+        joined("a0", 0, 1), joined("a1", 1, 1), said.Answered(first),
+        joined("b0", 0, 2), joined("b1", 1, 2), said.Answered(new),
+        said.HostLeft(0), said.HostLeft(1),
+    ]  # fmt: skip
+    assert list(driver.records) == []
+    assert watch.heard_of("printed") == []
+
+
+@pytest.mark.parametrize("runs", [True, False])
+def test_hosts_that_are_started_again_may_take_their_time(runs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once Spark runs their tasks, however long they take to open; that Spark does not start them is a loss."""
+    monkeypatch.setattr(driving, "RESTART_S", -1.0)
+    monkeypatch.setattr(Script, "runs", runs)
+    polls = [
+        [hello(b"a0", 0, 1), hello(b"a1", 1, 1)], [Heard(b"a0", 0, 1, Said((Failed(WORKER, "first"),)))], [], [],
+    ]  # fmt: skip
+    script, _, _ = driven(polls)
+    lost = [event for event in script.taken if isinstance(event, said.HostLost)]
+    assert bool(lost) is not runs
+    assert all("too few slots" in event.reason for event in lost)

@@ -1,0 +1,151 @@
+"""What a function or a user may do to a run: leave, hang, say too much, interrupt. It ends in words, or goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from patience import PATIENCE_S
+from pyspark.sql import SparkSession
+
+import fries_nb as fn
+from fries_nb.connectors.replay import plan_replay
+from fries_nb.errors import CheckpointError, DataflowError, SessionError, SourceError
+from fries_nb.run import Run
+from fries_nb.spark.output import output
+from fries_nb.spark.region_spec import Options
+
+
+def run_of(function: Callable[[Any], Any], spark: SparkSession) -> Run:
+    """A flow of one map over numbers."""
+    flow = fn.Dataflow("misuse")
+    flow.source("numbers", fn.rate(2_000)).map("A", function).sink("out", fn.memory())
+    return flow.run(spark)
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Wait for something that comes true by itself."""
+    pause = threading.Event()
+    for _ in range(int(PATIENCE_S / 0.02)):
+        if condition():
+            return
+        pause.wait(0.02)
+    raise AssertionError("it did not come true")
+
+
+def leaves(row: dict[str, Any]) -> dict[str, Any]:
+    """Ends its interpreter, or thinks so."""
+    sys.exit(3)
+
+
+def says_much(row: dict[str, Any]) -> dict[str, Any]:
+    """Raises as validating libraries do."""
+    raise ValueError("2 errors\n  x is missing\n  y is missing")
+
+
+def gives_nothing(row: dict[str, Any]) -> dict[str, Any]:
+    """A row without a column."""
+    return {}
+
+
+@pytest.mark.parametrize(
+    ("function", "error"),
+    [
+        (leaves, "A failed on a tuple: SystemExit: 3"),
+        (says_much, "A failed on a tuple: ValueError: 2 errors ..."),
+        (gives_nothing, "got rows without a column; return None, not {}, to drop a tuple"),
+    ],
+)
+def test_a_function_that_goes_wrong_fails_the_run_in_one_line(
+    spark: SparkSession, function: Callable[[Any], Any], error: str
+) -> None:
+    """Never a thread that ends unseen and a run that waits for it, never a paragraph."""
+    run = run_of(function, spark)
+    assert run.wait(PATIENCE_S) == "failed"
+    assert error in run.error
+    assert "\n" not in run.error
+    if function is says_much:
+        assert "y is missing" in run.details
+
+
+def hangs(row: dict[str, Any]) -> dict[str, Any]:
+    """Never returns, and keeps a core busy."""
+    while True:
+        pass
+
+
+def test_a_function_that_never_returns_does_not_outlive_its_run(spark: SparkSession) -> None:
+    """Spark uses Python processes again, so one with a stuck thread in it has to end."""
+    run = run_of(hangs, spark)
+    until(lambda: len(run.host_processes) == 2 and run.metrics().operators["numbers"].processed > 0)
+    hosts = list(run.host_processes.values())
+    run.stop()
+    until(lambda: not any(os.path.exists(f"/proc/{host}") for host in hosts))
+    assert spark.range(10).mapInArrow(lambda batches: batches, "id long").count() == 10
+
+
+def test_an_interrupt_ends_the_waiting_and_not_the_run(spark: SparkSession) -> None:
+    """PySpark would cancel all jobs of the session, the hosts' among them."""
+    run = run_of(lambda row: row, spark)
+    until(lambda: run.metrics().operators["out"].processed > 0)
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+    before = run.metrics().operators["out"].processed
+    until(lambda: run.metrics().operators["out"].processed > before + 1_000)
+    run.stop()
+    assert (run.state, run.error) == ("stopped", "")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"budget": 0}, {"budget": "8M"}, {"commit_interval_s": 0}, {"commit_interval_s": "1"}, {"silence_s": -1},
+     {"silence_s": float("inf")}, {"port": -1}, {"port": 70_000}, {"port": 22.5}],
+    ids=str,
+)  # fmt: skip
+def test_options_out_of_range_are_refused(wrong: dict[str, Any]) -> None:
+    """Before Spark starts, with the value that was got."""
+    given: dict[str, Any] = {"budget": 1, "commit_interval_s": 1.0, "silence_s": 1.0, "port": 0} | wrong
+    ((name, value),) = wrong.items()
+    with pytest.raises(DataflowError, match=f"{name}={value!r}; expected"):
+        Options(hosts=1, audit=False, chaining=True, **given)
+
+
+def test_a_column_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+    """A row is a dict: one of the two values would be lost."""
+    pq.write_table(pa.table([pa.array([1]), pa.array([2])], names=["x", "x"]), tmp_path / "rows.parquet")
+    with pytest.raises(SourceError, match="several columns 'x'"):
+        plan_replay(str(tmp_path), 1)
+
+
+class Stopped:
+    """A session whose context is gone."""
+
+    class sparkContext:
+        """As it is after ``spark.stop()``."""
+
+        _jsc = None
+
+
+def test_the_output_of_a_stopped_session_says_where_it_lies() -> None:
+    """Not an attribute of None."""
+    stopped: Any = Stopped()
+    with pytest.raises(SessionError, match=r"has been stopped; what was committed lies in /there"):
+        output(stopped, "/there")
+
+
+@pytest.mark.parametrize("place", [5, True, b"checkpoints", None])
+def test_a_checkpoints_place_is_a_path(place: Any) -> None:
+    """Text or a path, at the start and to resume."""
+    flow = fn.Dataflow("placed")
+    flow.source("numbers", fn.rate(10)).sink("out", fn.memory())
+    for begin in (lambda: flow.run(checkpoint=place), lambda: flow.resume(place)):
+        with pytest.raises(CheckpointError, match="expected its path or URI, got "):
+            begin()

@@ -1,0 +1,286 @@
+"""Hosts and drivers that are killed on real Spark: what comes out is what would have come out without."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from borrowed_setting import environment
+from cluster_setting import SUPPORT
+from pyspark.sql import SparkSession
+from recovery_setting import PATIENCE_S, Count, Mark, Trial, check_counted, counting, trial
+
+from fries_nb.checkpoints import CommittedChange
+from fries_nb.controller.events import StopRequested
+from fries_nb.errors import CheckpointError, SinkError
+from fries_nb.spark import driver, stage
+from fries_nb.storage import manifest
+from fries_nb.storage.checkpoint_store import CheckpointStore
+
+
+def test_a_killed_host_loses_no_row_and_repeats_none(spark: SparkSession, tmp_path: Path) -> None:
+    """In the middle of a keyed, stateful flow; the trace is that of a run without a failure."""
+    with trial(counting(12_000), spark, str(tmp_path / "c")) as run:
+        run.watch.until_said("checkpoint")
+        run.wait_for("out", 1_000)
+        run.kill(0)
+        run.watch.until_said("recovered")
+        assert run.end(drain=False) == ("finished", "")
+        check_counted(run.rows(), 12_000)
+        assert run.audit().serializable
+        recover = run.watch.heard_of("recovering")
+        assert [one.incarnation for one in recover] == [2]
+        assert recover[0].restoration.checkpoint is not None
+
+
+def test_both_hosts_killed_before_a_checkpoint_begin_again(spark: SparkSession, tmp_path: Path) -> None:
+    """There is nothing to restore; what was written is not committed, and a change that was done stays done."""
+    with trial(counting(8_000), spark, str(tmp_path / "c"), interval_s=None) as run:
+        run.wait_for("out", 200)
+        assert run.outcome(run.change({"A": Mark(2), "C": Count(2)})).outcome == "done"
+        run.kill(0, 1)
+        assert run.watch.until_said("recovering").restoration.checkpoint is None
+        assert run.end(drain=False) == ("finished", "")
+        rows = run.rows()
+        check_counted(rows, 8_000)
+        assert {row["marked_by"] for row in rows} == {2}
+        assert run.audit().serializable
+
+
+def test_a_kill_while_a_change_is_prepared_leaves_it_undone(spark: SparkSession, tmp_path: Path) -> None:
+    """Before the decision: nothing changed anywhere, and the outcome says so; the run goes on."""
+    note = tmp_path / "killed"
+    with trial(counting(12_000), spark, str(tmp_path / "c")) as run:
+        run.wait_for("out", 500)
+        outcome = run.outcome(run.change({"A": Mark(2, str(note)), "C": Count(2)}))
+        assert (outcome.outcome, note.exists()) == ("aborted", True)
+        assert "nothing changed" in outcome.error
+        assert run.end(drain=False) == ("finished", "")
+        rows = run.rows()
+        check_counted(rows, 12_000)
+        assert {row["marked_by"] for row in rows} == {1}
+        assert run.audit().serializable
+
+
+def kill_at_decision(run: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let host 1 end when a decision is on disk and its messages have not left."""
+    decide = run.launched.place.decide
+
+    def decide_and_kill(decided: CommittedChange) -> None:
+        decide(decided)
+        run.kill(1)
+
+    monkeypatch.setattr(run.launched.place, "decide", decide_and_kill)
+
+
+@pytest.mark.parametrize("scheduler", ["fries", "epoch"])
+def test_a_kill_right_behind_the_decision_leaves_it_done(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheduler: str
+) -> None:
+    """The decision counts: the run starts again with the change, wholly, and the outcome says so."""
+    with trial(counting(12_000), spark, str(tmp_path / "c")) as run:
+        run.watch.until_said("checkpoint")
+        kill_at_decision(run, monkeypatch)
+        outcome = run.outcome(run.change({"A": Mark(2), "C": Count(2)}, scheduler))
+        assert (outcome.outcome, outcome.error) == ("done", "")
+        assert len(run.watch.heard_of("recovered")) == 1
+        assert run.end(drain=False) == ("finished", "")
+        rows = run.rows()
+        check_counted(rows, 12_000)
+        assert {row["marked_by"] for row in rows} == {1, 2}
+        assert run.audit().serializable
+
+
+def test_a_full_disk_is_told_and_stops_nobody(spark: SparkSession, tmp_path: Path) -> None:
+    """A file where the snapshots should go stands for it; when there is room again, checkpoints are complete again."""
+    with trial(counting(12_000), spark, str(tmp_path / "c")) as run:
+        states = tmp_path / "c" / "states"
+        states.write_text("")  # hosts need longer to come than this
+        refused = run.watch.until_said("checkpoint", 2)
+        assert "cannot be written" in refused.reason
+        assert run.rows() == []
+        states.unlink()
+        kept = run.watch.until(
+            lambda: [one for one in run.watch.heard_of("checkpoint") if not one.reason], "a checkpoint that is kept"
+        )
+        assert kept[0].epoch > refused.epoch
+        assert run.end(drain=False) == ("finished", "")
+        check_counted(run.rows(), 12_000)
+
+
+def test_a_failed_commit_in_front_of_a_restart_ends_the_run(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The checkpoint is kept and its files are not output: nothing is decided and nobody started again behind that."""
+    path = str(tmp_path / "c")
+    with trial(counting(None), spark, path, interval_s=None) as run:
+        run.wait_for("out", 200)
+
+        def refuse(path: str, epoch: int, files: Sequence[str]) -> None:
+            raise SinkError("no room")
+
+        monkeypatch.setattr(manifest, "commit", refuse)
+        outcome = run.outcome(run.change({"A": Mark(2), "C": Count(2)}, "restart"))
+        assert outcome.outcome != "done"
+        state, error = run.end(drain=False)
+        assert (state, error) == ("failed", "sink out could not commit epoch 1: no room")
+        assert run.watch.heard_of("recovering") == []
+        monkeypatch.undo()
+    restoration = CheckpointStore.load(path)[1]
+    assert restoration.checkpoint is not None
+    assert restoration.decided == ()
+
+
+def test_hosts_are_asked_for_when_there_are_executors_for_them(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark itself would look again only after 15 s; one executor after the other comes back here."""
+    rooms = [0, 1, 2]
+    with trial(counting(8_000), spark, str(tmp_path / "c")) as run:
+        run.watch.until_said("checkpoint")
+        monkeypatch.setattr(stage, "room_of", lambda spark: rooms.pop(0))
+        run.kill(0, 1)
+        run.watch.until_said("recovered")
+        assert rooms == []
+        assert run.end(drain=False) == ("finished", "")
+        check_counted(run.rows(), 8_000)
+
+
+def test_without_executors_spark_is_asked_in_the_end(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has the last word on what it lacks; here it lacks nothing."""
+    monkeypatch.setattr(stage, "ROOM_S", 0.2)
+    monkeypatch.setattr(stage, "room_of", lambda spark: 0)
+    with trial(counting(100), spark) as run:
+        assert run.end(drain=False) == ("finished", "")
+
+
+def test_a_run_that_is_stopped_before_there_are_executors_gets_none_of_them(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else its hosts would come when nobody waits for them any more."""
+    monkeypatch.setattr(driver, "RELEASE_S", 0.2)
+    monkeypatch.setattr(stage, "ROOM_S", 10 * PATIENCE_S)
+    waits = threading.Event()
+
+    def no_room(spark: SparkSession) -> int:
+        waits.set()
+        return 0
+
+    monkeypatch.setattr(stage, "room_of", no_room)
+    with trial(counting(None), spark) as run:
+        assert waits.wait(PATIENCE_S)
+        [job] = [thread for thread in threading.enumerate() if thread.name == f"fries-{run.launched.run}-1"]
+        run.launched.driver.post(StopRequested())
+        run.watch.until_said("closed")
+        job.join(PATIENCE_S)
+        assert not job.is_alive()
+        assert not spark.sparkContext.statusTracker().getJobIdsForGroup(f"fries-{run.launched.run}-1")
+
+
+def test_without_a_place_a_lost_host_fails_the_run_in_words(spark: SparkSession) -> None:
+    """As it was before there were checkpoints; what was committed stays."""
+    with trial(counting(None), spark) as run:
+        run.wait_for("out", 200)
+        run.kill(1)
+        state, error = run.end(drain=False)
+        assert state == "failed"
+        assert "was lost" in error
+
+
+def test_a_place_that_cannot_serve_is_refused_before_anything_starts(spark: SparkSession, tmp_path: Path) -> None:
+    """Taken, damaged, of another flow: in one sentence, and a place whose launch fails is not left taken."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CheckpointError, match="is a file"), trial(counting(10), spark, str(tmp_path / "file")):
+        pass
+    path = str(tmp_path / "c")
+    with trial(counting(4_000), spark, path) as run:
+        assert run.end(drain=False) == ("finished", "")
+    with (
+        pytest.raises(CheckpointError, match="holds a run of flow 'counting' already"),
+        trial(counting(10), spark, path),
+    ):
+        pass
+    with (
+        pytest.raises(CheckpointError, match="this one has A: map, 3 workers"),
+        trial(counting(10, workers=3), spark, path, resumed=True),
+    ):
+        pass
+    with trial(counting(4_000), spark, path, resumed=True) as run:  # of a run that has finished: nothing is left
+        assert run.end(drain=False) == ("finished", "")
+        check_counted(run.rows(), 4_000)
+
+
+DRIVER = textwrap.dedent(
+    """
+    import sys
+    from recovery_setting import Count, Mark, counting, trial
+    from fries_nb.spark.session import start_or_find
+
+    lease = start_or_find(hosts=2)
+    with trial(counting(12_000), lease.spark, sys.argv[1]) as run:
+        run.watch.until_said("checkpoint")
+        outcome = run.outcome(run.change({"A": Mark(2), "C": Count(2)}))
+        run.watch.until_said("checkpoint", len(run.watch.heard_of("checkpoint")) + 1)
+        print(outcome.outcome, flush=True)
+        run.end(drain=False)
+    """
+)
+
+
+def test_a_killed_driver_is_resumed_by_another_process(spark: SparkSession, tmp_path: Path) -> None:
+    """From its last checkpoint, with the change that was decided, into the same output; on fewer hosts, as it is."""
+    path = str(tmp_path / "c")
+    driver = subprocess.Popen(
+        [sys.executable, "-c", DRIVER, path], cwd=SUPPORT, stdout=subprocess.PIPE, text=True
+    )
+    assert driver.stdout is not None
+    assert driver.stdout.readline() == "done\n"
+    driver.send_signal(signal.SIGKILL)
+    driver.communicate()
+    flow, restoration = CheckpointStore.load(path)
+    assert flow.workers == {"numbers": 1, "A": 2, "C": 2, "B": 2, "out": 2}
+    assert restoration.checkpoint is not None
+    assert [decided.change for decided in restoration.decided] == ["u1"]
+    with trial(counting(12_000), spark, path, hosts=1, resumed=True) as run:
+        assert run.launched.run == flow.run
+        assert run.end(drain=False) == ("finished", "")
+        rows = run.rows()
+        check_counted(rows, 12_000)
+        assert {row["marked_by"] for row in rows} == {1, 2}
+
+
+BORROWED = textwrap.dedent(
+    """
+    import sys
+    from pyspark.sql import SparkSession
+    from recovery_setting import check_counted, counting, trial
+
+    builder = SparkSession.builder.master("local[4]").config("spark.ui.enabled", "false")
+    spark = builder.config("spark.stage.maxConsecutiveAttempts", "4").getOrCreate()
+    with trial(counting(30_000), spark, sys.argv[1]) as run:
+        run.watch.until_said("report")
+        for number in range(1, 6):
+            if number % 2:
+                run.wait_for("out", 500)
+            run.kill(number % 2)
+            run.watch.until_said("recovered", number)
+        print(*run.end(drain=False), flush=True)
+        check_counted(run.rows(), 30_000)
+        print(run.audit().serializable, len(run.watch.heard_of("recovering")))
+    """
+)
+
+
+def test_a_borrowed_session_of_four_attempts_survives_five_kills(tmp_path: Path) -> None:
+    """Each attempt is a job of its own, so what Spark puts up with does not matter; no row is lost or twice."""
+    said = subprocess.run(
+        [sys.executable, "-c", BORROWED, str(tmp_path / "c")],
+        cwd=SUPPORT, env=environment(), capture_output=True, text=True, timeout=1800, check=False,
+    )  # fmt: skip
+    assert said.stdout.split() == ["finished", "True", "5"], said.stdout + said.stderr[-3000:]

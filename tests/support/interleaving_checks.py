@@ -1,0 +1,394 @@
+"""What must hold of every interleaving: the checks that the property tests and the sabotage tests share.
+
+None of them looks at how the runtime came to its result: rows are compared with a reference in plain Python, versions
+are read off the rows, the trace is judged by the audit.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter, defaultdict
+
+from interleaving_played import (
+    check_cut,
+    is_whole,
+    ranks_of,
+    replay,
+    rows_by_transaction,
+    transaction_of,
+    transactions_of,
+    wish_of,
+)
+
+from fries_nb.audit import judge
+from fries_nb.checkpoints import in_effect
+from fries_nb.errors import FriesError
+from fries_nb.messages import TRANSACTION
+from fries_nb.testing.scenarios import draw_focused, draw_scenario, draw_standing, draw_troubled, play
+from fries_nb.testing.stamp_functions import stamps, without_versions
+from fries_nb.trace import Ran, RanMany, Updated, flow_of
+
+SOAK = int(os.environ.get("FRIES_SOAK", "1"))
+
+
+def try_seed(seed, draw=draw_scenario):
+    """Play the scenario of a seed and check it; a failure names the seed.
+
+    To replay one: `from interleaving_checks import *; try_seed(seed)`, in tests/; and `try_seed(seed, draw_troubled)`.
+    """
+    scenario = draw(seed)
+    try:
+        played = play(scenario)
+        for law in LAWS:
+            law(played)
+    except (AssertionError, FriesError) as error:
+        raise AssertionError(f"seed {seed}: {error}\n(replay: try_seed({seed}, {draw.__name__})) {scenario}") from error
+    return played
+
+
+def try_troubled(seed):
+    """Likewise, with kills, full disks and poison, and any scheduler."""
+    return try_seed(seed, draw_troubled)
+
+
+def try_focused(seed):
+    """Likewise, with keyed state that is changed in mid-stream."""
+    return try_seed(seed, draw_focused)
+
+
+def try_standing(seed):
+    """Likewise, with operators that pause on a tuple while several are changed together."""
+    return try_seed(seed, draw_standing)
+
+
+def caught(seeds, attempt=try_seed):
+    """The first of these seeds for which the checks fail, ``None`` if they hold for all."""
+    for seed in seeds:
+        try:
+            attempt(seed)
+        except (AssertionError, FriesError):
+            return seed
+    return None
+
+
+def lacking(runs, wanted, count, met, least=1):
+    """What was met less than ``least`` times in so many runs: no law is kept for want of a case.
+
+    ``count`` plays a seed and adds to ``met``; no more are played once all was met often enough.
+    """
+    rare = dict.fromkeys(wanted, 0)
+    for seed in range(runs):
+        count(seed)
+        rare = {what: met[what] for what in wanted if met[what] < least}
+        if not rare:
+            break
+    return rare
+
+
+# ---- the laws
+
+
+def ends_well(played):
+    """The run came to the end that was asked for, and every change to one outcome (twice would have raised)."""
+    cluster, scenario = played.cluster, played.scenario
+    legal = {"finished", *(["stopped"] if scenario.ending == "stop" else [])}
+    if any(wish.how == "poison" for wish in played.changes.values()):
+        legal.add("failed")
+    if any(words in cluster.error for words in FATAL):
+        assert scenario.cluster["faults"].full_disk
+        legal.add("failed")
+    assert cluster.state in legal, f"{cluster.state}: {cluster.error} {cluster.details}"
+    assert cluster.outcomes.keys() | cluster.orphans == set(played.changes)
+    assert not cluster.outcomes.keys() & cluster.orphans
+    answers = Counter(request for ended in cluster.ended for request in ended.requests)
+    assert answers == Counter(cluster.asked.keys()), "a checkpoint was asked for in vain, or answered twice"
+    for change, outcome in cluster.outcomes.items():
+        assert bool(outcome.error) != (outcome.outcome == "done"), outcome
+        if cluster.state == "finished" and not played.changes[change].how and outcome.outcome != "done":
+            assert any(words in outcome.error for words in EXCUSES), outcome
+
+
+FATAL = ("the last checkpoint could not be kept",)
+EXCUSES = (
+    *("ended", "finished", "stopped", "cannot digest"),
+    *("the run failed", "was lost", "starts the run again", "stands in front of a tuple", "no space left on device"),
+)
+
+
+def journals_decisions(played):
+    """A change that was decided is in the journal, once; one that was aborted is not; one taken back has failed.
+
+    One that cannot be opened or unpickled is found out beforehand, though the workers of its target have ended: a
+    recovery may go back to before they had.
+    """
+    journaled = Counter(entry.change for entry in played.cluster.journal if entry.payloads)
+    taken_back = [entry.change for entry in played.cluster.journal if not (entry.payloads or entry.undoes)]
+    outcomes = played.cluster.outcomes
+    decided = {change for change, outcome in outcomes.items() if outcome.outcome != "aborted"}
+    assert set(journaled.values()) <= {1}, f"journaled twice: {journaled}"
+    untried = [change for change in journaled if played.changes[change].how in ("open", "unpickle")]
+    assert not untried, f"{untried} were decided and cannot be prepared"
+    assert decided <= journaled.keys() <= decided | played.cluster.orphans
+    assert len(set(taken_back)) == len(taken_back)
+    assert journaled.keys() >= set(taken_back)
+    assert all(outcomes[change].outcome == "failed" for change in taken_back if change in outcomes)
+
+
+def is_lossless(played):
+    """What came out is what the reference says, path by path; of a run cut short, what it says of a part of it."""
+    scenario, cluster = played.scenario, played.cluster
+    expected = scenario.expected
+    for sink in scenario.graph.sinks:
+        found = Counter((row["id"], without_versions(row["trail"])) for row in cluster.rows(sink))
+        wanted = Counter((row["id"], row["trail"]) for row in expected.at[sink])
+        if is_whole(played):
+            assert found == wanted, f"{sink} lacks {wanted - found}, has too much {found - wanted}"
+        else:
+            assert found <= wanted, f"{sink} has too much {found - wanted}"
+
+
+def commits_cuts(played):
+    """Each part is committed at most once; each epoch completes a consistent cut of the sources.
+
+    A cut holds, of every source worker, all that its first so many tuples led to and nothing of a later one. (The
+    first tuples that lead to nothing, and so to no row, are in it as well.)
+    """
+    cluster, sinks = played.cluster, played.scenario.graph.sinks
+    parts = Counter((sink, part) for epoch in cluster.epochs for sink, files in epoch.items() for part in files)
+    assert not [part for part, count in parts.items() if count > 1], "a part was committed twice"
+    if cluster.state == "finished":
+        closed = {(id_.operator, part) for id_, port in cluster.ports.items() for part in port.parts}
+        assert parts.keys() >= closed, "a part was never committed"
+        assert cluster.recoveries or parts.keys() == closed
+    whole, committed = rows_by_transaction(played), Counter()
+    for epoch in cluster.epochs:
+        for sink in sinks:
+            committed.update((row[TRANSACTION], sink) for row in cluster.store.rows_of(sink, epoch.get(sink, ())))
+        check_cut(committed, whole)
+
+
+def never_mixes(played):
+    """The audit finds no transaction that met old and new, none that went astray, and no switch without effect.
+
+    The trace is serializable if there is one change alone, or if each goes through the whole dataflow: several that do
+    not, as fixes of an operator that stands, may be ordered one way here and another there.
+    """
+    _never_mixes(played, played.cluster.records())
+
+
+def passes_the_audit_of_a_resumed_run(played):
+    """So does the trace of the driver that has resumed the run, which lacks what the dead one had in memory."""
+    cluster = played.cluster
+    if "the driver was killed" in cluster.recoveries:
+        flow = flow_of(cluster.graph, resumed=True, finished=cluster.state == "finished")
+        _never_mixes(played, [flow, *cluster.store.resumed()])
+
+
+def _never_mixes(played, records):
+    if not any(isinstance(record, (Ran, RanMany, Updated)) for record in records):
+        return  # it ended before the first tuple, and an empty trace proves nothing
+    verdict = judge(records)
+    assert not verdict.mixed, f"mixed: {verdict.mixed[:3]}"
+    assert not verdict.stale, f"switched in name only: {verdict.stale[:3]}"
+    assert not verdict.lost, f"lost: {verdict.lost[:3]}"
+    assert not verdict.doubled, f"doubled: {verdict.doubled[:3]}"
+    through_all = {wish.scheduler for wish in played.changes.values()} <= WHOLE and not played.scenario.stops
+    if len(played.changes) == 1 or through_all:
+        assert verdict.serializable, f"not serializable: {verdict.cycle}"
+    ahead = {frozenset((decided.change, decided.before)) for decided in played.cluster.journal if decided.before}
+    assert not any(pair <= set(verdict.cycle) for pair in ahead), f"ordered both ways: {verdict.cycle}"
+
+
+WHOLE = {"epoch", "multiversion", "minibatch", "restart"}
+
+
+def shows_one_version(played):
+    """Without the audit: all rows of a source tuple were made wholly before or wholly after each change."""
+    sides, ranks = defaultdict(set), ranks_of(played)
+    for sink in played.scenario.graph.sinks:
+        for row in played.cluster.rows(sink):
+            for stamp in stamps(row["trail"]):
+                assert stamp.version in ranks, f"{row['trail']} shows {stamp.version}, whose change has changed nothing"
+                for number, rank in ranks.items():
+                    if number and stamp.operator in wish_of(played, number).targets:
+                        sides[row[TRANSACTION], number].add(ranks[stamp.version] >= rank)
+    assert not [key for key, seen in sides.items() if len(seen) > 1], "rows of one transaction show two versions"
+
+
+def shows_what_it_ran(played):
+    """The version that a row shows of an operator is one by which, as the trace says, the operator met its tuple."""
+    version_of = {change: wish.version for change, wish in played.changes.items()}
+    now, ran = defaultdict(int), defaultdict(set)
+    for record in played.cluster.records():
+        if isinstance(record, Updated):
+            now[record.operator, record.worker] = version_of[record.id]
+        elif isinstance(record, (Ran, RanMany)):
+            for transaction in transactions_of(record):
+                ran[transaction, record.operator].add(now[record.operator, record.worker])
+    for sink in played.scenario.graph.sinks:
+        for row in played.cluster.rows(sink):
+            for stamp in stamps(row["trail"]):
+                assert stamp.version in ran[row[TRANSACTION], stamp.operator], f"{row['trail']}: the trace knows better"
+
+
+def really_switches(played):
+    """Of a change that is done, each target worker runs the new function, unless it had ended before."""
+    cluster, may_run = played.cluster, defaultdict(lambda: {0})
+    for decided in in_effect(cluster.journal):
+        wish, outcome = played.changes[decided.change], cluster.outcomes.get(decided.change)
+        is_done = outcome is not None and outcome.outcome == "done"
+        assert not is_done or {worker.operator for worker in outcome.per_worker} == set(wish.targets), outcome
+        for name in wish.targets:
+            for instance in cluster.instances(name):
+                if is_done and not outcome.per_worker[instance.worker].ended:
+                    bad = name == wish.broken and wish.how != "poison"
+                    assert not bad, f"{instance.worker} runs a function that cannot be prepared"
+                    may_run[instance.worker] = {wish.version}
+                else:
+                    may_run[instance.worker] = may_run[instance.worker] | {wish.version}
+    if cluster.state == "finished":
+        for name in played.scenario.flow.changeable:
+            for instance in cluster.instances(name):
+                version = getattr(instance.function, "version", 0)
+                spent = instance.worker in cluster.hosts.spent  # it meets no tuple, by whatever function
+                assert spent or version in may_run[instance.worker], (
+                    f"{instance.worker} runs version {version}, expected {may_run[instance.worker]}"
+                )
+
+
+def keeps_state(played):
+    """Key by key: every tuple counted once, versions in order, and the state transformed once for every change.
+
+    The checksum mixes in the version of each tuple and each transformation at its place, so it tells that the switch
+    fell between the tuples that the log says, and so do the checksums that the rows show. (The state of a worker that
+    had ended when a checkpoint was taken is not restored, since nobody needs it.)
+    """
+    if played.cluster.state != "finished":
+        return
+    scenario, cluster = played.scenario, played.cluster
+    shown = defaultdict(set)
+    for sink in scenario.graph.sinks:
+        for row in cluster.rows(sink):
+            for stamp in stamps(row["trail"]):
+                shown[stamp.operator, row["customer"]].add((stamp.version, stamp.place, stamp.checksum))
+    for name in scenario.flow.keyed:
+        logged = defaultdict(Counter)
+        for instance in cluster.instances(name):
+            for states in instance.state.bins().values():
+                for key, state in states.items():
+                    logged[key].update(id_ for id_, _ in state["log"])
+                    replayed = replay(played, instance, state)
+                    assert shown[name, key] <= replayed, f"{name} {key}: {shown[name, key] - replayed}"
+        wanted = defaultdict(Counter)
+        for row in scenario.expected.at[name]:
+            wanted[row["customer"]][row["id"]] += 1
+        assert cluster.recoveries or not is_whole(played) or logged.keys() == wanted.keys(), f"{name} lost a key"
+        for key, ids in logged.items():
+            kept = ids == wanted[key] if is_whole(played) else ids <= wanted[key]
+            assert kept, f"{name} did not count each of {key} once: {ids - wanted[key]}, {wanted[key] - ids}"
+
+
+def keeps_order(played):
+    """Tuples that one worker sends to another are processed there in the order in which they left.
+
+    Where two versions run side by side, the trace has the old one's tuples in front of the new one's, so that it tells
+    nothing of this.
+    """
+    if any(wish.scheduler == "multiversion" for wish in played.changes.values()):
+        return
+    ran = defaultdict(list)
+    for record in played.cluster.records():
+        if isinstance(record, (Ran, RanMany)):
+            ran[record.operator, record.worker].extend(transactions_of(record))
+    graph = played.scenario.graph
+    for edge in graph.edges:
+        if len(graph.in_edges(edge.to)) > 1:
+            continue
+        place = {}
+        for index in range(graph.operator(edge.source).workers):
+            for position, transaction in enumerate(ran[edge.source, index]):
+                place[transaction] = None if transaction in place else (index, position)
+        for index in range(graph.operator(edge.to).workers):
+            last = defaultdict(int)
+            for transaction in ran[edge.to, index]:
+                if place.get(transaction) is not None:
+                    sender, position = place[transaction]
+                    assert position >= last[sender], f"{edge.source}[{sender}] -> {edge.to}[{index}] lost its order"
+                    last[sender] = position
+
+
+def leaves_nothing(played):
+    """In the end nothing waits, nothing is blocked, every credit is back where it came from."""
+    cluster = played.cluster
+    if cluster.state != "finished":
+        return
+    assert not cluster.controller.on_the_way
+    for id_, worker in cluster.workers.items():
+        assert worker.ended, f"{id_} has not ended"
+        assert not worker._inbox.tuples, f"{id_} has {worker._inbox.tuples} tuples left"
+        assert not worker._held, f"{id_} still holds"
+        kept = [str(instance.worker) for instance in worker.instances if instance.prepared]
+        assert not kept, f"{kept} still keep what they prepared"
+        assert not worker._alignment.blocked, f"{id_} still blocks {worker._alignment.blocked}"
+        for channel in worker._outbox._channels.values():
+            assert not channel.queue, f"{channel.channel} has frames left"
+            assert not channel.outstanding, f"{channel.channel} is owed {channel.outstanding} bytes"
+
+
+def traces_everything(played):
+    """Each operator met each tuple once, says the trace: of what a recovery has undone, nothing is in it."""
+    if not is_whole(played):
+        return
+    scenario, traced = played.scenario, Counter()
+    for record in played.cluster.records():
+        if isinstance(record, (Ran, RanMany)):
+            traced.update((record.operator, transaction) for transaction in transactions_of(record))
+    wanted = Counter(
+        (name, transaction_of(played, row))
+        for place in (scenario.expected.at, scenario.expected.poison)
+        for name, rows in place.items()
+        for row in rows
+    )
+    found = Counter({key: count for key, count in traced.items() if key[0] in scenario.expected.at})
+    assert found == wanted, f"not in the trace: {wanted - found}; too often: {found - wanted}"
+
+
+def sets_poison_aside(played):
+    """The dead letters of an operator are just the rows that it cannot digest, each once."""
+    expected = played.scenario.expected
+    for name in played.scenario.letters:
+        found = Counter(json.loads(row["tuple"])["id"] for row in played.cluster.rows(name))
+        wanted = Counter(row["id"] for row in expected.poison[name])
+        assert found == wanted if is_whole(played) else found <= wanted, f"{name}: {found} instead of {wanted}"
+
+
+def numbers_epochs(played):
+    """Epochs are committed in order, each once, and a checkpoint's only behind its record, as it says."""
+    store = played.cluster.store
+    numbers = [epoch for epoch, _ in store.committed]
+    assert numbers == sorted(set(numbers)), f"epochs committed: {numbers}"
+    records = [record.epoch for record in store.records]
+    assert records == sorted(set(records)), f"records kept: {records}"
+    if played.scenario.cluster.get("checkpoints"):
+        kept = {record.epoch: record.sinks for record in store.records}
+        assert all(kept.get(epoch) == files for epoch, files in store.committed), "committed what no record names"
+
+
+LAWS = (
+    ends_well,
+    journals_decisions,
+    is_lossless,
+    commits_cuts,
+    never_mixes,
+    passes_the_audit_of_a_resumed_run,
+    shows_one_version,
+    shows_what_it_ran,
+    really_switches,
+    keeps_state,
+    keeps_order,
+    leaves_nothing,
+    traces_everything,
+    sets_poison_aside,
+    numbers_epochs,
+)

@@ -1,0 +1,206 @@
+"""A real IPython shell for tests, and runs that need no Spark."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+from traitlets.config import Config
+
+from fries_nb.audit import Verdict, judge
+from fries_nb.changes import Change
+from fries_nb.controller.events import Outcome
+from fries_nb.controller.history import PlotMark, Point
+from fries_nb.controller.metrics import Metrics, MetricsSnapshot
+from fries_nb.dataflow.graph import Graph
+from fries_nb.dataflow.updates import as_updates, check_updates
+from fries_nb.errors import RunError
+from fries_nb.messages import Paused, Report, WorkerId
+from fries_nb.notebook.magics import PROGRESS
+from fries_nb.planning import Prediction
+from fries_nb.run import Dataflow
+from fries_nb.running.telemetry import RecoveryTime
+from fries_nb.running.uncommitted import UncommittedCheck
+from fries_nb.scheduling import Plan, schedule
+from fries_nb.trace import Ran
+from fries_nb.transport.envelopes import Line
+
+FRAUD = """%%fries_dataflow fraud
+class Score:
+    def __init__(self, version): self.version = version
+    def process(self, row, state):
+        state["seen"] = state.get("seen", 0) + 1
+        return row | {"version": self.version, "seen": state["seen"]}
+numbers = flow.source("numbers", fn.rate(2_000))
+merchants = numbers.map("FM", Score(1), key="value")
+scored = merchants.map("MC", lambda row: row | {"after": row["version"]}, key="timestamp")
+scored.sink("out", fn.memory())
+"""
+
+
+@contextmanager
+def ipython(directory: Path) -> Iterator[InteractiveShell]:
+    """A shell with the extension, which keeps its files in the directory and leaves the process as it was."""
+    main = sys.modules["__main__"]
+    config = Config()
+    config.HistoryManager.enabled = False
+    config.InteractiveShell.colors = "nocolor"
+    shell = InteractiveShell.instance(config=config, ipython_dir=str(directory))
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("XDG_CACHE_HOME", str(directory / "cache"))
+            shell.run_line_magic("load_ext", "fries_nb")
+        yield shell
+    finally:
+        shell.run_line_magic("unload_ext", "fries_nb")
+        InteractiveShell.clear_instance()
+        shell.restore_sys_module_state()
+        sys.modules["__main__"] = main
+
+
+def told(shell: InteractiveShell, cell: str) -> str:
+    """What a cell shows as its result."""
+    result = shell.run_cell(cell)
+    result.raise_error()
+    return repr(result.result)
+
+
+def refused(shell: InteractiveShell, cell: str, capsys: pytest.CaptureFixture[str]) -> BaseException:
+    """The error of a cell, after a look at what IPython shows of it: one line, and no result.
+
+    How a start gets on is not shown meanwhile, which on a busy machine takes long enough for a line of its own.
+    """
+    capsys.readouterr()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(PROGRESS, "0")
+        result = shell.run_cell(cell)
+    shown = "".join(capsys.readouterr())
+    assert result.error_in_exec is not None, result.result
+    assert result.result is None
+    assert len(shown.strip().splitlines()) == 1, shown
+    assert str(result.error_in_exec) in shown
+    return result.error_in_exec
+
+
+def replace_runs(patch: pytest.MonkeyPatch) -> list[StandIn]:
+    """Lets flows start stand-ins in place of runs, and collects them."""
+    started: list[StandIn] = []
+
+    def start(flow: Dataflow, **options: Any) -> StandIn:
+        started.append(StandIn(flow.graph(options["workers"]), **options))
+        return started[-1]
+
+    patch.setattr(Dataflow, "run", start)
+    return started
+
+
+class StandIn:
+    """In place of a run: plans a change as a run does, and ends it as ``outcome`` says, or never if that is None."""
+
+    def __init__(self, graph: Graph, **options: Any) -> None:
+        self.graph = graph
+        self.options = options
+        self.state = "running"
+        self.error = ""
+        self.outcome: str | None = "done"
+        self.why_aborted = "FM[0]: open() raised OSError: no model"
+        self.asked: dict[str, Any] = {}
+        self.changes: tuple[Change, ...] = ()
+        self.scratch = ""
+        self.host_processes: dict[int, int] = {}
+        self.lines: tuple[Line, ...] = ()
+        self.details = ""
+        self.reported = Metrics(graph.by_name)
+        self.standing: dict[str, tuple[Paused, ...]] = {}
+        self.recoveries: tuple[RecoveryTime, ...] = ()
+        self.prediction: Prediction | None = None
+        self.drains = self.resumable = False
+        self.uncommitted: UncommittedCheck | None = None
+
+    def plan(self, change: Iterable[str], scheduler: str = "fries", pruning: bool = True) -> Plan:
+        """What a scheduler says of the whole graph, and ``prediction``."""
+        return replace(schedule(scheduler, self.graph, change, pruning), prediction=self.prediction)
+
+    def reconfigure(
+        self,
+        change: dict[str, Any],
+        scheduler: str = "fries",
+        pruning: bool = True,
+        *,
+        merge: bool = False,
+        guard: float | None = None,
+    ) -> Change:
+        """Refuses what a run refuses."""
+        updates = as_updates(change)
+        check_updates(self.graph, updates)
+        plan = schedule(scheduler, self.graph, updates, pruning)
+        self.asked, self.guard = change, guard
+        asked = Change(f"u{len(self.changes) + 1}", plan, updates, 1.0)
+        if self.outcome is not None:
+            error = "" if self.outcome == "done" else self.why_aborted
+            parts = tuple(tuple(sorted(part.operators)) for part in plan.covering.components)
+            asked.resolve(Outcome(asked.id, scheduler, self.outcome, error, components=parts))
+        self.changes = (*self.changes, asked)
+        return asked
+
+    def wait_flowing(self, timeout: float) -> bool:
+        """It flows from the first."""
+        return True
+
+    def rollback(self, scheduler: str = "fries") -> Change:
+        """The first functions again."""
+        last = self.changes[-1].updates
+        return self.reconfigure({name: self.graph.operator(name).function for name in last}, scheduler)
+
+    def hear(self, operator: str, processed: int, milliseconds: float, now_s: float) -> None:
+        """What its first worker of an operator would have reported."""
+        report = Report(WorkerId(operator, 0), processed, 0, latency=((milliseconds, 1),))
+        self.reported.add(report, now_s)
+
+    def metrics(self) -> MetricsSnapshot:
+        """Of what was reported."""
+        return self.reported.snapshot()
+
+    def history(self) -> tuple[Point, ...]:
+        """Two points."""
+        return (Point(100.0, 2.0, 9.0, 50.0), Point(100.25, 3.0, 8.0, 60.0))
+
+    def marks(self) -> tuple[PlotMark, ...]:
+        """One request."""
+        return (PlotMark(100.1, "u1", "request", "FM by fries"),)
+
+    def printed(self) -> tuple[Line, ...]:
+        """As told."""
+        return self.lines
+
+    @property
+    def lines_printed(self) -> int:
+        """As many."""
+        return len(self.lines)
+
+    def audit(self) -> Verdict:
+        """Of a trace of one record."""
+        if not self.options["audit"]:
+            raise RunError("this run keeps no trace; start it with audit=True")
+        return judge([Ran("t", "FM")])
+
+    def report(self, path: str) -> str:
+        """Of nothing."""
+        Path(path).write_text("<html>")
+        return path
+
+    def request_stop(self, drain: bool = False) -> None:
+        """Ends at once, unless it ``drains`` for long."""
+        self.state = "stopped" if not drain else "draining" if self.drains else "finished"
+
+    def wait(self, timeout: float | None = None) -> str:
+        """As far as it has ended."""
+        if self.state == "draining" and timeout is not None:
+            raise TimeoutError
+        return self.state

@@ -1,0 +1,63 @@
+"""Operators as the tests of this room make them: an instance, a chain's executor, a batch, what comes out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from fries_nb.dataflow import memory
+from fries_nb.dataflow.graph import Kind, Operator
+from fries_nb.messages import DUE, TRANSACTION, WorkerId
+from fries_nb.operators.executors import ChainExecutor, InterruptFlag, execution_of
+from fries_nb.operators.instance import Instance
+from fries_nb.testing.ports import ListPort
+
+
+def instance(name: str, kind: Kind, function: Any, audit: bool = False, **more: Any) -> Instance:
+    """An operator's instance, number 0."""
+    return Instance(WorkerId(name, 0), Operator(name, kind=kind, function=function, **more), function, audit)
+
+
+def execution(*instances: Instance, attention: InterruptFlag | None = None, branches: int = 1) -> ChainExecutor:
+    """The execution of a chain; ``L`` is a self-join's left sender."""
+    return execution_of(instances, attention or InterruptFlag(), branches, "L", None, lambda batch: None)
+
+
+def batch(**columns: list[Any]) -> pa.RecordBatch:
+    """A batch of these columns."""
+    rows = len(next(iter(columns.values())))
+    return pa.RecordBatch.from_pydict({**columns, DUE: list(range(rows)), TRANSACTION: list(range(rows))})
+
+
+def outcome(running: ChainExecutor, data: pa.RecordBatch, sender: str = "L", quota: int = 100) -> list[dict[str, Any]]:
+    """What comes out for one frame, hidden columns left out."""
+    running.load(sender, data)
+    while running.remaining:
+        running.advance(quota)
+    rows = [row for _, produced in running.results() for row in produced.to_pylist()]
+    return [{name: value for name, value in row.items() if name not in (DUE, TRANSACTION)} for row in rows]
+
+
+class Count:
+    """Counts a key's tuples."""
+
+    def initial_state(self) -> dict[str, int]:
+        return {"seen": 0}
+
+    def process(self, row: dict[str, Any], state: dict[str, int]) -> dict[str, Any]:
+        state["seen"] += 1
+        return row | {"seen": state["seen"]}
+
+
+def guarded(kind: Kind, function: Any, name: str = "G", **more: Any) -> tuple[Instance, ListPort]:
+    """An operator with dead letters, and the port that they go to."""
+    guarding = instance(name, kind, function, on_error=memory(), **more)
+    guarding.dead_letters = port = ListPort(name)
+    return guarding, port
+
+
+def letters(port: ListPort) -> list[dict[str, Any]]:
+    """What has come to the port."""
+    port.close_part()
+    return [letter for part in port.parts.values() for letter in part]

@@ -1,0 +1,190 @@
+"""A bench for one worker, driven by hand: it stands between two senders and a receiver and keeps what was said."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any
+
+import cloudpickle
+import msgspec
+import pyarrow as pa
+
+from fries_nb.checkpoints import CommittedChange, Snapshot
+from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator, Partitioning
+from fries_nb.dataflow.updates import Update
+from fries_nb.messages import (
+    DUE,
+    TRANSACTION,
+    Commit,
+    Data,
+    Frame,
+    Marker,
+    Prepare,
+    Reconfigure,
+    Rehearse,
+    WorkerId,
+)
+from fries_nb.operators.dry_run import DryRun
+from fries_nb.operators.instance import Instance
+from fries_nb.trace import Ran, RanMany, Record, Updated
+from fries_nb.worker.events import Arrived, Directed, Granted, TellController
+from fries_nb.worker.outbox import SendFrame
+from fries_nb.worker.rehearsal import Rehearsals
+from fries_nb.worker.snapshot import restore
+from fries_nb.worker.versions import Spill
+from fries_nb.worker.wiring import wire
+from fries_nb.worker.worker import Worker
+
+
+def version(number: int) -> Any:
+    """A function that writes its version."""
+    return lambda row: row | {"v": number}
+
+
+class Sum:
+    """A keyed operator whose state is a list of what it has seen."""
+
+    def initial_state(self) -> list[int]:
+        return []
+
+    def process(self, row: dict[str, Any], state: list[int]) -> dict[str, Any]:
+        state.append(row["n"])
+        return row | {"sum": list(state)}
+
+
+class Port:
+    def __init__(self) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self.columns = pa.schema([])
+        self.parts = 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self.rows += batch.to_pylist()
+
+    def close_part(self) -> tuple[str, ...]:
+        self.parts += 1
+        return (f"part-{self.parts}",)
+
+
+class Bench:
+    """One worker between two senders A[0], A[1] and receivers Z[0], ..., and all that it has said.
+
+    With a ``key`` its rows are dealt by it. With a ``snapshot``, or with changes ``decided``, it is restored before
+    its first event.
+    """
+
+    def __init__(
+        self,
+        *chain: Operator,
+        audit: bool = False,
+        window: int = 1 << 20,
+        receivers: int = 1,
+        snapshot: Snapshot | None = None,
+        decided: Sequence[CommittedChange] = (),
+        spill: Spill = list,
+        key: tuple[str, ...] = (),
+    ) -> None:
+        names = [operator.name for operator in chain]
+        out = Edge(names[-1], "Z", Partitioning.HASH, key) if key else Edge(names[-1], "Z")
+        edges = [Edge("A", names[0], Partitioning.REBALANCE), *map(Edge, names, names[1:]), out]
+        graph = Graph(
+            "g", (Operator("A", workers=2, kind=Kind.MAP), *chain, Operator("Z", workers=receivers)), tuple(edges)
+        )
+        if chain[0].kind is Kind.SINK:
+            graph = Graph("g", graph.operators[:-1], tuple(edges[:-1]))
+        if chain[0].kind is Kind.SOURCE:
+            graph = Graph("g", graph.operators[1:], tuple(edges[1:]))
+        self.port = Port()
+        self.ticks = itertools.count(0, 1000)
+        port = self.port if chain[0].kind is Kind.SINK else None
+        instances = [Instance(WorkerId(one.name, 0), one, one.function, audit) for one in chain]
+        for position, instance in enumerate(instances):
+            instance.recreate = partial(copy.copy, chain[position].function)
+            if snapshot is not None or decided:
+                restore(instance, snapshot.instances[position] if snapshot else None, decided)
+        wiring = wire(graph, tuple(names), 0)
+        self.worker = Worker(wiring, instances, window, lambda: next(self.ticks), port, snapshot, spill)
+        self.incoming = self.worker.wiring.incoming
+        self.said: list[Any] = []
+        self.rehearsals = Rehearsals(lambda: 0)
+        for channel in (channel for edge in self.worker.wiring.edges for channel in edge.channels):
+            self.worker.handle(Granted(channel, 1 << 20))
+
+    def arrive(self, index: int, frame: Frame) -> None:
+        self.worker.handle(Arrived(self.incoming[index], frame))
+
+    def direct(self, operator: str, control: Any) -> None:
+        self.worker.handle(Directed(WorkerId(operator, 0), control))
+
+    def run(self) -> None:
+        while self.worker.run():
+            self.take()
+        self.take()
+
+    def take(self) -> list[Any]:
+        taken = self.worker.take()
+        self.said += taken
+        return taken
+
+    def answers(self, kind: type[Any]) -> list[Any]:
+        self.take()
+        return [one.answer for one in self.said if isinstance(one, TellController) and isinstance(one.answer, kind)]
+
+    def prepare(self, operator: str, change: str, update: Update, tagged: bool = False) -> None:
+        """Prepare to the end and rehearse, as a shell and a controller would."""
+        self.direct(operator, Prepare(change, cloudpickle.dumps(update), tagged=tagged))
+        for order in self.take():
+            if isinstance(order, DryRun):
+                result = self.rehearsals.prepare(order)
+                self.worker.handle(result)
+                self.said.append(TellController(result.answer))
+                if result.answer.samples:
+                    asked = Rehearse(change, {operator: result.answer.samples})
+                    self.said.append(TellController(self.rehearsals.rehearse(order.worker, asked, [self.worker])))
+
+    @property
+    def sent(self) -> list[Any]:
+        """What went to Z, in order: a row's ``v`` (or the row), or the frame itself."""
+        self.take()
+        out: list[Any] = []
+        for send in self.said:
+            if isinstance(send, SendFrame):
+                data = isinstance(send.frame, Data)
+                out += [row.get("v", row) for row in send.frame.batch.to_pylist()] if data else [send.frame]
+        return out
+
+
+def operations(records: Iterable[Record]) -> list[Record]:
+    """What of these records conflicts: data operations, by whatever function, and updates."""
+    plain: list[Record] = []
+    for record in records:
+        if isinstance(record, (Ran, RanMany)):
+            plain.append(msgspec.structs.replace(record, function=None))
+        elif isinstance(record, Updated):
+            plain.append(record)
+    return plain
+
+
+def data(*numbers: int, size: int = 100, version: int = 0) -> Data:
+    """A data frame."""
+    columns = {"n": list(numbers), DUE: list(numbers), TRANSACTION: list(numbers)}
+    return Data(pa.RecordBatch.from_pydict(columns), size=size, version=version)
+
+
+def change(number: int, *targets: str, scope: str = "M", tagged: bool = False) -> Marker:
+    """A marker that switches these targets."""
+    return Marker(number, frozenset(scope), Reconfigure(f"u{number}", frozenset(targets), tagged))
+
+
+def checkpoint(number: int, scope: str = "AMZ") -> Marker:
+    """A marker at which snapshots are taken."""
+    return Marker(number, frozenset(scope), Commit(number, checkpoint=True))
+
+
+def decided(change: str, **updates: Update) -> CommittedChange:
+    """A change of these operators that was decided."""
+    payloads = {operator: cloudpickle.dumps(update) for operator, update in updates.items()}
+    return CommittedChange(change, "fries", (tuple(updates),), payloads)

@@ -25,7 +25,7 @@ from fries_nb.experiments.table5 import table5
 from fries_nb.experiments.table6 import table6
 from fries_nb.experiments.table7 import table7
 
-__all__ = ["EXPERIMENTS", "Experiment", "Result", "Scale", "experiment"]
+__all__ = ["EXPERIMENTS", "Experiment", "Result", "ExperimentScale", "experiment"]
 
 
 @dataclass(frozen=True)

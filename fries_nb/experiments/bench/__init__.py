@@ -19,7 +19,7 @@ from fries_nb.experiments.bench.results import BenchReport, keep
 from fries_nb.experiments.bench.versions import versions
 from fries_nb.experiments.bench.w1 import w1
 
-__all__ = ["BENCHMARKS", "Report", "keep"]
+__all__ = ["BENCHMARKS", "BenchReport", "keep"]
 
 BENCHMARKS: dict[str, Callable[[float, int], BenchReport]] = {
     "delay": delay,

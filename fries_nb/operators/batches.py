@@ -16,10 +16,10 @@ from fries_nb.dataflow.graph import Kind
 from fries_nb.errors import DeclarationError, OperatorError
 from fries_nb.messages import HIDDEN
 from fries_nb.operators.conversion import NOT_ARROW
-from fries_nb.operators.error_policy import is_watched, set_aside
-from fries_nb.operators.failures import FAILURES, failure
+from fries_nb.operators.error_policy import is_watched
+from fries_nb.operators.failures import FAILURES, failure, set_aside
 from fries_nb.operators.instance import Instance
-from fries_nb.operators.names import check_names
+from fries_nb.operators.outputs import check_names
 
 Call = Callable[[pa.RecordBatch], pa.RecordBatch]
 _Fit = Callable[[Any, pa.RecordBatch, Sequence[str]], pa.RecordBatch]

@@ -15,13 +15,11 @@ import pickle
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import pyarrow as pa
-
 from fries_nb.dataflow.graph import Kind, Operator
 from fries_nb.errors import OperatorError
 from fries_nb.operators.column_types import TypesMark
+from fries_nb.operators.failures import set_aside
 from fries_nb.operators.instance import Instance
-from fries_nb.operators.json_text import row_as_json
 from fries_nb.operators.outputs import MOST_ROWS, Apart, Output
 from fries_nb.operators.rows import UNWRITTEN, Row, key_reader
 from fries_nb.operators.state import keeps_state, same_key
@@ -30,15 +28,6 @@ from fries_nb.topology.expansion import NO_CALL
 
 Step = Callable[[Row], None]
 Undo = Callable[[], None]
-LETTER = pa.schema(
-    {
-        "operator": pa.string(), "worker": pa.int64(), "error": pa.string(), "traceback": pa.string(),
-        "tuple": pa.string(),
-    }
-)  # fmt: skip
-"""The columns of a dead letter; ``tuple`` is JSON."""
-
-
 def is_guarded(operator: Operator) -> bool:
     """Whether it does not simply fail the run."""
     return bool(operator.on_error != "fail")
@@ -161,27 +150,6 @@ def guarded(instance: Instance, make: Callable[[Sequence[Step]], Step], held: He
         held.release()
 
     return step
-
-
-def set_aside(instance: Instance, row: dict[str, Any], error: OperatorError, number: int) -> None:
-    """Write a dead letter for a row, which has this number in the batch in hand.
-
-    Raises:
-        OperatorError: this very error, if there is no place for dead letters, a rollback is to be tried first, or it
-            is another's: rows of many become columns before the function has returned.
-    """
-    others = error.operator not in ("", instance.operator.name)
-    if instance.dead_letters is None or instance.guarded or others:
-        raise error
-    instance.refused.add(number)
-    letter = {
-        "operator": [instance.worker.operator],
-        "worker": [instance.worker.index],
-        "error": [str(error)],
-        "traceback": [error.details],
-        "tuple": [row_as_json(row)],
-    }
-    instance.write_letter(pa.RecordBatch.from_pydict(letter, schema=LETTER))
 
 
 def _nothing() -> None:

@@ -17,15 +17,13 @@ import pyarrow as pa
 from fries_nb.dataflow.graph import Emits, Kind
 from fries_nb.dataflow.operators import Shape, shape_of
 from fries_nb.errors import DeclarationError, OperatorError
-from fries_nb.operators.audit_steps import log_batch
+from fries_nb.operators.audit_log import log_batch
 from fries_nb.operators.batches import Call, call_of_batch, one_by_one
 from fries_nb.operators.column_types import culprit
 from fries_nb.operators.conversion import NOT_ARROW
 from fries_nb.operators.error_policy import is_guarded
 from fries_nb.operators.instance import Instance, SinkPort
-from fries_nb.operators.names import check_names
-from fries_nb.operators.output_batches import Results, assemble
-from fries_nb.operators.outputs import ManyOutputs, Output, Types
+from fries_nb.operators.outputs import ManyOutputs, Output, Results, Types, assemble, check_names
 from fries_nb.operators.pass_through import PassExecutor, SinkExecutor
 from fries_nb.operators.recent import Noted, Passed, Recent, one_row, passed, recent_row, recent_rows
 from fries_nb.operators.retry import is_retried, rewound

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from fries_nb.messages import TRANSACTION
 from fries_nb.operators.instance import Instance, SinkPort
-from fries_nb.operators.output_batches import Results
+from fries_nb.operators.outputs import Results
 from fries_nb.operators.recent import Recent
 
 

@@ -22,7 +22,7 @@ from fries_nb.dataflow.graph import Emits, Kind
 from fries_nb.dataflow.operators import Shape, is_generator, shape_of, takes_state
 from fries_nb.dataflow.tables import JoinTable
 from fries_nb.errors import DeclarationError
-from fries_nb.operators.audit_steps import dropped_of, logged, made_of, transaction_of
+from fries_nb.operators.audit_log import dropped_of, logged, made_of, transaction_of
 from fries_nb.operators.error_policy import Held, Leaving, guarded, is_watched
 from fries_nb.operators.failures import FAILURES, failure
 from fries_nb.operators.instance import Instance

@@ -41,8 +41,8 @@ from collections.abc import Callable, Sequence
 from fries_nb.errors import OperatorError
 from fries_nb.messages import Paused, Resumed
 from fries_nb.operators.executors import ChainExecutor
+from fries_nb.operators.failures import row_as_json
 from fries_nb.operators.instance import Instance
-from fries_nb.operators.json_text import row_as_json
 from fries_nb.operators.retry import NotUndoneError, is_retried
 
 

@@ -29,9 +29,7 @@ from fries_nb.operators.column_types import culprit
 from fries_nb.operators.conversion import NOT_ARROW
 from fries_nb.operators.dry_run import open_function, types_of
 from fries_nb.operators.instance import Draw, Instance, Ready
-from fries_nb.operators.names import check_names
-from fries_nb.operators.output_batches import assemble
-from fries_nb.operators.outputs import Output, Types
+from fries_nb.operators.outputs import Output, Types, assemble, check_names
 from fries_nb.operators.recent import Recent
 from fries_nb.operators.rows import Columns, Reads, Row
 from fries_nb.operators.state import StateCopy, Transform, transformed

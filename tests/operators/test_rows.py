@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from fries_nb.messages import DUE, TRANSACTION
 from fries_nb.operators.conversion import FEW, NOT_ARROW, to_arrow, to_python
-from fries_nb.operators.output_batches import assemble
+from fries_nb.operators.outputs import assemble
 from fries_nb.operators.rows import Columns, Reads, Row, derived
 
 START = {"a": 1, "b": "x", "c": 2.5}

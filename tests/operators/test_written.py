@@ -22,7 +22,7 @@ from fries_nb.dataflow.table_columns import fixed
 from fries_nb.errors import DeclarationError
 from fries_nb.messages import DUE, Failed, Paused, Resumed
 from fries_nb.operators.column_types import ColumnTypes
-from fries_nb.operators.output_batches import assemble
+from fries_nb.operators.outputs import assemble
 from fries_nb.operators.rows import Columns, Reads, derived
 
 

@@ -51,7 +51,8 @@ def muster(region: RegionSpec, host: int, carry_out: Callable[[Instruction], Non
         return Crew(failures=[Failed(WorkerId(error.operator, 0), str(error))])
     options = region.options
     wirings = list(wirings_of_host(graph, host, options.hosts, options.chaining))
-    windows = max(1, sum(len(wiring.incoming) for wiring in wirings))
+    # A window may wait at each end of a channel: in front of its receiver, and for credit at its sender.
+    windows = max(1, sum(len(wiring.incoming) + _out_channels(wiring) for wiring in wirings))
     window = max(SMALLEST_WINDOW, options.budget // windows)
     try:
         indices = {wiring.index for wiring in wirings}
@@ -70,6 +71,10 @@ def muster(region: RegionSpec, host: int, carry_out: Callable[[Instruction], Non
             continue
         crew.threads.update({instance.worker: thread for instance in thread.worker.instances})
     return crew
+
+
+def _out_channels(wiring: Wiring) -> int:
+    return sum(len(edge.channels) for edge in wiring.edges)
 
 
 class _Yard:

@@ -18,9 +18,8 @@ from typing import Protocol
 import pyarrow as pa
 
 from fries_nb.errors import FriesError
-from fries_nb.messages import ChannelId, Data, Drain, End, Failed, SetRate
-from fries_nb.worker.events import Arrived, Event, Instruction, TellController, ToReader, WorkerTick
-from fries_nb.worker.wiring import READER
+from fries_nb.messages import Drain, Failed, SetRate
+from fries_nb.worker.events import Event, Instruction, Supplied, TellController, ToReader, WorkerTick
 from fries_nb.worker.worker import Worker
 
 READ_LIMIT = 16_384
@@ -128,18 +127,16 @@ class WorkerThread(threading.Thread):
         if self._reader is None:
             return False
         self._due = None
-        if not self.worker.hungry:
+        if not self.worker.wants_input:
             return False
-        channel = ChannelId(self.worker.wiring.incoming[0].sender, self.worker.wiring.id)
-        assert channel.sender.operator == READER
         if self._draining or self._reader.exhausted:
             self._reader = None
-            self.worker.handle(Arrived(channel, End()))
+            self.worker.handle(Supplied(None))
             return True
         batch, self._due = self._reader.read(time.time_ns(), READ_LIMIT)
         if batch is None:
             if self._reader.exhausted:
                 self._due = 0
             return False
-        self.worker.handle(Arrived(channel, Data(batch)))
+        self.worker.handle(Supplied(batch))
         return True

@@ -18,7 +18,7 @@ from fries_nb.checkpoints import Checkpoint, Restoration, Snapshot
 from fries_nb.dataflow.endpoints import Sink
 from fries_nb.dataflow.graph import Graph, Kind
 from fries_nb.errors import OperatorError
-from fries_nb.messages import Answer, ChannelId, Control, Data, Drain, End, Failed, Rehearse, Saved, WorkerId
+from fries_nb.messages import Answer, ChannelId, Control, Drain, Failed, Rehearse, Saved, WorkerId
 from fries_nb.operators.dry_run import DryRun, open_function
 from fries_nb.operators.instance import Instance
 from fries_nb.testing import network
@@ -33,7 +33,7 @@ from fries_nb.worker import events as heard
 from fries_nb.worker.outbox import SendFrame
 from fries_nb.worker.rehearsal import Rehearsals
 from fries_nb.worker.snapshot import restore, restore_ended
-from fries_nb.worker.wiring import READER, Wiring, wirings_of_host
+from fries_nb.worker.wiring import Wiring, wirings_of_host
 from fries_nb.worker.worker import Worker
 
 
@@ -242,9 +242,8 @@ class Hosts:
 
     def _feed(self, source: WorkerId) -> None:
         self.draws.discard(("feed", source))
-        if self._of[source].hungry and (batch := self.supply.next(source)) is not None:
-            frame = End() if batch is self.supply.END else Data(batch)
-            self.give(source, heard.Arrived(ChannelId(WorkerId(READER, source.index), source), frame))
+        if self._of[source].wants_input and (batch := self.supply.next(source)) is not None:
+            self.give(source, heard.Supplied(None if batch is self.supply.END else batch))
 
     def tick(self) -> None:
         """One worker's clock ticks: it reports."""

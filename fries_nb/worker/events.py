@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from fries_nb.checkpoints import Snapshot
 from fries_nb.messages import Answer, ChannelId, Control, Drain, Frame, Prepare, SetRate, WorkerId
 from fries_nb.operators.dry_run import DryRun, DryRunResult
@@ -17,6 +19,13 @@ class Arrived:
 
     channel: ChannelId
     frame: Frame
+
+
+@dataclass(frozen=True, slots=True)
+class Supplied:
+    """A source's reader has read these tuples; ``None`` is the end of the source."""
+
+    batch: pa.RecordBatch | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +57,7 @@ class Expected:
     order: Prepare
 
 
-Event = Arrived | Granted | Directed | Expected | DryRunResult | WorkerTick
+Event = Arrived | Supplied | Granted | Directed | Expected | DryRunResult | WorkerTick
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,7 @@
 """What waits in front of a worker: one FIFO a channel, taken in turn, some of them blocked by alignment.
 
+A source has no channel; what its reader has read waits here as well.
+
 A blocked channel keeps its frames; the others neither wait nor notice (DESIGN, section 7).
 
 >>> import pyarrow as pa
@@ -21,6 +23,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Sequence
 
+import pyarrow as pa
+
 from fries_nb.errors import ProtocolError
 from fries_nb.messages import ChannelId, Data, Frame
 
@@ -37,6 +41,7 @@ class Inbox:
         self._queues: dict[ChannelId, deque[Frame]] = {channel: deque() for channel in channels}
         self._ready: deque[ChannelId] = deque()
         self._blocked: set[ChannelId] = set()
+        self._supplied: deque[pa.RecordBatch | None] = deque()
         self.tuples = 0
         self.bytes = 0
 
@@ -55,6 +60,26 @@ class Inbox:
         if isinstance(frame, Data):
             self.tuples += frame.batch.num_rows
             self.bytes += frame.size
+
+    def supply(self, batch: pa.RecordBatch | None) -> None:
+        """A source's reader has read this batch; ``None`` is the end of the source."""
+        self._supplied.append(batch)
+        self.tuples += 0 if batch is None else batch.num_rows
+
+    @property
+    def is_supplied(self) -> bool:
+        """Whether something waits that a reader has read."""
+        return bool(self._supplied)
+
+    def take_supplied(self) -> pa.RecordBatch | None:
+        """What a reader has read first of what waits; ``None`` for the end of the source.
+
+        Raises:
+            IndexError: nothing waits; see ``is_supplied``.
+        """
+        batch = self._supplied.popleft()
+        self.tuples -= 0 if batch is None else batch.num_rows
+        return batch
 
     def take(self) -> tuple[ChannelId, Frame] | None:
         """The next frame: channels in turn, order kept within each; ``None`` if nothing unblocked waits."""

@@ -1,5 +1,9 @@
 """What leaves a worker: dealt to channels, buffered, and sent as credit allows.
 
+A blocked channel does not block its neighbours: frames wait in its queue for credit, at most a window of them, while
+tuples go on to the others. Only when a channel is *full* beyond that does the worker take no further tuple, unless the
+edge deals in turn: then a receiver that waits is passed over as long as another does not.
+
 Each channel has a buffer (batches not yet framed) and a queue (frames not yet sent). ``flush`` turns the buffer into
 one frame at the tail of the queue; a marker is put behind it at once, so a marker never overtakes a tuple of its own
 channel. A frame holds tuples of one version: where that changes, the buffers are framed. From the queue, data leaves
@@ -11,20 +15,22 @@ first grant sets the window; a frame larger than the window passes alone, on an 
 >>> channel = ChannelId(WorkerId("A", 0), WorkerId("B", 0))
 >>> outbox = Outbox([OutEdge("B", Partitioning.FORWARD, (), 0, (channel,))])
 >>> outbox.add(0, pa.RecordBatch.from_pydict({"x": [1, 2]}))
->>> outbox.flush(); outbox.sends(), outbox.blocked        # no credit yet
+>>> outbox.flush(); outbox.sends(), outbox.full        # no credit yet
 ([], True)
 >>> outbox.credit(channel, 1 << 20)
->>> [(send.channels == (channel,), send.frame.batch.num_rows) for send in outbox.sends()], outbox.blocked
+>>> [(send.channels == (channel,), send.frame.batch.num_rows) for send in outbox.sends()], outbox.full
 ([(True, 2)], False)
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from fries_nb.dataflow.graph import Partitioning
@@ -99,7 +105,7 @@ def _allocated(column: pa.Array) -> int:
 class _OutChannel:
     """Buffer, queue and credit of one channel."""
 
-    __slots__ = ("buffer", "channel", "outstanding", "queue", "rows", "version", "window")
+    __slots__ = ("buffer", "channel", "outstanding", "queue", "rows", "version", "waiting", "window")
 
     def __init__(self, channel: ChannelId) -> None:
         self.channel = channel
@@ -107,6 +113,7 @@ class _OutChannel:
         self.buffer: list[pa.RecordBatch] = []
         self.rows = 0
         self.queue: deque[Frame] = deque()
+        self.waiting = 0
         self.window = 0
         self.outstanding = 0
 
@@ -125,8 +132,14 @@ class _OutChannel:
             if _keeps_more(whole, size):
                 whole = pa.concat_batches([whole])
             self.queue.append(Data(whole, size=size, version=self.version))
+            self.waiting += size
             self.buffer = []
             self.rows = 0
+
+    @property
+    def full(self) -> bool:
+        """More than a window of data waits for credit."""
+        return self.waiting > self.window
 
     def pump(self, into: list[SendFrame]) -> None:
         while self.queue:
@@ -135,6 +148,7 @@ class _OutChannel:
                 if self.window == 0 or (self.outstanding and self.outstanding + frame.size > self.window):
                     return
                 self.outstanding += frame.size
+                self.waiting -= frame.size
             into.append(SendFrame((self.channel,), self.queue.popleft()))
 
 
@@ -199,11 +213,22 @@ class Outbox:
             for worker, part in deal(batch, self._tables[edge.to][self._bins(edge, batch)], len(channels)):
                 self._channels[channels[worker]].add(part)
         else:
-            turn = self._turn[edge.to]
-            self._turn[edge.to] = (turn + batch.num_rows) % len(channels)
-            targets = (np.arange(batch.num_rows, dtype=np.int64) + turn) % len(channels)
-            for worker, part in deal(batch, targets, len(channels)):
+            for worker, part in deal(batch, self._in_turn(edge, batch.num_rows), len(channels)):
                 self._channels[channels[worker]].add(part)
+
+    def _in_turn(self, edge: OutEdge, rows: int) -> npt.NDArray[np.int64]:
+        """The receiver of each row, in turn; those that wait for credit are passed over if any does not."""
+        channels, turn = [self._channels[channel] for channel in edge.channels], self._turn[edge.to]
+        free = [number for number, channel in enumerate(channels) if not channel.queue]
+        if not free:
+            free = [number for number, channel in enumerate(channels) if not channel.full]
+        if 0 < len(free) < len(channels):
+            first = bisect_left(free, turn)
+            targets = np.array(free, dtype=np.int64)[(np.arange(rows, dtype=np.int64) + first) % len(free)]
+        else:
+            targets = (np.arange(rows, dtype=np.int64) + turn) % len(channels)
+        self._turn[edge.to] = int(targets[-1] + 1) % len(channels)
+        return targets
 
     def _bins(self, edge: OutEdge, batch: pa.RecordBatch) -> Bins:
         """The bin of each row by the edge's key."""
@@ -295,5 +320,17 @@ class Outbox:
 
     @property
     def blocked(self) -> bool:
-        """Some frame waits for credit: the worker takes no further tuple."""
+        """Some frame waits for credit."""
         return any(channel.queue for channel in self._channels.values())
+
+    @property
+    def full(self) -> bool:
+        """A tuple may come for which there is no room, so the worker takes none: an edge has a full channel.
+
+        One that deals in turn passes over a full channel, so all of its channels are full then.
+        """
+        return any(map(self._is_full, self._edges))
+
+    def _is_full(self, edge: OutEdge) -> bool:
+        fits = all if _deals_in_turn(edge) else any
+        return fits(self._channels[channel].full for channel in edge.channels)

@@ -22,8 +22,6 @@ from fries_nb.worker.outbox import OutEdge
 
 _PASSING = frozenset({Kind.UNION, Kind.REPLICATE, Kind.FILTER, Kind.SPLIT, Kind.DEDUP})
 """Kinds whose output has the columns of their input: a key that is missing there was missing in front of them."""
-READER = ""
-"""Sender of the channel on which a source worker gets what its reader has read; an operator's name is never empty."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +31,7 @@ class Wiring:
     Attributes:
         chain: the operators that share its thread, in order of flow.
         index: which parallel instance.
-        incoming: channels into the first operator; a source has one from its reader.
+        incoming: channels into the first operator; a source has none.
         edges: out-edges of the last operator.
         left: for a self-join, the operator whose tuples are the left side; else empty.
         needed: for each operator of the chain, the columns by which receivers of its rows are keyed, and which.
@@ -63,8 +61,6 @@ def wire(graph: Graph, chain: tuple[str, ...], index: int) -> Wiring:
     me_in, me_out = WorkerId(first.name, index), WorkerId(last.name, index)
     in_edges = graph.in_edges(first.name)
     incoming = [channel for edge in in_edges for channel in channels_of(graph, edge) if channel.receiver == me_in]
-    if first.kind is Kind.SOURCE:
-        incoming.append(ChannelId(WorkerId(READER, index), me_in))
     left = in_edges[0].source if first.kind is Kind.SELF_JOIN and in_edges else ""
     edges = tuple(_out_edge(graph, edge, me_out) for edge in graph.out_edges(last.name))
     needed = tuple(_needed(graph, name) for name in chain)

@@ -8,6 +8,7 @@ another thread, queue the event and raise ``attention``.
 
     event         what the worker does with it
     Arrived       queues the frame in its inbox
+    Supplied      queues what a source's reader has read
     Granted       spends the credit on what waits in its outbox
     Directed      FCM: applies the marker now, as a head of its scope; Prepare, Abort, Cancel: at once
     Expected      notes that a change is being prepared, whose trial was begun in the middle of a slice
@@ -36,6 +37,7 @@ from fries_nb.messages import (
     Ended,
     Failed,
     Fcm,
+    Frame,
     Hold,
     Marker,
     Prepare,
@@ -60,6 +62,7 @@ from fries_nb.worker.events import (
     Granted,
     Instruction,
     Save,
+    Supplied,
     TellController,
     ToReader,
 )
@@ -71,7 +74,7 @@ from fries_nb.worker.preparation import Preparation, keep_ready
 from fries_nb.worker.reports import WorkerReports
 from fries_nb.worker.snapshot import kept, refuse_others
 from fries_nb.worker.versions import Spill, Versions, is_tagged
-from fries_nb.worker.wiring import READER, Wiring
+from fries_nb.worker.wiring import Wiring
 
 
 class Worker:
@@ -127,11 +130,11 @@ class Worker:
         self._held = False
         self._standing = PauseState(self.instances, self._tell)
         self._open = set(wiring.incoming)
-        self._current: tuple[ChannelId, int] | None = None
+        self._in_hand = False
+        self._owed: Grant | None = None
         self._slices = AdaptiveBatchSize()
         self.preparation = Preparation(self.instances, self._recent, clock)
-        others = [channel for channel in wiring.incoming if channel.sender.operator != READER]
-        self._instructions: list[Instruction] = [Grant(channel, window) for channel in others]
+        self._instructions: list[Instruction] = [Grant(channel, window) for channel in wiring.incoming]
         self._instructions += self._telemetry.traced()  # that there is nothing yet
         if snapshot is not None:
             refuse_others(snapshot, self.instances)
@@ -151,6 +154,8 @@ class Worker:
         """
         if isinstance(event, Arrived):
             self._inbox.put(event.channel, event.frame)
+        elif isinstance(event, Supplied):
+            self._inbox.supply(event.batch)
         elif isinstance(event, Granted):
             self._outbox.credit(event.channel, event.size)
         elif isinstance(event, Directed):
@@ -207,10 +212,10 @@ class Worker:
     # ---- work
 
     @property
-    def hungry(self) -> bool:
-        """A source's reader may hand over more: nothing waits, and what was sent has credit."""
-        waits = self._inbox.tuples or self._current is not None
-        return not waits and not self._outbox.blocked and not self.failed and not self._held
+    def wants_input(self) -> bool:
+        """A source's reader may hand over more: nothing waits, and no out-channel is full."""
+        waits = self._inbox.is_supplied or self._in_hand
+        return not waits and not self._outbox.full and not self.failed and not self._held
 
     @property
     def columns(self) -> pa.Schema:
@@ -249,46 +254,53 @@ class Worker:
         return True
 
     def _work(self, limit: int) -> bool:
-        if self._outbox.blocked or self._still:
+        if self._outbox.full or self._still:
             return False
-        if self._current is not None:
+        if self._in_hand:
             self._advance(limit)
-            return True
-        taken = self._inbox.take()
-        if taken is None:
+        elif self._inbox.is_supplied:
+            self._read(self._inbox.take_supplied(), limit)
+        elif (taken := self._inbox.take()) is not None:
+            self._receive(*taken, limit)
+        else:
             return False
-        channel, frame = taken
+        return True
+
+    def _read(self, batch: pa.RecordBatch | None, limit: int) -> None:
+        """Work on what a source's reader has read; it has the version that the source has reached."""
+        if batch is None:
+            self._finish()
+        else:
+            self._begin("", batch, self._versions.number)
+            self._advance(limit)
+
+    def _receive(self, channel: ChannelId, frame: Frame, limit: int) -> None:
+        """Work on a frame that came on a channel."""
         if self._versions.sets_aside(channel, frame):
-            if isinstance(frame, Data):
-                self._grant(channel, frame.size)
+            if isinstance(frame, Data) and frame.size:
+                self._instructions.append(Grant(channel, frame.size))
         elif isinstance(frame, Data):
-            self._begin(channel, frame)
+            self._begin(channel.sender.operator, frame.batch, frame.version)
+            self._owed = Grant(channel, frame.size) if frame.size else None
             self._advance(limit)
         elif isinstance(frame, Marker):
             self._arrived(frame, channel)
         else:
             self._end_of(channel)
-        return True
 
-    def _begin(self, channel: ChannelId, frame: Data) -> None:
-        """Take a frame in hand; what a source's reader hands over has the version that the source has reached."""
-        version = self._versions.number if channel.sender.operator == READER else frame.version
+    def _begin(self, sender: str, batch: pa.RecordBatch, version: int) -> None:
+        """Take a batch in hand."""
         self._running = self._versions.execution_of(version, self._execution)
         self._outbox.turn_to(version)
-        self.came[channel.sender.operator] = frame.batch.schema
-        self._running.load(channel.sender.operator, frame.batch)
-        self._current = (channel, frame.size)
+        self.came[sender] = batch.schema
+        self._running.load(sender, batch)
+        self._in_hand = True
 
     def _arrived(self, marker: Marker, channel: ChannelId) -> None:
         complete = self._alignment.arrived(marker, channel, holds=not is_tagged(marker) or self._versions.waits)
         self._inbox.block_only(self._alignment.blocked)
         if complete is not None:
             self._apply(complete, 0)
-
-    def _grant(self, channel: ChannelId, size: int) -> None:
-        """Give back the credit of a frame, unless that was done when it was set aside."""
-        if size and channel.sender.operator != READER:
-            self._instructions.append(Grant(channel, size))
 
     def _advance(self, limit: int) -> None:
         self.preparation.offer()
@@ -301,10 +313,11 @@ class Worker:
         self._slices.learn(now - began, taken)
         self.preparation.withdraw(now - began, taken)
         self._outbox.flush_old(now)
-        if not self._running.remaining and self._current is not None:
-            channel, size = self._current
-            self._current = None
-            self._grant(channel, size)
+        if not self._running.remaining:
+            self._in_hand = False
+            if self._owed is not None:
+                self._instructions.append(self._owed)
+                self._owed = None
 
     def _end_of(self, channel: ChannelId) -> None:
         self._open.discard(channel)
@@ -312,13 +325,17 @@ class Worker:
             self._apply(marker, 0)
         self._inbox.block_only(self._alignment.blocked)
         if not self._open and not self.ended:
-            self._outbox.end()
-            self.ended = True
-            # Now, since a checkpoint that says it has ended lets nothing be added later.
-            self._instructions.extend(self._telemetry.traced(ended=True))
-            for instance in self.instances:
-                instance.unguard()
-                self._tell(Ended(instance.worker, instance.close(self._port)))
+            self._finish()
+
+    def _finish(self) -> None:
+        """All input is processed: end the out-channels, close what was written, and say so."""
+        self._outbox.end()
+        self.ended = True
+        # Now, since a checkpoint that says it has ended lets nothing be added later.
+        self._instructions.extend(self._telemetry.traced(ended=True))
+        for instance in self.instances:
+            instance.unguard()
+            self._tell(Ended(instance.worker, instance.close(self._port)))
 
     # ---- markers
 

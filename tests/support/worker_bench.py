@@ -30,7 +30,7 @@ from fries_nb.messages import (
 from fries_nb.operators.dry_run import DryRun
 from fries_nb.operators.instance import Instance
 from fries_nb.trace import Ran, RanMany, Record, Updated
-from fries_nb.worker.events import Arrived, Directed, Granted, TellController
+from fries_nb.worker.events import Arrived, Directed, Granted, Supplied, TellController
 from fries_nb.worker.outbox import SendFrame
 from fries_nb.worker.rehearsal import Rehearsals
 from fries_nb.worker.snapshot import restore
@@ -114,7 +114,10 @@ class Bench:
             self.worker.handle(Granted(channel, 1 << 20))
 
     def arrive(self, index: int, frame: Frame) -> None:
-        self.worker.handle(Arrived(self.incoming[index], frame))
+        if not self.incoming:
+            self.worker.handle(Supplied(frame.batch if isinstance(frame, Data) else None))
+        else:
+            self.worker.handle(Arrived(self.incoming[index], frame))
 
     def direct(self, operator: str, control: Any) -> None:
         self.worker.handle(Directed(WorkerId(operator, 0), control))

@@ -250,7 +250,7 @@ def test_a_held_source_takes_nothing_and_does_not_end_until_it_is_released() -> 
     assert [row["n"] for row in rows_sent(bench)] == [1]
     assert bench.sent[-1] == Marker(1, frozenset("MZ"), Hold("u1"))
     assert bench.answers(Done) == [Done(1, M)]
-    assert not bench.worker.hungry
+    assert not bench.worker.wants_input
     bench.direct("M", Fcm(Marker(2, frozenset("M"), Release("u1"))))
     bench.run()
     assert [row["n"] for row in rows_sent(bench)] == [1, 2]
@@ -262,9 +262,9 @@ def test_an_idle_source_is_hungry_again_when_it_is_released() -> None:
     bench = Bench(Operator("M", kind=Kind.SOURCE))
     for number in (1, 2):
         bench.direct("M", Fcm(Marker(number, frozenset("MZ"), Hold("u1"))))
-        assert not bench.worker.hungry
+        assert not bench.worker.wants_input
     bench.direct("M", Fcm(Marker(3, frozenset("M"), Release("u1"))))
-    assert bench.worker.hungry
+    assert bench.worker.wants_input
 
 
 def test_what_is_buffered_leaves_a_held_source_in_front_of_the_marker() -> None:
@@ -305,4 +305,4 @@ def test_a_recovered_source_is_not_held() -> None:
     bench.take()
     (save,) = [one for one in bench.said if isinstance(one, Save)]
     assert save.snapshot.instances[0].processed == 1
-    assert Bench(Operator("M", kind=Kind.SOURCE), snapshot=save.snapshot).worker.hungry
+    assert Bench(Operator("M", kind=Kind.SOURCE), snapshot=save.snapshot).worker.wants_input

@@ -37,7 +37,6 @@ from fries_nb.operators.dry_run import DryRun, prepare
 from fries_nb.trace import RanMany, Updated
 from fries_nb.worker.events import Arrived, Grant, Granted, ToReader, Traced, WorkerTick
 from fries_nb.worker.outbox import SendFrame
-from fries_nb.worker.wiring import READER
 
 
 def test_a_frame_is_processed_granted_back_and_flushed_when_nothing_is_left_to_do() -> None:
@@ -227,7 +226,7 @@ def test_nothing_is_taken_while_a_channel_waits_for_credit() -> None:
         tight.arrive(0, data(1))
         tight.run()
     assert tight.sent == [1]
-    assert not tight.worker.hungry
+    assert not tight.worker.wants_input
     tight.worker.handle(Granted(out, next(one.frame.size for one in tight.said if isinstance(one, SendFrame))))
     tight.run()
     assert tight.sent == [1, 1]
@@ -265,10 +264,10 @@ def test_a_sink_writes_closes_at_commits_and_reports_latency() -> None:
 def test_a_source_asks_its_reader_and_takes_no_credit_from_it() -> None:
     """A source asks its reader and takes no credit from it."""
     bench = Bench(Operator("M", kind=Kind.SOURCE))
-    assert bench.incoming == (ChannelId(WorkerId(READER, 0), WorkerId("M", 0)),)
-    assert bench.worker.hungry
+    assert bench.incoming == ()
+    assert bench.worker.wants_input
     bench.arrive(0, data(1))
-    assert not bench.worker.hungry
+    assert not bench.worker.wants_input
     bench.run()
     assert not [one for one in bench.said if isinstance(one, Grant)]
     for control in (SetRate(5.0), Drain()):

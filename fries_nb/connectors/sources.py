@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Protocol
 
@@ -26,8 +27,9 @@ import pyarrow.parquet as pq
 
 from fries_nb.connectors.rate_schedule import RateSchedule, Times, checked
 from fries_nb.connectors.replay import Position, Span, behind, fingerprint
+from fries_nb.dataflow.endpoints import Rate
 from fries_nb.errors import SourceError
-from fries_nb.messages import DUE, HIDDEN, TRANSACTION
+from fries_nb.messages import DUE, HIDDEN, TRANSACTION, WorkerId
 from fries_nb.operators.conversion import NOT_ARROW, to_arrow
 from fries_nb.storage.locations import locate
 from fries_nb.trace import ROW_BITS
@@ -35,7 +37,22 @@ from fries_nb.trace import ROW_BITS
 BATCH_ROWS = 16_384
 """Rows that are decoded at a time; a slice of them shares their memory."""
 
+WORKERS_PER_SOURCE = 1024
+"""Bound on a source's workers; a source tuple's identity holds (source, worker) in 15 bits above its number."""
+
 Answer = tuple[pa.RecordBatch | None, int | None]
+
+
+@dataclass(frozen=True)
+class ReplayPlan:
+    """Which rows each worker replays, and the rate of all together in tuples a second (``None`` is flat out)."""
+
+    parts: tuple[tuple[Span, ...], ...]
+    rate: float | None
+
+
+SourcePlan = ReplayPlan | Rate
+"""What a source's workers are shipped."""
 
 
 class Reader(Protocol):
@@ -203,6 +220,30 @@ class NoReader:
 
     def set_rate(self, rate: float, now_ns: int) -> None:
         """Nothing comes at any rate."""
+
+
+def open_reader(plan: SourcePlan, worker: WorkerId, workers: int, source: int, audit: bool, skip: int = 0) -> Reader:
+    """The reader of one worker of a source.
+
+    Args:
+        plan: of the whole source.
+        worker: that reads.
+        workers: of the source; the rate is divided among them evenly.
+        source: the source's number in the graph.
+        audit: give each tuple its identity.
+        skip: tuples that this worker has read before.
+
+    Returns:
+        A reader that goes on behind the tuples to skip.
+
+    Raises:
+        SourceError: the plan's rate is none.
+    """
+    number = source * WORKERS_PER_SOURCE + worker.index if audit else None
+    rate = math.inf if plan.rate is None else plan.rate / workers
+    if isinstance(plan, Rate):
+        return RateReader(worker.index, workers, rate, plan.count, plan.row, number, skip)
+    return ReplayReader(plan.parts[worker.index], rate, number, skip)
 
 
 class _Stamp:

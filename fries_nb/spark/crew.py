@@ -13,14 +13,13 @@ import pyarrow as pa
 
 from fries_nb.checkpoints import Snapshot
 from fries_nb.connectors.file_sink import FileSink, as_it_comes
-from fries_nb.connectors.sources import NoReader, Reader
+from fries_nb.connectors.sources import NoReader, Reader, open_reader
 from fries_nb.dataflow.graph import Graph, Kind
 from fries_nb.errors import CheckpointError, FriesError, OperatorError
 from fries_nb.messages import Failed, WorkerId
 from fries_nb.operators.dry_run import open_function
 from fries_nb.operators.failures import failure
 from fries_nb.operators.instance import Instance
-from fries_nb.spark.reading import open_reader
 from fries_nb.spark.region_spec import RegionSpec
 from fries_nb.spark.threads import WorkerThread
 from fries_nb.storage.delta_columns import TableColumns

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from fries_nb.connectors.sources import ReplayPlan, SourcePlan
 from fries_nb.controller.controller import Controller
 from fries_nb.controller.events import HostLost, HostsUnfit
 from fries_nb.dataflow.endpoints import DeltaTable, Memory, Replay
@@ -17,12 +18,11 @@ from fries_nb.errors import DataflowError
 from fries_nb.spark import interrupt
 from fries_nb.spark.driver import Driver, Listener
 from fries_nb.spark.failures import JobFailure
-from fries_nb.spark.reading import ReplayPlan, SourcePlan, plan_source
 from fries_nb.spark.region_spec import Options, RegionSpec
 from fries_nb.spark.session import LOOPBACK, Session, driver_interface, start_or_find
 from fries_nb.spark.shipping import dumped
 from fries_nb.spark.stage import HostStage
-from fries_nb.spark.staging import make_scratch, remove_scratch
+from fries_nb.spark.staging import make_scratch, plan_source, remove_scratch
 from fries_nb.spark.tables import stage_table, stage_update
 from fries_nb.storage import delta, manifest
 from fries_nb.storage.checkpoint_store import SINKS, CheckpointStore

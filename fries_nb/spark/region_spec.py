@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from fries_nb.checkpoints import Restoration
+from fries_nb.connectors.sources import SourcePlan
 from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import DataflowError, OperatorError
 from fries_nb.messages import WorkerId
-from fries_nb.spark.reading import SourcePlan
 from fries_nb.storage.snapshot_files import SnapshotStore
 from fries_nb.transport.keys import HostKeys
 
@@ -62,7 +62,7 @@ class RegionSpec:
         incarnation: of the run when the stage was submitted.
         graph: the graph, without functions; see ``with_functions``.
         functions: for each operator that has one, the pickled function.
-        sources: for each source what its readers need (see ``reading``).
+        sources: for each source what its readers need (see ``connectors.sources``).
         sinks: for each sink, and each operator that keeps dead letters, the directory that it writes to.
         controller: address of the control server.
         keys: the hosts' keys.

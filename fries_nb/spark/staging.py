@@ -17,7 +17,8 @@ from pyspark.errors import PySparkException, PythonException
 from pyspark.sql import SparkSession
 
 from fries_nb.connectors.replay import Span, plan_replay
-from fries_nb.dataflow.endpoints import Replay
+from fries_nb.connectors.sources import ReplayPlan, SourcePlan
+from fries_nb.dataflow.endpoints import Rate, Replay
 from fries_nb.errors import SessionError, SourceError
 from fries_nb.storage.durable import make_directory
 from fries_nb.storage.locations import encoded, for_spark, join, locate
@@ -53,6 +54,24 @@ def remove_scratch(scratch: str) -> None:
     filesystem, path = locate(scratch)
     if filesystem.get_file_info(path).type == fs.FileType.Directory:
         filesystem.delete_dir(path)
+
+
+def plan_source(description: Replay | Rate, spark: SparkSession, scratch: str, name: str, workers: int) -> SourcePlan:
+    """What the source's workers need to know. A DataFrame or a table is written to ``scratch`` once, and read there.
+
+    Args:
+        description: of the source.
+        spark: computes and writes a DataFrame.
+        scratch: a directory that all hosts reach.
+        name: of the source.
+        workers: of the source.
+
+    Raises:
+        SourceError: it cannot be replayed.
+    """
+    if isinstance(description, Rate):
+        return description
+    return ReplayPlan(tuple(stage_replay(description, spark, scratch, name, workers)), description.rate)
 
 
 def stage_replay(source: Replay, spark: SparkSession, scratch: str, name: str, workers: int) -> list[tuple[Span, ...]]:

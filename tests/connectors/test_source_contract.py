@@ -15,10 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from fries_nb.connectors.replay import plan_replay
-from fries_nb.connectors.sources import Reader
+from fries_nb.connectors.sources import Reader, ReplayPlan, SourcePlan, open_reader
 from fries_nb.dataflow.endpoints import Rate
 from fries_nb.messages import DUE, TRANSACTION, WorkerId
-from fries_nb.spark.reading import ReplayPlan, SourcePlan, open_reader
 
 KINDS = ("rate", "rate with columns", "replay")
 NOW = 1_700_000_000_000_000_000

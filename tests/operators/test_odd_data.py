@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from fries_nb.connectors.file_sink import FileSink
 from fries_nb.connectors.replay import plan_replay
-from fries_nb.connectors.sources import RateReader, ReplayReader
+from fries_nb.connectors.sources import WORKERS_PER_SOURCE, RateReader, ReplayReader, open_reader
 from fries_nb.dataflow.endpoints import Rate, memory
 from fries_nb.dataflow.graph import Edge, Emits, Graph, Kind, Operator, Partitioning
 from fries_nb.dataflow.operators import batched
@@ -29,7 +29,6 @@ from fries_nb.operators.conversion import to_arrow
 from fries_nb.operators.executors import InterruptFlag, execution_of
 from fries_nb.operators.instance import Instance
 from fries_nb.operators.state import KeyedState
-from fries_nb.spark.reading import WORKERS_PER_SOURCE, open_reader
 from fries_nb.testing.ports import ListPort
 from fries_nb.testing.readers import transaction
 from fries_nb.topology.partitioning import bins_of_values

@@ -6,7 +6,8 @@ others, or that a Delta table could not take, is no part of a checkpoint, which 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import posixpath
+from collections.abc import Iterable, Iterator, Mapping
 from functools import reduce
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from pyarrow import fs
 
 from fries_nb.errors import SinkError
 from fries_nb.storage import manifest
-from fries_nb.storage.locations import locate
+from fries_nb.storage.locations import join, locate
 from fries_nb.storage.part_files import PartName
 from fries_nb.storage.schemas import unified
 
@@ -34,7 +35,7 @@ class Targets:
         self._columns: dict[str, pa.Schema] = {}
 
     def prepare(self, sink: str, files: Iterable[str]) -> None:
-        """See that these files can be committed, and that they are on disk.
+        """See that these files can be committed, and that they are on disk. Repeating it behind the commit is harmless.
 
         Raises:
             SinkError: they cannot. A ``ColumnError`` where a column has another type than another worker has written.
@@ -42,9 +43,19 @@ class Targets:
         path = self._paths[sink]
         if sink not in self._columns:
             self._columns[sink] = _columns(manifest.committed(path, self._run))
-        whole = unified(self._columns[sink], _columns(files))
+        files = list(files)
+        whole = unified(self._columns[sink], _columns(_as_they_lie(path, files)))
         manifest.prepare(path, files)
         self._columns[sink] = whole
+
+
+def _as_they_lie(path: str, files: Iterable[str]) -> Iterator[str]:
+    """The files, those that a commit has moved in the target itself."""
+    filesystem, root = locate(path)
+    for file in files:
+        moved = f"{root.rstrip('/')}/{posixpath.basename(file)}"
+        is_moved = filesystem.get_file_info(moved).type == fs.FileType.File
+        yield join(path, posixpath.basename(file)) if is_moved else file
 
 
 def _columns(files: Iterable[str]) -> pa.Schema:

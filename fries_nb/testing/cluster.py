@@ -16,7 +16,7 @@ Stream('out')
 >>> rows = {"numbers": [{"value": v} for v in range(40)]}
 >>> cluster = Cluster(flow.graph(workers=2), rows, seed=7, checkpoints=True, commit_interval_ns=5_000_000)
 >>> change = cluster.request({"FD": lambda row: row | {"version": 2}}, "fries")
->>> cluster.steps(50)
+>>> cluster.until(lambda: bool(cluster.journal))  # decided, and on disk
 >>> cluster.kill(0)
 >>> cluster.run()
 >>> cluster.outcomes[change].outcome, cluster.state, len(cluster.rows("out")), len(cluster.recoveries)

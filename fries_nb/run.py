@@ -50,7 +50,7 @@ class Dataflow(builder.DataflowBuilder):
             workers: parallel instances of each operator that was declared without a number.
             audit: record every data operation, for ``run.audit()``.
             chaining: let operators on forward edges share a thread.
-            budget: bytes that may wait in front of a host's workers.
+            budget: bytes that may wait on a host, in front of its workers and for credit behind them.
             commit_interval_s: seconds between commits of the sinks; ``None`` commits at the end only.
             port: of the controller; 0 for any free one.
             silence_s: seconds after which a machine that does not answer on the network, or a process that has been

@@ -23,7 +23,8 @@ class Options:
         DataflowError: a number that is none, or out of its range.
 
     Attributes:
-        budget: bytes that may wait in front of one host's workers, all channels together.
+        budget: bytes that may wait on one host, all channels together: in front of its workers and for credit behind
+            them.
         silence_s: a machine that does not answer on the network for so long counts as lost.
         port: of the controller; 0 for any free one.
     """

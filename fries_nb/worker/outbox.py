@@ -103,12 +103,18 @@ def _allocated(column: pa.Array) -> int:
 
 
 class _OutChannel:
-    """Buffer, queue and credit of one channel."""
+    """Buffer, queue and credit of one channel.
 
-    __slots__ = ("buffer", "channel", "outstanding", "queue", "rows", "version", "waiting", "window")
+    Args:
+        channel: its name.
+        filled: the full channels of the outbox; this one enters and leaves it as it fills and empties.
+    """
 
-    def __init__(self, channel: ChannelId) -> None:
+    __slots__ = ("buffer", "channel", "filled", "outstanding", "queue", "rows", "version", "waiting", "window")
+
+    def __init__(self, channel: ChannelId, filled: set[_OutChannel]) -> None:
         self.channel = channel
+        self.filled = filled
         self.version = 0
         self.buffer: list[pa.RecordBatch] = []
         self.rows = 0
@@ -132,14 +138,17 @@ class _OutChannel:
             if _keeps_more(whole, size):
                 whole = pa.concat_batches([whole])
             self.queue.append(Data(whole, size=size, version=self.version))
-            self.waiting += size
+            self._waits(size)
             self.buffer = []
             self.rows = 0
 
-    @property
-    def full(self) -> bool:
-        """More than a window of data waits for credit."""
-        return self.waiting > self.window
+    def _waits(self, more: int) -> None:
+        """So many bytes more wait for credit: the channel is full when they exceed a window."""
+        self.waiting += more
+        if self.waiting > self.window:
+            self.filled.add(self)
+        else:
+            self.filled.discard(self)
 
     def pump(self, into: list[SendFrame]) -> None:
         while self.queue:
@@ -148,7 +157,7 @@ class _OutChannel:
                 if self.window == 0 or (self.outstanding and self.outstanding + frame.size > self.window):
                     return
                 self.outstanding += frame.size
-                self.waiting -= frame.size
+                self._waits(-frame.size)
             into.append(SendFrame((self.channel,), self.queue.popleft()))
 
 
@@ -157,7 +166,9 @@ class Outbox:
 
     def __init__(self, edges: Sequence[OutEdge]) -> None:
         self._edges = tuple(edges)
-        self._channels = {channel: _OutChannel(channel) for edge in edges for channel in edge.channels}
+        self._filled: set[_OutChannel] = set()
+        self._channels = {name: _OutChannel(name, self._filled) for edge in edges for name in edge.channels}
+        self._ways = [(edge, tuple(self._channels[name] for name in edge.channels)) for edge in edges]
         self._turn = {edge.to: edge.start for edge in edges}
         self._binnings = {edge.to: Binning(edge.key) for edge in edges}
         self._tables = {edge.to: routing_table(len(edge.channels)) for edge in edges}
@@ -198,37 +209,42 @@ class Outbox:
         """
         if batch.num_rows == 0:
             return
-        for edge in self._edges:
+        for edge, channels in self._ways:
             if edge.branch == branch:
-                self._deal(edge, batch)
+                self._deal(edge, channels, batch)
 
-    def _deal(self, edge: OutEdge, batch: pa.RecordBatch) -> None:
-        channels = edge.channels
+    def _deal(self, edge: OutEdge, channels: tuple[_OutChannel, ...], batch: pa.RecordBatch) -> None:
         if len(channels) == 1:
-            self._channels[channels[0]].add(batch)
+            channels[0].add(batch)
         elif edge.partitioning is Partitioning.BROADCAST:
             for channel in channels:
-                self._channels[channel].add(batch)
+                channel.add(batch)
         elif edge.partitioning is Partitioning.HASH:
             for worker, part in deal(batch, self._tables[edge.to][self._bins(edge, batch)], len(channels)):
-                self._channels[channels[worker]].add(part)
+                channels[worker].add(part)
         else:
-            for worker, part in deal(batch, self._in_turn(edge, batch.num_rows), len(channels)):
-                self._channels[channels[worker]].add(part)
+            for worker, part in deal(batch, self._in_turn(edge, channels, batch.num_rows), len(channels)):
+                channels[worker].add(part)
 
-    def _in_turn(self, edge: OutEdge, rows: int) -> npt.NDArray[np.int64]:
+    def _in_turn(self, edge: OutEdge, channels: tuple[_OutChannel, ...], rows: int) -> npt.NDArray[np.int64]:
         """The receiver of each row, in turn; those that wait for credit are passed over if any does not."""
-        channels, turn = [self._channels[channel] for channel in edge.channels], self._turn[edge.to]
-        free = [number for number, channel in enumerate(channels) if not channel.queue]
-        if not free:
-            free = [number for number, channel in enumerate(channels) if not channel.full]
-        if 0 < len(free) < len(channels):
+        turn, width = self._turn[edge.to], len(channels)
+        free = self._free(channels)
+        if 0 < len(free) < width:
             first = bisect_left(free, turn)
             targets = np.array(free, dtype=np.int64)[(np.arange(rows, dtype=np.int64) + first) % len(free)]
         else:
-            targets = (np.arange(rows, dtype=np.int64) + turn) % len(channels)
-        self._turn[edge.to] = int(targets[-1] + 1) % len(channels)
+            targets = (np.arange(rows, dtype=np.int64) + turn) % width
+        self._turn[edge.to] = int(targets[-1] + 1) % width
         return targets
+
+    def _free(self, channels: tuple[_OutChannel, ...]) -> Sequence[int]:
+        """The numbers of those for which no frame waits for credit; if there are none, of those that are not full."""
+        for channel in channels:
+            if channel.queue:  # it may be framed since the last pump, and have credit
+                channel.pump(self._sends)
+        free = [number for number, channel in enumerate(channels) if not channel.queue]
+        return free or [number for number, channel in enumerate(channels) if channel not in self._filled]
 
     def _bins(self, edge: OutEdge, batch: pa.RecordBatch) -> Bins:
         """The bin of each row by the edge's key."""
@@ -329,8 +345,8 @@ class Outbox:
 
         One that deals in turn passes over a full channel, so all of its channels are full then.
         """
-        return any(map(self._is_full, self._edges))
+        return bool(self._filled) and any(self._is_full(edge, channels) for edge, channels in self._ways)
 
-    def _is_full(self, edge: OutEdge) -> bool:
+    def _is_full(self, edge: OutEdge, channels: tuple[_OutChannel, ...]) -> bool:
         fits = all if _deals_in_turn(edge) else any
-        return fits(self._channels[channel].full for channel in edge.channels)
+        return fits(channel in self._filled for channel in channels)

@@ -203,6 +203,19 @@ def test_what_waits_for_a_slow_receiver_is_bounded() -> None:
     assert not outbox.full
 
 
+def test_a_receiver_is_not_passed_over_for_a_frame_that_has_credit() -> None:
+    """A buffer that is framed because it is long waits for no credit, so its receiver keeps its turn."""
+    outbox = Outbox([edge("B", Partitioning.REBALANCE, 2)])
+    first, second = channels("B", 2)
+    outbox.credit(first, 1 << 20)
+    outbox.credit(second, 1 << 20)
+    outbox.add(0, batch(*range(2 * FLUSH_ROWS - 1)))  # one row more for the first, whose buffer is framed
+    outbox.add(0, batch(1, 2))
+    outbox.flush()
+    rows = received(outbox.sends())
+    assert [len(rows[first]), len(rows[second])] == [FLUSH_ROWS + 1, FLUSH_ROWS]
+
+
 def test_an_edge_in_turn_is_full_when_all_its_receivers_are() -> None:
     """A receiver that has given no credit takes nothing; the first free one is next."""
     outbox = Outbox([edge("B", Partitioning.REBALANCE, 3)])

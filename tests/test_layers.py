@@ -30,7 +30,7 @@ LAYERS = (
     ("topology",),
     ("messages", "trace", "checkpoints"),
     ("dataflow", "progress"),
-    ("errors",),
+    ("errors", "deprecations"),
 )
 # The pure value rooms of one layer that may know each other.
 SIDE_BY_SIDE = {"messages": {"trace"}, "trace": {"messages"}}
@@ -57,7 +57,7 @@ def permitted() -> dict[str, set[str]]:
         for depth, layer in enumerate(LAYERS)
         for room in layer
     }
-    allowed["audit"] = {"audit", "dataflow", "trace", "errors"}
+    allowed["audit"] = {"audit", "dataflow", "trace", "errors", "deprecations"}
     allowed["workloads"] = {"workloads"}
     allowed["__main__"] |= {"notebook", "experiments"}  # the commands start both
     allowed["commands"] |= {"experiments"}

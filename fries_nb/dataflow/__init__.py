@@ -1,6 +1,8 @@
 """WHAT runs: operators, edges, streams and requests to change them, all as values. Nothing here executes."""
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from fries_nb.dataflow.blocking import Aggregation, Ordering
 from fries_nb.dataflow.builder import DataflowBuilder, Stream
 from fries_nb.dataflow.endpoints import (
@@ -24,6 +26,7 @@ from fries_nb.dataflow.operators import Shape, batched, emits_of, shape_of, take
 from fries_nb.dataflow.runnable import check_runnable
 from fries_nb.dataflow.tables import JoinTable
 from fries_nb.dataflow.updates import Update, as_updates, check_updates, new_table
+from fries_nb.deprecations import renamed
 
 __all__ = [
     "Aggregation", "DataflowBuilder", "DeltaTable", "Edge", "Emits", "Graph", "JoinTable", "Kind", "Memory", "OnError",
@@ -31,3 +34,10 @@ __all__ = [
     "Update", "as_updates", "batched", "check_runnable", "check_updates", "delta", "emits_of", "graph_from_json",
     "graph_to_json", "memory", "new_table", "parquet", "rate", "replay", "shape_of", "takes_state",
 ]
+
+
+if not TYPE_CHECKING:  # a type checker is to miss what is missing
+
+    def __getattr__(name: str) -> object:
+        """Names that were renamed work for one more version."""
+        return renamed(__name__, name)

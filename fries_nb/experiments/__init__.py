@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from fries_nb.deprecations import renamed
 from fries_nb.errors import FriesError, close_match
 from fries_nb.experiments.figure13 import figure13
 from fries_nb.experiments.figure14 import figure14
@@ -67,3 +69,10 @@ def experiment(name: str, scale: str = "minute") -> Result:
         )
     one = EXPERIMENTS[name]
     return one.measure(scale_of(scale, {"minute": one.minute, "test": one.test}))
+
+
+if not TYPE_CHECKING:  # a type checker is to miss what is missing
+
+    def __getattr__(name: str) -> object:
+        """Names that were renamed work for one more version."""
+        return renamed(__name__, name)

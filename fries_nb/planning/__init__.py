@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from fries_nb.deprecations import renamed
 from fries_nb.planning.components import Component
 from fries_nb.planning.covering import Covering, cover
 from fries_nb.planning.mcs import minimal_covering_subdag
@@ -14,3 +17,10 @@ __all__ = [
     "channel_count",
     "channels_of", "cover", "host_of", "minimal_covering_subdag", "workers_of",
 ]
+
+
+if not TYPE_CHECKING:  # a type checker is to miss what is missing
+
+    def __getattr__(name: str) -> object:
+        """Names that were renamed work for one more version."""
+        return renamed(__name__, name)

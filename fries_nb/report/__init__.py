@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from fries_nb.deprecations import renamed
 from fries_nb.report.audit_section import judged
 from fries_nb.report.comparison import SETTLED_MS, Comparison, ComparisonRow, SchedulerTrial, comparison_page
 from fries_nb.report.page import writable, write_page
@@ -12,3 +15,10 @@ __all__ = [
     "SETTLED_MS", "Comparison", "Place", "ComparisonRow", "Story", "SchedulerTrial",
     "comparison_page", "judged", "run_page", "writable", "write_page",
 ]  # fmt: skip
+
+
+if not TYPE_CHECKING:  # a type checker is to miss what is missing
+
+    def __getattr__(name: str) -> object:
+        """Names that were renamed work for one more version."""
+        return renamed(__name__, name)

@@ -1,13 +1,15 @@
 """The performance harness: each benchmark runs our side and its rivals in turn and reports figures and ratios.
 
 ``BENCHMARKS`` lists them by name. Each takes a scale (1.0 is the size the promises are made for) and the number of
-pairs, and returns a ``Report``. No test is judged by these; they are run by hand, on a machine at rest.
+pairs, and returns a ``BenchReport``. No test is judged by these; they are run by hand, on a machine at rest.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
+from fries_nb.deprecations import renamed
 from fries_nb.experiments.bench.checkpoint import checkpoint
 from fries_nb.experiments.bench.costs import latency, quiet, rest, row
 from fries_nb.experiments.bench.delay import delay
@@ -36,3 +38,10 @@ BENCHMARKS: dict[str, Callable[[float, int], BenchReport]] = {
     "recovery": recovery,
     "versions": versions,
 }
+
+
+if not TYPE_CHECKING:  # a type checker is to miss what is missing
+
+    def __getattr__(name: str) -> object:
+        """Names that were renamed work for one more version."""
+        return renamed(__name__, name)

@@ -316,14 +316,15 @@ class RegionRunner:
                 self._decide("stopped")
             if self._state in ("stopped", "failed"):
                 self.uncommitted = self._uncommitted(self.launched[number])
-            if not self._state:
+            ends = bool(self._state)  # the next region may fail, and end the run itself, as soon as it is begun
+            if not ends:
                 self.seen.rest(self._regions[number].graph)
                 self._ledger.over(number, f"region {number + 1} of {len(self._regions)} had finished")
                 self._between = threading.Thread(
                     target=self._go_on, args=[number + 1], name="fries-regions", daemon=True
                 )
                 self._between.start()
-        if self._state:
+        if ends:
             self._end()
 
     def _uncommitted(self, launched: Launched) -> UncommittedCheck | None:

@@ -10,6 +10,7 @@ from controller_setting import FRAUD
 
 from fries_nb.controller.run_state import RunState
 from fries_nb.dataflow.regions import regions
+from fries_nb.running import region_runner
 from fries_nb.running.change_queue import ChangeQueue
 from fries_nb.running.region_runner import RegionRunner
 
@@ -25,3 +26,28 @@ def test_a_run_is_over_when_its_error_is_known(end: str) -> None:
     assert (course.state, course.error) == ("draining", "")
     course.over(0, "failed", "no room", "")
     assert (course.state, course.error) == ("failed", "no room")
+
+
+def test_a_run_whose_next_region_fails_at_once_ends_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread that goes on may end the run before the one that started it looks again."""
+    cut = (*regions(FRAUD), *regions(FRAUD))
+    ends: list[str] = []
+    places = SimpleNamespace(release=lambda: ends.append("released"))
+    seen = SimpleNamespace(rest=lambda graph: None)
+    queue = ChangeQueue(FRAUD, cut, lambda *_: None)
+    course = RegionRunner(FRAUD, cut, places, SimpleNamespace(), seen, queue, lambda: ends.append("closed"))
+
+    def fail(number: int) -> None:
+        course._state = "failed"
+        course._end()
+
+    class AtOnce:
+        """A thread that has done all before its start returns."""
+
+        def __init__(self, target: Any, args: list[int], **_: Any) -> None:
+            self.start = lambda: target(*args)
+
+    monkeypatch.setattr(course, "_go_on", fail)
+    monkeypatch.setattr(region_runner.threading, "Thread", AtOnce)
+    course.closed(0)
+    assert ends == ["released", "closed"]

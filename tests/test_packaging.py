@@ -38,7 +38,7 @@ def test_the_source_distribution_holds_notebooks_binder_and_what_tests_import(bu
     with tarfile.open(next(built.glob("dist/*.tar.gz"))) as whole:
         held = {name.partition("/")[2] for name in whole.getnames()}
     expected = {"CHANGELOG.md", "LICENSE", "Makefile", "README.md", "fries_nb/py.typed", "tests/conftest.py"}
-    for folder, pattern in (("notebooks", "*.ipynb"), ("binder", "*"), ("tests", "*.py"), ("fries_nb", "**/*.py")):
+    for folder, pattern in (("notebooks", "*.ipynb"), ("binder", "*"), ("tests", "**/*.py"), ("fries_nb", "**/*.py")):
         expected |= {str(file.relative_to(ROOT)) for file in (ROOT / folder).glob(pattern) if file.is_file()}
     assert sorted(expected - held) == []
 

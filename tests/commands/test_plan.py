@@ -170,7 +170,7 @@ def test_as_a_module(tmp_path):
     path = tmp_path / "flow.json"
     path.write_text(json.dumps(graph_to_json(W5)))
     command = [sys.executable, "-m", "fries_nb", "plan", str(path), "--json", "--reconfigure"]
-    root = Path(__file__).parent.parent
+    root = Path(__file__).parents[2]
     good = subprocess.run([*command, "E1"], capture_output=True, text=True, check=False, cwd=root)
     bad = subprocess.run([*command, "E2"], capture_output=True, text=True, check=False, cwd=root)
     assert (good.returncode, json.loads(good.stdout)["heads"], good.stderr) == (0, ["E1"], "")

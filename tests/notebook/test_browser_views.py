@@ -14,9 +14,10 @@ import pytest
 from browser_setting import PATIENCE_MS, Jupyter, chromium, jupyter, opened, run_cell, saved, shown
 from playwright.sync_api import BrowserContext, Locator, Page, expect
 
+SUPPORT = str(Path(__file__).parents[1] / "support")  # for a kernel, which has none of pytest's paths
 SETUP = f"""%load_ext fries_nb
 import sys, time
-sys.path.append({str(Path(__file__).parent)!r})
+sys.path.append({SUPPORT!r})
 from pathlib import Path
 import pytest
 from notebook_shell import StandIn, replace_runs

@@ -20,9 +20,10 @@ from fries_nb.errors import DataflowError, PlanError, RunError
 from fries_nb.notebook.form import ChangeForm
 from fries_nb.notebook.functions import OfferedFunctions, TypedFunctions, functions_for
 
+SUPPORT = str(Path(__file__).parents[1] / "support")  # for a kernel, which has none of pytest's paths
 SHOW = f"""
 import sys, threading
-sys.path.append({str(Path(__file__).parent)!r})
+sys.path.append({SUPPORT!r})
 import pytest
 from notebook_shell import StandIn, replace_runs
 replace_runs(pytest.MonkeyPatch())

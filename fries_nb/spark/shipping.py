@@ -24,7 +24,7 @@ import sys
 import sysconfig
 import threading
 from collections.abc import Iterator
-from types import FunctionType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import cloudpickle
@@ -127,6 +127,9 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
             return _cached, (value.__wrapped__, value.cache_parameters())
         if isinstance(value, FunctionType):
             self.files.add(value.__code__.co_filename)
+        if isinstance(value, CodeType):
+            _, parts = self.dispatch_table[CodeType](value)
+            return _code, (value.co_filename, *parts)
         return super().reducer_override(value)
 
     def _state(self, module: ModuleType) -> dict[str, Any]:
@@ -142,6 +145,11 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
         except Exception:  # noqa: BLE001 - pickling raises anything; a host in need of it says what is missing
             return False
         return True
+
+
+def _code(file: str, *parts: Any) -> CodeType:
+    """Code under the name of its own file, by which tracebacks find its lines; cloudpickle 3.1.3 replaces that name."""
+    return CodeType(*parts).replace(co_filename=file)
 
 
 class _Shipped:

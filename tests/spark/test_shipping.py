@@ -117,3 +117,11 @@ def test_lines_of_the_source_come_along(ours: Any, tmp_path: Path) -> None:
     pickle.loads(payload)
     assert linecache.getline(cell, 2) == "    return 1 / 0\n"
     assert "class Model" in "".join(linecache.getlines(str(tmp_path / "ours_model.py")))
+
+
+def test_code_keeps_the_name_of_its_file() -> None:
+    """For tracebacks, in functions within functions too; cloudpickle 3.1.3 by itself calls all of it dynamic."""
+    names: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile("def outer():\n    return lambda: 1\n", "Cell In[3]", "exec"), names)
+    loaded = pickle.loads(dumped(names["outer"]))
+    assert (loaded.__code__.co_filename, loaded().__code__.co_filename) == ("Cell In[3]", "Cell In[3]")

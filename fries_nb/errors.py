@@ -125,9 +125,9 @@ def unknown(what: str, got: str, options: Iterable[str]) -> str:
 
 
 def in_one_line(error: str, details: str = "") -> tuple[str, str]:
-    """An error's first line, and its details, which hold the others: libraries write whole paragraphs.
+    r"""Shortens a message of several lines to its first; the full text becomes the details.
 
-    >>> in_one_line("A failed: 2 errors\\n  x is missing\\n  y is missing")[0]
+    >>> in_one_line("A failed: 2 errors\n  x is missing\n  y is missing")[0]
     'A failed: 2 errors ...'
     """
     lines = [line for line in error.splitlines() if line.strip()]

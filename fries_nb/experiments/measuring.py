@@ -87,12 +87,14 @@ def until(run: Run, holds: Callable[[], bool], what: str, patience_s: float = ST
 
 
 def fill(run: Run, source: str, needed: Mapping[str, float], pace: float, a_row: float = 1.0) -> None:
-    """A surge: the source runs ahead until so many tuples wait in front of these operators, then keeps ``pace``.
+    """Let the source run ahead until the given queues are filled, then set its rate to ``pace``.
 
     Args:
-        needed: tuples by operator.
-        pace: rows a second, as many as the operators take.
-        a_row: tuples that come of one row.
+        run: the run.
+        source: name of the source operator.
+        needed: operator to the number of tuples that shall wait in front of it.
+        pace: rows per second afterwards; the rate that the operators can sustain.
+        a_row: tuples that arrive at these operators for each source row.
     """
     missing = max(count - waiting(run, name) for name, count in needed.items())
     if missing > 0:

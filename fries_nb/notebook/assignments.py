@@ -57,8 +57,12 @@ def split_line(line: str, options: Collection[str]) -> AssignmentLine:
     """Cut a line into its options and its assignments.
 
     Args:
-        options: those with one dash (``-o``) that exist; elsewhere ``x -o`` is a subtraction. Two dashes that touch a
-            word are always an option.
+        line: what follows the magic's name.
+        options: the options that exist. Those with one dash (``-o``) are recognised only if they are listed, since
+            ``x -o`` is a subtraction; two dashes that touch a word are always an option.
+
+    Returns:
+        The options and the assignments, separately.
 
     Raises:
         UsageError: a bracket or quote is left open, an operator has two expressions, or one is empty or ends in a

@@ -17,7 +17,11 @@ def completion(known: Registry, magics: Mapping[str, Any]) -> Callable[[Completi
     """One of the completer's custom matchers: behind our magics it alone completes, but for expressions.
 
     Args:
-        magics: ours, by name.
+        known: the notebook's flows and runs.
+        magics: the magics of fries_nb by name.
+
+    Returns:
+        A matcher for ``Completer.custom_matchers``.
     """
 
     @completion_matcher(identifier="fries_names", api_version=2)

@@ -44,7 +44,8 @@ class RunDisplay:
         """Show the picture and the live view, in a shell with a kernel.
 
         Args:
-            offer: of functions for the form, which then takes no others; in a view of its own.
+            run: the run to show.
+            offer: operator to label to function. With it the form offers these functions only, in a new view.
 
         Raises:
             FriesError: an operator could not run what is offered for it.

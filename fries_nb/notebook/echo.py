@@ -48,7 +48,8 @@ class CellEcho:
         """Show what the operators of a run print, and in the end why it failed, if it did.
 
         Args:
-            variable: that holds the run.
+            run: the run whose output is shown.
+            variable: the user's variable that holds the run, for messages.
         """
         if self._lines:
             threading.Thread(target=self._follow, args=[run, variable], name="fries-echo", daemon=True).start()
@@ -95,7 +96,8 @@ def in_cells(traceback: str, name_of: Callable[[str], tuple[str, str] | None]) -
     """A traceback in which files of cells have the names that the notebook shows.
 
     Args:
-        name_of: the shell's name for a file, if it is one of its cells: kind and name.
+        traceback: text as Python formats it.
+        name_of: maps a file name to the kind and name by which the shell shows it; ``None`` for files of no cell.
 
     >>> print(in_cells('  File "/tmp/1.py", line 2, in process', {"/tmp/1.py": ("Cell", "In[7]")}.get))
       Cell In[7], line 2, in process

@@ -27,8 +27,10 @@ from fries_nb.scheduling import SCHEDULERS, Plan
 
 
 class ChangeForm(ipywidgets.VBox):
-    """Widgets ``functions`` (by operator, once it was chosen), ``scheduler``, ``guard``, ``plan``, ``apply`` and
-    ``result``.
+    """The form in which a user plans and applies a change of the selected operators.
+
+    Its parts are the attributes ``functions`` (by operator, once it was selected), ``scheduler``, ``guard``, ``plan``,
+    ``apply`` and ``result``.
 
     Args:
         run: what is changed.

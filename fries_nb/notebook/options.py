@@ -38,10 +38,15 @@ def arguments(magic: Any, line: str, configured: HasTraits | None = None) -> Nam
     """The arguments of a magic's line; numbers and ``output`` are checked, and names lose their quotes.
 
     Args:
-        configured: has the values of options that the line leaves out, where it has traits of their names.
+        magic: the magic, decorated with ``@magic_arguments``.
+        line: what follows the magic's name.
+        configured: supplies values of options that the line leaves out, from traits of the same name.
+
+    Returns:
+        The parsed options by name.
 
     Raises:
-        UsageError: it does not take them; suggests a close match, and where the help is.
+        UsageError: an option is unknown, malformed or out of range; suggests a close match and names the help.
     """
     name = magic.__name__
     help_of = f"%{name}? shows its help"

@@ -1,7 +1,7 @@
-"""Pictures that are seen without a kernel, a script or a network: in saved notebooks and in exports.
+r"""Static pictures of a run, for saved notebooks and exports: they need no kernel, script or network.
 
 >>> both = stacked('<svg width="20" height="5"/>', '<svg width="7" height="4.5"/>')
->>> print(both.replace("><", ">\\n<"))
+>>> print(both.replace("><", ">\n<"))
 <svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 20 9.5" width="20" height="9.5">
 <svg y="0" width="20" height="5"/>
 <svg y="5" width="7" height="4.5"/>

@@ -95,12 +95,16 @@ def longest(ways: Iterable[CriticalPath]) -> float | None:
 def ways(
     graph: Graph, markers: Mapping[frozenset[str], Set[str]], targets: Set[str], queues: Mapping[str, Queue]
 ) -> tuple[CriticalPath, ...]:
-    """The way that decides for each marker, in O(V + E) but for sorting.
+    """The critical path of each marker, in O(V + E) apart from sorting.
 
     Args:
-        markers: the heads by scope. Scopes have no operator in common, and a head has no in-edge inside its scope.
+        graph: the dataflow.
+        markers: the heads of each scope. Scopes are disjoint, and a head has no in-edge inside its scope.
         targets: the operators to change; each scope has at least one.
-        queues: what was measured, without operators of which nothing is known. Sources need none: nothing waits there.
+        queues: measured queues by operator; operators without measurements are left out. Sources need none.
+
+    Returns:
+        One path per scope, in the order of ``markers``.
     """
     place = {name: number for number, name in enumerate(graph.order)}
     found = []

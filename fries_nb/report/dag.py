@@ -104,14 +104,18 @@ def dag_svg(
     """The graph as a self-contained SVG element.
 
     Args:
-        states: of operators, words of ``target head mcs pruned``; a legend explains them if there are any.
-        labels: of edges, one or two short lines.
-        titles: tooltips of operators beside what their declaration says.
-        marked: edges that a marker travels; by default those between operators that take part.
-        width: pixels at hand; streams flow to the right if that fits, else downward.
+        graph: the dataflow.
+        states: operator to its states, words of ``target head mcs pruned``; a legend explains those that occur.
+        labels: edge to a label of one or two short lines.
+        titles: operator to tooltip text, appended to what the declaration says.
+        marked: edges on which markers travel; by default those between operators with a state other than ``pruned``.
+        width: available width in pixels; the layout runs to the right if it fits, else downward.
+
+    Returns:
+        An ``<svg>`` element.
 
     Raises:
-        DataflowError: an operator, edge or state that there is not.
+        DataflowError: an operator, edge or state does not exist.
     """
     _refuse_unknown(graph, states, labels, titles)
     taking_part = {name for name, words in states.items() if {"target", "head", "mcs"} & set(words.split())}

@@ -1,6 +1,6 @@
-"""One page that stands alone: no script, no network, nothing beside it; light or dark as the reader has it.
+r"""A self-contained HTML page: no script, no network access, no other files; follows the reader's light or dark mode.
 
->>> page("A & B", ['two']).startswith('<!DOCTYPE html>\\n<html lang="en">')
+>>> page("A & B", ['two']).startswith('<!DOCTYPE html>\n<html lang="en">')
 True
 """
 

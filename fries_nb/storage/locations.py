@@ -75,10 +75,10 @@ def for_spark(place: str) -> str:
 
 
 def read_by_spark(place: str) -> str:
-    """The place as Spark is to be told it where it reads: there it would take some characters for patterns.
+    r"""The path as Spark's readers take it: characters that Spark would read as glob patterns are escaped.
 
     >>> read_by_spark("/data/out[1]/*.parquet")
-    'file:///data/out\\\\[1\\\\]/\\\\*.parquet'
+    'file:///data/out\\[1\\]/\\*.parquet'
     """
     return re.sub(r"([\[\]{}*?\\,^])", r"\\\1", for_spark(place))
 

@@ -120,6 +120,7 @@ class Saver(threading.Thread):
         self._orders.put(None)
 
     def run(self) -> None:
+        """The thread's body: writes snapshots in the order in which they were submitted."""
         while (order := self._orders.get()) is not None:
             epoch, snapshot = order
             worker = WorkerId(snapshot.operator, snapshot.index)

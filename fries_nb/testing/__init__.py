@@ -1,17 +1,19 @@
 """The runtime without Spark: a seeded cluster in one thread, and dataflows and runs drawn from a seed.
 
-    clock        time that is moved by hand
-    draws        what may happen next, drawn in constant time
-    ports        a sink's port that keeps rows
-    network      the lanes between workers and controller, each a FIFO
-    faults       what goes wrong, and when
-    store        what survives it
-    hosts        the workers of one incarnation on that network
-    cluster      a controller and its hosts, killed and started again
-    functions    functions that leave their name and version on every row
-    flows        random dataflows made of them, beside a plain description
-    reference    what such a dataflow puts out, in plain Python
-    scenarios    random runs: which dataflow, on what cluster, changed when, what goes wrong
+- ``clock``: a clock that the test advances
+- ``draws``: the next event, drawn in constant time
+- ``ports``: a sink that keeps its rows in memory
+- ``network``: the FIFO lanes between workers and controller
+- ``faults``: which failure is injected, and when
+- ``store``: the storage that survives failures
+- ``readers``: the input that the sources have not read yet
+- ``hosts``: the workers of one incarnation, connected by that network
+- ``cluster``: a controller and its hosts; kills and restarts them
+- ``stamp_functions``: functions that append their name and version to every row
+- ``drawn_flows``: random dataflows of these functions, with a plain description of each
+- ``figures``: the dataflows of the paper's figures
+- ``reference_run``: the expected output of such a dataflow, computed in plain Python
+- ``scenarios``: random runs: dataflow, cluster, changes and failures
 """
 
 from __future__ import annotations

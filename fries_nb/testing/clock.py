@@ -1,10 +1,10 @@
-"""A clock that stands still until it is told to go on."""
+"""A clock that only advances when it is told to."""
 
 from __future__ import annotations
 
 
 class ManualClock:
-    """Nanoseconds since the Unix epoch, moved by hand.
+    """A clock in nanoseconds since the Unix epoch, advanced by the caller.
 
     >>> clock = ManualClock()
     >>> before = clock()
@@ -17,8 +17,9 @@ class ManualClock:
         self._now = start_ns
 
     def __call__(self) -> int:
+        """The current time in nanoseconds since the Unix epoch."""
         return self._now
 
     def advance(self, nanoseconds: int) -> None:
-        """Time passes; it never runs back."""
+        """Moves the time forward; a negative number changes nothing."""
         self._now += max(0, nanoseconds)

@@ -111,11 +111,17 @@ class CurveSockets:
     def listen(
         self, kind: int, lane: Lane, interface: str, port: int = 0, peers: int = PEERS
     ) -> tuple[zmq.Socket[bytes], int]:
-        """A bound socket and its port; port 0 stands for any free one.
+        """A bound server socket.
 
         Args:
-            interface: name or address of this machine; ``0.0.0.0`` for all that it has.
-            peers: how many may be expected to connect.
+            kind: ZeroMQ socket type, such as ``zmq.ROUTER``.
+            lane: the I/O thread that serves it.
+            interface: name or address of this machine; ``0.0.0.0`` for all of its addresses.
+            port: TCP port; 0 for any free one.
+            peers: number of peers that are expected to connect; bounds the connections.
+
+        Returns:
+            The socket and the port that it is bound to.
 
         Raises:
             LinkError: the port is taken, or the interface is not this machine's.
@@ -133,13 +139,17 @@ class CurveSockets:
         return made, port
 
     def call(self, kind: int, lane: Lane, address: str, server: bytes, whose: str) -> zmq.Socket[bytes]:
-        """A socket that connects, now or when it can, to ``tcp://host:port``, whose public key must be ``server``.
+        """A client socket that connects, now or as soon as it can.
 
         Args:
-            whose: at the address, for messages of ``check``.
+            kind: ZeroMQ socket type, such as ``zmq.DEALER``.
+            lane: the I/O thread that serves it.
+            address: ``tcp://host:port``.
+            server: public key that the peer must prove, in Z85.
+            whose: name of the peer, for error messages of ``check``.
 
         Raises:
-            LinkError: the address is not one.
+            LinkError: the address is malformed.
         """
         made = self._make(kind, lane)
         made.curve_serverkey = server

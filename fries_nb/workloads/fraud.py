@@ -143,11 +143,12 @@ def fraud_flow(
     """The dataflow payments -> FC -> FM -> MC -> scored in its old configuration.
 
     Args:
-        source, sink: descriptions, such as ``fn.replay(path, rate=1_000)`` and ``fn.memory()``; payments have the
-            columns CUSTOMER_ID, TERMINAL_ID and TX_AMOUNT.
-        workers: of each of FC, FM and MC; the run's default if None.
-        cost_ms: how long FC and FM wait for each tuple.
-        strict: whether MC raises on a row of mixed configurations, or marks it.
+        source: description of the source, such as ``fn.replay(path, rate=1_000)``; its rows have the columns
+            CUSTOMER_ID, TERMINAL_ID and TX_AMOUNT.
+        sink: description of the sink, such as ``fn.memory()``.
+        workers: parallel instances of each of FC, FM and MC; the run's default if None.
+        cost_ms: milliseconds for which FC and FM wait on each tuple.
+        strict: if true MC raises on a row of mixed configurations, else it adds the column ``mismatch``.
     """
     flow = fn.Dataflow("fraud")
     stream = flow.source("payments", source)

@@ -46,10 +46,11 @@ def w1_flow(source: Any, sink: Any, workers: int | None = None, cost_ms: float =
     """Src(1) -> FD(workers) -> Sink(1), FD keyed by customer.
 
     Args:
-        source, sink: descriptions, such as ``fn.replay(path, rate=1_000)`` and ``fn.memory()``; payments have the
-            columns CUSTOMER_ID and TX_AMOUNT.
-        workers: of FD; the run's default if None.
-        cost_ms: how long FD waits for each tuple.
+        source: description of the source, such as ``fn.replay(path, rate=1_000)``; its rows have the columns
+            CUSTOMER_ID and TX_AMOUNT.
+        sink: description of the sink, such as ``fn.memory()``.
+        workers: parallel instances of FD; the run's default if None.
+        cost_ms: milliseconds for which FD waits on each tuple.
     """
     flow = fn.Dataflow("W1")
     payments = flow.source("Src", source, workers=1)

@@ -83,9 +83,10 @@ def w4_flow(source: Any, sink: Any, scorer: Scorer, workers: int | None = None) 
     """The dataflow, with one worker for Src and Sink each.
 
     Args:
-        source, sink: descriptions; rows as ``grouped_path()`` has them.
-        scorer: of FD1 and FD2.
-        workers: of the other operators; the run's default if None.
+        source: description of the source; its rows are those of ``grouped_path()``.
+        sink: description of the sink, such as ``fn.memory()``.
+        scorer: the model of FD1 and FD2.
+        workers: parallel instances of the other operators; the run's default if None.
     """
     flow = fn.Dataflow("W4")
     users = flow.source("Src", source, workers=1).filter("F1", ManyPayments(), workers=workers)

@@ -93,9 +93,10 @@ def w5_flow(source: Any, sink: Any, scorer: Scorer, workers: int | None = None) 
     """The dataflow, with one worker for Src and Sink each.
 
     Args:
-        source, sink: descriptions; rows as ``payments_path()`` has them.
-        scorer: of FD3 and FD4.
-        workers: of the other operators; the run's default if None.
+        source: description of the source; its rows are those of ``payments_path()``.
+        sink: description of the sink, such as ``fn.memory()``.
+        scorer: the model of FD3 and FD4.
+        workers: parallel instances of the other operators; the run's default if None.
     """
     flow = fn.Dataflow("W5")
     payments = flow.source("Src", source, workers=1, identity=IDENTITY)

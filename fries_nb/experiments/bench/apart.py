@@ -41,8 +41,12 @@ def bytewax(source: Path, rows: int, processes: int) -> float:
 
 @contextmanager
 def spark_jobs() -> Iterator[Callable[[str, Path], float]]:
-    """A process with a plain Spark of its own: a function from a job's name (see ``rivals/spark_maps.py``) and a
-    file to the seconds that the job took."""
+    """Starts a process with a plain Spark session of its own; ends it with the block.
+
+    Yields:
+        A function that takes a job's name (see ``rivals/spark_maps.py``) and a Parquet file, runs the job once and
+        returns its duration in seconds.
+    """
     with subprocess.Popen(
         [sys.executable, "-m", f"{RIVALS}.spark_maps"],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,

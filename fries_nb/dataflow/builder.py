@@ -40,6 +40,7 @@ from fries_nb.dataflow.endpoints import OnError, Rate, Replay, Sink, checked_pol
 from fries_nb.dataflow.graph import Edge, Emits, Graph, Kind, Operator, Partitioning
 from fries_nb.dataflow.operators import check_function, emits_of
 from fries_nb.dataflow.tables import JoinTable, join_columns
+from fries_nb.dataflow.traits import TRAITS
 from fries_nb.errors import DataflowError, unknown
 
 
@@ -56,7 +57,7 @@ class Stream:
     @property
     def name(self) -> str:
         """The operator's name, with the branch where there are several: ``SP[1]``."""
-        return f"{self.operator}[{self.branch}]" if self.kind is Kind.SPLIT else self.operator
+        return f"{self.operator}[{self.branch}]" if TRAITS[self.kind].routes else self.operator
 
     def __repr__(self) -> str:
         return f"Stream({self.name!r})"
@@ -313,7 +314,7 @@ class DataflowBuilder:
             DataflowError: the number of workers is below 1, or an operator has the name of such a Replicate.
         """
         uses = Counter(stream.name for declared in self._declared.values() for stream in declared.inputs)
-        copied = {name for name, count in uses.items() if count > 1 and self._streams[name].kind is not Kind.REPLICATE}
+        copied = {name for name, count in uses.items() if count > 1 and not TRAITS[self._streams[name].kind].copies}
         operators: list[Operator] = []
         edges: list[Edge] = []
         for declared in self._declared.values():
@@ -327,7 +328,7 @@ class DataflowBuilder:
         return Graph(self.name, tuple(operators), tuple(edges))
 
     def _outputs(self, operator: Operator) -> Iterator[Stream]:
-        if operator.kind is Kind.SPLIT:
+        if operator.traits.routes:
             yield from (self._streams[f"{operator.name}[{branch}]"] for branch in range(operator.branches))
         else:
             yield self._streams[operator.name]
@@ -340,9 +341,7 @@ class DataflowBuilder:
         check_function(name, function, columns, kind)
         emits = emits_of(kind, function)
         policy = checked_policy(name, on_error)
-        operator = Operator(
-            name, emits, kind=kind, function=function, key=columns, branches=branches, on_error=policy
-        )
+        operator = Operator(name, emits, kind=kind, function=function, key=columns, branches=branches, on_error=policy)
         return self._add(operator, (stream,), workers, stream.identity if emits is Emits.ONE_TO_ONE else None)
 
     def _add(
@@ -371,7 +370,7 @@ class DataflowBuilder:
                     f"operator {name!r}: stream {stream.name!r} belongs to another dataflow, {stream.flow.name!r}; "
                     f"expected one of {self.name!r} (was the cell that declares it run again?)"
                 )
-            if stream.kind is Kind.SINK:
+            if TRAITS[stream.kind].is_sink:
                 raise DataflowError(f"operator {name!r}: {stream.name!r} is a sink, and nothing follows a sink")
             if stream.operator in producers:
                 raise DataflowError(

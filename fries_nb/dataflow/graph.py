@@ -1,7 +1,7 @@
 """The logical dataflow graph: operators and edges as immutable values.
 
 A graph describes; it never executes. Planning reads only what the types say (``emits`` and so on); the runtime
-reads ``kind`` and ``function`` as well. A graph read from JSON has types but no functions.
+reads ``kind`` (see ``traits``) and ``function`` as well. A graph read from JSON has types but no functions.
 
 >>> graph = Graph("w1", (Operator("Src"), Operator("FD", workers=2), Operator("Sink")),
 ...               (Edge("Src", "FD", Partitioning.HASH, ("CUSTOMER_ID",)), Edge("FD", "Sink")))
@@ -21,14 +21,10 @@ from typing import Any
 
 import networkx as nx
 
+from fries_nb.dataflow.traits import TRAITS, Emits, Kind, OperatorTraits
 from fries_nb.errors import DataflowError, unknown
 
-
-class Emits(StrEnum):
-    """How many (tuple, receiver) pairs one input tuple may cause (Fries, definitions 5.1 and 5.2)."""
-
-    ONE_TO_ONE = "one_to_one"
-    ONE_TO_MANY = "one_to_many"
+__all__ = ["Edge", "Emits", "Graph", "Kind", "Operator", "Partitioning"]
 
 
 class Partitioning(StrEnum):
@@ -41,25 +37,6 @@ class Partitioning(StrEnum):
     HASH = "hash"
     REBALANCE = "rebalance"
     BROADCAST = "broadcast"
-
-
-class Kind(StrEnum):
-    """What the builder declared; tells the runtime how to execute the operator."""
-
-    SOURCE = "source"
-    MAP = "map"
-    FILTER = "filter"
-    FLAT_MAP = "flat_map"
-    SPLIT = "split"
-    UNION = "union"
-    REPLICATE = "replicate"
-    UNNEST = "unnest"
-    SELF_JOIN = "self_join"
-    JOIN = "join"
-    DEDUP = "dedup"
-    AGGREGATE = "aggregate"
-    SORT = "sort"
-    SINK = "sink"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +72,11 @@ class Operator:
     key: tuple[str, ...] = ()
     branches: int = 1
     on_error: Any = field(default="fail", compare=False)
+
+    @property
+    def traits(self) -> OperatorTraits:
+        """What is true of all operators of its kind."""
+        return TRAITS[self.kind]
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,13 +23,11 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import Any
 
-from fries_nb.dataflow.graph import Emits, Kind
+from fries_nb.dataflow.traits import TRAITS, Emits, Kind, Returns
 from fries_nb.errors import DataflowError
 
 BATCHED = "__fries_batched__"
 """Attribute that marks a function of an Arrow batch."""
-
-_MULTIPLYING = frozenset({Kind.FLAT_MAP, Kind.UNNEST, Kind.REPLICATE})
 
 
 class Shape(StrEnum):
@@ -111,8 +109,9 @@ def emits_of(kind: Kind, function: object) -> Emits:
     A generator function is one-to-many in a map as well; a function that is not one is taken at the word of its kind,
     and the worker reports the operator that breaks it.
     """
-    many = kind in _MULTIPLYING or (kind is Kind.MAP and is_generator(function))
-    return Emits.ONE_TO_MANY if many else Emits.ONE_TO_ONE
+    traits = TRAITS[kind]
+    is_many = traits.runs_user_code and traits.returns is Returns.ROW and is_generator(function)
+    return Emits.ONE_TO_MANY if is_many else traits.emits
 
 
 def is_generator(function: object) -> bool:
@@ -138,10 +137,12 @@ def check_function(name: str, function: object, key: tuple[str, ...], kind: Kind
             f"operator {name!r} keeps state per key, since its process takes (row, state), but has no key; "
             "expected key=<column>"
         )
-    if kind in (Kind.FILTER, Kind.SPLIT) and is_generator(function):
+    traits = TRAITS[kind]
+    if traits.returns is Returns.ANSWER and is_generator(function):
         raise DataflowError(f"{kind} {name!r} got a generator function; expected one that returns its answer")
-    if kind is Kind.SPLIT and shape is Shape.BATCH:
-        raise DataflowError(f"split {name!r} got a function of a batch; expected a router of one row")
+    if shape is Shape.BATCH and not traits.batched:
+        one = "router" if traits.routes else "function"
+        raise DataflowError(f"{kind} {name!r} got a function of a batch; expected a {one} of one row")
     given = 2 if takes_state(function) else 1
     parameters = _parameters(_called(function))
     if parameters is not None and not _accepts(parameters, given):

@@ -13,12 +13,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fries_nb.dataflow.graph import Emits, Graph, Kind, Operator
+from fries_nb.dataflow.graph import Emits, Graph, Operator
 from fries_nb.dataflow.operators import Shape, check_function, emits_of, shape_of
 from fries_nb.dataflow.tables import JoinTable, is_table
+from fries_nb.dataflow.traits import Holds
 from fries_nb.errors import DataflowError, PlanError
-
-_CHANGEABLE = frozenset({Kind.MAP, Kind.FILTER, Kind.FLAT_MAP, Kind.SPLIT})
 
 
 @dataclass(frozen=True)
@@ -84,11 +83,11 @@ def check_updates(graph: Graph, updates: Mapping[str, Update]) -> None:
     """
     for name, update in updates.items():
         operator = graph.operator(name)
-        if operator.kind is Kind.JOIN:
+        if not operator.traits.is_changeable:
+            raise PlanError(f"operator {name!r} ({operator.kind}) runs no function that could be changed")
+        if operator.traits.holds is Holds.TABLE:
             new_table(operator, update)
             continue
-        if operator.kind not in _CHANGEABLE:
-            raise PlanError(f"operator {name!r} ({operator.kind}) runs no function that could be changed")
         check_function(name, update.function, operator.key, operator.kind)
         was, now = shape_of(operator.function), shape_of(update.function)
         if was is not now and Shape.BATCH in (was, now):

@@ -1,0 +1,185 @@
+"""What there is to know about an operator's kind: one table, that every other room asks.
+
+A new kind is a word in ``Kind`` and an entry in ``TRAITS``, and, if a worker calls it row by row or batch by batch,
+how, in ``operators/kinds.py``. No other module names kinds, except to declare operators (the builder, the regions).
+
+>>> TRAITS[Kind.MAP].runs_user_code, TRAITS[Kind.JOIN].runs_user_code, TRAITS[Kind.JOIN].is_changeable
+(True, False, True)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Kind(StrEnum):
+    """What the builder declared; tells the runtime how to execute the operator."""
+
+    SOURCE = "source"
+    MAP = "map"
+    FILTER = "filter"
+    FLAT_MAP = "flat_map"
+    SPLIT = "split"
+    UNION = "union"
+    REPLICATE = "replicate"
+    UNNEST = "unnest"
+    SELF_JOIN = "self_join"
+    JOIN = "join"
+    DEDUP = "dedup"
+    AGGREGATE = "aggregate"
+    SORT = "sort"
+    SINK = "sink"
+
+
+class Emits(StrEnum):
+    """How many (tuple, receiver) pairs one input tuple may cause (Fries, definitions 5.1 and 5.2)."""
+
+    ONE_TO_ONE = "one_to_one"
+    ONE_TO_MANY = "one_to_many"
+
+
+class Execution(StrEnum):
+    """What a worker does with a batch."""
+
+    READ = "read"
+    """A reader supplies it, and it passes as it is."""
+    PASS = "pass"
+    """It passes as it is."""
+    CALL = "call"
+    """Its rows, or slices of it, go through a call (see ``operators.kinds``)."""
+    WRITE = "write"
+    """It leaves the dataflow by a port."""
+    SPARK = "spark"
+    """There is no worker: Spark SQL runs the operator between two regions."""
+
+
+class Holds(StrEnum):
+    """What the ``function`` of an operator is."""
+
+    FUNCTION = "function"
+    """The user's code."""
+    TABLE = "table"
+    """A ``JoinTable``."""
+    COLUMN = "column"
+    """The name of a column."""
+    SUFFIX = "suffix"
+    """What is added to a column's name that both sides have."""
+    ENDPOINT = "endpoint"
+    """The description of a source or a sink."""
+    QUERY = "query"
+    """What Spark SQL is to compute."""
+    NOTHING = "nothing"
+    """``None``."""
+
+
+class Returns(StrEnum):
+    """What the user's function returns for a row; a batched one returns the like for a batch."""
+
+    ROW = "row"
+    """A row, or ``None``; a generator yields several."""
+    ROWS = "rows"
+    """An iterable of rows, or a generator."""
+    ANSWER = "answer"
+    """Something about the row. A generator is none."""
+
+
+class ColumnsOut(StrEnum):
+    """How the columns of the rows that leave are related to those of the rows that come."""
+
+    SAME = "same"
+    """They are the same."""
+    MORE = "more"
+    """All that came leave, and others with them."""
+    OWN = "own"
+    """They are the operator's own choice."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorTraits:
+    """What is true of all operators of a kind.
+
+    Attributes:
+        execution: what a worker does with a batch.
+        holds: what ``Operator.function`` is.
+        returns: what the user's function returns for a row; read only where ``holds`` is ``FUNCTION``.
+        emits: ``ONE_TO_MANY`` where one row may become many, whatever the function or table.
+        columns: how the columns that leave are related to those that come.
+        batched: whether the user's function may be one of an Arrow batch.
+        chained: whether it can share a worker with the operators before and behind it.
+        keeps_state: whether it keeps state by its key itself. (The user's function may do so wherever there is one.)
+        routes: whether it sends each row to one of several branches, which are streams of their own (``SP[1]``).
+        copies: whether it sends each row along all of its out-edges.
+        two_sided: whether it tells the rows of its first input, the left side, from the others.
+    """
+
+    execution: Execution
+    holds: Holds
+    returns: Returns = Returns.ROWS
+    emits: Emits = Emits.ONE_TO_ONE
+    columns: ColumnsOut = ColumnsOut.OWN
+    batched: bool = False
+    chained: bool = False
+    keeps_state: bool = False
+    routes: bool = False
+    copies: bool = False
+    two_sided: bool = False
+
+    @property
+    def is_source(self) -> bool:
+        """Whether rows enter the dataflow here."""
+        return self.execution is Execution.READ
+
+    @property
+    def is_sink(self) -> bool:
+        """Whether rows leave the dataflow here."""
+        return self.execution is Execution.WRITE
+
+    @property
+    def runs_user_code(self) -> bool:
+        """Whether a worker calls a function of the user's."""
+        return self.holds is Holds.FUNCTION
+
+    @property
+    def is_changeable(self) -> bool:
+        """Whether it can be given another function, or table, while the dataflow runs."""
+        return self.holds in (Holds.FUNCTION, Holds.TABLE)
+
+
+TRAITS: Mapping[Kind, OperatorTraits] = {
+    Kind.SOURCE: OperatorTraits(execution=Execution.READ, holds=Holds.ENDPOINT),
+    Kind.MAP: OperatorTraits(
+        execution=Execution.CALL, holds=Holds.FUNCTION, returns=Returns.ROW, batched=True, chained=True
+    ),
+    Kind.FILTER: OperatorTraits(
+        execution=Execution.CALL, holds=Holds.FUNCTION, returns=Returns.ANSWER, columns=ColumnsOut.SAME,
+        batched=True, chained=True,
+    ),
+    Kind.FLAT_MAP: OperatorTraits(
+        execution=Execution.CALL, holds=Holds.FUNCTION, emits=Emits.ONE_TO_MANY, batched=True, chained=True
+    ),
+    Kind.SPLIT: OperatorTraits(
+        execution=Execution.CALL, holds=Holds.FUNCTION, returns=Returns.ANSWER, columns=ColumnsOut.SAME,
+        chained=True, routes=True,
+    ),
+    Kind.UNION: OperatorTraits(execution=Execution.PASS, holds=Holds.NOTHING, columns=ColumnsOut.SAME),
+    Kind.REPLICATE: OperatorTraits(
+        execution=Execution.PASS, holds=Holds.NOTHING, emits=Emits.ONE_TO_MANY, columns=ColumnsOut.SAME, copies=True
+    ),
+    Kind.UNNEST: OperatorTraits(
+        execution=Execution.CALL, holds=Holds.COLUMN, emits=Emits.ONE_TO_MANY, chained=True
+    ),
+    Kind.SELF_JOIN: OperatorTraits(
+        execution=Execution.CALL, holds=Holds.SUFFIX, columns=ColumnsOut.MORE, keeps_state=True, two_sided=True
+    ),
+    Kind.JOIN: OperatorTraits(
+        execution=Execution.CALL, holds=Holds.TABLE, columns=ColumnsOut.MORE, chained=True
+    ),
+    Kind.DEDUP: OperatorTraits(
+        execution=Execution.CALL, holds=Holds.NOTHING, columns=ColumnsOut.SAME, chained=True, keeps_state=True
+    ),
+    Kind.AGGREGATE: OperatorTraits(execution=Execution.SPARK, holds=Holds.QUERY),
+    Kind.SORT: OperatorTraits(execution=Execution.SPARK, holds=Holds.QUERY),
+    Kind.SINK: OperatorTraits(execution=Execution.WRITE, holds=Holds.ENDPOINT),
+}  # fmt: skip

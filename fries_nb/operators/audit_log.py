@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from fries_nb.dataflow.graph import Kind
+from fries_nb.dataflow.traits import Returns
 from fries_nb.messages import TRANSACTION, WorkerId
 from fries_nb.operators.rows import Row
 from fries_nb.trace import Counts, Emitted, RanMany, Updated, WorkerRecord, Wrote
@@ -187,7 +187,7 @@ def log_batch(instance: Instance, ran: list[int], taken: pa.RecordBatch, emitted
     """Under audit: the tuples of a batch, and how many were emitted for them where that is not one for each."""
     transactions = taken.column(TRANSACTION).to_pylist()
     ran.extend(transactions)
-    if instance.operator.kind is Kind.MAP and instance.operator.on_error == "fail":
+    if instance.operator.traits.returns is Returns.ROW and instance.operator.on_error == "fail":
         return
     extra = Counter(emitted.column(TRANSACTION).to_pylist())
     extra.subtract(transactions)

@@ -26,9 +26,10 @@ from typing import Any
 import cloudpickle
 import pyarrow as pa
 
-from fries_nb.dataflow.graph import Emits, Kind, Operator
+from fries_nb.dataflow.graph import Emits, Operator
 from fries_nb.dataflow.operators import Shape, emits_of, shape_of
 from fries_nb.dataflow.tables import JoinTable
+from fries_nb.dataflow.traits import Holds
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import FriesError, ReconfigurationError
 from fries_nb.messages import HIDDEN, Prepare, Prepared, WorkerId
@@ -157,11 +158,7 @@ def _packed(recent: Sequence[Recent]) -> tuple[bytes, ...]:
 
 
 def _refuse_other_family(operator: Operator, present: Any, new: Any) -> None:
-    if operator.kind is Kind.UNNEST:
-        if not isinstance(new, str):
-            raise ReconfigurationError(f"got {type(new).__name__}; an unnest is changed to another column's name")
-        return
-    if operator.kind is Kind.JOIN:
+    if operator.traits.holds is Holds.TABLE:
         if not isinstance(new, JoinTable):
             raise ReconfigurationError(f"got {type(new).__name__}; a join is changed to another table")
         return

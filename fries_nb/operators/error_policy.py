@@ -15,7 +15,7 @@ import pickle
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fries_nb.dataflow.graph import Kind, Operator
+from fries_nb.dataflow.graph import Operator
 from fries_nb.errors import OperatorError
 from fries_nb.operators.column_types import TypesMark
 from fries_nb.operators.failures import set_aside
@@ -24,7 +24,6 @@ from fries_nb.operators.outputs import MOST_ROWS, Apart, Output
 from fries_nb.operators.rows import UNWRITTEN, Row, key_reader
 from fries_nb.operators.state import keeps_state, same_key
 from fries_nb.operators.values import as_value
-from fries_nb.topology.expansion import NO_CALL
 
 Step = Callable[[Row], None]
 Undo = Callable[[], None]
@@ -48,7 +47,7 @@ class Held:
         self.emits = [self._holder(emit) for emit in emits]
         self._operator = instance.operator.name
         self._written = instance.written
-        self._asks = instance.operator.kind not in NO_CALL  # what tables and lists hold was in columns
+        self._asks = instance.operator.traits.runs_user_code  # what tables and lists hold was in columns
         self._rows: list[tuple[Step, Row]] = []
         self._most = MOST_ROWS if instance.guarded else most
         self._came: Row
@@ -159,10 +158,10 @@ def _nothing() -> None:
 def remembering(instance: Instance) -> Callable[[Row], Undo]:
     """The function that copies the state of a row's key, and returns how to put it back."""
     operator = instance.operator
-    if not keeps_state(operator.kind, instance.function):
+    if not keeps_state(operator, instance.function):
         return lambda row: _nothing
     read, state = key_reader(operator.key), instance.state
-    if operator.kind in (Kind.SELF_JOIN, Kind.DEDUP):
+    if operator.traits.keeps_state:
         return lambda row: _as_found(operator.name, state.live, read(row))
 
     def remembered(row: Row) -> Undo:

@@ -30,7 +30,6 @@ from fries_nb.operators.retry import is_retried, rewound
 from fries_nb.operators.rows import Columns, Reads, Row
 from fries_nb.operators.steps import Step, compile_chain, joined_columns, joined_types
 from fries_nb.operators.values import settled
-from fries_nb.topology.expansion import NO_CALL
 
 _Asked = ParamSpec("_Asked")
 _Told = TypeVar("_Told")
@@ -339,6 +338,6 @@ def execution_of(
         return PassExecutor(instances[0])
     if kind in (Kind.AGGREGATE, Kind.SORT):
         raise DeclarationError(f"{instances[0].worker.operator} ({kind}) blocks; Spark SQL runs it between two regions")
-    if kind not in (Kind.SELF_JOIN, *NO_CALL) and shape_of(instances[0].function) is Shape.BATCH:
+    if instances[0].operator.traits.runs_user_code and shape_of(instances[0].function) is Shape.BATCH:
         return BatchExecutor(instances)
     return RowExecutor(instances, attention, branches, left)

@@ -40,7 +40,7 @@ Undos = dict[tuple[WorkerId, Any], Undo | None]
 def undoable(instance: Instance, undos: Undos, step: Step) -> Step:
     """The operator's step, with the state of each key copied before the tuple meets it."""
     worker, operator = instance.worker, instance.operator
-    if not keeps_state(operator.kind, instance.function):
+    if not keeps_state(operator, instance.function):
         return step
     remembered, read = remembering(instance), key_reader(operator.key)
 

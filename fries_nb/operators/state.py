@@ -27,20 +27,18 @@ from typing import Any
 
 import cloudpickle
 
-from fries_nb.dataflow.graph import Kind
+from fries_nb.dataflow.graph import Operator
 from fries_nb.dataflow.operators import takes_state
 from fries_nb.errors import OperatorError
 from fries_nb.topology.partitioning import bins_of_keys
 
 Transform = Callable[[Any], Any]
 _NAN = float("nan")
-_BY_KIND = frozenset({Kind.SELF_JOIN, Kind.DEDUP})
-_BY_FUNCTION = frozenset({Kind.MAP, Kind.FILTER, Kind.FLAT_MAP, Kind.SPLIT})
 
 
-def keeps_state(kind: Kind, function: Any) -> bool:
-    """Whether an operator of this kind keeps a state per key while it runs this function."""
-    return kind in _BY_KIND or (kind in _BY_FUNCTION and takes_state(function))
+def keeps_state(operator: Operator, function: Any) -> bool:
+    """Whether the operator keeps a state per key while it runs this function."""
+    return operator.traits.keeps_state or (operator.traits.runs_user_code and takes_state(function))
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
 
-from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator, Partitioning
+from fries_nb.dataflow.graph import Edge, Graph, Operator, Partitioning
 from fries_nb.dataflow.operators import Shape, shape_of
 from fries_nb.messages import ChannelId, WorkerId
 
@@ -28,11 +28,6 @@ class _Family(StrEnum):
     ROWS = "rows"
     BATCHES = "batches"
 
-
-_CHAINED = frozenset({Kind.MAP, Kind.FILTER, Kind.FLAT_MAP, Kind.SPLIT, Kind.UNNEST, Kind.JOIN, Kind.DEDUP})
-
-NO_CALL = frozenset({Kind.UNNEST, Kind.JOIN, Kind.DEDUP})
-"""Kinds whose function, if they have one, is not called with a row or a batch."""
 
 
 def workers_of(graph: Graph, name: str) -> tuple[WorkerId, ...]:
@@ -72,9 +67,9 @@ def chains(graph: Graph, chaining: bool = True) -> tuple[tuple[str, ...], ...]:
     """The operators grouped into chains, each executed as one; every operator is in exactly one.
 
     A chain follows forward edges between equally parallel operators that are executed alike, where the edge is the
-    only one out of its tail and into its head. It may end in a split. Sources, sinks, self-joins, unions and
-    Replicates are alone, and so is an operator that pauses on a tuple, since it lets
-    nothing pass meanwhile. With ``chaining=False`` every operator is.
+    only one out of its tail and into its head. It may end in a split. Operators of a kind that is not ``chained`` (see
+    ``dataflow.traits``) are alone, and so is one that pauses on a tuple, since it lets nothing pass meanwhile.
+    With ``chaining=False`` every operator is.
     """
     grouped: list[tuple[str, ...]] = []
     seen: set[str] = set()
@@ -102,13 +97,13 @@ def _chained_after(graph: Graph, name: str) -> str | None:
     tail, head = graph.operator(name), graph.operator(out[0].to)
     family = _family(tail)
     is_alike = family is not None and family is _family(head)
-    return head.name if is_alike and tail.kind is not Kind.SPLIT else None
+    return head.name if is_alike and not tail.traits.routes else None
 
 
 def _family(operator: Operator) -> _Family | None:
     """How it is executed in a chain; ``None`` where it is alone. A graph read from JSON counts as rows."""
-    if operator.kind not in _CHAINED or operator.on_error == "pause":
+    if not operator.traits.chained or operator.on_error == "pause":
         return None
-    if operator.kind in NO_CALL or operator.function is None:
+    if not operator.traits.runs_user_code or operator.function is None:
         return _Family.ROWS
     return _Family.BATCHES if shape_of(operator.function) is Shape.BATCH else _Family.ROWS

@@ -20,8 +20,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from fries_nb.dataflow.graph import Kind
 from fries_nb.dataflow.operators import Shape, shape_of
+from fries_nb.dataflow.traits import Execution
 from fries_nb.errors import DeclarationError, OperatorError
 from fries_nb.messages import HIDDEN, WorkerId
 from fries_nb.operators.batches import call_of_batch
@@ -34,15 +34,11 @@ from fries_nb.operators.recent import Recent
 from fries_nb.operators.rows import Columns, Reads, Row
 from fries_nb.operators.state import StateCopy, Transform, transformed
 from fries_nb.operators.steps import compile_chain, joined_columns, joined_types
-from fries_nb.topology.expansion import NO_CALL
 from fries_nb.worker.outbox import Outbox
 from fries_nb.worker.worker import Worker
 
 MOST_ROWS = 64
 """Rows that one tuple may become at any operator of a chain; a function is not asked for more, which it may not end."""
-_PASSING = frozenset({Kind.UNION, Kind.REPLICATE})
-_SHARED = frozenset({*NO_CALL, *_PASSING, Kind.SELF_JOIN})
-"""Kinds whose function, if any, is not the user's code and is not changed by its use, so that no copy is made."""
 
 Out = list[tuple[int, pa.RecordBatch]]
 
@@ -172,7 +168,7 @@ class Trial:
             return False
         worker = place[0]
         passage.edges[sender, to] = batch.schema
-        if worker.instances[0].operator.kind is Kind.SINK:
+        if worker.instances[0].operator.traits.is_sink:
             passage.arrived.append((to, batch.schema))
             return False
         names = {instance.worker.operator for instance in worker.instances}
@@ -218,7 +214,7 @@ class Trial:
         """The operator with a function of its own: what a trial leaves in an object's attributes must not stay."""
         ready = self._layout.ready(instance.worker.operator)
         used = ready if ready is not None and self._new else None
-        if instance.operator.kind in _SHARED:
+        if not instance.operator.traits.runs_user_code:  # what it has is not changed by its use
             function = used.function if used is not None else instance.function
         else:
             recreate = used.recreate if used is not None else instance.recreate
@@ -260,8 +256,8 @@ class _Chain:
         self.outbox = Outbox(worker.wiring.edges)
         self._instances = tuple(instances)
         first = instances[0]
-        self._passes = first.operator.kind in _PASSING
-        self._batched = first.operator.kind not in _SHARED and shape_of(first.function) is Shape.BATCH
+        self._passes = first.operator.traits.execution is Execution.PASS
+        self._batched = first.operator.traits.runs_user_code and shape_of(first.function) is Shape.BATCH
 
     def process(self, came: Recent, sender: str) -> Out:
         """What the chain makes of rows, by branch."""

@@ -144,12 +144,12 @@ class Versions:
     def waits(self) -> bool:
         """Whether new tuples wait for old ones: a target pauses, is under guard, or a function of its keeps state."""
         for instance in self._instances:
-            ready, kind = instance.tagged, instance.operator.kind
+            ready, operator = instance.tagged, instance.operator
             if ready is None:
                 continue
-            if keeps_state(kind, instance.function) or keeps_state(kind, ready.function):
+            if keeps_state(operator, instance.function) or keeps_state(operator, ready.function):
                 return True
-            if instance.operator.on_error == "pause" or ready.guard:
+            if operator.on_error == "pause" or ready.guard:
                 return True
         return False
 

@@ -51,7 +51,6 @@ from fries_nb.operators.dry_run import DryRunResult, has_open
 from fries_nb.operators.executors import ChainExecutor, InterruptFlag, execution_of
 from fries_nb.operators.instance import Instance, SinkPort
 from fries_nb.operators.recent import Recent
-from fries_nb.topology.expansion import NO_CALL
 from fries_nb.worker.alignment import Alignment
 from fries_nb.worker.events import (
     Arrived,
@@ -225,7 +224,7 @@ class Worker:
     @property
     def is_costly(self) -> bool:
         """Whether its chain should not be run for a trial without need: a model is opened, or a tuple takes long."""
-        opens = (instance.operator.kind not in NO_CALL and has_open(instance.function) for instance in self.instances)
+        opens = (one.operator.traits.runs_user_code and has_open(one.function) for one in self.instances)
         return self._slices.quota == 1 or any(opens)
 
     @property

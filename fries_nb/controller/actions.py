@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from fries_nb.errors import ProtocolError
 from fries_nb.messages import Action, Hold, Reconfigure, Release
-from fries_nb.scheduling.plan import Stage, StageAction
+from fries_nb.scheduling.stages import Stage, StageAction
 
 
 def tags(stages: Iterable[Stage]) -> bool:

@@ -40,7 +40,7 @@ from fries_nb.messages import (
     Report,
     WorkerId,
 )
-from fries_nb.scheduling.plan import Send, Stage, StageAction
+from fries_nb.scheduling.stages import Send, Stage, StageAction
 
 
 class Changes(KnownChanges):

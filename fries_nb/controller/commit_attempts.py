@@ -46,7 +46,7 @@ from fries_nb.controller.restore_point import Recovery
 from fries_nb.controller.workers import Workers
 from fries_nb.errors import ProtocolError
 from fries_nb.messages import Commit, Done, Saved, WorkerId
-from fries_nb.scheduling.plan import Send
+from fries_nb.scheduling.stages import Send
 from fries_nb.topology.expansion import chains
 
 

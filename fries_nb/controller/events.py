@@ -16,7 +16,7 @@ from typing import Literal
 
 from fries_nb.checkpoints import Checkpoint, CommittedChange, Restoration
 from fries_nb.messages import Answer, Control, Paused, WorkerId
-from fries_nb.scheduling.plan import Plan
+from fries_nb.scheduling.stages import Plan
 
 # ---- events
 

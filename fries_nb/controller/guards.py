@@ -48,7 +48,7 @@ import networkx as nx
 from fries_nb.controller.events import Guard
 from fries_nb.dataflow.graph import Graph
 from fries_nb.messages import Report, WorkerId
-from fries_nb.scheduling.plan import Plan
+from fries_nb.scheduling.stages import Plan
 from fries_nb.topology.expansion import chains
 
 

@@ -35,7 +35,7 @@ from fries_nb.controller.events import Tell
 from fries_nb.controller.workers import Workers
 from fries_nb.errors import ProtocolError
 from fries_nb.messages import Action, Cancel, Commit, Fcm, Marker, Reconfigure, WorkerId
-from fries_nb.scheduling.plan import Send
+from fries_nb.scheduling.stages import Send
 
 
 @dataclass(eq=False)

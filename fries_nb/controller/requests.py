@@ -12,7 +12,7 @@ from fries_nb.dataflow.limits import Limit, Tuples
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import ProtocolError
 from fries_nb.scheduling.fries import schedule
-from fries_nb.scheduling.plan import Plan, StageAction
+from fries_nb.scheduling.stages import Plan, StageAction
 
 
 def change_requested(

@@ -22,7 +22,7 @@ from fries_nb.controller.guards import Watch
 from fries_nb.controller.samples import chosen, in_words
 from fries_nb.errors import ProtocolError
 from fries_nb.messages import Done, Prepared, Rehearse, Rehearsed, WorkerId
-from fries_nb.scheduling.plan import Stage, StageAction
+from fries_nb.scheduling.stages import Stage, StageAction
 
 NS_PER_MS = 1_000_000
 

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import fries_nb as fn
-from fries_nb.experiments.measuring import pause, running, session, until_full
+from fries_nb.experiments.measuring import pause, repeated, running, session, until_full
 from fries_nb.experiments.paired_runs import Delays, delays
 from fries_nb.experiments.printed_tables import Result
-from fries_nb.experiments.repeated import repeated
 from fries_nb.experiments.scale import ExperimentScale
 from fries_nb.experiments.table4 import FILES
 from fries_nb.experiments.table7 import CHANGE, PAPER, channels

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
@@ -146,3 +148,12 @@ def confidence(figures: list[float]) -> tuple[float, float]:
     count = len(figures)
     half = STUDENT.get(count, 2.2) * stdev(figures) / count**0.5 if count > 1 else 0.0
     return mean(figures), half
+
+
+@contextmanager
+def repeated(path: str, times: int) -> Iterator[str]:
+    """A directory with so many links to a Parquet file, in place until the end of the block."""
+    with tempfile.TemporaryDirectory(prefix="fries-experiment-") as directory:
+        for number in range(times):
+            Path(directory, f"{number:05d}.parquet").symlink_to(Path(path).resolve())
+        yield directory

@@ -10,10 +10,9 @@ from contextlib import ExitStack
 from typing import Any
 
 import fries_nb as fn
-from fries_nb.experiments.measuring import running, session, until_full
+from fries_nb.experiments.measuring import repeated, running, session, until_full
 from fries_nb.experiments.paired_runs import Delays, delays
 from fries_nb.experiments.printed_tables import Result
-from fries_nb.experiments.repeated import repeated
 from fries_nb.experiments.scale import ExperimentScale
 from fries_nb.planning import cover
 from fries_nb.workloads import w2, w3

@@ -10,10 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import fries_nb as fn
-from fries_nb.experiments.measuring import running, session, until_full
+from fries_nb.experiments.measuring import repeated, running, session, until_full
 from fries_nb.experiments.paired_runs import delays
 from fries_nb.experiments.printed_tables import Result
-from fries_nb.experiments.repeated import repeated
 from fries_nb.experiments.scale import ExperimentScale
 from fries_nb.workloads.grouped import grouped_path
 from fries_nb.workloads.scorer import Waits

@@ -16,10 +16,10 @@ import ipywidgets
 from fries_nb.controller.metrics import MetricsSnapshot
 from fries_nb.notebook.endings import Ending
 from fries_nb.notebook.form import ChangeForm
-from fries_nb.notebook.functions import FunctionSource
+from fries_nb.notebook.function_sources import FunctionSource
 from fries_nb.notebook.known import OVER
-from fries_nb.notebook.pictures import LIVE
 from fries_nb.notebook.plots import LatencyPlot
+from fries_nb.notebook.static_pictures import LIVE
 from fries_nb.notebook.statuses import status_line
 from fries_nb.notebook.subshells import answer_in_subshell
 from fries_nb.notebook.widgets import DagView
@@ -32,9 +32,9 @@ PERIOD_S = 0.2
 
 
 class RunView(ipywidgets.VBox):
-    """The widgets ``status``, ``stop``, ``dag``, ``latency`` and ``form`` of one run.
+    """The live view of one run: the widgets ``status``, ``stop``, ``dag``, ``latency`` and ``form``.
 
-    What operators print is not in it: the cell that started the run shows that, see :mod:`fries_nb.notebook.echo`.
+    It does not show what operators print; the cell that started the run does (``cell_outputs.CellEcho``).
 
     Args:
         run: what is shown.

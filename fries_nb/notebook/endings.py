@@ -6,7 +6,7 @@ import threading
 import time
 
 from fries_nb.errors import FriesError, RunError
-from fries_nb.notebook.interrupts import told_when_interrupted
+from fries_nb.notebook.cells import told_when_interrupted
 from fries_nb.notebook.statuses import in_the_way
 from fries_nb.notebook.summaries import quoted
 from fries_nb.run import Run

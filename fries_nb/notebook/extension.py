@@ -15,12 +15,12 @@ from traitlets import TraitError
 
 from fries_nb.errors import RunError
 from fries_nb.notebook.completion import completion
-from fries_nb.notebook.display import RunDisplay
 from fries_nb.notebook.known import Registry
 from fries_nb.notebook.leftovers import Notes
 from fries_nb.notebook.magics import FriesMagics
 from fries_nb.notebook.options import shortened
 from fries_nb.notebook.questions import FriesQuestions
+from fries_nb.notebook.run_display import RunDisplay
 from fries_nb.run import Run
 
 PREFIX = "fries_"

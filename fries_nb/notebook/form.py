@@ -17,8 +17,8 @@ from IPython.core.error import UsageError
 from fries_nb.dataflow.updates import as_updates, check_updates
 from fries_nb.errors import FriesError
 from fries_nb.notebook import summaries
-from fries_nb.notebook.functions import FunctionSource
-from fries_nb.notebook.guards import DEFAULT_S
+from fries_nb.notebook.cell_outputs import DEFAULT_S
+from fries_nb.notebook.function_sources import FunctionSource
 from fries_nb.notebook.statuses import in_the_way
 from fries_nb.notebook.subshells import answer_in_subshell
 from fries_nb.report.plan_section import in_words

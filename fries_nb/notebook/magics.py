@@ -26,11 +26,9 @@ from fries_nb.dataflow.runnable import check_runnable
 from fries_nb.errors import ReconfigurationError, RunError, unknown
 from fries_nb.notebook import summaries
 from fries_nb.notebook.assignments import evaluate, split_line
-from fries_nb.notebook.cells import assigned, declare, undone_on_error
-from fries_nb.notebook.echo import CellEcho
+from fries_nb.notebook.cell_outputs import DEFAULT_S, CellEcho, GuardNotice
+from fries_nb.notebook.cells import assigned, declare, told_when_interrupted, undone_on_error
 from fries_nb.notebook.endings import Ending
-from fries_nb.notebook.guards import DEFAULT_S, GuardNotice
-from fries_nb.notebook.interrupts import told_when_interrupted
 from fries_nb.notebook.known import OVER, Registry
 from fries_nb.notebook.leftovers import Notes
 from fries_nb.notebook.options import NO_PRUNING, RUN, SCHEDULER, arguments, options

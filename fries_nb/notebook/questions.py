@@ -10,7 +10,7 @@ from IPython.core.magic_arguments import argument, magic_arguments
 from traitlets import HasTraits
 
 from fries_nb.dataflow.updates import as_updates, check_updates
-from fries_nb.notebook import plans, statuses
+from fries_nb.notebook import statuses, summaries
 from fries_nb.notebook.assignments import evaluate, split_line
 from fries_nb.notebook.known import Registry
 from fries_nb.notebook.leftovers import Notes
@@ -58,8 +58,8 @@ class FriesQuestions(Magics):
         check_updates(graph, as_updates(updates) if updates else {})
         targets, pruning = [*named, *updates], not args.no_pruning
         if run is None:
-            return plans.of_plan(graph, schedule(args.scheduler, graph, targets, pruning))
-        return plans.of_plan(graph, run.plan(targets, args.scheduler, pruning))
+            return summaries.of_plan(graph, schedule(args.scheduler, graph, targets, pruning))
+        return summaries.of_plan(graph, run.plan(targets, args.scheduler, pruning))
 
     @line_magic
     @magic_arguments()

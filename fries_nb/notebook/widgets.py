@@ -12,7 +12,7 @@ import traitlets
 
 from fries_nb.controller.metrics import MetricsSnapshot
 from fries_nb.dataflow.graph import Graph
-from fries_nb.notebook.static import Shown, dag_png, dag_svg, edge_labels
+from fries_nb.notebook.static_pictures import Shown, dag_png, dag_svg, edge_labels
 from fries_nb.report.dag import Ends, draw, operator_title
 from fries_nb.report.layout import layout
 from fries_nb.scheduling import Plan

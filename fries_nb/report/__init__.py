@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from fries_nb.deprecations import renamed
 from fries_nb.report.audit_section import judged
 from fries_nb.report.comparison import SETTLED_MS, Comparison, ComparisonRow, SchedulerTrial, comparison_page
-from fries_nb.report.page import writable, write_page
-from fries_nb.report.place import Place
+from fries_nb.report.page import Place, writable, write_page
 from fries_nb.report.runs import Story, run_page
 
 __all__ = [

@@ -9,11 +9,10 @@ from fries_nb.audit import Verdict
 from fries_nb.controller.history import PlotMark, Point
 from fries_nb.dataflow.graph import Graph
 from fries_nb.report.audit_section import verdict_parts
+from fries_nb.report.latency import latency_svg
 from fries_nb.report.markup import Column, Html, figure, joined, milliseconds, section, table, tag
-from fries_nb.report.page import page
-from fries_nb.report.place import Place
+from fries_nb.report.page import Place, page
 from fries_nb.report.plan_section import dag_parts
-from fries_nb.report.svg import latency_svg
 from fries_nb.report.words import JUDGE, schedulers, terms
 from fries_nb.scheduling import Plan
 

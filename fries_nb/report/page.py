@@ -6,13 +6,18 @@ True
 
 from __future__ import annotations
 
+import os
+import platform
 from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from html import escape
+from importlib.metadata import version
 from os import PathLike
 from pathlib import Path
 
 from fries_nb.errors import RunError
-from fries_nb.report.markup import Html, tag
+from fries_nb.report.markup import Html, counted, tag
 
 STYLE = """\
 :root { color-scheme: light dark; --page: #ffffff; --ink: #1b1f24; --soft: #57606a; --line: #d0d7de; --band: #f6f8fa;
@@ -54,6 +59,23 @@ summary { cursor: pointer; }
 @media print { main { max-width: none; padding: 0; } .wide { overflow: visible; }
   .wide, figure, tr, dl > div { break-inside: avoid; } h2, h3 { break-after: avoid; } }
 """
+
+
+@dataclass(frozen=True)
+class Place:
+    """When and where something ran: ``hosts`` Spark tasks, with ``budget`` bytes of credit each."""
+
+    began_s: float
+    hosts: int
+    budget: int
+
+    def in_words(self) -> str:
+        """One line with the versions of what it ran on."""
+        software = f"Python {platform.python_version()}, PySpark {version('pyspark')}, fries_nb {version('fries_nb')}"
+        machine = f"{platform.system()} {platform.machine()} with {counted(os.cpu_count() or 1, 'core')}"
+        credit = f"{self.budget / (1 << 20):,.3g} MiB of credit a host"
+        began = f"Begun {datetime.fromtimestamp(self.began_s, UTC):%Y-%m-%d %H:%M:%S} UTC"
+        return f"{began} · {counted(self.hosts, 'host')}, {credit} · {software} · {machine}"
 
 
 def page(title: str, contents: Iterable[str]) -> str:

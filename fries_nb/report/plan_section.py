@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fries_nb.dataflow.graph import Graph
+from fries_nb.report.dag import dag_svg
 from fries_nb.report.latency import took
 from fries_nb.report.markup import Html, figure, joined, listed
-from fries_nb.report.svg import dag_svg
 from fries_nb.scheduling import Plan
 
 _SHOWN = 12

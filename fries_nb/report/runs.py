@@ -12,6 +12,7 @@ from fries_nb.controller.metrics import MetricsSnapshot
 from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import TraceError
 from fries_nb.report.audit_section import verdict_parts
+from fries_nb.report.latency import latency_svg
 from fries_nb.report.markup import (
     NONE,
     Column,
@@ -24,10 +25,8 @@ from fries_nb.report.markup import (
     table,
     tag,
 )
-from fries_nb.report.page import page
-from fries_nb.report.place import Place
+from fries_nb.report.page import Place, page
 from fries_nb.report.plan_section import dag_parts
-from fries_nb.report.svg import latency_svg
 from fries_nb.report.words import JUDGE, schedulers, terms
 
 _CHANGE_COLUMNS = (

@@ -13,7 +13,7 @@ from fries_nb.dataflow.regions import Region
 from fries_nb.planning import Covering, CriticalPath, Prediction, Queue
 from fries_nb.planning.prediction import longest, ways
 from fries_nb.scheduling import Plan, schedule
-from fries_nb.scheduling.plan import StageAction
+from fries_nb.scheduling.stages import StageAction
 
 
 def planned(

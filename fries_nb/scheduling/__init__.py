@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import PlanError, unknown
 from fries_nb.scheduling import epoch, fries, minibatch, multiversion, naive, restart
-from fries_nb.scheduling.plan import Plan, Send, Stage
+from fries_nb.scheduling.stages import Plan, Send, Stage
 
 __all__ = ["Plan", "SCHEDULERS", "Send", "Stage", "schedule"]
 

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 
 from fries_nb.dataflow.graph import Graph
 from fries_nb.planning import cover
-from fries_nb.scheduling.plan import Plan, Send, Stage, StageAction
+from fries_nb.scheduling.stages import Plan, Send, Stage, StageAction
 
 
 def schedule(graph: Graph, targets: Iterable[str], pruning: bool = True) -> Plan:

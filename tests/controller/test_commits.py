@@ -10,7 +10,7 @@ from fries_nb.controller.markers import MarkerCoordinator
 from fries_nb.controller.workers import Workers
 from fries_nb.errors import ProtocolError
 from fries_nb.messages import Cancel, Commit, Done, Drain, Ended, Fcm, Reconfigure, WorkerId
-from fries_nb.scheduling.plan import Send
+from fries_nb.scheduling.stages import Send
 
 EVERYTHING = tuple(FRAUD.by_name)
 BUT_SINK = EVERYTHING[:-1]

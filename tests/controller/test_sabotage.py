@@ -29,7 +29,7 @@ from fries_nb.controller.markers import MarkerCoordinator
 from fries_nb.controller.restore_point import Recovery
 from fries_nb.controller.transactions import State, Transaction
 from fries_nb.errors import ProtocolError
-from fries_nb.scheduling.plan import Send, Stage
+from fries_nb.scheduling.stages import Send, Stage
 
 
 def _only_to_the_living(lane, sends, action, start=MarkerCoordinator.start):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import subprocess
 import sys
@@ -12,13 +11,12 @@ from types import SimpleNamespace
 import pytest
 
 from fries_nb.__main__ import main
+from fries_nb.experiments.bench import display_cost as bench
 from fries_nb.experiments.bench import extras
-from fries_nb.experiments.bench.display import Look, added, compared, mean_rate
+from fries_nb.experiments.bench.display_cost import Look, added, compared, mean_rate
 from fries_nb.experiments.bench.extras import BenchError
 from fries_nb.experiments.bench.kernel import WIDGET, Message, first_plotted
 from fries_nb.experiments.bench.pairs import PairedResult
-
-bench = importlib.import_module("fries_nb.experiments.bench.display")  # the room has a function of that name
 
 
 def published(kind: str, **content: object) -> Message:

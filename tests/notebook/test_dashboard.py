@@ -16,9 +16,9 @@ from patience import PATIENCE_S
 
 from fries_nb.controller.metrics import MetricsSnapshot
 from fries_nb.messages import Paused, WorkerId
-from fries_nb.notebook import dashboard, display
+from fries_nb.notebook import dashboard, run_display
 from fries_nb.notebook.dashboard import RunView
-from fries_nb.notebook.functions import HINT, TypedFunctions
+from fries_nb.notebook.function_sources import HINT, TypedFunctions
 from fries_nb.notebook.plots import LatencyPlot
 from fries_nb.notebook.widgets import DagView
 from fries_nb.planning import CriticalPath, Prediction
@@ -36,7 +36,7 @@ def shell(tmp_path: Path) -> Iterator[InteractiveShell]:
 @pytest.fixture
 def run(shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> StandIn:
     """A stand-in that runs."""
-    monkeypatch.setattr(display, "dag_png", lambda graph: b"drawn")  # whether or not a Graphviz is here
+    monkeypatch.setattr(run_display, "dag_png", lambda graph: b"drawn")  # whether or not a Graphviz is here
     started = replace_runs(monkeypatch)
     told(shell, "%fries_run")
     return started[0]
@@ -325,7 +325,7 @@ def test_a_run_is_shown_in_one_view_where_there_is_a_kernel(
 def test_a_saved_notebook_keeps_the_end_of_a_run(run: StandIn, shell: InteractiveShell) -> None:
     """Each picture is renewed when a change has ended, and before the view says that the run is over."""
 
-    def shown_until_the_end(shows: display.RunDisplay) -> None:
+    def shown_until_the_end(shows: run_display.RunDisplay) -> None:
         shows.show(run)  # type: ignore[arg-type]
         shows.show(run)  # type: ignore[arg-type]
         run.reconfigure({"FM": dict})
@@ -341,11 +341,11 @@ def test_a_saved_notebook_keeps_the_end_of_a_run(run: StandIn, shell: Interactiv
     assert all('data-operator="FM" data-state="target' in output["data"]["image/svg+xml"] for output in outputs[2:])
 
 
-def published(shell: InteractiveShell, show: Callable[[display.RunDisplay], Any]) -> list[dict[str, Any]]:
+def published(shell: InteractiveShell, show: Callable[[run_display.RunDisplay], Any]) -> list[dict[str, Any]]:
     """What is published in a shell with a kernel."""
     shell.display_pub = CapturingDisplayPublisher()
     shell.kernel = SimpleNamespace()
-    show(display.RunDisplay(shell, lambda: 0.01))
+    show(run_display.RunDisplay(shell, lambda: 0.01))
     return list(shell.display_pub.outputs)
 
 

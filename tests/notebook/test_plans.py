@@ -11,7 +11,7 @@ from notebook_shell import FRAUD, StandIn, ipython, replace_runs, told
 
 import fries_nb as fn
 from fries_nb.dataflow.regions import regions
-from fries_nb.notebook import plans
+from fries_nb.notebook import summaries
 from fries_nb.planning import CriticalPath, Prediction
 from fries_nb.scheduling import schedule
 
@@ -61,6 +61,6 @@ def test_a_plan_of_a_later_region_names_what_it_begins_with() -> None:
     total.union("Both", payments).map("FM", dict).sink("out", fn.memory())
     graph = flow.graph(2)
     plan = schedule("epoch", regions(graph)[-1].graph, ["FM"])
-    assert plans.messages(graph, plan) == (
+    assert summaries.messages(graph, plan) == (
         "epoch sends (to so many workers): FCM to Sum (1); FCM to Replicate(payments) -> Both (1)"
     )

@@ -15,7 +15,7 @@ from fries_nb.controller.history import PlotMark, Point
 from fries_nb.controller.metrics import MetricsSnapshot, OperatorMetrics
 from fries_nb.dataflow.graph import Edge, Emits, Graph, Kind, Operator
 from fries_nb.errors import DataflowError
-from fries_nb.notebook.static import Shown, dag_png, dag_svg, edge_labels, latency_svg, layout, plan_svg
+from fries_nb.notebook.static_pictures import Shown, dag_png, dag_svg, edge_labels, latency_svg, layout, plan_svg
 from fries_nb.report.latency import laid_out, thinned
 from fries_nb.report.scales import Scale
 from fries_nb.scheduling import schedule

@@ -10,16 +10,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from fries_nb.deprecations import renamed
-from fries_nb.experiments.bench.checkpoint import checkpoint
 from fries_nb.experiments.bench.costs import latency, quiet, rest, row
 from fries_nb.experiments.bench.delay import delay
-from fries_nb.experiments.bench.display import display
+from fries_nb.experiments.bench.display_cost import display
 from fries_nb.experiments.bench.maps import chain, exchange
 from fries_nb.experiments.bench.planning import planning
 from fries_nb.experiments.bench.recovery import recovery
 from fries_nb.experiments.bench.results import BenchReport, keep
-from fries_nb.experiments.bench.versions import versions
-from fries_nb.experiments.bench.w1 import w1
+from fries_nb.experiments.bench.version_memory import versions
+from fries_nb.experiments.bench.w1_throughput import checkpoint, w1
 
 __all__ = ["BENCHMARKS", "BenchReport", "keep"]
 

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from IPython.core.interactiveshell import InteractiveShell
 
-from fries_nb.notebook import pictures
-from fries_nb.notebook.functions import Offer, functions_for
-from fries_nb.notebook.static import dag_png
+from fries_nb.notebook.function_sources import Offer, functions_for
+from fries_nb.notebook.static_pictures import ONE_OF_TWO, dag_png, run_svg
 from fries_nb.notebook.statuses import status_line
 from fries_nb.run import Run
 
@@ -53,14 +52,14 @@ class RunDisplay:
         view = self._view(run) if offer is None else self._new_view(run, offer)
         output = f"fries-{uuid.uuid4().hex}"
         self._outputs.setdefault(run, []).append(output)
-        self._shell.display_pub.publish({"text/html": pictures.ONE_OF_TWO})
+        self._shell.display_pub.publish({"text/html": ONE_OF_TWO})
         self._publish(run, output, update=False)
         self._shell.display_pub.publish(view.mime_bundle())
 
     def __call__(self, run: Run) -> dict[str, Any]:
         """The picture as a MIME bundle: text and SVG always, PNG where Graphviz can draw it."""
         text = f"{status_line(run, run.metrics())}\nNext: %fries_plan, %fries_reconfigure, %fries_status"
-        bundle = {"text/plain": text, "image/svg+xml": pictures.of_run(run)}
+        bundle = {"text/plain": text, "image/svg+xml": run_svg(run)}
         if png := dag_png(run.graph):  # for what cannot draw SVG, such as an export to PDF
             bundle["image/png"] = base64.b64encode(png).decode()
         return bundle

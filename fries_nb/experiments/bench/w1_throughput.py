@@ -8,12 +8,15 @@ import fries_nb as fn
 from fries_nb.experiments.bench.apart import bytewax, plain_loop
 from fries_nb.experiments.bench.data import payments_file
 from fries_nb.experiments.bench.functions import LastTen
-from fries_nb.experiments.bench.ours import CREDIT_BYTES, flow_seconds, job, spark_session
+from fries_nb.experiments.bench.ours import CREDIT_BYTES, HOSTS, flow_seconds, job, spark_session
 from fries_nb.experiments.bench.pairs import Side, pairs
 from fries_nb.experiments.bench.results import BenchReport, Target
 
 ROWS = 1_000_000
 PROCESSES = 2
+CHECKPOINT_ROWS = 12_000_000
+"""Half a minute on two cores: several checkpoints fall into a run."""
+INTERVAL_S = 5.0
 
 
 def scored(source: Path, target: str) -> fn.Dataflow:
@@ -47,3 +50,20 @@ def w1(scale: float, runs: int) -> BenchReport:
     )
     facts = {"rows": rows, "seconds with one row, 1 host": alone.start, "2 hosts": together.start}
     return BenchReport("w1", scale, results, targets, facts, CREDIT_BYTES)
+
+
+def checkpoint(scale: float, runs: int) -> BenchReport:
+    """The side without commits but once, at its end; so what commits cost counts as well."""
+    rows = int(CHECKPOINT_ROWS * scale)
+    with spark_session() as spark:
+        kept = job(lambda source: flow_seconds(scored, spark, source, checkpoints_s=INTERVAL_S), rows)
+        bare = job(lambda source: flow_seconds(scored, spark, source), rows)
+        result = pairs(
+            Side(f"a checkpoint every {INTERVAL_S:g} s", kept.flowing_rate),
+            Side("none", bare.flowing_rate),
+            runs,
+            unit="rows/s",
+        )
+    target = Target("throughput with checkpoints, of that without", result.ratio_median, 0.95, unit="times")
+    facts = {"rows": rows, "hosts": HOSTS, "seconds without": rows / result.b_median, "state": "ten amounts a customer"}
+    return BenchReport("checkpoint", scale, (result,), (target,), facts, CREDIT_BYTES)

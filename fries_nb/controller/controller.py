@@ -159,9 +159,6 @@ class Controller:
         """
         if self.state.over:
             return self._after_the_end(event, now_ns)
-        if isinstance(event, Journaled):  # said while what stands behind the entry is still to be carried out
-            self._changes.journaled(now_ns)
-            return []
         instructions = self._take(event, now_ns)
         if self.state.flows:
             instructions += self._go_on(event, now_ns)
@@ -187,6 +184,8 @@ class Controller:
                 return self._heard(event, now_ns)
             case ChangeRequested():
                 self._changes.request(event, now_ns, early=self.state is RunState.JOINING)
+            case Journaled():
+                self._changes.journaled(event.change, event.at_ns)
             case CheckpointRequested():
                 self._checkpoints.request(event.request)
             case CheckpointKept():

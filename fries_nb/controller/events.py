@@ -5,7 +5,8 @@ nothing. Without it (0) the caller says that it comes from the present one.
 
 The caller carries the instructions of one event out in their order. That order is part of the meaning: a ``Journal``
 is on disk before anything behind it is sent, and what is told to one worker reaches it in the order told.
-A ``KeepCheckpoint`` is the last instruction of its event, so that ``CheckpointKept`` may be said while it is obeyed.
+What carrying out leads to (``Journaled``, ``CheckpointKept``) is an event of its own, behind all of them; see
+``event_queue``.
 """
 
 from __future__ import annotations
@@ -105,7 +106,13 @@ class ChangeRequested:
 
 @dataclass(frozen=True, slots=True)
 class Journaled:
-    """The ``Journal`` entry just said is on disk; the instructions behind it are carried out from now on."""
+    """The ``Journal`` entry of this change is on disk since ``at_ns``, by the controller's clock.
+
+    The instructions behind the entry were carried out from then on, the first FCM among them.
+    """
+
+    change: str
+    at_ns: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,7 +60,6 @@ class KnownChanges:
         self._standing = standing
         self._guards = guards
         self._reports: Mapping[WorkerId, Report] = {}
-        self._journaling: Transaction | None = None
         self._awaited_epoch: int | None = None
 
     def request(self, request: ChangeRequested, now_ns: int, early: bool = False) -> None:
@@ -115,10 +114,9 @@ class KnownChanges:
             raise ProtocolError(f"{answer.worker} {did} change {answer.change!r}, which was never requested")
         return self.known[answer.change]
 
-    def journaled(self, now_ns: int) -> None:
-        """The decision taken last is on disk."""
-        if self._journaling is not None:
-            self._journaling.journaled(now_ns)
+    def journaled(self, change: str, at_ns: int) -> None:
+        """The decision on this change is on disk, since then."""
+        self.known[change].journaled(at_ns)
 
     def acknowledged(self, change: str, worker: WorkerId, done: Done | None, now_ns: int) -> list[Instruction]:
         """A worker has applied a marker of this change, or (``None``) has ended instead."""
@@ -214,7 +212,6 @@ class KnownChanges:
 
     def _journal(self, change: Transaction) -> Journal:
         request = change.request
-        self._journaling = change
         return Journal(
             self._recovery.decide(
                 request.change,
@@ -239,7 +236,6 @@ class KnownChanges:
             self._guards.counting(change.request.change, now_ns, self._reports)
             return [Resolved(change.resolve(State.DONE, now_ns))]
         words = f"all workers of {names(change.request.plan.targets)} ended before the change reached them"
-        self._journaling = None
         outcome = change.resolve(State.FAILED, now_ns, words)
         over = self.let_go(outcome.change, "nothing of the change is in place")
         return [Journal(self._recovery.take_back(outcome.change)), *_forgotten(change), Resolved(outcome), *over]

@@ -205,10 +205,10 @@ class Transaction:
         self.stage += 1
         self.owing = set(awaited)
 
-    def journaled(self, now_ns: int) -> None:
-        """The decision is on disk, and the first FCM leaves now: what the disk took is no part of the commit."""
+    def journaled(self, at_ns: int) -> None:
+        """The decision was on disk, and the first FCM left, then: what the disk took is no part of the commit."""
         if self.state is State.COMMITTING and not self.stage:
-            self._sent_ns = now_ns
+            self._sent_ns = at_ns
 
     def acknowledged(self, worker: WorkerId, done: Done | None, now_ns: int) -> None:
         """A worker has applied the stage's marker; ``done`` is ``None`` if it has ended instead."""

@@ -1,7 +1,8 @@
 """The controller's shell: one background thread on the driver that polls the control server and obeys the controller.
 
-Other threads only ``post`` events. Instructions are carried out in their order, so a decision is on disk before the
-first FCM behind it leaves.
+Other threads only ``post`` events. Each event is taken in its turn (see ``event_queue``), and the controller is not
+re-entered while its instructions are carried out. They are in their order, so a decision is on disk before the first
+FCM behind it leaves.
 
 When a host is lost the controller says ``Recover``: all hosts are sent home, the trace is cut back to the checkpoint,
 and Spark is given another job, whose hosts belong to the next incarnation. What the old ones still say is told apart
@@ -21,6 +22,7 @@ from typing import Protocol
 from fries_nb.checkpoints import Checkpoint
 from fries_nb.controller import events as said
 from fries_nb.controller.controller import Controller
+from fries_nb.controller.event_queue import EventQueue
 from fries_nb.controller.run_state import RunState
 from fries_nb.errors import (
     CheckpointError,
@@ -112,6 +114,10 @@ class HostJob(Protocol):
         """See that nothing of them is left."""
 
 
+class Tidy:
+    """An event of the driver's own: a checkpoint is complete, so older ones can go, behind what waits already."""
+
+
 class Driver(threading.Thread):
     """Runs a controller until its run is over and its hosts are gone.
 
@@ -147,7 +153,9 @@ class Driver(threading.Thread):
         self._trace = Trace()
         self._epochs: dict[int, int] = {}  # marker of a checkpoint to its epoch
         self._awaits_since: float | None = None  # hosts that are started again
-        self._events: deque[said.Event] = deque()
+        self._events: deque[said.Event | Tidy] = deque()
+        self._queue = EventQueue(controller.handle, time.monotonic_ns, self._carry_out)
+        self._unfinal = False  # output that was due could not be committed: nothing more is decided
         self._peers: dict[int, bytes] = {}
         self._gone: set[int] = set()
         self._over: said.RunEnded | None = None
@@ -204,11 +212,15 @@ class Driver(threading.Thread):
         """One poll, and all that follows from it."""
         for heard in self._server.poll(POLL_MS):
             self._hear(heard)
-        while self._events:
-            self._handle(self._events.popleft())
         self._see_started()
         self._probe()
-        self._handle(said.Tick())
+        self._queue.take(said.Tick())
+        while self._events:
+            match self._events.popleft():
+                case Tidy():
+                    self._committer.tidy()
+                case event:
+                    self._queue.take(event)
 
     def _see_started(self) -> None:
         """Hosts that Spark does not start again are lost; what they do once they run may take its time."""
@@ -219,7 +231,7 @@ class Driver(threading.Thread):
         if not self._stage.is_running():
             host = min(set(range(self._region.options.hosts)).difference(self._peers), default=0)
             late = f"Spark has not started it again within {RESTART_S:g} s; likely too few slots are free"
-            self._handle(said.HostLost(host, late, self._server.incarnation))
+            self._queue.take(said.HostLost(host, late, self._server.incarnation))
 
     def _probe(self) -> None:
         """Send each host a word now and then: ZeroMQ refuses it where the connection has gone, however that ended."""
@@ -240,13 +252,6 @@ class Driver(threading.Thread):
                 else:
                     self._server.send(heard.peer, Refused("the run is over"))
 
-    def _handle(self, event: said.Event) -> None:
-        if isinstance(event, said.Answered):
-            self._listener.answered(event)
-        for instruction in self.controller.handle(event, time.monotonic_ns()):
-            if self._over is None or not isinstance(instruction, said.Journal | said.KeepCheckpoint | said.Recover):
-                self._obey(instruction)  # what failed in front of it may have ended the run
-
     # ---- hearing
 
     def _hear(self, heard: Heard) -> None:
@@ -256,7 +261,7 @@ class Driver(threading.Thread):
             if message.incarnation == self._server.incarnation:
                 self._peers.setdefault(host, heard.peer)
                 self.hosts.setdefault(host, message)
-            self._handle(said.HostJoined(host, message.data_address, message.incarnation))
+            self._queue.take(said.HostJoined(host, message.data_address, message.incarnation))
         elif heard.peer != self._peers.get(host):
             return  # turned away before, or of an older incarnation; it says goodbye
         elif isinstance(message, Said):
@@ -270,22 +275,27 @@ class Driver(threading.Thread):
             self._listener.heard(message.lines)
         elif isinstance(message, Goodbye):
             self._gone.add(host)
-            self._handle(said.HostLost(host, message.reason) if message.reason else said.HostLeft(host))
+            self._queue.take(said.HostLost(host, message.reason) if message.reason else said.HostLeft(host))
         elif isinstance(message, Gone):
             self._gone.add(host)
-            self._handle(said.HostLost(host, LOST.format(self._region.options.silence_s)))
+            self._queue.take(said.HostLost(host, LOST.format(self._region.options.silence_s)))
 
     def _answered(self, answer: Answer, incarnation: int) -> None:
         if incarnation != self._server.incarnation:
             return  # an answer before it has brought the run to start again
         if isinstance(answer, Done) and not answer.ended and answer.marker in self._epochs:
             self._trace.note(answer.worker, self._epochs[answer.marker])
-        self._handle(said.Answered(answer))
+        event = said.Answered(answer)
+        self._listener.answered(event)
+        self._queue.take(event)
 
-    # ---- obeying
+    # ---- carrying out
 
-    def _obey(self, instruction: said.Instruction) -> None:
+    def _carry_out(self, instruction: said.Instruction) -> Iterable[said.Event]:
+        """Carry out an instruction; what the controller is to hear of it is for the event queue."""
         match instruction:
+            case said.Journal() | said.KeepCheckpoint() | said.Recover() if self._unfinal or self._over is not None:
+                pass  # what failed in front of it ends the run
             case said.Tell():
                 self._tell(instruction.worker, instruction.control)
             case said.Admit():
@@ -294,12 +304,13 @@ class Driver(threading.Thread):
                 self._server.send(self._hello, Refused(instruction.reason))
             case said.Journal():
                 self._place.decide(instruction.decided)
-                self._handle(said.Journaled())
+                return [said.Journaled(instruction.decided.change, time.monotonic_ns())]
             case said.CommitFiles():
-                for event in self._committer.commit(instruction.epoch, instruction.files):
-                    self._handle(event)
+                failed = self._committer.commit(instruction.epoch, instruction.files)
+                self._unfinal = self._unfinal or bool(failed)
+                return failed
             case said.KeepCheckpoint():
-                self._keep(instruction.record)
+                return self._keep(instruction.record)
             case said.CheckpointEnded():
                 self._listener.checkpointed(instruction)
             case said.Recover():
@@ -318,6 +329,7 @@ class Driver(threading.Thread):
                 self._dismiss(instruction.reason)
             case said.RunEnded():
                 self._end(instruction)
+        return ()
 
     def _tell(self, worker: WorkerId, control: Control) -> None:
         if isinstance(control, Fcm):
@@ -339,15 +351,12 @@ class Driver(threading.Thread):
             self._awaits_since = None
             self._listener.recovered()
 
-    def _keep(self, record: Checkpoint) -> None:
+    def _keep(self, record: Checkpoint) -> list[said.Event]:
         events = self._committer.keep(record)
         if events == [said.CheckpointKept(record.epoch)]:
             self._trace.forget(record.epoch)
-            self._handle(events[0])
-            self._committer.tidy()
-            return
-        for event in events:
-            self._handle(event)
+            self._events.append(Tidy())
+        return events
 
     def _recover(self, order: said.Recover) -> None:
         self._listener.recovering(order)

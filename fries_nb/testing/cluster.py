@@ -34,6 +34,7 @@ import cloudpickle
 from fries_nb.checkpoints import CommittedChange, Restoration
 from fries_nb.controller import events as said
 from fries_nb.controller.controller import Controller
+from fries_nb.controller.event_queue import EventQueue
 from fries_nb.controller.requests import change_requested
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.limits import Limit
@@ -128,16 +129,18 @@ class Cluster:
         self._draining = False
         self._doom: int | None = None
         self._news: list[said.Event] = []
-        self.controller = self._controller(1, None)
+        self._lead(1, None)
         self.hosts = Hosts(self._plan, 1, Restoration(None))
         for host in range(hosts):
             self._say(said.HostJoined(host, f"host-{host}", 1))
 
-    def _controller(self, incarnation: int, restored: Restoration | None) -> Controller:
-        return Controller(
+    def _lead(self, incarnation: int, restored: Restoration | None) -> None:
+        """A driver begins, with a controller of its own."""
+        self.controller = Controller(
             self.graph, self._plan.hosts, incarnation, self._interval_ns,
             checkpoints=self._checkpoints, restored=restored, run="r", chaining=self._plan.chaining,
         )  # fmt: skip
+        self._events = EventQueue(self.controller.handle, self.clock, self._carry_out)
 
     # ---- what a user does
 
@@ -314,7 +317,7 @@ class Cluster:
         self.store.complete()
         incarnation = self.controller.incarnation + 1
         restoration = self.store.restoration()
-        self.controller = self._controller(incarnation, restoration)
+        self._lead(incarnation, restoration)
         self._start_again(incarnation, restoration, "the driver was killed")
         self.store.resume()
         if self._draining:
@@ -337,19 +340,15 @@ class Cluster:
 
     def _say(self, event: said.Event) -> None:
         try:
-            self._tell_controller(event)
+            self._events.take(event)
         except DriverKilled:
             self.kill_driver()
 
-    def _tell_controller(self, event: said.Event) -> None:
-        for instruction in self.controller.handle(event, self.clock()):
-            if self._doom is not None and self.state == "running":
-                if not self._doom:
-                    raise DriverKilled
-                self._doom -= 1
-            self._obey(instruction)
-
-    def _obey(self, instruction: said.Instruction) -> None:
+    def _carry_out(self, instruction: said.Instruction) -> Iterable[said.Event]:
+        if self._doom is not None and self.state == "running":
+            if not self._doom:
+                raise DriverKilled
+            self._doom -= 1
         match instruction:
             case said.Tell():
                 self.hosts.tell(instruction.worker, instruction.control)
@@ -367,9 +366,9 @@ class Cluster:
                 self.store.commit(instruction.epoch, instruction.files)
             case said.Journal():
                 self.store.decided.append(instruction.decided)
-                self._tell_controller(said.Journaled())
+                return [said.Journaled(instruction.decided.change, self.clock())]
             case said.KeepCheckpoint():
-                self._keep(instruction)
+                return self._keep(instruction)
             case said.CheckpointEnded():
                 self.ended.append(instruction)
                 self.asked |= dict.fromkeys(instruction.requests, instruction.reason)
@@ -379,17 +378,18 @@ class Cluster:
                 (self.standing.add if instruction.paused else self.standing.discard)(instruction.operator)
             case said.RunEnded():
                 self.state, self.error, self.details = instruction.state, instruction.error, instruction.details
+        return ()
 
-    def _keep(self, instruction: said.KeepCheckpoint) -> None:
+    def _keep(self, instruction: said.KeepCheckpoint) -> list[said.Event]:
         """Write the record, or fail to; the controller hears of it at once, or a little later."""
         reason = "no space left on device" if self._fate.disk_is_full() else ""
         if not reason:
             self.store.keep(instruction.record)
         kept = said.CheckpointKept(instruction.record.epoch, reason)
         if self.random.random() < 0.5:
-            self._tell_controller(kept)
-        else:
-            self._news.append(kept)
+            return [kept]
+        self._news.append(kept)
+        return []
 
     def describe(self) -> str:
         """What is where, for the message of a failed run."""

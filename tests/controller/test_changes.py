@@ -104,7 +104,7 @@ def test_what_the_disk_takes_for_the_decision_is_no_part_of_the_commit():
     desk.request(FM_ALONE)
     desk.prepared("FM", after_ms=1)
     desk.now_ns += 7_000_000
-    assert desk.controller.handle(Journaled(), desk.now_ns) == []
+    assert desk.controller.handle(Journaled("u1", desk.now_ns), desk.now_ns) == []
     desk.done(1, "FM", after_ms=1, switched=True)
     outcome = desk.outcomes["u1"]
     assert (outcome.prepare_ms, outcome.commit_ms, outcome.delay_ms) == (2.0, 2.0, 11.0)

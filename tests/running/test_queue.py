@@ -60,10 +60,10 @@ class Heard(Cluster):
         self.hear = hear
         super().__init__(*args, **kwargs)
 
-    def _obey(self, instruction):
-        super()._obey(instruction)
+    def _carry_out(self, instruction):
         if isinstance(instruction, said.Resolved | said.GuardFired | said.GuardEnded):
             self.hear(instruction)
+        return super()._carry_out(instruction)
 
 
 class Options:

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 from recovery_setting import Watch, counting
 
-from fries_nb.checkpoints import Restoration
+from fries_nb.checkpoints import Checkpoint, CommittedChange, Restoration
 from fries_nb.controller import events as said
 from fries_nb.messages import Failed, WorkerId
 from fries_nb.spark import driver as driving
+from fries_nb.spark.committer import Committer
 from fries_nb.spark.driver import Driver
 from fries_nb.spark.region_spec import Options, RegionSpec
 from fries_nb.transport.control import Gone, Heard
@@ -59,18 +60,50 @@ class Script:
     send = close = release = begin = ignored
 
 
-def driven(polls: list[list[Heard]]) -> tuple[Script, Driver, Watch]:
+class Deciding(Script):
+    """Keeps a checkpoint, then decides, commits and decides again; notes what it hears and what is carried out."""
+
+    def __init__(self, polls: list[list[Heard]]) -> None:
+        super().__init__(polls)
+        self.notes: list[str] = []
+
+    def handle(self, event: said.Event, now_ns: int) -> list[said.Instruction]:
+        """What follows from each event."""
+        self.notes += [] if isinstance(event, said.Tick) else [type(event).__name__]
+        match event:
+            case said.HostJoined():
+                return [said.KeepCheckpoint(Checkpoint("r1", 1, 1, {}))]
+            case said.CheckpointKept():
+                decision = said.Journal(CommittedChange("u1", "fries", (), {}, 1))
+                return [decision, said.CommitFiles(2, {}), decision]
+            case said.StopRequested():
+                return [said.RunEnded("stopped")]
+        return []
+
+    def keep(self, record: Checkpoint) -> None:
+        """The record is on disk."""
+        self.notes.append("keep")
+
+    def decide(self, decided: CommittedChange) -> None:
+        """The decision is on disk."""
+        self.notes.append("decide")
+
+    def tidy(self) -> None:
+        """Old checkpoints go."""
+        self.notes.append("tidy")
+
+
+def driven(polls: list[list[Heard]], by: type[Script] = Script) -> tuple[Any, Driver, Watch]:
     """Let a driver hear these words, to its end."""
     graph = counting(10)
     options = Options(2, 1 << 20, True, True, None, 10.0, 0)
     heads = {name: name for name in graph.by_name}
     keys = make_keys().hosts
     region = RegionSpec("r1", 1, graph, {}, {}, {}, "tcp://here:1", keys, "127.0.0.1", options, heads, "")
-    script, watch = Script(polls), Watch()
+    script, watch = by(polls), Watch()
     parts: Any = script
     driver = Driver(parts, parts, region, parts, watch, parts)
     driver.run()
-    assert watch.heard_of("over") == [("stopped", "", "")]
     return script, driver, watch
 
 
@@ -103,6 +136,7 @@ def test_an_attempt_that_is_over_is_heard_no_more() -> None:
             [Heard(b"b0", 0, 2, Goodbye()), Heard(b"b1", 1, 2, Goodbye())],
         ]
     )
+    assert watch.heard_of("over") == [("stopped", "", "")]
     assert script.restarted == [2]
     assert script.taken == [
         joined("a0", 0, 1), joined("a1", 1, 1), said.Answered(first),
@@ -125,3 +159,20 @@ def test_hosts_that_are_started_again_may_take_their_time(runs: bool, monkeypatc
     lost = [event for event in script.taken if isinstance(event, said.HostLost)]
     assert bool(lost) is not runs
     assert all("too few slots" in event.reason for event in lost)
+
+
+def test_what_is_carried_out_is_heard_behind_it_and_nothing_is_decided_behind_output_that_is_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The controller is not re-entered; old checkpoints go when nothing else waits."""
+
+    def full(committer: Committer, epoch: int, files: dict[str, tuple[str, ...]]) -> list[said.Event]:
+        committer.failure = "no space left on device"
+        return [said.StopRequested()]
+
+    monkeypatch.setattr(Committer, "commit", full)
+    script, _, watch = driven([[hello(b"a0", 0, 1)], [Heard(b"a0", 0, 1, Goodbye())]], Deciding)
+    assert script.notes == [
+        "HostJoined", "keep", "CheckpointKept", "decide", "Journaled", "StopRequested", "tidy", "HostLeft",
+    ]  # fmt: skip
+    assert watch.heard_of("over") == [("failed", "no space left on device", "")]

@@ -28,7 +28,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """``Dataflow`` and ``ship`` need pyspark; they are imported when they are first asked for."""
+    """Imports ``Dataflow`` and ``ship`` on first access, since they need pyspark."""
     if name == "Dataflow":
         from fries_nb.run import Dataflow
 
@@ -41,17 +41,17 @@ def __getattr__(name: str) -> Any:
 
 
 def show(run: Any, offer: Any = None) -> None:
-    """Show a run live in the output of a notebook's cell, as a cell does whose last line is ``run``.
+    """Show the live view of a run in the output of the current notebook cell, as ``run`` on its last line does.
 
     Args:
-        run: what ``flow.run()`` returned.
+        run: a run, as returned by ``Dataflow.run``.
         offer: operator name to label to new function (or ``fn.Update``), as in
-            ``{"FM": {"lighter": LightModel()}}``. The form below the picture then chooses among these, and evaluates
-            no text. Under Voila, whose visitors are not the author, it never does.
+            ``{"FM": {"lighter": LightModel()}}``. The form below the picture then offers these functions only and
+            evaluates no text. Under Voila, whose visitors are not the author, it never evaluates text.
 
     Raises:
-        RunError: this is no notebook, or ``run`` is no run.
-        FriesError: an operator could not run what is offered for it.
+        RunError: there is no notebook kernel, or ``run`` is not a run.
+        FriesError: an operator cannot run a function that is offered for it.
     """
     from fries_nb.notebook.extension import show
 
@@ -59,19 +59,27 @@ def show(run: Any, offer: Any = None) -> None:
 
 
 def __dir__() -> list[str]:
-    """The public names, those imported on demand too, and none that this module has imported for itself."""
+    """The public names, including those imported on demand, without this module's own imports."""
     return sorted([*__all__, *(name for name in globals() if name.startswith("__"))])
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """``%load_ext fries_nb`` in a notebook: adds the magics, starts nothing."""
+    """Registers the magics, for ``%load_ext fries_nb``; starts nothing.
+
+    Args:
+        shell: the IPython shell.
+    """
     from fries_nb.notebook.extension import load
 
     load(shell)
 
 
 def unload_ipython_extension(shell: Any) -> None:
-    """``%unload_ext fries_nb``: takes the magics away; what runs goes on."""
+    """Removes the magics, for ``%unload_ext fries_nb``; runs continue.
+
+    Args:
+        shell: the IPython shell.
+    """
     from fries_nb.notebook.extension import unload
 
     unload(shell)

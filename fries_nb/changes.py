@@ -1,4 +1,4 @@
-"""A change as its requester sees it: under way, then come to its end one way or another."""
+"""The handle of a change and its result."""
 
 from __future__ import annotations
 
@@ -16,21 +16,25 @@ from fries_nb.scheduling import Plan
 
 @dataclass(frozen=True)
 class ChangeResult:
-    """How a change ended.
+    """The result of a change. Times are in milliseconds.
 
     Attributes:
-        outcome: ``done``; ``aborted``, and nothing changed anywhere; ``failed`` after the decision; or ``rolled_back``:
-            it was done, then its new configuration failed within its guard (``error``), and the old one runs again.
-        error: one sentence, empty when done; ``details`` is the traceback from the user's frame on, if there is one.
-        plan_ms: making the plan and pickling the functions.
-        prepare_ms: shipping, ``open()``, dry run of the state transformation, rehearsal.
-        commit_ms: first FCM sent to last target worker switched.
-        delay_ms: request to last target worker switched; of a change requested before tuples flowed, counted from then.
-        waited_ms: from the request until tuples flowed, 0 if they did.
-        components: operators of each component of the covering.
-        rehearsal: on what the change was rehearsed and how far that reached, or why it was not, in words.
-        per_worker: for each target worker its delay and the tuples it still processed by the old function.
-        guard: how the change is guarded, in words; empty if it is not.
+        change: the id of the change, unique in its run.
+        scheduler: the scheduler that carried it out.
+        outcome: ``done``; ``aborted``: nothing was changed; ``failed``: the run failed after the decision; or
+            ``rolled_back``: the new configuration failed under guard, and the old one is in effect again.
+        error: the reason in one sentence; empty if done.
+        details: the traceback of the reason from the user's first frame on; empty if there is none.
+        plan_ms: time to make the plan and to pickle the functions.
+        prepare_ms: time to ship the functions, ``open()`` them, try the state transformation and rehearse the change.
+        commit_ms: time from the first fast control message to the switch of the last target worker.
+        delay_ms: time from the request to the switch of the last target worker. For a change that was requested before
+            tuples flowed, it is counted from the moment when they did.
+        waited_ms: time from the request until tuples flowed; 0 if they did already.
+        components: the operators of each component of the minimal covering sub-DAG.
+        per_worker: for each target worker its delay and the tuples that it still processed with the old function.
+        rehearsal: on how many tuples the change was rehearsed and which operators they reached, or why it was not.
+        guard: which failures roll the change back, in words; empty without a guard.
     """
 
     change: str
@@ -50,26 +54,26 @@ class ChangeResult:
 
     @property
     def old_tuples(self) -> int:
-        """Tuples that all targets together still processed by the old functions, after they were told to prepare."""
+        """Tuples that the targets still processed with the old functions after the change was prepared, in all."""
         return sum(worker.old_tuples for worker in self.per_worker.values())
 
 
 class Change:
-    """A change under way.
+    """The handle of a requested change.
 
-    One under guard may be rolled back by itself after it was done. Its outcome is then ``rolled_back``, and ``error``
-    says why. A failure counts if a changed operator fails, or one below it that would end the run. Keyed state that the
-    new function has written stays as it is, unless the change transforms it: then ``Update(..., back=...)`` brings it
-    back. A guard ends before its time when a later change is decided whose marker passes an operator of this one. While
-    it lasts the state of each tuple's key is copied beforehand, which costs throughput.
+    Under guard, a change that is done is rolled back automatically if a changed operator fails, or an operator below
+    one fails so that the run would end; the outcome is then ``rolled_back``, and ``error`` gives the reason. Keyed
+    state that the new function has written is kept, unless the change transforms it: then ``Update(..., back=...)`` is
+    applied to it. The guard ends early when a later change is decided whose marker passes an operator of this one.
+    Under guard the state of each tuple's key is copied before the tuple is processed, which costs throughput.
 
     Attributes:
-        id: unique in its run.
-        plan: what the scheduler made of it.
-        updates: the new function of each target, and what becomes of its state; read from disk, and what others of a
-            merged change have overridden left out, once later changes have replaced it.
-        requested_s: when it was requested, seconds since the Unix epoch.
-        guard: for how long failures of the new configuration roll it back, and which ones, in words; empty without one.
+        id: the id of the change, unique in its run.
+        plan: the scheduler's plan.
+        updates: target to its new function and state transformation. Once later changes have replaced this one they are
+            read from disk, without those that other parts of a merged change override.
+        requested_s: time of the request, in seconds since the Unix epoch.
+        guard: which failures roll the change back and for how long, in words; empty without a guard.
     """
 
     def __init__(
@@ -97,29 +101,33 @@ class Change:
 
     @property
     def label(self) -> str:
-        """What a plot calls it."""
+        """The change's label in plots: its targets and the scheduler."""
         return f"{', '.join(sorted(self.plan.targets))} by {self.plan.scheduler}"
 
     @property
     def done(self) -> bool:
-        """Whether it has come to its end, whichever."""
+        """Whether the change has ended, with any outcome."""
         return self._over.is_set()
 
     @property
     def decided(self) -> bool:
-        """Whether it has changed something, wholly or (if the run failed meanwhile) in part."""
+        """Whether the change took effect, wholly or, if the run failed meanwhile, in part."""
         return self._outcome is not None and self._outcome.outcome != "aborted"
 
     def result(self, timeout: float | None = None) -> ChangeResult:
-        """Wait for its end.
+        """Wait until the change has ended.
 
-        One that is done may still be rolled back by its guard; then the result is another one (see ``settled``).
+        A guarded change that is done may still be rolled back, after which this returns another result; ``settled``
+        waits for that as well.
 
         Args:
-            timeout: seconds; ``None`` waits as long as it takes.
+            timeout: seconds to wait; ``None`` waits indefinitely.
+
+        Returns:
+            The outcome, with times and the reason of a failure.
 
         Raises:
-            TimeoutError: it is still under way; it goes on.
+            TimeoutError: the change has not ended in time; it continues.
         """
         if not self._over.wait(timeout) or self._outcome is None:
             raise TimeoutError(f"change {self.id} of {', '.join(sorted(self.plan.targets))} is still under way")
@@ -141,24 +149,39 @@ class Change:
         )
 
     def settled(self, timeout: float | None = None) -> ChangeResult:
-        """Wait for its end and, if it is under guard, for the end of that; without one this is ``result``.
+        """Wait until the change and its guard have ended; without a guard this is ``result``.
+
+        Args:
+            timeout: seconds to wait; ``None`` waits indefinitely.
+
+        Returns:
+            The final outcome.
 
         Raises:
-            TimeoutError: its guard lasts, or it is still under way; it goes on.
+            TimeoutError: the change or its guard has not ended in time; it continues.
         """
         if not self._guard_over.wait(timeout):
             raise TimeoutError(f"change {self.id} of {', '.join(sorted(self.plan.targets))} is not settled yet")
         return self.result(timeout)
 
     def ended_s(self, outcome: Outcome, heard_s: float) -> float:
-        """When it came to this end: if done, when the last worker switched, and not when that was heard of."""
+        """The time at which the change ended, in seconds since the Unix epoch; called by the run.
+
+        Args:
+            outcome: how it ended.
+            heard_s: when the driver learned of it. If the change is done, the switch of the last worker counts instead.
+
+        Returns:
+            Seconds since the Unix epoch.
+        """
         passed_ms = self._plan_ms + outcome.waited_ms + outcome.delay_ms
         return self.requested_s + passed_ms / 1000 if outcome.outcome == "done" else heard_s
 
     def _times_ms(self, outcome: Outcome) -> tuple[float, float]:
-        """Delay and wait; the making of the plan is part of the wait if tuples flowed only after it, or of the delay.
+        """The delay and the wait, in milliseconds.
 
-        Law: of a change that was done they add up to the time from its request to its last switch.
+        Planning time is part of the wait if tuples did not flow yet, and of the delay otherwise. Invariant: if the
+        change is done, both add up to the time from the request to the last switch.
         """
         waited_ms = outcome.waited_ms + self._plan_ms if outcome.waited_ms else 0.0
         if outcome.outcome != "done":
@@ -166,27 +189,39 @@ class Change:
         return outcome.delay_ms + (0.0 if waited_ms else self._plan_ms), waited_ms
 
     def resolve(self, outcome: Outcome) -> None:
-        """It has come to its end; called by the run."""
+        """Record the outcome and wake those that wait for it; called by the run.
+
+        Args:
+            outcome: how the change ended.
+        """
         self._outcome = outcome
         self._over.set()
         if not self.guard or outcome.outcome != "done":
             self._guard_over.set()
 
     def end_guard(self) -> None:
-        """Nothing rolls it back any more but a request; called by the run."""
+        """Record that the guard has ended; called by the run."""
         self._guard_over.set()
 
 
 def undone(change: str, updates: Mapping[str, Update], before: Mapping[str, Any]) -> dict[str, Update]:
-    """The updates back: each target's function from ``before``, its state by the update's ``back``.
+    """The updates that undo a change.
+
+    Args:
+        change: the id of the change, for messages.
+        updates: the updates of the change.
+        before: target to the function that it ran before.
+
+    Returns:
+        Target to its earlier function, with ``back`` as the state transformation.
 
     Raises:
-        PlanError: a target's state was transformed, and nobody has said how to transform it back.
+        PlanError: the change transformed a target's state, and its update has no ``back``.
     """
     for name, update in updates.items():
         if update.state is not None and update.back is None:
             raise PlanError(
-                f"the state of {name} was transformed by change {change}, which says no way back; "
+                f"the state of {name} was transformed by change {change}, which has no inverse; "
                 "expected Update(..., state=..., back=...) there"
             )
     return {

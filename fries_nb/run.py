@@ -1,4 +1,4 @@
-"""A dataflow that can be run, and what runs: ``Dataflow`` declares, ``Run`` is the handle that a notebook holds."""
+"""``Dataflow`` declares a dataflow and runs it; ``Run`` is the handle of a run."""
 
 from __future__ import annotations
 
@@ -20,12 +20,22 @@ from fries_nb.transport.sockets import SILENCE_S
 __all__ = ["Dataflow", "Run"]
 
 BUDGET = 64 << 20
-"""Bytes that may wait in front of one host's workers, all channels together."""
+"""Default byte budget of a host, over all of its channels."""
 COMMIT_INTERVAL_S = 5.0
 
 
 class Dataflow(builder.DataflowBuilder):
-    """A dataflow that can be run; see ``fries_nb.dataflow.builder.DataflowBuilder`` for how to declare one."""
+    """A dataflow that can be run.
+
+    Declare it with ``source`` and with the methods of the streams that this returns; see
+    ``fries_nb.dataflow.builder.DataflowBuilder``.
+
+    Args:
+        name: identifies the dataflow in messages, in the notebook and in checkpoints.
+
+    Raises:
+        DataflowError: the name is not a non-empty string.
+    """
 
     def run(
         self,
@@ -42,30 +52,34 @@ class Dataflow(builder.DataflowBuilder):
         checkpoint: str | PathLike[str] = "",
         key: bytes | str | None = None,
     ) -> Run:
-        """Run it on Spark, in the background.
+        """Run the dataflow on Spark, in the background.
 
         Args:
-            spark: a SparkSession; by default the active one, or an embedded one that is started.
-            hosts: Spark tasks that share the workers; as many slots and two more must be free.
+            spark: a SparkSession; by default the active one, or else an embedded one that is started.
+            hosts: number of Spark tasks that share the workers; ``hosts + 2`` task slots must be free.
             workers: parallel instances of each operator that was declared without a number.
             audit: record every data operation, for ``run.audit()``.
-            chaining: let operators on forward edges share a thread.
-            budget: bytes that may wait on a host, in front of its workers and for credit behind them.
-            commit_interval_s: seconds between commits of the sinks; ``None`` commits at the end only.
-            port: of the controller; 0 for any free one.
-            silence_s: seconds after which a machine that does not answer on the network, or a process that has been
-                stopped, counts as lost. Python code that is busy for longer, on a host or in the notebook, is no loss.
-            checkpoint: a directory or URI that the driver and all hosts reach. With it every commit is a checkpoint, a
-                lost host is recovered from, and ``resume`` goes on after the driver has ended. On a local disk only
-                you can read it.
-            key: bytes or text that signs the checkpoint, so that ``resume`` with the same key takes no other; keep it
-                elsewhere than the checkpoint. Sinks' output is not signed.
+            chaining: run operators connected by forward edges in one thread.
+            budget: bytes that may wait on a host, in front of its workers and behind them for credit.
+            commit_interval_s: seconds between commits of the sinks; ``None`` commits once, at the end.
+            port: TCP port of the controller; 0 for any free one.
+            silence_s: seconds without a sign of life on the network after which a machine or process counts as lost.
+                Python code that is busy for longer, on a host or in the notebook, does not count as a loss.
+            checkpoint: directory or URI that the driver and all hosts reach. With it every commit is a checkpoint, the
+                run recovers from lost hosts, and ``resume`` continues it after the driver has ended. On a local disk
+                only the current user can read it.
+            key: bytes or text that signs the checkpoint; ``resume`` with the same key accepts no other checkpoint. Keep
+                it elsewhere than the checkpoint. The output of sinks is not signed.
+
+        Returns:
+            The handle of the run. Hosts may still be starting; ``run.wait_flowing()`` waits for them.
 
         Raises:
-            DataflowError: nothing to run, or a function that cannot be pickled.
-            SessionError: no Java, or a session that cannot serve.
-            SourceError, SinkError: an end of the flow that cannot be read or written.
-            CheckpointError: the place holds something already, or cannot be written.
+            DataflowError: there is nothing to run, or a function cannot be pickled.
+            SessionError: there is no Java, or the session cannot run barrier tasks or lacks task slots.
+            SourceError: a source cannot be read.
+            SinkError: a sink cannot be written.
+            CheckpointError: the checkpoint directory is not empty, or cannot be written.
         """
         graph = self.graph(workers)
         check_runnable(graph)
@@ -88,22 +102,40 @@ class Dataflow(builder.DataflowBuilder):
         silence_s: float = SILENCE_S,
         key: bytes | str | None = None,
     ) -> Run:
-        """Go on with a run of this dataflow from the last checkpoint that ``run(checkpoint=path)`` has kept.
+        """Resume a run of this dataflow from its last checkpoint.
 
-        Operators have as many workers as then, and the changes that were decided then are in effect; a rollback
-        reaches back to those of the new run only. The other arguments are those of ``run``.
+        Operators have as many workers as before, and changes that were decided before the checkpoint are in effect;
+        only changes of the new run can be rolled back.
 
-        A checkpoint holds pickled state and functions, and loading a pickle runs code: resume only what you, or
-        somebody whom you would let run code as you, has written. With ``key`` anything that was not signed with it is
-        refused before it is unpickled; it does not tell an older checkpoint of the same run that was put back.
+        A checkpoint holds pickled state and functions, and loading a pickle executes code: resume only checkpoints
+        written by you, or by somebody you trust to execute code as you. With ``key``, files that were not signed with
+        it are refused before they are unpickled; an older checkpoint of the same run that was put back is not detected.
 
-        If the newest checkpoint is damaged, the one before it is taken, with a warning; what the newer one had made
-        output is taken out of it again, and computed anew.
+        If the newest checkpoint is damaged, the previous one is used, with a warning; output that was committed after
+        it is removed and computed again.
+
+        Args:
+            path: directory or URI that was ``checkpoint=`` of the earlier run.
+            spark: see ``run``.
+            hosts: see ``run``.
+            audit: see ``run``.
+            chaining: see ``run``.
+            budget: see ``run``.
+            commit_interval_s: seconds between checkpoints.
+            port: see ``run``.
+            silence_s: see ``run``.
+            key: the key of the earlier run, if it had one.
+
+        Returns:
+            The handle of the new run.
 
         Raises:
-            PlaceHeldError: the run goes on in another process of this machine, or is being resumed there; says which.
-            CheckpointError: there is none, it is damaged, another dataflow's, or not signed with the key.
-            DataflowError, SessionError, SourceError, SinkError: see ``run``.
+            PlaceHeldError: another process of this machine runs or resumes it; names the process.
+            CheckpointError: there is no checkpoint, or it is damaged, of another dataflow, or not signed with the key.
+            DataflowError: see ``run``.
+            SessionError: see ``run``.
+            SourceError: see ``run``.
+            SinkError: see ``run``.
         """
         place = _place(path)
         signing = secret(key)
@@ -120,7 +152,7 @@ class Dataflow(builder.DataflowBuilder):
 
 
 def _place(path: object) -> str:
-    """A checkpoint's place as text; empty without one."""
+    """The path of a checkpoint as text; empty if there is none."""
     text = os.fspath(path) if isinstance(path, (str, PathLike)) else None
     if not isinstance(text, str):
         raise CheckpointError(f"a checkpoint is kept in a directory; expected its path or URI, got {path!r}")

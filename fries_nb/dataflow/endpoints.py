@@ -1,4 +1,4 @@
-"""Where rows come from and where they go, as descriptions; reading and writing is Spark's side.
+"""Descriptions of sources and sinks; ``connectors`` reads and writes what they describe.
 
 >>> replay("payments.parquet", rate=1_000)
 Replay(data='payments.parquet', rate=1000.0, may_be_empty=False)
@@ -23,10 +23,12 @@ POLICIES = ("fail", "pause")
 
 @dataclass(frozen=True)
 class Replay:
-    """Rows of a Parquet path, an Arrow table or a Spark DataFrame, in order (``replay`` takes more).
+    """The rows of a data set, in order; made by ``replay``.
 
-    ``rate`` is in rows per second over all workers of the source; ``None`` means as fast as the flow takes them.
-    ``may_be_empty``: no rows are as good as some, as where an earlier region has made them.
+    Attributes:
+        data: a Parquet path, an Arrow table or a Spark DataFrame.
+        rate: rows per second over all workers of the source; ``None`` for as fast as the dataflow takes them.
+        may_be_empty: whether no rows are accepted, as in the output of an earlier region.
     """
 
     data: Any
@@ -36,10 +38,15 @@ class Replay:
 
 @dataclass(frozen=True)
 class Rate:
-    """Rows made up on the spot, ``rate`` a second: ``value`` (int64: 0, 1, 2, ...) and ``timestamp`` (int64, when the
-    row was due, nanoseconds since the Unix epoch), plus the columns that ``row(value)`` gives, if any.
+    """Generated rows; made by ``rate``.
 
-    ``count`` is the number of rows after which the source ends; ``None`` means never.
+    Each row has the columns ``value`` (int64: 0, 1, 2, ...) and ``timestamp`` (int64: when the row was due, in
+    nanoseconds since the Unix epoch), and those that ``row`` returns.
+
+    Attributes:
+        rate: rows per second over all workers of the source; ``None`` for as fast as the dataflow takes them.
+        count: number of rows after which the source ends; ``None`` for an endless source.
+        row: function from ``value`` to further columns.
     """
 
     rate: float | None
@@ -54,14 +61,22 @@ class Memory:
 
 @dataclass(frozen=True)
 class ParquetFiles:
-    """Parquet files in a directory, each visible once it is committed."""
+    """Parquet files in a directory, each visible once it is committed.
+
+    Attributes:
+        path: the directory or its URI.
+    """
 
     path: str
 
 
 @dataclass(frozen=True)
 class DeltaTable:
-    """A Delta Lake table; each commit is one transaction of its log."""
+    """A Delta Lake table; each commit is one transaction of its log.
+
+    Attributes:
+        path: the table's directory or URI.
+    """
 
     path: str
 
@@ -69,19 +84,22 @@ class DeltaTable:
 Source = Replay | Rate
 Sink = Memory | ParquetFiles | DeltaTable
 OnError = str | Sink
-"""What becomes of a tuple that a function fails on: ``fail``, ``pause``, or the sink that takes it as a dead letter."""
+"""The error policy of an operator: ``fail``, ``pause``, or the sink that receives failed tuples as dead letters."""
 
 
 def replay(data: Any, rate: float | None = None) -> Replay:
-    """A source that replays rows at ``rate`` rows a second.
+    """A source that replays the rows of a data set, in order.
 
     Args:
-        data: a Parquet path, a Spark or pandas DataFrame, or Arrow data (a table, a record batch, or whatever offers an
-            Arrow stream). Of a pandas index that has a name, a column is made.
-        rate: without one, rows come as fast as the flow takes them.
+        data: a Parquet path, a Spark or pandas DataFrame, or Arrow data: a table, a record batch, or an object with the
+            Arrow stream interface. A named pandas index becomes a column.
+        rate: rows per second over all workers of the source; ``None`` for as fast as the dataflow takes them.
+
+    Returns:
+        A description for ``Dataflow.source``.
 
     Raises:
-        SourceError: ``data`` is none of these, or holds what no column can; or the rate is not a positive number.
+        SourceError: ``data`` is none of these or has a column that Arrow cannot represent, or ``rate`` is not positive.
     """
     if isinstance(data, (str, os.PathLike)):
         data = os.fspath(data)
@@ -93,10 +111,10 @@ def replay(data: Any, rate: float | None = None) -> Replay:
 
 
 def is_spark_frame(data: object) -> bool:
-    """Whether it is a DataFrame of Spark's, Connect's or a stand-in with both of its attributes.
+    """Whether an object is a DataFrame of Spark or of Spark Connect, by its attributes ``schema`` and ``write``.
 
     Raises:
-        SourceError: it is a streaming one, which has no end at which it could be written.
+        SourceError: it is a streaming DataFrame.
     """
     kind = type(data)
     if not (hasattr(kind, "schema") and hasattr(kind, "write")):
@@ -107,10 +125,10 @@ def is_spark_frame(data: object) -> bool:
 
 
 def _as_table(data: Any) -> pa.Table:
-    """Arrow or pandas data as a table.
+    """Converts Arrow or pandas data to a table.
 
     Raises:
-        SourceError: it is none, or has a column that Arrow cannot hold.
+        SourceError: the data is neither, or has a column that Arrow cannot represent.
     """
     try:
         if isinstance(data, pa.Table):
@@ -134,10 +152,18 @@ def _as_table(data: Any) -> pa.Table:
 def rate(
     rate: float | None, count: int | None = None, row: Callable[[int], Mapping[str, Any]] | None = None
 ) -> Rate:
-    """A source that makes up ``rate`` rows a second, ``count`` in all (see ``Rate`` for the columns).
+    """A source that generates rows with the columns ``value`` (0, 1, 2, ...) and ``timestamp``; see ``Rate``.
+
+    Args:
+        rate: rows per second over all workers of the source; ``None`` for as fast as the dataflow takes them.
+        count: number of rows after which the source ends; ``None`` for an endless source.
+        row: function from ``value`` to a mapping of further columns.
+
+    Returns:
+        A description for ``Dataflow.source``.
 
     Raises:
-        SourceError: the rate is not a positive number, the count not a positive integer, or ``row`` not callable.
+        SourceError: ``rate`` is not positive, ``count`` is not a positive integer, or ``row`` is not callable.
     """
     if count is not None and (not isinstance(count, int) or isinstance(count, bool) or count < 1):
         raise SourceError(f"count is a number of rows, 1 or more; got {count!r}")
@@ -147,27 +173,43 @@ def rate(
 
 
 def memory() -> Memory:
-    """A sink that keeps rows until ``run.output()`` reads them."""
+    """A sink that keeps rows until ``run.output()`` reads them.
+
+    Returns:
+        A description for ``Stream.sink`` or ``on_error=``.
+    """
     return Memory()
 
 
 def parquet(path: str | os.PathLike[str]) -> ParquetFiles:
-    """A sink that writes Parquet files into the directory ``path``.
+    """A sink that writes Parquet files into a directory.
+
+    Args:
+        path: the directory, or the URI of one that the driver and all hosts reach.
+
+    Returns:
+        A description for ``Stream.sink`` or ``on_error=``.
 
     Raises:
-        SinkError: it is not a path.
+        SinkError: ``path`` is not a path.
     """
     return ParquetFiles(_directory("parquet", path))
 
 
 def delta(path: str | os.PathLike[str]) -> DeltaTable:
-    """A sink that adds rows to the Delta Lake table at ``path``, or makes one there (extra ``delta``).
+    """A sink that appends rows to a Delta Lake table (extra ``delta``).
 
-    Unsigned numbers become the next wider signed ones, those of 64 bits ``decimal(20, 0)``. A table that is
+    Unsigned integers become the next wider signed type, those of 64 bits ``decimal(20, 0)``. A table that is
     partitioned, or has constraints, invariants or generated columns, is refused when the run starts.
 
+    Args:
+        path: the table's directory or URI; the table is created if there is none.
+
+    Returns:
+        A description for ``Stream.sink`` or ``on_error=``.
+
     Raises:
-        SinkError: it is not a path.
+        SinkError: ``path`` is not a path.
     """
     return DeltaTable(_directory("delta", path))
 
@@ -179,10 +221,10 @@ def _directory(sink: str, path: object) -> str:
 
 
 def checked_policy(operator: str, given: object) -> OnError:
-    """What an operator was given as ``on_error``.
+    """The validated value of an operator's ``on_error=``.
 
     Raises:
-        DataflowError: it is no policy.
+        DataflowError: the value is no error policy.
     """
     if isinstance(given, Sink) or (isinstance(given, str) and given in POLICIES):
         return given

@@ -1,4 +1,4 @@
-"""How long a change is under guard: so many seconds, or tuples.
+"""The duration of a change's guard, in seconds or in tuples.
 
 >>> checked_limit(5), checked_limit(tuples(1_000)), checked_limit(None)
 (5.0, Tuples(count=1000), None)
@@ -19,7 +19,11 @@ from fries_nb.errors import PlanError
 
 @dataclass(frozen=True)
 class Tuples:
-    """A number of tuples, as a limit."""
+    """A duration measured in tuples.
+
+    Attributes:
+        count: tuples processed by each target operator.
+    """
 
     count: int
 
@@ -28,10 +32,16 @@ Limit = float | Tuples
 
 
 def tuples(count: int) -> Tuples:
-    """So many tuples, for ``run.reconfigure(..., guard=fn.tuples(1_000))``: each target operator's, as workers report.
+    """A guard's duration in tuples, as in ``run.reconfigure(..., guard=fn.tuples(1_000))``.
+
+    Args:
+        count: number of tuples that each target operator processes under guard, counted as its workers report them.
+
+    Returns:
+        The value for ``guard=``.
 
     Raises:
-        PlanError: not a whole number, 1 or more.
+        PlanError: ``count`` is not a whole number of at least 1.
     """
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
         raise PlanError(f"fn.tuples({count!r}): expected a whole number of tuples, 1 or more")
@@ -39,10 +49,10 @@ def tuples(count: int) -> Tuples:
 
 
 def checked_limit(guard: Any) -> Limit | None:
-    """What was given as ``guard=``; ``None`` is no guard.
+    """The validated value of ``guard=``; ``None`` means no guard.
 
     Raises:
-        PlanError: it is no limit.
+        PlanError: the value is neither a positive number of seconds nor ``fn.tuples(number)``.
     """
     if guard is None or isinstance(guard, Tuples):
         return guard
@@ -52,5 +62,5 @@ def checked_limit(guard: Any) -> Limit | None:
 
 
 def shown_limit(limit: Limit) -> str:
-    """In a sentence: ``5 s``, ``1,000 tuples``."""
+    """The limit as text for a sentence: ``5 s``, ``1,000 tuples``."""
     return f"{limit.count:,} tuples" if isinstance(limit, Tuples) else f"{limit:g} s"

@@ -60,10 +60,16 @@ class BatchFunction:
 
 
 def batched(function: Any) -> Any:
-    """Mark a function, a class whose instances are called, or such an instance as working on an Arrow batch, not a row.
+    """Mark a function as vectorised: it takes an Arrow record batch and returns one, instead of a row.
+
+    Args:
+        function: a function, a callable object, or a class whose instances are callable.
+
+    Returns:
+        The same object, marked; a plain function is wrapped.
 
     Raises:
-        DataflowError: it cannot be called.
+        DataflowError: ``function`` is not callable.
     """
     if not callable(function):
         raise DataflowError(f"@batched marks a function of an Arrow batch; got {function!r}")

@@ -1,6 +1,4 @@
-"""A request to change operators: what each is to run from now on, and what becomes of its state.
-
-A join is changed by another table.
+"""Updates: the new function of an operator, and the transformation of its state. A join is updated with another table.
 
 >>> updates = as_updates({"MC": str.upper, "FM": Update(str.lower, state=lambda old: old[-5:])})
 >>> sorted(updates), updates["MC"].state is None
@@ -22,17 +20,17 @@ from fries_nb.errors import DataflowError, PlanError
 
 @dataclass(frozen=True)
 class Update:
-    """What an operator is to run from now on.
+    """The new configuration of an operator.
 
     Attributes:
-        function: the new function or object, of any shape that ``map`` takes; for a join the new table.
-        state: makes a key's new state from its old one; called once a key, when the key is first touched after the
-            switch. ``None`` keeps the state as it is.
-        back: the reverse of ``state``, which a rollback needs.
+        function: the new function or object, of any shape that ``map`` accepts; for a join the new table.
+        state: function from the old state of a key to its new state. It is called once for each key, when the first
+            tuple of the key is processed after the switch. ``None`` keeps the state unchanged.
+        back: the inverse of ``state``; a rollback requires it.
 
     Raises:
-        DataflowError: the function is neither a table nor can it be called.
-        PlanError: ``state`` or ``back`` cannot be called, or ``back`` comes without ``state``.
+        DataflowError: the function is not callable, and no table either.
+        PlanError: ``state`` or ``back`` is not callable, or ``back`` is given without ``state``.
     """
 
     function: Any

@@ -13,19 +13,19 @@ ROOT = Path(__file__).parents[1]
 
 
 def ship(spark: Any) -> str:
-    """Bring this version of fries_nb to the executors of a session, in front of one that is installed there.
+    """Distribute this version of fries_nb to the executors of a session; it takes precedence over an installed one.
 
-    What it needs on hosts (pyarrow, pyzmq, msgspec, cloudpickle, networkx, numpy and pandas) is compiled in part, hence
-    not in it: that is installed on the executors, or comes in a packed environment (``spark.archives``).
+    Its dependencies (pyarrow, pyzmq, msgspec, cloudpickle, networkx, numpy and pandas) are compiled in part and not
+    included: they must be installed on the executors or be part of a packed environment (``spark.archives``).
 
     Args:
-        spark: a classic session, of whatever master; a local one needs it not.
+        spark: a classic SparkSession; a session with a local master does not need this.
 
     Returns:
-        The file that the session was given.
+        The path of the zip file that was added to the session.
 
     Raises:
-        SessionError: a session that cannot serve: of Spark Connect, stopped, or under dynamic allocation.
+        SessionError: the session is one of Spark Connect, has been stopped, or uses dynamic allocation.
     """
     check_kind(spark)
     file = Path(tempfile.mkdtemp(prefix="fries-package-")) / "fries_nb.zip"

@@ -1,4 +1,4 @@
-"""Rivals that need an interpreter of their own: started, waited for, and asked for their rows a second."""
+"""Rivals that run in interpreters of their own: starts them, waits for them and returns their rows per second."""
 
 from __future__ import annotations
 
@@ -17,15 +17,26 @@ from fries_nb.experiments.bench.extras import BenchError, require
 RIVALS = "fries_nb.experiments.bench.rivals"
 
 
-def plain_loop(source: Path, columns: str = "all") -> float:
-    """Rows a second of a plain Python loop doing W1 (see ``rivals/plain_loop.py``)."""
+def plain_loop(source: Path, columns: str) -> float:
+    """Rows per second of a plain Python loop doing W1.
+
+    Args:
+        source: a Parquet file of payments.
+        columns: the loop's form, ``used`` or ``all``; see ``rivals/plain_loop.py``.
+    """
     with tempfile.TemporaryDirectory(prefix="fries-rival-") as target:
         [said] = _run([["plain_loop", str(source), f"{target}/scored.parquet", "--columns", columns]])
     return float(said["rows_per_second"])
 
 
-def bytewax(source: Path, rows: int, processes: int) -> float:
-    """Rows a second of bytewax doing W1, from the first batch read to the last file closed, over all processes.
+def bytewax(source: Path, rows: int, processes: int, columns: str) -> float:
+    """Rows per second of bytewax doing W1, from the first batch read to the last file closed, over all processes.
+
+    Args:
+        source: a Parquet file of payments.
+        rows: the number of its rows.
+        processes: number of bytewax processes.
+        columns: the dataflow's form, ``used`` or ``all``; see ``rivals/bytewax_w1.py``.
 
     Raises:
         BenchError: bytewax is not installed, or failed.
@@ -33,7 +44,8 @@ def bytewax(source: Path, rows: int, processes: int) -> float:
     require("bytewax")
     addresses = ";".join(f"127.0.0.1:{port}" for port in _free_ports(processes))
     with tempfile.TemporaryDirectory(prefix="fries-rival-") as target:
-        said = _run([["bytewax_w1", str(source), target, str(number), addresses] for number in range(processes)])
+        every = [[str(source), target, str(number), addresses, "--columns", columns] for number in range(processes)]
+        said = _run([["bytewax_w1", *arguments] for arguments in every])
     first = min(int(times["first_ns"]) for times in said)
     last = max(int(times["last_ns"]) for times in said)
     return rows / ((last - first) / 1e9)
@@ -65,7 +77,7 @@ def spark_jobs() -> Iterator[Callable[[str, Path], float]]:
 
 
 def _run(commands: list[list[str]]) -> list[dict[str, Any]]:
-    """Runs all commands side by side; for each, what it printed as lines of JSON, merged."""
+    """Runs all commands concurrently; returns for each the JSON objects that it printed, merged."""
     started = [
         subprocess.Popen(
             [sys.executable, "-m", f"{RIVALS}.{module}", *arguments],
@@ -84,7 +96,7 @@ def _run(commands: list[list[str]]) -> list[dict[str, Any]]:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports free at this moment; all are held until all are known, so that they differ."""
+    """Distinct TCP ports that are free at this moment."""
     held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [int(server.getsockname()[1]) for server in held]
     for server in held:

@@ -2,8 +2,8 @@
 
 As a competent programmer writes it: columns are converted to Python lists a batch at a time, rows are made by zipping
 them, and the input's own columns go to the output as they came. ``--columns used`` makes row dicts of the two columns
-that the score needs and is the hardest rival; ``--columns all`` makes them of every column, as code would that does not
-know what the function will look at. (A time is taken as its integer: pyarrow would make a pandas Timestamp of each.)
+that the score needs and is the hardest rival; ``--columns all`` makes them of every column, as code does that does not
+know which of them the function reads. (A time is taken as its integer: pyarrow would make a pandas Timestamp of each.)
 """
 
 from __future__ import annotations
@@ -29,7 +29,16 @@ def columns_of(batch: pa.RecordBatch, names: list[str]) -> list[list[Any]]:
 
 
 def score_file(source: Path, target: Path, columns: str) -> int:
-    """Scores every payment of ``source`` into ``target`` and returns their number."""
+    """Score every payment of a Parquet file.
+
+    Args:
+        source: the payments.
+        target: the Parquet file to write.
+        columns: ``used`` to make row dicts of the columns in ``USED``, ``all`` to make them of every column.
+
+    Returns:
+        The number of payments.
+    """
     model, states, rows = LastTen(), dict[int, list[float]](), 0
     reader = pq.ParquetFile(source)
     names = USED if columns == "used" else reader.schema_arrow.names
@@ -48,11 +57,11 @@ def score_file(source: Path, target: Path, columns: str) -> int:
 
 
 def main() -> None:
-    """Runs it once and prints the rows a second as JSON."""
+    """Run it once and print the rows per second as JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("source", type=Path)
     parser.add_argument("target", type=Path)
-    parser.add_argument("--columns", choices=["used", "all"], default="all")
+    parser.add_argument("--columns", choices=["used", "all"], default="used")
     given = parser.parse_args()
     started = time.perf_counter()
     rows = score_file(given.source, given.target, given.columns)

@@ -34,7 +34,8 @@ from fries_nb.controller.guards import rollback_of, scope_of
 from fries_nb.controller.known_changes import KnownChanges
 from fries_nb.controller.requests import keeps_state, names
 from fries_nb.controller.schema_checks import misfit
-from fries_nb.controller.transactions import State, Transaction
+from fries_nb.controller.states import ChangeState
+from fries_nb.controller.transactions import Transaction
 from fries_nb.messages import (
     Prepare,
     Report,
@@ -49,7 +50,7 @@ class Changes(KnownChanges):
     def stands(self, operator: str, error: str, now_ns: int) -> list[Instruction]:
         """A worker of this operator stands: what is not decided is aborted, unless it is the operator's fix."""
         change = self.in_flight
-        if change is None or change.state is not State.PREPARING:
+        if change is None or change.state is not ChangeState.PREPARING:
             return []
         if change.alone() == operator and self.fix is None:
             self._release(change)
@@ -95,7 +96,7 @@ class Changes(KnownChanges):
         if self.fix is None:
             self.fix = self._next_fix()
             return None if self.fix is None else self._begin(self.fix, now_ns)
-        if self.fix.state is State.COMMITTING:
+        if self.fix.state is ChangeState.COMMITTING:
             return None
         if self.fix.alone() not in self._standing.operators:  # it goes on without a fix: this is a change like others
             self.fix.before = ""
@@ -129,7 +130,7 @@ class Changes(KnownChanges):
         What a worker as a head of that change fails on is due to the new version, since the FCM comes in front of it.
         """
         change = self.in_flight
-        if change is None or change.state is not State.COMMITTING or operator in change.switches_now:
+        if change is None or change.state is not ChangeState.COMMITTING or operator in change.switches_now:
             return False
         standing = [worker for worker in self._standing.workers if worker.operator == operator]
         return not all(map(change.has_switched, standing))
@@ -145,11 +146,11 @@ class Changes(KnownChanges):
                 return None
             self.in_flight = self._queue.popleft()
             return self._begin(self.in_flight, now_ns)
-        if change.state is State.PREPARING and (spent := self._spent(change)):
+        if change.state is ChangeState.PREPARING and (spent := self._spent(change)):
             return self._abort(change, now_ns, spent)
-        if change.owing or (change.state is State.COMMITTING and self._lane.busy):
+        if change.owing or (change.state is ChangeState.COMMITTING and self._lane.busy):
             return None
-        if change.state is State.COMMITTING:
+        if change.state is ChangeState.COMMITTING:
             return self._next_stage(change, now_ns)
         if (asked := change.rehearse()) is not None:
             return [Tell(*asked)]
@@ -165,7 +166,7 @@ class Changes(KnownChanges):
         return None if self._lane.busy and not self._lane.commits else self._decide(change, now_ns)
 
     def _begin(self, change: Transaction, now_ns: int) -> list[Instruction]:
-        if change.state is State.PREPARING:
+        if change.state is ChangeState.PREPARING:
             return []  # it was begun as a fix before it went back to the queue
         if pointless := self._undone_already(change) or self._spent(change):
             return self._abort(change, now_ns, pointless)

@@ -35,37 +35,19 @@ a recovery waits for the answer. At the end of a run a last record names no snap
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 from fries_nb.checkpoints import Checkpoint
 from fries_nb.controller.commit_numbers import CommitNumbers
 from fries_nb.controller.events import CheckpointEnded, CheckpointKept, CommitFiles, Instruction, KeepCheckpoint
 from fries_nb.controller.intake import Intake
 from fries_nb.controller.markers import MarkerCoordinator
+from fries_nb.controller.membership import Workers
 from fries_nb.controller.restore_point import Recovery
-from fries_nb.controller.workers import Workers
+from fries_nb.controller.states import COMMIT_MOVES, CommitPhase, moved
 from fries_nb.errors import ProtocolError
 from fries_nb.messages import Commit, Done, Saved, WorkerId
 from fries_nb.scheduling.stages import Send
 from fries_nb.topology.expansion import chains
-
-
-class CommitPhase(StrEnum):
-    """Where the attempt under way stands."""
-
-    IDLE = "idle"
-    MARKING = "marking"
-    SAVING = "saving"
-    KEEPING = "keeping"
-
-
-MOVES: dict[CommitPhase, frozenset[CommitPhase]] = {
-    CommitPhase.IDLE: frozenset({CommitPhase.MARKING, CommitPhase.KEEPING}),
-    CommitPhase.MARKING: frozenset({CommitPhase.SAVING, CommitPhase.IDLE}),
-    CommitPhase.SAVING: frozenset({CommitPhase.KEEPING, CommitPhase.IDLE}),
-    CommitPhase.KEEPING: frozenset({CommitPhase.IDLE}),
-}
-"""The legal moves; every other one raises."""
 
 
 @dataclass
@@ -167,12 +149,7 @@ class Checkpoints:
         Raises:
             ProtocolError: the table has no such move.
         """
-        if to not in MOVES[self.phase]:
-            raise ProtocolError(
-                f"checkpoint {self._attempt.epoch} is {self.phase} and cannot be {to}; "
-                f"next is {', '.join(sorted(MOVES[self.phase]))}"
-            )
-        self.phase = to
+        self.phase = moved(COMMIT_MOVES, self.phase, to, f"checkpoint {self._attempt.epoch}")
 
     def request(self, request: str) -> None:
         """Somebody wants a checkpoint whose marker starts from now on.

@@ -15,9 +15,9 @@ CommitFiles(epoch=1, files={'out': ('part-0',)})
 DismissHosts(reason='the run has finished')
 RunEnded(state='finished', error='', details='')
 
-The rooms behind it hold one idea each: `lifecycle` the start, the loss of hosts and the end, `states` where the run
-stands, `membership` the hosts, `workers` who has ended, `changes` and `transactions` what the user wants, `standing`
-what waits for a fix, `sources` how fast they go, `markers` what is on its way, `commits` what the sinks have written,
+The rooms behind it hold one idea each: `lifecycle` the start, the loss of hosts and the end, `states` the tables
+of their states, `membership` hosts and workers, `changes` and `transactions` what the user wants, `standing` what waits
+for a fix, `sources` how fast they go, `markers` what is on its way, `commits` what the sinks have written,
 `checkpoints` what is being kept, `recovery` what survives a loss.
 """
 
@@ -47,9 +47,8 @@ from fries_nb.controller.events import (
 )
 from fries_nb.controller.intake import Uncommitted
 from fries_nb.controller.lifecycle import Lifecycle
-from fries_nb.controller.run_state import RunState
 from fries_nb.controller.schema_checks import with_columns
-from fries_nb.controller.transactions import State
+from fries_nb.controller.states import ChangeState, RunState
 from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import ProtocolError
 from fries_nb.messages import (
@@ -127,7 +126,7 @@ class Controller:
         return self._life.state
 
     @property
-    def changes(self) -> dict[str, State]:
+    def changes(self) -> dict[str, ChangeState]:
         """The state of every change of the run, by id, in order of request."""
         return {change: transaction.state for change, transaction in self._changes.known.items()}
 

@@ -23,7 +23,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from fries_nb.controller.workers import Workers
+from fries_nb.controller.membership import Workers
 from fries_nb.dataflow.graph import Kind
 from fries_nb.messages import Done, Report, WorkerId
 

@@ -13,11 +13,12 @@ from fries_nb.controller.commit_attempts import Checkpoints
 from fries_nb.controller.events import ChangeRequested, GuardEnded, GuardFired, Instruction, Journal, Resolved, Tell
 from fries_nb.controller.guards import Guards, Watch
 from fries_nb.controller.markers import MarkerCoordinator
+from fries_nb.controller.membership import Workers
 from fries_nb.controller.pauses import PausedOperators
 from fries_nb.controller.requests import names, refuse_incomplete
 from fries_nb.controller.restore_point import Recovery
-from fries_nb.controller.transactions import State, Transaction
-from fries_nb.controller.workers import Workers
+from fries_nb.controller.states import ChangeState
+from fries_nb.controller.transactions import Transaction
 from fries_nb.errors import ProtocolError
 from fries_nb.messages import (
     Abort,
@@ -121,7 +122,7 @@ class KnownChanges:
     def acknowledged(self, change: str, worker: WorkerId, done: Done | None, now_ns: int) -> list[Instruction]:
         """A worker has applied a marker of this change, or (``None``) has ended instead."""
         transaction = self.known[change]
-        if transaction.state is not State.COMMITTING:
+        if transaction.state is not ChangeState.COMMITTING:
             return []  # the change has ended before its marker, which goes on through the rest of its scope
         transaction.acknowledged(worker, done, now_ns)
         return self._end_if_over(transaction, now_ns)
@@ -135,7 +136,7 @@ class KnownChanges:
         said: list[Instruction] = [self._journal(back), GuardFired(watch.change, error)]
         words = f"change {watch.change!r} is being rolled back by its guard; nothing changed"
         for change in (self.fix, self.in_flight):
-            if change is not None and change.state is State.PREPARING:
+            if change is not None and change.state is ChangeState.PREPARING:
                 said += self._abort(change, now_ns, words)
         self._queue.appendleft(back)
         return said + (self._checkpoints.cancel(now_ns) if self._lane.commits else [])
@@ -150,7 +151,7 @@ class KnownChanges:
     def replaced(self, operator: str, worker: WorkerId | None) -> Transaction | None:
         """The change being committed that replaces what may have failed here, and has not come here yet."""
         for change in (self.fix, self.in_flight):
-            if change is None or change.state is not State.COMMITTING or (worker and change.has_switched(worker)):
+            if change is None or change.state is not ChangeState.COMMITTING or (worker and change.has_switched(worker)):
                 continue
             if any(operator in one.covered and self.has_met(one.change, worker) for one in change.replaces):
                 return change
@@ -176,9 +177,9 @@ class KnownChanges:
         resolved: list[Instruction] = []
         self.restarting, self._awaited_epoch = "", None
         for change in self._under_way():
-            if change.state is State.PREPARING:
+            if change.state is ChangeState.PREPARING:
                 words = f"{why} before the change was decided; nothing changed"
-                resolved.append(Resolved(change.resolve(State.ABORTED, now_ns, words)))
+                resolved.append(Resolved(change.resolve(ChangeState.ABORTED, now_ns, words)))
                 self._release(change)
             change.owing = set()
         return resolved
@@ -195,9 +196,9 @@ class KnownChanges:
         """The run is over because of ``why``: end every open change. ``error`` is a failure in its own words."""
         closed: list[Instruction] = []
         for change in self._under_way():
-            if change.state is State.COMMITTING:
+            if change.state is ChangeState.COMMITTING:
                 words = f"{why} while the change was being committed" + (f": {error}" if error else "")
-                outcome = change.resolve(State.FAILED, now_ns, words, details)
+                outcome = change.resolve(ChangeState.FAILED, now_ns, words, details)
                 closed += [] if change.undoes else [Resolved(outcome)]
                 self._release(change)
             else:
@@ -205,7 +206,7 @@ class KnownChanges:
                 closed += self._abort(change, now_ns, words, details)
         for waiting in self._queue:
             words = f"{why} before the change was begun; nothing changed"
-            closed.append(Resolved(waiting.resolve(State.ABORTED, now_ns, words)))
+            closed.append(Resolved(waiting.resolve(ChangeState.ABORTED, now_ns, words)))
         self._queue.clear()
         guards = [self._guards.end(change) for change in self._guards.all()]
         return [*closed, *(GuardEnded(watch.change, why) for watch in guards if watch is not None)]
@@ -230,24 +231,24 @@ class KnownChanges:
         """It is at every worker that has not ended; if that is none, it was for nothing and is taken back."""
         self._release(change)
         if change.undoes:
-            change.resolve(State.DONE, now_ns)
+            change.resolve(ChangeState.DONE, now_ns)
             return self._rolled_back(change.undoes)
         if change.switched:
             self._guards.counting(change.request.change, now_ns, self._reports)
-            return [Resolved(change.resolve(State.DONE, now_ns))]
+            return [Resolved(change.resolve(ChangeState.DONE, now_ns))]
         words = f"all workers of {names(change.request.plan.targets)} ended before the change reached them"
-        outcome = change.resolve(State.FAILED, now_ns, words)
+        outcome = change.resolve(ChangeState.FAILED, now_ns, words)
         over = self.let_go(outcome.change, "nothing of the change is in place")
         return [Journal(self._recovery.take_back(outcome.change)), *_forgotten(change), Resolved(outcome), *over]
 
     def _abort(self, change: Transaction, now_ns: int, error: str, details: str = "") -> list[Instruction]:
-        begun = change.state is State.PREPARING
-        outcome = change.resolve(State.ABORTED, now_ns, error, details)
+        begun = change.state is ChangeState.PREPARING
+        outcome = change.resolve(ChangeState.ABORTED, now_ns, error, details)
         self._release(change)
         return [*(_forgotten(change) if begun else ()), Resolved(outcome)]
 
     def _under_way(self) -> list[Transaction]:
-        begun = (State.PREPARING, State.COMMITTING)
+        begun = (ChangeState.PREPARING, ChangeState.COMMITTING)
         candidates = (self.in_flight, self.fix, *self._queue)
         return [change for change in candidates if change is not None and change.state in begun]
 

@@ -33,12 +33,11 @@ from fries_nb.controller.events import (
 )
 from fries_nb.controller.guards import Guards, Watch
 from fries_nb.controller.markers import MarkerCoordinator
-from fries_nb.controller.membership import Membership
+from fries_nb.controller.membership import Membership, Workers
 from fries_nb.controller.pauses import PausedOperators
 from fries_nb.controller.restore_point import MOST_IN_A_ROW, Recovery
-from fries_nb.controller.run_state import RunState, moved
 from fries_nb.controller.source_settings import Sources
-from fries_nb.controller.workers import Workers
+from fries_nb.controller.states import RUN_MOVES, RunState, moved
 from fries_nb.dataflow.graph import Graph
 
 
@@ -81,6 +80,9 @@ class Lifecycle:
         self.sources = Sources(self.workers)
         self._lost_because = ""
 
+    def _move(self, to: RunState) -> None:
+        self.state = moved(RUN_MOVES, self.state, to, "the run")
+
     def joined(self, hello: HostJoined, now_ns: int) -> list[Instruction]:
         """A host said hello; when all have, tuples flow."""
         stranger = self.membership.stranger(hello)
@@ -94,7 +96,7 @@ class Lifecycle:
 
     def start(self, now_ns: int) -> list[Instruction]:
         """All hosts are there, for the first time or again."""
-        self.state = moved(self.state, RunState.DRAINING if self.sources.draining else RunState.RUNNING)
+        self._move(RunState.DRAINING if self.sources.draining else RunState.RUNNING)
         self.epochs.start_clock(now_ns)
         self.checkpoints.intake.start(now_ns)
         started: list[Instruction] = [Admit(dict(sorted(self.membership.addresses.items())))]
@@ -105,6 +107,7 @@ class Lifecycle:
         self.membership.check(host)
         if self.checkpoints.closing or (self.state is RunState.RECOVERING and self.checkpoints.keeping):
             return []  # nobody is needed any more, or all are given up already
+        self.membership.lose(host)
         words = f"host {host} was lost ({reason})"
         if not self.recovers:
             return self.end("failed", "the run failed", now_ns, f"{words}; what was committed stays readable")
@@ -115,13 +118,13 @@ class Lifecycle:
         self._lost_because = why
         if self.state is RunState.RECOVERING and self.checkpoints.keeping:
             return []  # all are given up already
-        self.state = moved(self.state, RunState.RECOVERING)
+        self._move(RunState.RECOVERING)
         said: list[Instruction] = [*self.changes.lost(why, now_ns), *self.standing.clear()]
         self.workers.ended.clear()
         self.lane.clear()
         self.checkpoints.lost()
         self.recovery.lose()
-        self.membership = Membership(self.membership.hosts, self.recovery.incarnation)
+        self.membership.begin(self.recovery.incarnation)
         return said if self.checkpoints.keeping else said + self.start_again(now_ns)
 
     def undo(self, watch: Watch, error: str, details: str, now_ns: int) -> list[Instruction]:
@@ -167,7 +170,7 @@ class Lifecycle:
         self.sources.drain(spared)
         if self.state is not RunState.RUNNING:
             return []
-        self.state = moved(self.state, RunState.DRAINING)
+        self._move(RunState.DRAINING)
         return self.sources.tell_drain()
 
     def finish(self, now_ns: int) -> list[Instruction]:
@@ -189,5 +192,5 @@ class Lifecycle:
     ) -> list[Instruction]:
         """The run is over: end what is open, send the hosts home."""
         closed = [*self.changes.close(why, now_ns, error, details), *self.checkpoints.refuse(error or why)]
-        self.state = moved(self.state, RunState(state))
+        self._move(RunState(state))
         return [*closed, DismissHosts(error or why), RunEnded(state, error, details)]

@@ -32,7 +32,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from fries_nb.controller.events import Tell
-from fries_nb.controller.workers import Workers
+from fries_nb.controller.membership import Workers
 from fries_nb.errors import ProtocolError
 from fries_nb.messages import Action, Cancel, Commit, Fcm, Marker, Reconfigure, WorkerId
 from fries_nb.scheduling.stages import Send

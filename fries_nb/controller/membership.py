@@ -1,4 +1,4 @@
-"""Which hosts have joined, and which hellos to turn away.
+"""Which hosts have joined, which hellos to turn away, and which workers have ended.
 
 The dataflow starts when all hosts have said hello. A hello of an older incarnation comes from a survivor of an
 earlier attempt and is refused without harm. A second hello for a slot, or one of a newer incarnation, means that a
@@ -10,44 +10,123 @@ network (ZeroMQ's own heartbeats) and Spark report a loss, as ``HostLost``.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from fries_nb.controller.events import HostJoined
+from fries_nb.controller.states import HOST_MOVES, HostState, moved
+from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import ProtocolError
+from fries_nb.messages import WorkerId
+from fries_nb.topology.expansion import workers_of
 
 
 class Membership:
-    """The hosts 0, 1, ... of one incarnation of the run."""
+    """The hosts 0, 1, ... of the present incarnation of the run.
+
+    Attributes:
+        incarnation: its number.
+        addresses: where the hosts that have joined are reached.
+    """
 
     def __init__(self, hosts: int, incarnation: int) -> None:
-        self.hosts = hosts
         self.incarnation = incarnation
         self.addresses: dict[int, str] = {}
+        self._states = dict.fromkeys(range(hosts), HostState.AWAITED)
 
     @property
     def complete(self) -> bool:
         """All hosts have said hello."""
-        return len(self.addresses) == self.hosts
+        return all(state is HostState.JOINED for state in self._states.values())
 
     def stranger(self, hello: HostJoined) -> str:
         """Why this hello is none of this run's, or an empty string."""
-        if not 0 <= hello.host < self.hosts:
-            return f"no host {hello.host} in this run; expected 0 to {self.hosts - 1}"
+        if hello.host not in self._states:
+            return self._unknown(hello.host)
         if hello.incarnation < self.incarnation:
             return f"incarnation {hello.incarnation} is over; this run is at incarnation {self.incarnation}"
         return ""
 
     def restarted(self, hello: HostJoined) -> str:
         """How this hello shows that the host had died and was started again, or an empty string."""
-        if hello.host in self.addresses:
+        if self._states[hello.host] is HostState.JOINED:
             return f"Spark started it again at {hello.address}, without its state"
         if hello.incarnation > self.incarnation:
             return f"Spark started it again as incarnation {hello.incarnation}, without its state"
         return ""
 
     def join(self, hello: HostJoined) -> None:
-        """Take the host in."""
+        """Take the host in.
+
+        Raises:
+            ProtocolError: it is not awaited.
+        """
+        self._move(hello.host, HostState.JOINED)
         self.addresses[hello.host] = hello.address
+
+    def lose(self, host: int) -> None:
+        """The host is gone.
+
+        Raises:
+            ProtocolError: that was known.
+        """
+        self._move(host, HostState.LOST)
+
+    def begin(self, incarnation: int) -> None:
+        """All hosts are given up, and as many others are awaited, of the next incarnation."""
+        for host, state in self._states.items():
+            if state is not HostState.LOST:
+                self._move(host, HostState.LOST)
+            self._move(host, HostState.AWAITED)
+        self.incarnation = incarnation
+        self.addresses = {}
 
     def check(self, host: int) -> None:
         """Raise a ProtocolError unless the run has a host of this number."""
-        if not 0 <= host < self.hosts:
-            raise ProtocolError(f"no host {host} in this run; expected 0 to {self.hosts - 1}")
+        if host not in self._states:
+            raise ProtocolError(self._unknown(host))
+
+    def _unknown(self, host: int) -> str:
+        return f"no host {host} in this run; expected 0 to {len(self._states) - 1}"
+
+    def _move(self, host: int, to: HostState) -> None:
+        self._states[host] = moved(HOST_MOVES, self._states[host], to, f"host {host}")
+
+
+class Workers:
+    """All workers of a graph, in the order of declaration."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.ended: set[WorkerId] = set()
+        self._of = {name: workers_of(graph, name) for name in graph.by_name}
+        self._known = {worker for workers in self._of.values() for worker in workers}
+
+    def of(self, operators: Iterable[str]) -> list[WorkerId]:
+        """The workers of these operators."""
+        return [worker for name in self._ordered(operators) for worker in self._of[name]]
+
+    def live(self, operators: Iterable[str] | None = None) -> list[WorkerId]:
+        """The workers of these operators, or of all, that have not ended."""
+        names = self.graph.by_name if operators is None else operators
+        return [worker for worker in self.of(names) if worker not in self.ended]
+
+    def check(self, worker: WorkerId) -> None:
+        """Raise a ProtocolError unless the run has this worker."""
+        if worker not in self._known:
+            raise ProtocolError(f"an answer from {worker}, a stranger: this run has no such worker")
+
+    def end(self, worker: WorkerId) -> None:
+        """Note that a worker has ended.
+
+        Raises:
+            ProtocolError: it had ended before.
+        """
+        if worker in self.ended:
+            raise ProtocolError(f"{worker} has ended for the second time")
+        self.ended.add(worker)
+
+    def _ordered(self, operators: Iterable[str]) -> list[str]:
+        wanted = set(operators)
+        for name in wanted:
+            self.graph.operator(name)
+        return [name for name in self._of if name in wanted]

@@ -12,7 +12,7 @@ from __future__ import annotations
 from math import inf
 
 from fries_nb.controller.events import Instruction, Tell
-from fries_nb.controller.workers import Workers
+from fries_nb.controller.membership import Workers
 from fries_nb.errors import DataflowError, SourceError, unknown
 from fries_nb.messages import Drain, SetRate
 

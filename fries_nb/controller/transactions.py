@@ -1,10 +1,4 @@
-"""A change as a transaction: requested, prepared, decided, done; or ended on the way.
-
-    state        prepare      decide        resolve
-    REQUESTED    PREPARING    -             ABORTED
-    PREPARING    -            COMMITTING    ABORTED
-    COMMITTING   -            -             DONE, FAILED
-    DONE, ABORTED, FAILED: final
+"""A change as a transaction: requested, prepared, decided, done; or ended on the way (see ``states.CHANGE_MOVES``).
 
 Until it is decided a change can be aborted, and nothing has changed anywhere. Once it is decided, the first fast
 control message may already have switched a worker, so it is done or it has failed. It is decided when no target
@@ -15,38 +9,16 @@ awaits have acknowledged; or, where hosts were lost meanwhile, when all workers 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from enum import StrEnum
 
 from fries_nb.controller.events import ChangeRequested, Guard, Outcome, WorkerOutcome
 from fries_nb.controller.guards import Watch
 from fries_nb.controller.samples import chosen, in_words
+from fries_nb.controller.states import CHANGE_MOVES, ChangeState, moved
 from fries_nb.errors import ProtocolError
 from fries_nb.messages import Done, Prepared, Rehearse, Rehearsed, WorkerId
 from fries_nb.scheduling.stages import Stage, StageAction
 
 NS_PER_MS = 1_000_000
-
-
-class State(StrEnum):
-    """Where a change stands."""
-
-    REQUESTED = "requested"
-    PREPARING = "preparing"
-    COMMITTING = "committing"
-    DONE = "done"
-    ABORTED = "aborted"
-    FAILED = "failed"
-
-
-MOVES: dict[State, frozenset[State]] = {
-    State.REQUESTED: frozenset({State.PREPARING, State.ABORTED}),
-    State.PREPARING: frozenset({State.COMMITTING, State.ABORTED}),
-    State.COMMITTING: frozenset({State.DONE, State.FAILED}),
-    State.DONE: frozenset(),
-    State.ABORTED: frozenset(),
-    State.FAILED: frozenset(),
-}
-"""The legal moves; every other one raises."""
 
 
 class Transaction:
@@ -82,7 +54,7 @@ class Transaction:
         self.targets = tuple(targets)
         self.components = components
         self.stages: tuple[Stage, ...] = request.plan.stages
-        self.state = State.REQUESTED
+        self.state = ChangeState.REQUESTED
         self.samples: dict[WorkerId, tuple[bytes, ...]] = {}
         self.rehearsed: Rehearsed | None = None
         self.before = ""
@@ -100,7 +72,7 @@ class Transaction:
     @property
     def open(self) -> bool:
         """The change has not ended."""
-        return bool(MOVES[self.state])
+        return bool(CHANGE_MOVES[self.state])
 
     @property
     def stages_left(self) -> bool:
@@ -123,20 +95,17 @@ class Transaction:
             return frozenset()
         return frozenset(send.operator for send in self.stages[self.stage].sends)
 
-    def move(self, to: State) -> None:
+    def move(self, to: ChangeState) -> None:
         """Go to another state.
 
         Raises:
             ProtocolError: the table has no such move.
         """
-        if to not in MOVES[self.state]:
-            legal = ", ".join(sorted(MOVES[self.state])) or "nothing, it has ended"
-            raise ProtocolError(f"change {self.request.change!r} is {self.state} and cannot be {to}; next is {legal}")
-        self.state = to
+        self.state = moved(CHANGE_MOVES, self.state, to, f"change {self.request.change!r}")
 
     def prepare(self, now_ns: int) -> None:
         """DryRun starts; every target worker owes an answer."""
-        self.move(State.PREPARING)
+        self.move(ChangeState.PREPARING)
         self.owing = set(self.targets)
         if self.early:
             self._requested_ns = now_ns
@@ -153,7 +122,7 @@ class Transaction:
         if answer.worker in self._answered:
             raise ProtocolError(f"{answer.worker} prepared change {self.request.change!r} for the second time")
         self._answered.add(answer.worker)
-        if self.state is not State.PREPARING:
+        if self.state is not ChangeState.PREPARING:
             return False
         self.owing.discard(answer.worker)
         self._prepared_ns = now_ns
@@ -178,7 +147,7 @@ class Transaction:
         Raises:
             ProtocolError: no rehearsal was asked of this worker.
         """
-        if self.state is not State.PREPARING:
+        if self.state is not ChangeState.PREPARING:
             return False
         if self.owing != {answer.worker} or self.rehearsed is not None:
             raise ProtocolError(f"{answer.worker} rehearsed change {self.request.change!r}, which it was not asked to")
@@ -189,7 +158,7 @@ class Transaction:
         """Its workers have had all that it needs since an earlier change; the first FCM has still to wait."""
         self.prepare(now_ns)
         self.owing = set()
-        self.move(State.COMMITTING)
+        self.move(ChangeState.COMMITTING)
         self._sent_ns = now_ns
 
     def alone(self) -> str:
@@ -199,15 +168,15 @@ class Transaction:
 
     def next_stage(self, awaited: Iterable[WorkerId], now_ns: int) -> None:
         """The FCMs of the next stage are being sent; it ends when these workers have acknowledged."""
-        if self.state is State.PREPARING:
-            self.move(State.COMMITTING)
+        if self.state is ChangeState.PREPARING:
+            self.move(ChangeState.COMMITTING)
             self._sent_ns = self._last_ns = now_ns
         self.stage += 1
         self.owing = set(awaited)
 
     def journaled(self, at_ns: int) -> None:
         """The decision was on disk, and the first FCM left, then: what the disk took is no part of the commit."""
-        if self.state is State.COMMITTING and not self.stage:
+        if self.state is ChangeState.COMMITTING and not self.stage:
             self._sent_ns = at_ns
 
     def acknowledged(self, worker: WorkerId, done: Done | None, now_ns: int) -> None:
@@ -231,13 +200,13 @@ class Transaction:
             before = self._per_worker.get(worker, WorkerOutcome(delay_ms))
             self._per_worker[worker] = WorkerOutcome(delay_ms, before.old_tuples, ended=worker in gone)
 
-    def resolve(self, state: State, now_ns: int, error: str = "", details: str = "") -> Outcome:
+    def resolve(self, state: ChangeState, now_ns: int, error: str = "", details: str = "") -> Outcome:
         """End the change, let go of the functions that it shipped, and say how it went."""
-        if self.state is State.PREPARING and self.owing:
+        if self.state is ChangeState.PREPARING and self.owing:
             self._prepared_ns = now_ns
         self.move(state)
         self.owing = set()
-        done = state is State.DONE
+        done = state is ChangeState.DONE
         plan = self.request.plan
         self.request = ChangeRequested(self.request.change, plan, {}, self.request.rehearse, self.request.transforms)
         return Outcome(

@@ -23,13 +23,14 @@ from dataclasses import replace
 from fries_nb.changes import Change
 from fries_nb.checkpoints import CommittedChange
 from fries_nb.controller.events import GuardEnded, GuardFired, Outcome, WorkerOutcome
+from fries_nb.controller.states import REGION_MOVES, RegionPhase, moved
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.regions import Region
 from fries_nb.errors import PlanError
 from fries_nb.messages import WorkerId
 from fries_nb.running.locks import locked
 from fries_nb.running.outcomes import combined, functions_of, later
-from fries_nb.running.queue_entries import Order, RegionPhase, Request, Undoing
+from fries_nb.running.queue_entries import Order, Request, Undoing
 from fries_nb.running.rollbacks import Rollbacks
 from fries_nb.running.shelf import Shelf
 
@@ -179,7 +180,7 @@ class ChangeQueue:
     @locked
     def starting(self, region: int) -> list[Request]:
         """The region is about to start: the requests that apply before its first tuple, in order; they have begun."""
-        self._phases[region] = RegionPhase.STARTING
+        self._move(region, RegionPhase.STARTING)
         for request in self._waiting[region]:
             request.begun_s[region] = self._clock()
         return list(self._waiting[region])
@@ -187,7 +188,7 @@ class ChangeQueue:
     @locked
     def started(self, region: int, applied: Iterable[Request]) -> list[Order]:
         """The region has started with these requests applied."""
-        self._phases[region] = RegionPhase.RUNNING
+        self._move(region, RegionPhase.RUNNING)
         for request in applied:
             self._waiting[region].remove(request)
             request.at_start.add(region)
@@ -248,7 +249,9 @@ class ChangeQueue:
     @locked
     def over(self, region: int, why: str) -> None:
         """Nothing of the region can change any more, since ``why``."""
-        self._phases[region] = RegionPhase.OVER
+        if self._phases[region] is RegionPhase.OVER:
+            return
+        self._move(region, RegionPhase.OVER)
         left = [*self._in_flight[region].values(), *self._waiting[region]]
         self._in_flight[region].clear()
         self._waiting[region].clear()
@@ -268,6 +271,9 @@ class ChangeQueue:
         ]
 
     # ---- inside
+
+    def _move(self, region: int, to: RegionPhase) -> None:
+        self._phases[region] = moved(REGION_MOVES, self._phases[region], to, f"region {region + 1}")
 
     def _forget(self, request: Request) -> None:
         self._requests.remove(request)

@@ -1,10 +1,9 @@
-"""What is in a run's queue of changes: requests, the orders to carry them out, and where a region of the run stands."""
+"""What is in a run's queue of changes: requests and the orders to carry them out."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from typing import NamedTuple
 
 from fries_nb.changes import Change
@@ -108,12 +107,3 @@ class Order(NamedTuple):
 
     region: int
     request: Request
-
-
-class RegionPhase(Enum):
-    """Where a region stands."""
-
-    AHEAD = 0
-    STARTING = 1
-    RUNNING = 2
-    OVER = 3

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from fries_nb.controller import events as said
 from fries_nb.controller.requests import change_requested
-from fries_nb.controller.run_state import RunState
+from fries_nb.controller.states import RunState
 from fries_nb.dataflow.graph import Graph, Kind
 from fries_nb.dataflow.regions import Kept, Region
 from fries_nb.dataflow.updates import Update, new_table

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from fries_nb.changes import Change
-from fries_nb.controller.run_state import RunState
+from fries_nb.controller.states import RunState
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.limits import Limit
 from fries_nb.dataflow.regions import Region

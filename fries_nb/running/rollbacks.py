@@ -12,9 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fries_nb.changes import undone
+from fries_nb.controller.states import RegionPhase
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import PlanError
-from fries_nb.running.queue_entries import Ground, RegionPhase, Request
+from fries_nb.running.queue_entries import Ground, Request
 
 
 class Rollbacks:

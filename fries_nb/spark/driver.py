@@ -23,7 +23,7 @@ from fries_nb.checkpoints import Checkpoint
 from fries_nb.controller import events as said
 from fries_nb.controller.controller import Controller
 from fries_nb.controller.event_queue import EventQueue
-from fries_nb.controller.run_state import RunState
+from fries_nb.controller.states import RunState
 from fries_nb.errors import (
     CheckpointError,
     SessionError,

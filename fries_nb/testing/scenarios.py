@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from fries_nb.controller.transactions import State
+from fries_nb.controller.states import ChangeState
 from fries_nb.dataflow.endpoints import memory
 from fries_nb.dataflow.graph import Graph, Operator
 from fries_nb.dataflow.limits import Limit, tuples
@@ -353,7 +353,7 @@ class _Play:
         waiting = {
             self._played.changes[change].targets
             for change in self._cluster.open
-            if states.get(change) is not State.COMMITTING
+            if states.get(change) is not ChangeState.COMMITTING
         }
         if (operator,) not in waiting:
             self._mended.add(operator)

@@ -13,7 +13,7 @@ from fries_nb.controller.events import (
     StopRequested,
     Tell,
 )
-from fries_nb.controller.transactions import State
+from fries_nb.controller.states import ChangeState
 from fries_nb.errors import ProtocolError
 from fries_nb.messages import (
     Abort,
@@ -95,7 +95,7 @@ def test_a_change_is_done_when_all_targets_are():
     assert {str(worker): (seen.delay_ms, seen.old_tuples) for worker, seen in outcome.per_worker.items()} == {
         "FM[0]": (5.0, 5), "FM[1]": (6.0, 5), "MC[0]": (7.0, 0), "MC[1]": (8.0, 0),
     }  # fmt: skip
-    assert desk.controller.changes == {"u1": State.DONE}
+    assert desk.controller.changes == {"u1": ChangeState.DONE}
 
 
 def test_what_the_disk_takes_for_the_decision_is_no_part_of_the_commit():
@@ -118,7 +118,7 @@ def test_changes_go_one_after_another_in_order_of_request():
     assert desk.request(FM_ALONE, "u3") == []
     desk.prepared("FM", change="u1")
     assert told(desk.done(1, "FM"), Prepare) == ["MC[0]", "MC[1]"]
-    assert desk.controller.changes == {"u1": State.DONE, "u2": State.PREPARING, "u3": State.REQUESTED}
+    assert desk.controller.changes == {"u1": ChangeState.DONE, "u2": ChangeState.PREPARING, "u3": ChangeState.REQUESTED}
 
 
 def test_the_next_decision_waits_until_the_marker_has_retired():

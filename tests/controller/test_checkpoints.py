@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from itertools import product
-
 import pytest
 from controller_setting import FM_ALONE, FRAUD, Desk, flow, markers, only, plan, told
 
 from fries_nb.checkpoints import Checkpoint, Restoration
-from fries_nb.controller.commit_attempts import MOVES, Checkpoints, CommitPhase
+from fries_nb.controller.commit_attempts import Checkpoints
 from fries_nb.controller.commit_numbers import CommitNumbers
 from fries_nb.controller.events import (
     CheckpointEnded,
@@ -24,8 +22,8 @@ from fries_nb.controller.events import (
     Tick,
 )
 from fries_nb.controller.markers import MarkerCoordinator
+from fries_nb.controller.membership import Workers
 from fries_nb.controller.restore_point import Recovery
-from fries_nb.controller.workers import Workers
 from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator, Partitioning
 from fries_nb.errors import ProtocolError
 from fries_nb.messages import Abort, Cancel, Commit, Done, Ended, Fcm, Saved, WorkerId
@@ -315,20 +313,6 @@ def attempt() -> Checkpoints:
     """Nothing under way, over a small flow."""
     workers = Workers(flow("a>b b>out"))
     return Checkpoints(workers, MarkerCoordinator(workers), CommitNumbers(None), Recovery(1), "r", chaining=True)
-
-
-@pytest.mark.parametrize(("before", "after"), list(product(CommitPhase, CommitPhase)))
-def test_only_the_moves_of_the_table_are_possible(before, after):
-    """Every pair of phases: legal ones go, all others raise and leave the phase as it was."""
-    checkpoints = attempt()
-    checkpoints.phase = before
-    if after in MOVES[before]:
-        checkpoints.move(after)
-        assert checkpoints.phase is after
-    else:
-        with pytest.raises(ProtocolError, match=f"is {before} and cannot be {after}; next is"):
-            checkpoints.move(after)
-        assert checkpoints.phase is before
 
 
 @pytest.mark.parametrize(

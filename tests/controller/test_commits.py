@@ -7,7 +7,7 @@ from controller_setting import FM_ALONE, FM_BY_EPOCH, FRAUD, Desk, markers, only
 
 from fries_nb.controller.events import CommitFiles, DismissHosts, DrainRequested, Journal, RunEnded, StopRequested, Tick
 from fries_nb.controller.markers import MarkerCoordinator
-from fries_nb.controller.workers import Workers
+from fries_nb.controller.membership import Workers
 from fries_nb.errors import ProtocolError
 from fries_nb.messages import Cancel, Commit, Done, Drain, Ended, Fcm, Reconfigure, WorkerId
 from fries_nb.scheduling.stages import Send

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import product
-
 import pytest
 from controller_setting import FM_ALONE, FM_AND_MC, FM_BY_EPOCH, FRAUD, MC_ALONE, Desk, markers, only, told
 
@@ -28,9 +26,7 @@ from fries_nb.controller.events import (
     Tell,
     Tick,
 )
-from fries_nb.controller.run_state import MOVES, RunState, moved
-from fries_nb.controller.transactions import State
-from fries_nb.errors import ProtocolError
+from fries_nb.controller.states import ChangeState
 from fries_nb.messages import (
     Abort,
     Commit,
@@ -119,7 +115,9 @@ def test_a_change_that_prepares_is_aborted_and_those_that_wait_wait_on():
     )
     assert desk.request(FM_ALONE, "u3") == []
     assert told(desk.join(4), Prepare) == ["MC[0]", "MC[1]"]
-    assert desk.controller.changes == {"u1": State.ABORTED, "u2": State.PREPARING, "u3": State.REQUESTED}
+    assert desk.controller.changes == {
+        "u1": ChangeState.ABORTED, "u2": ChangeState.PREPARING, "u3": ChangeState.REQUESTED,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("switched", [(), ("FM",)])
@@ -289,16 +287,3 @@ def test_a_stop_during_a_recovery_ends_the_run():
     assert told(said, Abort) == told(said, Fcm) == []
     assert [desk.outcomes[change].outcome for change in ("u1", "u2")] == ["failed", "aborted"]
     assert said[-1] == RunEnded("stopped")
-
-
-# ---- the table
-
-
-@pytest.mark.parametrize(("before", "after"), list(product(RunState, RunState)))
-def test_only_the_moves_of_the_table_are_possible(before, after):
-    """Every pair of states."""
-    if after in MOVES[before]:
-        assert moved(before, after) is after
-    else:
-        with pytest.raises(ProtocolError, match=f"a run that is {before} cannot be {after}; next is"):
-            moved(before, after)

@@ -27,7 +27,8 @@ from fries_nb.controller.events import Resolved
 from fries_nb.controller.lifecycle import Lifecycle
 from fries_nb.controller.markers import MarkerCoordinator
 from fries_nb.controller.restore_point import Recovery
-from fries_nb.controller.transactions import State, Transaction
+from fries_nb.controller.states import ChangeState
+from fries_nb.controller.transactions import Transaction
 from fries_nb.errors import ProtocolError
 from fries_nb.scheduling.stages import Send, Stage
 
@@ -90,8 +91,8 @@ def _abort_what_was_decided(changes, why, now_ns, lost=Changes.lost):
     """A change whose hosts are lost is aborted, decided or not."""
     said = lost(changes, why, now_ns)
     for change in changes._under_way():
-        change.state = State.PREPARING
-        said.append(Resolved(change.resolve(State.ABORTED, now_ns, why)))
+        change.state = ChangeState.PREPARING
+        said.append(Resolved(change.resolve(ChangeState.ABORTED, now_ns, why)))
         changes._release(change)
     return said
 

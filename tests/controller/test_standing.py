@@ -16,7 +16,7 @@ from fries_nb.controller.events import (
     Tell,
     Tick,
 )
-from fries_nb.controller.transactions import State
+from fries_nb.controller.states import ChangeState
 from fries_nb.errors import ProtocolError
 from fries_nb.messages import Abort, Cancel, Fcm, Marker, Paused, Prepare, Prepared, Reconfigure, Resumed, WorkerId
 from fries_nb.scheduling import SCHEDULERS, schedule
@@ -142,7 +142,7 @@ def test_a_worker_below_the_head_of_a_change_is_fixed_in_the_old_version():
     assert {tell.control.marker.action.before for tell in only(said, Tell)} == {"u1"}
     desk.done(2, "MC", switched=True)
     assert (desk.outcomes["u2"].outcome, desk.outcomes["u2"].before) == ("done", "u1")
-    assert desk.controller.changes["u1"] is State.COMMITTING
+    assert desk.controller.changes["u1"] is ChangeState.COMMITTING
 
 
 def test_a_fix_in_the_old_version_keeps_the_state_as_the_change_under_way_expects_it():
@@ -168,7 +168,7 @@ def test_a_head_and_a_worker_that_has_switched_wait_for_the_change(switched):
     assert desk.request(FM_ALONE, "u2") == []
     desk.done(1, *{"FM", "MC"} - {*switched}, switched=True)
     assert desk.outcomes["u1"].outcome == "done"
-    assert desk.controller.changes["u2"] is State.PREPARING
+    assert desk.controller.changes["u2"] is ChangeState.PREPARING
 
 
 def test_a_change_of_just_the_operator_that_is_on_its_way_is_a_fix_by_itself():
@@ -179,7 +179,7 @@ def test_a_change_of_just_the_operator_that_is_on_its_way_is_a_fix_by_itself():
     assert desk.answer(STANDS) == [OperatorPaused("FM", (STANDS,))]
     assert desk.request(FM_ALONE, "u2") == []
     assert told(desk.done(1, "FM", switched=True), Prepare) == ["FM[0]", "FM[1]"]
-    assert desk.controller.changes == {"u1": State.DONE, "u2": State.PREPARING}
+    assert desk.controller.changes == {"u1": ChangeState.DONE, "u2": ChangeState.PREPARING}
 
 
 def test_two_operators_are_mended_one_after_the_other():

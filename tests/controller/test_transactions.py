@@ -1,14 +1,13 @@
-"""A change as a transaction: the table of its states."""
+"""A change as a transaction: its times, and whose answers count."""
 
 from __future__ import annotations
-
-from itertools import product
 
 import pytest
 from controller_setting import FM_ALONE, MS
 
 from fries_nb.controller.events import ChangeRequested, WorkerOutcome
-from fries_nb.controller.transactions import MOVES, State, Transaction
+from fries_nb.controller.states import ChangeState
+from fries_nb.controller.transactions import Transaction
 from fries_nb.errors import ProtocolError
 from fries_nb.messages import Done, Prepared, WorkerId
 
@@ -20,31 +19,6 @@ def transaction() -> Transaction:
     return Transaction(ChangeRequested("u1", FM_ALONE, {"FM": b"code"}), FM, (("FM",),), now_ns=0)
 
 
-@pytest.mark.parametrize(("before", "after"), list(product(State, State)))
-def test_only_the_moves_of_the_table_are_possible(before, after):
-    """Every pair of states: legal ones go, all others raise and leave the state as it was."""
-    change = transaction()
-    change.state = before
-    if after in MOVES[before]:
-        change.move(after)
-        assert change.state is after
-    else:
-        with pytest.raises(ProtocolError, match=f"'u1' is {before} and cannot be {after}; next is"):
-            change.move(after)
-        assert change.state is before
-
-
-def test_a_decided_change_cannot_be_aborted():
-    """After the first FCM some worker may have switched, so "nothing changed" can no longer be said."""
-    assert State.ABORTED not in MOVES[State.COMMITTING]
-    assert State.COMMITTING not in MOVES[State.REQUESTED]
-
-
-def test_every_end_is_final():
-    """A change resolves once."""
-    assert {state for state in State if not MOVES[state]} == {State.DONE, State.ABORTED, State.FAILED}
-
-
 def test_the_times_of_a_change_add_up():
     """Waiting, preparing and committing are told apart; the delay is from request to last target's Done."""
     change = transaction()
@@ -54,7 +28,7 @@ def test_the_times_of_a_change_add_up():
     change.next_stage(FM, 20 * MS)
     change.acknowledged(FM[1], Done(1, FM[1], switched=True, old_tuples=7), 21 * MS)
     change.acknowledged(FM[0], None, 24 * MS)
-    outcome = change.resolve(State.DONE, 24 * MS)
+    outcome = change.resolve(ChangeState.DONE, 24 * MS)
     assert (outcome.prepare_ms, outcome.commit_ms, outcome.delay_ms) == (5.0, 4.0, 24.0)
     assert outcome.per_worker == {FM[1]: WorkerOutcome(21.0, 7), FM[0]: WorkerOutcome(24.0, 0, ended=True)}
     assert (outcome.outcome, outcome.components, outcome.scheduler) == ("done", (("FM",),), "fries")
@@ -63,7 +37,7 @@ def test_the_times_of_a_change_add_up():
 def test_an_ended_change_lets_go_of_the_functions():
     """A run may see many changes of large models; only the one in flight is kept in memory."""
     change = transaction()
-    change.resolve(State.ABORTED, 1)
+    change.resolve(ChangeState.ABORTED, 1)
     assert change.request.payloads == {}
     assert not change.open
 

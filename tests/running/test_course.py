@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from controller_setting import FRAUD
 
-from fries_nb.controller.run_state import RunState
+from fries_nb.controller.states import RunState
 from fries_nb.dataflow.regions import regions
 from fries_nb.running import region_runner
 from fries_nb.running.change_queue import ChangeQueue

@@ -35,7 +35,7 @@ from fries_nb.controller.events import (
     Tell,
     Tick,
 )
-from fries_nb.controller.transactions import State
+from fries_nb.controller.states import ChangeState
 from fries_nb.dataflow.graph import Kind
 from fries_nb.messages import (
     Abort,
@@ -166,7 +166,7 @@ class Crowd:
     def mend(self) -> None:
         """A change of an operator that stands and for which none waits or is prepared, by any scheduler."""
         states = self.controller.changes
-        waiting = (State.REQUESTED, State.PREPARING)
+        waiting = (ChangeState.REQUESTED, ChangeState.PREPARING)
         tended = [targets for change, targets in self.targets.items() if states.get(change) in waiting]
         untended = [operator for operator in sorted(self.standing) if frozenset({operator}) not in tended]
         if untended:

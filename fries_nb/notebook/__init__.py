@@ -1,7 +1,14 @@
-"""The face in a notebook: magics that declare, run, change and stop a dataflow. The only room that knows IPython.
+"""The notebook interface: magics that declare, run, change and stop a dataflow. Only this room imports IPython.
 
-extension: what ``%load_ext fries_nb`` does; magics: the magics; cells: the body of a definition; assignments: the line
-of a change; known: which flows and runs there are; summaries: what a cell shows.
+- ``extension``: ``%load_ext fries_nb`` and ``%unload_ext fries_nb``
+- ``magics``, ``questions``: the magics with effects, and those that only query
+- ``options``, ``assignments``, ``cells``: parsing of a magic's line and execution of a cell's body
+- ``completion``: tab completion behind the magics
+- ``known``: the dataflows and runs of the notebook
+- ``starts``, ``endings``, ``leftovers``: starting and ending runs, and cleaning up after killed kernels
+- ``summaries``, ``statuses``, ``cell_outputs``: text output of cells
+- ``run_display``, ``dashboard``, ``widgets``, ``plots``, ``form``, ``function_sources``, ``static_pictures``: the live
+  view
 """
 
 from __future__ import annotations

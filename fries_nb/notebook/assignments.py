@@ -1,7 +1,7 @@
-"""The line of a change: ``OPERATOR=expression`` as often as needed, and options, in any order.
+"""Parser for the line of a change: any number of ``OPERATOR=expression`` assignments and options, in any order.
 
-The expressions are plain Python, with their own spaces, quotes and ``=`` signs, so the line is cut where Python's
-tokens say that an assignment or an option begins: outside of all brackets, strings and parameters of a lambda.
+Expressions are plain Python with spaces, quotes and ``=`` signs of their own. The line is therefore split at Python
+tokens: an assignment or option begins outside of all brackets, strings and lambda parameters.
 
 >>> line = 'fraud FM=Model(window=10, name="a b=c") MC = lambda row, w=0.2: row | {"p": w} --scheduler epoch "F D"=f'
 >>> split = split_line(line, ["--scheduler"])
@@ -35,18 +35,18 @@ from fries_nb.errors import DataflowError, FriesError, PlanError, close_match
 from fries_nb.notebook.options import shortened
 
 PLACEHOLDER = "new_function"
-"""In what cells say of the next step, in place of the user's own."""
+"""Placeholder for the user's function in the suggested next step."""
 _EXPECTED = "expected OPERATOR=expression, as in FM=MerchantModel(window=10)"
 _OPTION = re.compile(r"--[A-Za-z][\w-]*|-[A-Za-z](?=\s|$)")
 
 
 @dataclass(frozen=True)
 class AssignmentLine:
-    """A line cut in two.
+    """A line, split into options and assignments.
 
     Attributes:
-        options: all that is not an assignment, as a line of its own.
-        expressions: operator name to the Python expression of what it is to run, in the order of the line.
+        options: the options, as a line without the assignments.
+        expressions: operator name to the Python expression of its new function, in the order of the line.
     """
 
     options: str
@@ -78,7 +78,8 @@ def split_line(line: str, options: Collection[str]) -> AssignmentLine:
         elif start.name in expressions:
             raise UsageError(f"{start.name} is assigned twice; a change has one function for each operator")
         elif text.endswith(","):
-            raise UsageError(f"{start.name}={shortened(text)} ends in a comma; changes are parted by blanks alone")
+            got = f"{start.name}={shortened(text)}"
+            raise UsageError(f"{got} ends in a comma; separate changes with spaces, not commas")
         elif not text:
             raise UsageError(f"{start.name}= has no expression behind it; {_EXPECTED}")
         else:
@@ -87,11 +88,18 @@ def split_line(line: str, options: Collection[str]) -> AssignmentLine:
 
 
 def evaluate(expressions: dict[str, str], names: dict[str, Any]) -> dict[str, Any]:
-    """The values of the expressions, with the user's names.
+    """Evaluate the expressions in the user's namespace.
+
+    Args:
+        expressions: operator name to expression.
+        names: the user's namespace.
+
+    Returns:
+        Operator name to the expression's value.
 
     Raises:
-        UsageError: there are none; or one is not Python, or raises. Says which.
-        FriesError: what an expression raised, if it was one.
+        UsageError: there are no expressions, or one is not valid Python or raises; names the operator.
+        FriesError: an expression raised it.
     """
     if not expressions:
         raise UsageError(f"nothing to change; {_EXPECTED}")
@@ -104,7 +112,7 @@ def _value(operator: str, expression: str, names: dict[str, Any]) -> Any:
         tree = ast.parse(expression, file, mode="eval")
         linecache.cache[file] = (len(expression), None, [f"{expression}\n"], file)  # for tracebacks of a lambda
         return eval(compile(tree, file, "eval"), names)
-    except (DataflowError, PlanError) as error:  # of fn.Update, which does not know what it is for
+    except (DataflowError, PlanError) as error:  # raised by fn.Update, which does not know the operator
         raise type(error)(f"operator {operator!r}: {error}") from error
     except FriesError:
         raise
@@ -120,13 +128,13 @@ def _value(operator: str, expression: str, names: dict[str, Any]) -> Any:
 
 def _meant(missing: str, names: dict[str, Any]) -> str:
     if missing == PLACEHOLDER:
-        return f"; {PLACEHOLDER} stands for what you write there, as in MerchantModel(window=10)"
+        return f"; replace {PLACEHOLDER} with your own, as in MerchantModel(window=10)"
     return close_match(missing, [name for name in names if not name.startswith("_")])
 
 
 @dataclass(frozen=True)
 class _Start:
-    """Where an assignment (with a name) or an option (without) begins in the line, and where its text does."""
+    """The start of an assignment (``name`` is set) or of an option (it is ``None``), and of its value, as columns."""
 
     begins: int
     value_begins: int
@@ -167,7 +175,7 @@ def _starts(line: str, tokens: list[TokenInfo], options: Collection[str]) -> Ite
 
 
 def _name(token: TokenInfo) -> str:
-    """The operator that a token names, as itself or in quotes; empty if it names none."""
+    """The operator named by an identifier or string token; empty for other tokens."""
     if token.type == tokenize.NAME and not keyword.iskeyword(token.string):
         return token.string
     if token.type == tokenize.STRING and token.string[0] in "'\"":

@@ -1,4 +1,4 @@
-"""The bodies of cells: user's code that declares a dataflow or new functions, run in the user's namespace."""
+"""Execution of cell bodies in the user's namespace: declarations of dataflows, and new functions."""
 
 from __future__ import annotations
 
@@ -25,15 +25,23 @@ _ASSIGN = "give operators their new functions in it, as in FM = MerchantModel(wi
 
 
 def declare(shell: InteractiveShell, body: str, name: str | None) -> Dataflow:
-    """Run a cell's body and return the dataflow that it declares.
+    """Execute a cell's body and return the dataflow that it declares.
 
-    The body finds ``fn``, an empty dataflow ``flow`` of that name, and all of the user's names; what it defines stays
-    defined, as in any cell. It may as well make a dataflow of its own.
+    In the body, ``fn`` is fries_nb and ``flow`` an empty dataflow of the given name; names that it defines stay
+    defined, as in any cell. It may also construct a dataflow of its own.
+
+    Args:
+        shell: the shell that executes the cell.
+        body: the source text.
+        name: the dataflow's name from the magic's line, if there is one.
+
+    Returns:
+        The dataflow.
 
     Raises:
-        UsageError: the body is empty or not Python, declares no dataflow or several, or one of another name.
-        DataflowError: the dataflow cannot run.
-        Exception: what the body raised.
+        UsageError: the body is empty or not valid Python, or it declares no dataflow, several, or one of another name.
+        DataflowError: the dataflow cannot be run.
+        Exception: whatever the body raised.
     """
     if name == "":
         raise UsageError("a dataflow has a name; expected one behind %%fries_dataflow")
@@ -57,13 +65,19 @@ def declare(shell: InteractiveShell, body: str, name: str | None) -> Dataflow:
 
 
 def assigned(shell: InteractiveShell, body: str, operators: Collection[str]) -> dict[str, Any]:
-    """Run a cell's body and return what it gives to the names of operators; its other names are the user's own.
+    """Execute a cell's body and return the values that it assigns to operators; names that it defines stay defined.
 
-    All that it defines stays defined, as in any cell.
+    Args:
+        shell: the shell that executes the cell.
+        body: the source text.
+        operators: the operators that can be changed.
+
+    Returns:
+        Operator name to its new function.
 
     Raises:
-        UsageError: the body is empty or not Python, or names no operator; with a close match.
-        Exception: what the body raised.
+        UsageError: the body is empty or not valid Python, or it assigns no operator; suggests a close match.
+        Exception: whatever the body raised.
     """
     compiled = _compiled(shell, body, _ASSIGN)
     names = [name for name in operators if name in compiled.assigns]
@@ -76,7 +90,7 @@ def assigned(shell: InteractiveShell, body: str, operators: Collection[str]) -> 
 
 @contextlib.contextmanager
 def undone_on_error(names: dict[str, Any], name: str) -> Iterator[None]:
-    """Give a variable its old value back, or none, if the block raises."""
+    """Restores the value of a variable if the block raises; removes it if it had none."""
     missing = object()
     old = names.get(name, missing)
     try:
@@ -90,16 +104,16 @@ def undone_on_error(names: dict[str, Any], name: str) -> Iterator[None]:
 
 
 class Interrupted(KeyboardInterrupt):
-    """The user's interrupt; IPython shows its words without the stack of what was waited in."""
+    """A KeyboardInterrupt that IPython shows as one line, without the stack of the wait."""
 
     def _render_traceback_(self) -> list[str]:
-        """IPython's hook."""
+        """Called by IPython in place of its own traceback."""
         return [f"KeyboardInterrupt: {self}"]
 
 
 @contextlib.contextmanager
 def told_when_interrupted(words: str) -> Iterator[None]:
-    """Say these words if the block is interrupted.
+    """Adds a message to a KeyboardInterrupt that is raised in the block.
 
     >>> try:
     ...     with told_when_interrupted("the change goes on"):
@@ -125,7 +139,7 @@ def _execute(shell: InteractiveShell, code: CodeType) -> None:
 
 
 def _show_from_own_frame(shell: InteractiveShell, error: Exception) -> None:
-    """Let IPython show the error with the user's frames only: those of the magic say nothing to the user."""
+    """Make IPython show the error from the user's first frame on, without the frames of the magic."""
     assert error.__traceback__ is not None
     own = error.__traceback__.tb_next
 
@@ -137,21 +151,21 @@ def _show_from_own_frame(shell: InteractiveShell, error: Exception) -> None:
 
 @dataclass(frozen=True)
 class _Compiled:
-    """A body as code, and the names that it assigns, defines or imports at its top level."""
+    """A compiled body, and the names that it assigns, defines or imports at its top level."""
 
     code: CodeType
     assigns: tuple[str, ...]
 
 
 def _compiled(shell: InteractiveShell, body: str, hint: str) -> _Compiled:
-    """The body as code, under a file name by which tracebacks and ``inspect`` find its lines."""
+    """Compile a body under a file name by which tracebacks and ``inspect`` find its lines."""
     try:
         source = "\n" + shell.transform_cell(body)  # its first line is the cell's second
         file = shell.compile.cache(source, len(shell.user_ns.get("In", ())) - 1, raw_code=body)
         tree = ast.parse(source, file)
         code = compile(tree, file, "exec")
     except SyntaxError as error:
-        where = f"line {error.lineno} of the cell: " if error.lineno else ""  # none for what is no text
+        where = f"line {error.lineno} of the cell: " if error.lineno else ""  # None if the source is not text
         line = f": {shortened(error.text.strip())}" if error.text else ""
         raise UsageError(f"{where}{error.msg}{line}") from error
     if not tree.body:
@@ -161,6 +175,6 @@ def _compiled(shell: InteractiveShell, body: str, hint: str) -> _Compiled:
 
 
 def _flows(names: dict[str, Any]) -> list[Dataflow]:
-    """The dataflows that variables hold, each once, without the shell's memory of earlier results."""
+    """The dataflows held by variables, each once, without IPython's output history."""
     held = [value for name, value in names.items() if isinstance(value, Dataflow) and not name.startswith("_")]
     return list(dict.fromkeys(held))

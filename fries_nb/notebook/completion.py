@@ -1,4 +1,4 @@
-"""Completion behind our magics: names of flows, runs, operators and schedulers, and options."""
+"""Tab completion behind the magics: names of dataflows, runs, operators and schedulers, and options."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fries_nb.scheduling import SCHEDULERS
 
 
 def completion(known: Registry, magics: Mapping[str, Any]) -> Callable[[CompletionContext], SimpleMatcherResult]:
-    """One of the completer's custom matchers: behind our magics it alone completes, but for expressions.
+    """A matcher for IPython's completer, which takes precedence behind a magic of fries_nb, except in expressions.
 
     Args:
         known: the notebook's flows and runs.
@@ -33,7 +33,7 @@ def completion(known: Registry, magics: Mapping[str, Any]) -> Callable[[Completi
         rest = line.partition(" ")[2]
         before = rest[: len(rest) - len(token)]
         found = [option for option in _offered(magic, before.split(), known) if option.startswith(token)]
-        # Where a matcher finds nothing IPython takes Python's names and keywords; so what was typed stands for nothing.
+        # If a matcher finds nothing, IPython completes Python's names; so the typed text itself is returned instead.
         alone = [*found, *([] if found or not token else [token])]
         expression = "=" in before
         return SimpleMatcherResult(
@@ -45,7 +45,7 @@ def completion(known: Registry, magics: Mapping[str, Any]) -> Callable[[Completi
 
 
 def _offered(magic: Any, before: Sequence[str], known: Registry) -> list[str]:
-    """What may stand behind these words of a magic's line."""
+    """The possible continuations of a magic's line."""
     if before and before[-1] == "--scheduler":
         return list(SCHEDULERS)
     if before and before[-1] == "--of":

@@ -1,7 +1,7 @@
-"""A run as a notebook shows it: how it goes, the dataflow, its latency, and a form to change it.
+"""The live view of a run: its status, the dataflow, latency and throughput, and a form to change operators.
 
-One thread a view publishes what there is a few times a second, and ends with the run or when the view is closed. The
-widgets only get whole pictures, so a lost message or a late view costs nothing.
+Each view has one thread, which publishes the current state a few times per second and ends with the run or when the
+view is closed. Widgets always receive a complete state, so a lost message or a view that opens late needs no recovery.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from fries_nb.scheduling import Plan
 
 STOP, STOP_NOW = "Stop", "Stop now"
 PERIOD_S = 0.2
-"""Between two updates, where nothing else is said."""
+"""Default number of seconds between two updates."""
 
 
 class RunView(ipywidgets.VBox):
@@ -37,11 +37,11 @@ class RunView(ipywidgets.VBox):
     It does not show what operators print; the cell that started the run does (``cell_outputs.CellEcho``).
 
     Args:
-        run: what is shown.
-        source: of the functions that the form takes.
-        renew: called in a thread with the run when a change of it has ended, and when it is over, before the view says
-            so.
-        period_s: asked before each update for the seconds until the next one.
+        run: the run to show.
+        source: supplies the new functions for the form.
+        renew: updates the static picture of a run; called in a thread when a change has ended, and when the run has,
+            before the view shows that.
+        period_s: returns the number of seconds until the next update; called before each update.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class RunView(ipywidgets.VBox):
         self.form = ChangeForm(run, source, self._show_plan)
         self.dag.observe(lambda change: self.form.choose(change["new"]), names="selected")
         pictures = ipywidgets.HBox([self.dag, self.latency])
-        pictures.layout.flex_flow = "row wrap-reverse"  # side by side; where that is too narrow, the plot comes first
+        pictures.layout.flex_flow = "row wrap-reverse"  # side by side; on narrow pages the plot is on top
         super().__init__([ipywidgets.HBox([self.status, self.stop]), pictures, self.form])
         self.add_class(LIVE)
         answer_in_subshell(self)
@@ -80,22 +80,22 @@ class RunView(ipywidgets.VBox):
 
     @property
     def is_open(self) -> bool:
-        """Whether it can still be shown."""
+        """Whether the view has not been closed."""
         return not self._closed.is_set()
 
     def mime_bundle(self) -> dict[str, Any]:
-        """The view alone: a front end shows it, and everything else shows the picture beside it."""
+        """The MIME bundle of the view alone; the static picture is a separate output."""
         return {"application/vnd.jupyter.widget-view+json": self.get_view_spec()}
 
     def close(self) -> None:
-        """Publish no more, and take it from where it is shown."""
+        """Stop publishing and remove the view from the pages that show it."""
         self._closed.set()
         super().close()
 
     def _publish(self) -> None:
         over = False
         while not over and not self._closed.wait(self._period_s()):
-            over = self._run.state in OVER  # asked before, so that the last update shows the end
+            over = self._run.state in OVER  # read before the update, so that the last update shows the end
             try:
                 ended = sum(change.done for change in self._run.changes)
                 if over or ended > self._changes_ended:
@@ -119,7 +119,7 @@ class RunView(ipywidgets.VBox):
             self.latency.show(points, marks)
 
     def _show_plan(self, plan: Plan | None) -> None:
-        """Draw a plan that the user asked for; with ``None`` again the last change, if there was one."""
+        """Draw a plan that the user requested; with ``None`` the last change, if there is one."""
         changes = self._run.changes
         if plan is not None:
             self.dag.show_plan(plan)
@@ -143,7 +143,7 @@ class RunView(ipywidgets.VBox):
             self.stop.disabled = False
 
     def _stopped(self, _: object) -> None:
-        """End it so that all that was read comes out; or at once, if the button says so by then."""
+        """End the run with a drain, or at once if the button says so by the time of the click."""
         self._stops_now = self.stop.description == STOP_NOW
         self.stop.disabled = True
         self._ending = Ending(self._run, now=self._stops_now)

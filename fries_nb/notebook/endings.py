@@ -1,4 +1,4 @@
-"""How a notebook ends a run: so that all that was read comes out, unless the user wants it at once."""
+"""Ending a run from a notebook: drained or suspended by default, so that its output is complete."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from fries_nb.notebook.summaries import quoted
 from fries_nb.run import Run
 
 _LOOK_S = 0.2
-"""How often somebody who waits for the end looks whether an operator stands in its way."""
+"""Seconds between two checks for a paused operator while waiting for the end of a run."""
 
 
 class Ending:
-    """Tells a run to end, and returns at once.
+    """Requests the end of a run; the constructor returns at once.
 
-    Without ``now`` or ``drain`` it is drained, or, if it keeps checkpoints, suspended at a last one.
+    By default the run is drained or, if it keeps checkpoints, suspended at a last checkpoint.
 
     Args:
-        run: what is to end.
-        now: at once, without what was read and is not committed.
-        drain: for good, also if it keeps checkpoints.
+        run: the run to end.
+        now: end it at once; tuples that were read and not committed are not in the output.
+        drain: drain it even if it keeps checkpoints.
     """
 
     def __init__(self, run: Run, now: bool = False, drain: bool = False) -> None:
@@ -37,16 +37,19 @@ class Ending:
 
     @property
     def trouble(self) -> str:
-        """Why it cannot be suspended, or empty; its sources are paused meanwhile."""
+        """Why the run cannot be suspended; empty if it can. Its sources are paused meanwhile."""
         return f"{self._refused}; its sources are paused" if self._refused is not None else ""
 
     def wait(self, wait_s: float) -> None:
-        """Wait for the end.
+        """Wait until the run has ended.
+
+        Args:
+            wait_s: seconds to wait.
 
         Raises:
-            RunError: it has not come after so many seconds; or, while the run is drained, an operator stands in front
-                of a tuple, whose fix can only come when the cell is over; or it cannot be suspended.
-            KeyboardInterrupt: the user's; the run goes on ending.
+            RunError: the run has not ended in time; or a draining run is blocked by an operator that is paused on a
+                tuple, which can only be fixed in another cell; or the run cannot be suspended.
+            KeyboardInterrupt: the user interrupted the wait; the run continues to end.
         """
         name = self._run.graph.name
         now = f"%fries_stop {quoted(name)} --now ends it at once, without what still waits"

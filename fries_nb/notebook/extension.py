@@ -1,6 +1,6 @@
-"""What ``%load_ext fries_nb`` and ``%unload_ext fries_nb`` do: magics, their completion, and how a run is shown.
+"""``%load_ext fries_nb`` and ``%unload_ext fries_nb``: registers the magics, their completion and the display of runs.
 
-Loading starts nothing and says nothing; unloading leaves what runs alone, and the variables that hold it.
+Loading starts nothing and prints nothing; unloading affects neither runs nor the variables that hold them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PREFIX = "fries_"
 
 
 def load(shell: InteractiveShell) -> None:
-    """Add the magics and their completion."""
+    """Register the magics and their completion."""
     known, notes = Registry(shell.user_ns), Notes()
     try:
         doing = FriesMagics(shell, known, notes)
@@ -45,7 +45,7 @@ def load(shell: InteractiveShell) -> None:
 
 
 def show(run: Any, offer: Any) -> None:
-    """Show a run in the cell that is executed now; see ``fries_nb.show``."""
+    """Show a run in the cell that is being executed; see ``fries_nb.show``."""
     shell = get_ipython()
     if shell is None:
         raise RunError("fn.show(run) needs a notebook; elsewhere run.metrics() and run.report(path) say how it goes")
@@ -73,7 +73,7 @@ def _shown_by(shell: InteractiveShell) -> IPythonDisplayFormatter:
 
 
 def unload(shell: InteractiveShell) -> None:
-    """Take away what ``load`` added."""
+    """Remove everything that ``load`` registered."""
     for kind in shell.magics_manager.magics.values():
         for name in [name for name in kind if name.startswith(PREFIX)]:
             del kind[name]

@@ -1,7 +1,7 @@
-"""The form below a run's picture: a line for each operator that was chosen there, to plan its change and to apply it.
+"""The form below a run's picture: one line for each selected operator, to plan their change and to apply it.
 
-All operators that are chosen change together. What a click starts goes on in a thread, since a click is heard only
-while the kernel does nothing else.
+All selected operators change together. Clicks start their work in a thread, since the kernel handles further messages
+only when the handler has returned.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class ChangeForm(ipywidgets.VBox):
     ``apply`` and ``result``.
 
     Args:
-        run: what is changed.
-        source: of the new functions.
-        show_plan: called with each plan that the user asks for, and with ``None`` when it is out of date.
+        run: the run to change.
+        source: supplies the new functions.
+        show_plan: called with each plan that the user requests, and with ``None`` when the plan is out of date.
     """
 
     def __init__(self, run: Run, source: FunctionSource, show_plan: Callable[[Plan | None], None]) -> None:
@@ -67,7 +67,7 @@ class ChangeForm(ipywidgets.VBox):
         self.choose(())
 
     def choose(self, operators: Sequence[str]) -> None:
-        """Change these operators, as far as there are functions for them; earlier input is kept for later."""
+        """Select operators, except those without a function source; text entered for an operator is kept."""
         graph = self._run.graph
         self._chosen = tuple(name for name in operators if name in graph and self._source.has(name))
         for name in self._chosen:
@@ -79,7 +79,7 @@ class ChangeForm(ipywidgets.VBox):
         self._enable()
 
     def end(self) -> None:
-        """The run is over: nothing can change any more."""
+        """Disable the form, since the run has ended."""
         self._over = True
         self._enable()
 
@@ -93,12 +93,12 @@ class ChangeForm(ipywidgets.VBox):
         return field
 
     def _heard(self, _: object, content: Any, __: object) -> None:
-        """Enter in a line of text plans, as the button does."""
+        """Handle messages of text fields: Enter plans the change, as the button does."""
         if content == {"event": "submit"} and not self.plan.disabled:
             self._planned(None)
 
     def _hint_for(self, operators: Sequence[str]) -> str:
-        """What to do next, or why a choice has no effect."""
+        """The next step, or the reason why a selection has no effect."""
         graph = self._run.graph
         if not operators or not any(self._source.has(name) for name in graph):
             return self._source.hint
@@ -106,7 +106,7 @@ class ChangeForm(ipywidgets.VBox):
         return "; ".join(self._source.refusal(graph.by_name[name]) for name in fixed)
 
     def _forget_plan(self) -> None:
-        """Take away the plan of a selection, or of a scheduler, that is not selected any more."""
+        """Remove the plan if its operators or its scheduler are no longer selected."""
         if self._says_plan:
             self._says_plan = False
             self.result.value = ""
@@ -160,7 +160,7 @@ class ChangeForm(ipywidgets.VBox):
             self._enable()
 
     def _entries(self) -> dict[str, str]:
-        """What was entered for the operators that were chosen, without those that are still empty."""
+        """The text entered for the selected operators, without empty entries."""
         entries = {name: self._source.read(name, self.functions[name]) for name in self._chosen}
         return {name: entry for name, entry in entries.items() if entry}
 

@@ -1,8 +1,8 @@
-"""Where the form's new functions come from: expressions that the user types, or functions that the author offers.
+"""Sources of new functions for the form: expressions that the user types, or functions that the author offers.
 
-A notebook is its user's own, so text typed into the form is evaluated as a cell is. A page of Voila is not: its kernel
-belongs to the author and its visitors to anybody. There, and wherever functions are offered, nothing that the page
-sends is evaluated; it sends the number of an offered function, and that is looked up.
+Text typed in a notebook is evaluated as a cell would be, since the kernel is the user's own. Under Voila the kernel
+belongs to the author while visitors may be anybody: there, and wherever functions are offered, nothing that the page
+sends is evaluated. The page sends the index of an offered function.
 """
 
 from __future__ import annotations
@@ -22,50 +22,54 @@ from fries_nb.notebook.assignments import evaluate
 from fries_nb.notebook.summaries import changeable
 
 Offer = Mapping[str, Mapping[str, Any]]
-"""Operator name to label to the function, or ``fn.Update``, that the label stands for."""
+"""Operator name to label to the function, or ``fn.Update``, of that label."""
 HINT = "To change operators, click them in the picture; all that you choose change together."
 _NOTHING = "choose ..."
 _FREE_TEXT_IS_OFF = "Functions are chosen from what the author of this page offers; typing others is off."
 
 
 class FunctionSource(Protocol):
-    """What a form asks for new functions.
+    """A source of new functions for the form.
 
     Attributes:
-        hint: shown while no operator is selected.
+        hint: text shown while no operator is selected.
     """
 
     hint: str
 
     def has(self, operator: str) -> bool:
-        """Whether the operator can be given a new function here."""
+        """Whether this source has functions for the operator."""
 
     def refusal(self, operator: Operator) -> str:
-        """Why it cannot."""
+        """The reason why it has none."""
 
     def field(self, operator: str) -> ipywidgets.Widget:
-        """A new input for the function of an operator."""
+        """A new input widget for the operator."""
 
     def read(self, operator: str, field: ipywidgets.Widget) -> str:
-        """What the input holds now; empty if nothing was entered."""
+        """The value of the input; empty if nothing was entered."""
 
     def missing(self, operator: str) -> str:
-        """What to say of an operator whose input is empty."""
+        """The message for an operator whose input is empty."""
 
     def functions(self, entries: Mapping[str, str]) -> dict[str, Any]:
-        """The functions, or updates, that these entries stand for.
+        """Operator name to the function, or update, of each entry.
+
+        Args:
+            entries: operator name to the value of its input.
 
         Raises:
-            UsageError, FriesError: an entry stands for none.
+            UsageError: an entry is not a valid expression.
+            FriesError: an expression raised it.
         """
 
 
 class TypedFunctions:
-    """Expressions, evaluated with the user's names.
+    """Python expressions, evaluated in the user's namespace.
 
     Args:
-        graph: of the operators.
-        names: the user's.
+        graph: the dataflow.
+        names: the user's namespace.
     """
 
     def __init__(self, graph: Graph, names: dict[str, Any]) -> None:
@@ -74,24 +78,24 @@ class TypedFunctions:
         self._names = names
 
     def has(self, operator: str) -> bool:
-        """Whether the operator runs a function of the user's."""
+        """Whether the operator runs a user function."""
         return operator in changeable(self._graph)
 
     def refusal(self, operator: Operator) -> str:
-        """Why an operator cannot be changed."""
+        """The reason why the operator cannot be changed."""
         return f"{operator.name} is a {operator.kind}, which has no function to change"
 
     def field(self, operator: str) -> ipywidgets.Widget:
-        """A line of text."""
+        """A text field."""
         example = f"{_wanted(self._graph.operator(operator))}; Enter plans the change"
         return _laid_out(ipywidgets.Text(placeholder=example, tooltip=f"new function of {operator}"), operator)
 
     def read(self, operator: str, field: ipywidgets.Widget) -> str:
-        """The expression as it was typed."""
+        """The expression as typed."""
         return str(field.value).strip()
 
     def missing(self, operator: str) -> str:
-        """Says what to type."""
+        """An example of an expression."""
         wanted = _wanted(self._graph.operator(operator))
         return f"{operator} has no new function; type {wanted}, or click {operator} again"
 
@@ -101,11 +105,15 @@ class TypedFunctions:
 
 
 class OfferedFunctions:
-    """The author's choice; what the page sends selects from it and is never evaluated.
+    """A fixed choice of functions, offered by the author. The page selects one by index; nothing is evaluated.
+
+    Args:
+        graph: the dataflow.
+        offer: operator name to label to function.
 
     Raises:
-        PlanError: the offer is no mapping of mappings, or an operator could not run what is offered for it.
-        DataflowError: the same, or there is no such operator.
+        PlanError: the offer is not a mapping of mappings, or an operator cannot run a function that is offered for it.
+        DataflowError: as PlanError, or the offer names an unknown operator.
     """
 
     def __init__(self, graph: Graph, offer: Offer) -> None:
@@ -125,34 +133,39 @@ class OfferedFunctions:
         return bool(self._offer.get(operator))
 
     def refusal(self, operator: Operator) -> str:
-        """Says that nothing is offered."""
+        """The message that nothing is offered for the operator."""
         return f"no function is offered for {operator.name}"
 
     def field(self, operator: str) -> ipywidgets.Widget:
-        """A list of the labels."""
+        """A drop-down list of the labels."""
         return _laid_out(ipywidgets.Dropdown(options=[_NOTHING, *self._offer[operator]], index=0), operator)
 
     def read(self, operator: str, field: ipywidgets.Widget) -> str:
-        """The label that is selected.
-
-        Only the number of the selection is believed: the page can send other labels.
-        """
+        """The selected label, looked up by its index, since the page could send other labels."""
         labels = ["", *self._offer[operator]]
         return labels[field.index] if field.index in range(len(labels)) else ""
 
     def missing(self, operator: str) -> str:
-        """Says to choose."""
+        """The message that nothing is selected."""
         return f"{operator} has no new function; choose one, or click {operator} again"
 
     def functions(self, entries: Mapping[str, str]) -> dict[str, Any]:
-        """The functions behind the labels."""
+        """The functions of the selected labels."""
         if not entries:
             raise UsageError("nothing to change; choose a function first")
         return {operator: self._offer[operator][label] for operator, label in entries.items()}
 
 
 def functions_for(graph: Graph, names: dict[str, Any], offer: Offer | None) -> FunctionSource:
-    """What the form of a run asks: under Voila nobody types, whatever is offered.
+    """The function source of a run's form: typed expressions, unless functions are offered or the page is one of Voila.
+
+    Args:
+        graph: the dataflow.
+        names: the user's namespace.
+        offer: operator name to label to function; ``None`` if nothing is offered.
+
+    Returns:
+        The source.
 
     Raises:
         FriesError: see ``OfferedFunctions``.
@@ -163,7 +176,7 @@ def functions_for(graph: Graph, names: dict[str, Any], offer: Offer | None) -> F
 
 
 def under_voila(environment: Mapping[str, str]) -> bool:
-    """Whether this kernel was started for a page of Voila, by what Voila tells its kernels.
+    """Whether Voila started this kernel, by the environment variables that Voila sets.
 
     >>> under_voila({"SERVER_SOFTWARE": "voila/0.5.13"}), under_voila({"VOILA_PREHEAT": "True"}), under_voila({})
     (True, True, False)
@@ -180,7 +193,7 @@ def _laid_out(field: ipywidgets.Widget, operator: str) -> ipywidgets.Widget:
 
 
 def _wanted(operator: Operator) -> str:
-    """What is to be typed for an operator, by what it runs now."""
+    """The placeholder of an operator's text field, after the function that it runs now."""
     if operator.kind is Kind.JOIN:
         return f"the new table of {operator.name}, as in spark.table(...)"
     function = operator.function

@@ -1,4 +1,4 @@
-"""Which dataflows and runs a notebook has: those that magics made, and those that the user's variables hold."""
+"""Registry of the notebook's dataflows and runs: those made by magics, and those held by the user's variables."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ OVER = frozenset({"finished", "stopped", "failed"})
 
 
 class Registry:
-    """Flows and runs by name; the name of a run is that of its flow, or of a variable that holds it.
+    """Dataflows and runs by name. A run has the name of its dataflow, and that of a variable that holds it.
 
     Args:
-        names: the user's namespace. The variables ``flow`` and ``run`` hold what was made last.
+        names: the user's namespace; the variables ``flow`` and ``run`` hold the most recent dataflow and run.
     """
 
     def __init__(self, names: dict[str, Any]) -> None:
@@ -31,30 +31,30 @@ class Registry:
         self._newest = ""  # the flow that was started last
 
     def keep_flow(self, flow: Dataflow) -> None:
-        """Know a flow by its name, instead of an earlier one of that name."""
+        """Register a dataflow; it replaces an earlier one of the same name."""
         self._flows[flow.name] = flow
 
     def keep_run(self, run: Run) -> None:
-        """Know a run by its flow's name, instead of an earlier one."""
+        """Register a run; it replaces an earlier run of the same dataflow."""
         self._runs[run.graph.name] = run
         self._newest = run.graph.name
         self._starts.pop(run.graph.name, None)
 
     def keep_start(self, start: Start) -> None:
-        """Know of a start that is under way or failed, until there is a run."""
+        """Register a start that is under way or has failed, until its dataflow has a run."""
         if start.under_way or start.error is not None:
             self._starts[start.flow] = start
             self._newest = start.flow
 
     def starts(self) -> list[Start]:
-        """The starts that are under way, and those that failed and were not tried again."""
+        """The starts that are under way, and failed starts that were not retried."""
         return [start for start in self._starts.values() if start.under_way or start.error is not None]
 
     def flow(self, name: str | None = None) -> Dataflow:
-        """The flow of that name, or in that variable; without one, what ``flow`` holds, else the only one there is.
+        """Look up a dataflow by its name or by a variable. Without a name: the value of ``flow``, or the only dataflow.
 
         Raises:
-            UsageError: there is none, with close matches; or there are several, and none was named, or all alike.
+            UsageError: there is none, with close matches; or the name is missing or ambiguous.
         """
         last = self._names.get("flow")
         if isinstance(last, Dataflow) and name in (None, last.name):
@@ -76,11 +76,11 @@ class Registry:
         return flows[name]
 
     def run(self, name: str | None = None) -> Run:
-        """The run of that name; without one, the only one that goes on, else the last one even if it is over.
+        """Look up a run by name. Without a name: the only live run, or else the last one, even if it has ended.
 
         Raises:
-            UsageError: there is none, with close matches; or several go on and none was named; or it is starting yet.
-            RunError: it did not start.
+            UsageError: there is none, with close matches; or several are live and none was named; or it is starting.
+            RunError: it failed to start.
         """
         self._refuse_unstarted(name)
         if name is not None:
@@ -95,7 +95,7 @@ class Registry:
         return live[0] if live else list(self._runs.values())[-1]
 
     def flows(self) -> dict[str, Dataflow]:
-        """All flows by name; those that magics made go before those in variables."""
+        """All dataflows by name; those made by magics take precedence over those held by variables."""
         held = {value.name: value for value in self._values() if isinstance(value, Dataflow)}
         return {**held, **self._flows}
 
@@ -105,11 +105,11 @@ class Registry:
         return list({id(run): run for run in [*self._runs.values(), *held]}.values())
 
     def live(self, flow: str | None = None) -> list[Run]:
-        """The runs that go on; only those of the flow of that name, if one is given."""
+        """The runs that have not ended, optionally those of one dataflow only."""
         return [run for run in self.runs() if run.state not in OVER and flow in (None, run.graph.name)]
 
     def variable(self, run: Run) -> str:
-        """The variable that holds a run."""
+        """A variable that holds the run; ``run`` if there is none."""
         return next((name for name, value in list(self._names.items()) if value is run and name[:1] != "_"), "run")
 
     def _refuse_unstarted(self, name: str | None) -> None:
@@ -133,11 +133,11 @@ class Registry:
         return runs[name]
 
     def _held(self, variable: str) -> Run | None:
-        """The run that a variable holds."""
+        """The run held by a variable."""
         return next((run for run in self.runs() if run is self._names.get(variable)), None)
 
     def _variables(self, flow: str) -> list[str]:
-        """A variable for each dataflow of this name, without those that only a magic has made."""
+        """The variables that hold dataflows of this name, one for each dataflow."""
         held = {
             id(value): name
             for name, value in list(self._names.items())
@@ -146,5 +146,5 @@ class Registry:
         return list(held.values())
 
     def _values(self) -> Iterator[Any]:
-        """What the user's variables hold, without the shell's memory of earlier results."""
+        """The values of the user's variables, without IPython's output history."""
         return (value for name, value in list(self._names.items()) if not name.startswith("_"))

@@ -1,11 +1,11 @@
-"""What the kernels that died have left: found and ended by the next kernel of the same user on the same machine.
+"""Cleanup after kernels that were killed, by the next kernel of the same user on the same machine.
 
-The directory of notes may be shared by machines and containers, of which several may have one name: a kernel is judged
-only where its process number means something, since the same boot and in the same container.
+Hosts end by themselves when their driver falls silent. But a killed kernel cannot delete the scratch files of its runs,
+and a host may be stuck in a user function. Each run therefore has a note in the user's cache directory while it lives.
+A process is ended only if its number, its start time and its command match the note.
 
-Hosts end by themselves when their driver is silent; but a kernel that is killed cannot delete what its runs wrote for
-themselves, and a host may be stuck in a user's function. So each run has a note in the user's cache directory for as
-long as it goes on. A process is ended only if its number, its time of birth and its command are those of the note.
+The directory of notes may be shared by machines and containers, several of which may have the same name. A kernel is
+judged only where its process number is valid: in the same container, since the same boot.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _HOST_COMMAND = "pyspark"
 
 
 class Note(msgspec.Struct, frozen=True):
-    """What there is of a run beside its kernel. ``scratch`` is its own directory, or a URI of one."""
+    """The processes and files of a run. ``scratch`` is its scratch directory or the URI of one."""
 
     machine: Machine
     kernel: Process
@@ -37,13 +37,17 @@ class Note(msgspec.Struct, frozen=True):
 
 
 class Notes:
-    """The notes in a directory."""
+    """The notes in a directory.
+
+    Args:
+        directory: the directory; by default ``runs`` in the user's cache directory.
+    """
 
     def __init__(self, directory: Path | None = None) -> None:
         self._directory = directory or cache_directory(os.environ) / "runs"
 
     def keep(self, run: Run) -> None:
-        """Note a run, and its hosts once they are there; delete the note when the run has ended. Blocks till then."""
+        """Keep a note of a run, with its hosts once they have joined, until the run has ended; blocks until then."""
         path = self._directory / f"{os.getpid()}-{id(run):x}.json"
         note = Note(this_machine(), process(os.getpid()), run.graph.name, run.scratch)
         self._directory.mkdir(parents=True, exist_ok=True)
@@ -60,17 +64,17 @@ class Notes:
             path.unlink(missing_ok=True)
 
     def clear(self) -> list[str]:
-        """End what kernels of this machine left that are no more; a line for each run, in words."""
+        """Clean up after dead kernels of this machine; returns one line of text for each run."""
         return [_ended(note, path) for path, note in self._all() if _is_left(note)]
 
     def _all(self) -> Iterator[tuple[Path, Note]]:
         for path in sorted(self._directory.glob("*.json")):
-            with contextlib.suppress(FileNotFoundError, msgspec.DecodeError):  # being deleted, or written, just now
+            with contextlib.suppress(FileNotFoundError, msgspec.DecodeError):  # being deleted or written at this moment
                 yield path, msgspec.json.decode(path.read_bytes(), type=Note)
 
 
 def _is_left(note: Note) -> bool:
-    """Whether its kernel was one of this machine and container, and is no more; of others it cannot be known."""
+    """Whether the note's kernel is known to be dead: it ran on this machine, in this container, since the last boot."""
     return note.machine == this_machine() and bool(note.kernel.born) and not note.kernel.alive
 
 

@@ -1,7 +1,7 @@
-"""The magics that do something. Each returns when it has told the run what to do; what it shows is its result.
+"""The magics with effects. Each returns as soon as the run has been told what to do; its result is what the cell shows.
 
-Misuse raises ``UsageError``, one line; all else that a user can do wrong raises a ``FriesError``, which IPython shows
-without a stack. Nothing is printed in place of an error, so that "Run All" stops there.
+Misuse raises ``UsageError``, shown as one line; other errors of the user raise a ``FriesError``, which IPython shows
+without a stack. Errors are always raised, never printed, so that "Run All" stops at them.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from fries_nb.scheduling import SCHEDULERS
 from fries_nb.spark import interrupt
 
 GLANCE_S = 2.0
-"""A change that ends so soon is shown with its result; a longer one goes on behind the cell."""
+"""Seconds to wait for a change before its cell ends; the change continues in the background."""
 PATIENCE_S = 30.0
-"""How long a cell waits for the hosts of a run to join; they may still join later."""
+"""Seconds to wait for the hosts of a run to join before its cell ends; they may still join later."""
 _LOOK_S = 0.2
-"""How often a cell that waits for a change looks whether an operator stands in its way."""
+"""Seconds between two checks for a paused operator while waiting for a change."""
 PROGRESS = "FRIES_PROGRESS"
-"""Environment variable: ``0`` keeps the cell that waits for Spark silent."""
+"""Environment variable: with ``0`` the cell that waits for Spark prints no progress."""
 WAIT = argument("--wait", type=float, default=GLANCE_S, metavar="SECONDS", help="for the result (2); 0 never waits")
 OUTPUT = argument("-o", "--output", default="change", metavar="VARIABLE", help="that will hold the change (change)")
 
@@ -55,7 +55,7 @@ OUTPUT = argument("-o", "--output", default="change", metavar="VARIABLE", help="
 class FriesMagics(Magics):
     """``%%fries_dataflow``, ``%fries_run``, ``%fries_reconfigure``, ``%fries_rollback``, ``%fries_stop``.
 
-    What they do where nothing is said is set by ``%config``, as in ``%config FriesMagics.hosts = 4``.
+    Defaults of their options are set with ``%config``, as in ``%config FriesMagics.hosts = 4``.
     """
 
     shell: InteractiveShell
@@ -95,15 +95,15 @@ class FriesMagics(Magics):
     def fries_dataflow(self, line: str, cell: str) -> Summary:
         """Declare a dataflow in the body of a cell. Nothing runs yet.
 
-        The body finds ``fn`` (fries_nb) and an empty dataflow ``flow`` of that name, and may use all your names::
+        In the body, ``fn`` is fries_nb and ``flow`` an empty dataflow of that name; all your names are available::
 
             %%fries_dataflow fraud
             payments = flow.source("payments", fn.replay("payments.parquet", rate=1_000))
             scored = payments.map("FM", MerchantModel(window=5), key="TERMINAL_ID")
             scored.sink("scored", fn.memory())
 
-        It may make its own as well: ``flow = fn.Dataflow("fraud")``. Afterwards ``flow`` holds the dataflow, and
-        ``%fries_run fraud`` finds it by its name.
+        The body may also construct the dataflow itself: ``flow = fn.Dataflow("fraud")``. Afterwards ``flow`` holds the
+        dataflow, and ``%fries_run fraud`` finds it by its name.
         """
         args = arguments(self.fries_dataflow, line)
         names = self.shell.user_ns
@@ -129,7 +129,7 @@ class FriesMagics(Magics):
     @argument("--noblock", action="store_true", help="do not wait for Spark; %%fries_status says how it went")
     @argument("-o", "--output", default="run", metavar="VARIABLE", help="that will hold the run (run)")
     def fries_run(self, line: str) -> Summary:
-        """Start a dataflow on Spark; it goes on in the background.
+        """Start a dataflow on Spark; it runs in the background.
 
         Examples::
 
@@ -139,13 +139,13 @@ class FriesMagics(Magics):
             %fries_run fraud --checkpoint fraud-checkpoint
             %fries_run fraud --checkpoint fraud-checkpoint --resume
 
-        Uses the active SparkSession, or starts one, which takes some seconds the first time; an interrupt cancels that.
-        What operators print is shown in the cell; ``%config FriesMagics`` has what holds where nothing is said.
+        Uses the active SparkSession or starts one, which takes some seconds the first time; an interrupt cancels the
+        start. The cell shows what operators print. ``%config FriesMagics`` lists the defaults.
         """
         args = arguments(self.fries_run, line, self)
         flow = self._known.flow(args.name)
         graph = flow.graph(args.workers)
-        check_runnable(graph)  # before a run is stopped to make way
+        check_runnable(graph)  # before an earlier run is stopped
         begin = _beginning(flow, args, self.shell.user_ns)
         replaced = self._make_way(flow.name, args.replace, f"%fries_run {quoted(flow.name)} --replace")
         launch = functools.partial(
@@ -156,7 +156,7 @@ class FriesMagics(Magics):
             commit_interval_s=args.commit_interval,
         )
         if args.noblock:
-            self.shell.user_ns.pop(args.output, None)  # it shall not be taken for the new run
+            self.shell.user_ns.pop(args.output, None)  # so that it is not mistaken for the new run
         echo = CellEcho(self.shell, self.lines, lambda: self.refresh)
         interrupt.take_over_active()  # the run starts in another thread, where no handler can be set
         start = Start(flow.name, launch, functools.partial(self._started, args.output, echo))
@@ -177,17 +177,17 @@ class FriesMagics(Magics):
     @WAIT
     @OUTPUT
     def fries_reconfigure(self, line: str, cell: str | None = None) -> Summary:
-        """Change operators while the dataflow runs: OPERATOR=expression, as often as needed, all at once or not at all.
+        """Change operators while the dataflow runs, all of them in one transaction.
 
-        An expression is Python over your names, spaces and quotes included; it gives the new function, or an
-        ``fn.Update`` that also transforms the state. Examples::
+        Each assignment is OPERATOR=expression. The expression is Python over your names, spaces and quotes included;
+        its value is the new function, or an ``fn.Update`` that also transforms the state. Examples::
 
             %fries_reconfigure FM=MerchantModel(window=10) MC=Combine([0.4, 0.4, 0.2])
             %fries_reconfigure FM=fn.Update(MerchantModel(window=10), state=pad_to_ten) --scheduler epoch --wait 60
             %fries_reconfigure fraud MC=lambda row: row | {"p": 0.5}
             %fries_reconfigure "my operator"=better
 
-        As a cell, what its body assigns or defines by the name of an operator is new; other names are your own::
+        As a cell magic, names of operators that the body assigns or defines are changed; other names stay variables::
 
             %%fries_reconfigure fraud --scheduler fries
             weights = [0.4, 0.4, 0.2]
@@ -195,10 +195,12 @@ class FriesMagics(Magics):
             def MC(row):
                 return row | {"p": sum(w * row[f"p{i}"] for i, w in enumerate(weights))}
 
-        A change is under guard: if a new function fails within 5 seconds, the change is rolled back by itself, where
-        that is possible, and the tuple processed by the old one. ``--guard 0`` leaves failures to the operators.
+        A change is under guard: if a new function fails within 5 seconds, the change is rolled back automatically,
+            where
+        that is possible, and the old function processes the tuple. With ``--guard 0`` the operators' ``on_error``
+        applies.
 
-        Put parentheses around an expression that has an option's look, as in FM=(a --b).
+        Put parentheses around an expression that looks like an option, as in FM=(a --b).
         """
         split = split_line(line, options(self.fries_reconfigure))
         args = arguments(self.fries_reconfigure, split.options, self)
@@ -227,7 +229,8 @@ class FriesMagics(Magics):
             %fries_rollback
             %fries_rollback fraud --scheduler epoch --wait 60
 
-        A change that transformed state can be undone if it said how: ``fn.Update(..., state=..., back=...)``.
+        A change that transformed state can be undone if it declared the inverse: ``fn.Update(..., state=...,
+            back=...)``.
         """
         args = arguments(self.fries_rollback, line, self)
         run = self._known.run(args.run)
@@ -242,11 +245,11 @@ class FriesMagics(Magics):
     @argument("--drain", action="store_true", help="for good, also where it keeps checkpoints to resume from")
     @argument("--wait", type=float, default=60.0, metavar="SECONDS", help="for the end (60)")
     def fries_stop(self, line: str) -> Summary:
-        """End a run, and wait until no host, thread or socket of it is left. Spark stays.
+        """End a run, and wait until no host, thread or socket of it is left. Spark keeps running.
 
-        The sources, endless ones as well, read no more; what they have read is processed and committed first, which
-        takes as long as the queues are. A run that keeps checkpoints takes a last one, so that --resume goes on there.
-        Examples::
+        By default the run is drained: its sources, endless ones too, stop reading, and what they have read is processed
+        and committed first, which takes as long as the queues are. A run that keeps checkpoints takes a last one
+        instead, so that ``--resume`` continues from there. Examples::
 
             %fries_stop
             %fries_stop fraud --now
@@ -266,7 +269,7 @@ class FriesMagics(Magics):
         return summaries.of_end(name, run.state, run.uncommitted)
 
     def _make_way(self, flow: str, replace: bool, instead: str) -> str:
-        """Stop the runs of a flow if that was asked for; says so if there was one, and what its output lacks."""
+        """Stop the runs of a dataflow if ``replace`` is set; returns what to tell the user, or an empty string."""
         live = self._known.live(flow)
         if any(start.under_way and start.flow == flow for start in self._known.starts()):
             raise UsageError(f"{flow!r} is starting; it will be there in a few seconds")
@@ -286,10 +289,10 @@ class FriesMagics(Magics):
 
 
 def _beginning(flow: Dataflow, args: Namespace, variables: Mapping[str, Any]) -> Callable[..., Run]:
-    """A run from the beginning, or from what an earlier one has left.
+    """The function that starts the run: ``Dataflow.run``, or ``Dataflow.resume`` from a checkpoint.
 
     Raises:
-        UsageError: from what, nobody said; or there is no variable that ``--key`` names.
+        UsageError: ``--resume`` without a checkpoint, or ``--key`` with an undefined variable.
     """
     if args.key is not None and args.key not in variables:
         raise UsageError(f"--key {args.key}: there is no such variable; name one that holds text or bytes")
@@ -302,7 +305,7 @@ def _beginning(flow: Dataflow, args: Namespace, variables: Mapping[str, Any]) ->
 
 
 def _wait_for(start: Start) -> Run:
-    """Wait until a run is there and its data flow; say so if that takes more than a moment. An interrupt cancels it."""
+    """Wait until a run's data flows; print the progress if that takes a while. An interrupt cancels the start."""
     try:
         with told_when_interrupted(f"{start.flow!r} is not started; what has begun of it is stopped"):
             try:
@@ -325,10 +328,10 @@ def _refuse_failed(run: Run, variable: str) -> None:
 
 
 def _seen(run: Run, change: Change, wait_s: float, variable: str) -> Summary:
-    """What a change came to within so many seconds.
+    """The summary of a change after waiting for its end for at most ``wait_s`` seconds.
 
     Raises:
-        ReconfigurationError: it was aborted, or the run failed meanwhile.
+        ReconfigurationError: the change was aborted, or the run failed meanwhile.
     """
     targets = sorted(change.plan.targets)
     try:
@@ -347,10 +350,10 @@ def _seen(run: Run, change: Change, wait_s: float, variable: str) -> Summary:
 
 
 def _result(run: Run, change: Change, wait_s: float) -> ChangeResult:
-    """Wait for the end of a change; but for no operator that stands, whose fix can only come when the cell is over.
+    """Wait for the end of a change, unless an operator is paused, which can only be fixed in another cell.
 
     Raises:
-        TimeoutError: it is not over.
+        TimeoutError: the change has not ended.
     """
     until_s, patience_s = time.monotonic() + wait_s, min(wait_s, GLANCE_S)
     while True:

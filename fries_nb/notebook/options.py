@@ -1,4 +1,4 @@
-"""The options on a magic's line, parsed as ``@argument`` declares them; every misuse is one line."""
+"""Parsing of a magic's options, as declared with ``@argument``; every misuse is reported in one line."""
 
 from __future__ import annotations
 
@@ -74,12 +74,12 @@ def arguments(magic: Any, line: str, configured: HasTraits | None = None) -> Nam
 
 
 def options(magic: Any) -> list[str]:
-    """All options of a magic, as they are typed."""
+    """All options of a magic, with their dashes."""
     return [option for action in magic.parser._actions for option in action.option_strings]
 
 
 def shortened(text: str) -> str:
-    """What was got, for a message: a user may paste anything.
+    """User input for use in a message, cut to a bounded length.
 
     >>> shortened("abc" * 100)[-10:]
     'cabcab ...'
@@ -99,10 +99,10 @@ def _meant(magic: Any, got: str) -> str:
 
 
 def _plain(argument: str, given: str | None) -> str | None:
-    """What was given, without its quotes; a path with the user's home in place of ``~``.
+    """An argument's value without its quotes; in paths ``~`` is expanded.
 
     Raises:
-        UsageError: an empty path.
+        UsageError: a path is empty.
     """
     if given is None:
         return None
@@ -114,5 +114,5 @@ def _plain(argument: str, given: str | None) -> str | None:
 
 
 def unquoted(name: str) -> str:
-    """Quotes arrive with an argument; they are not part of the name."""
+    """The name without the quotes that it was typed with."""
     return name[1:-1] if len(name) > 1 and name[0] == name[-1] and name[0] in "'\"" else name

@@ -1,7 +1,7 @@
-"""Latency and throughput as they go: Bokeh in a widget, fed from any thread.
+"""The live plot of latency and throughput: Bokeh in a widget, updated from any thread.
 
-The browser gets the whole window as one value each time. So a view that opens late, a page that is loaded again and a
-message that is lost all end up with the same picture. BokehJS comes out of the installed wheel, once a kernel.
+Each update carries the whole window as one value, so a view that opens late, a reloaded page and a lost message all
+converge to the same picture. BokehJS is sent from the installed wheel, once per kernel.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from fries_nb.report.scales import Scale
 from fries_nb.report.theme import BLUE, GREEN, VERMILION
 
 WINDOW_S = 180.0
-"""The plot shows this last stretch of a run."""
+"""Length of the plotted window in seconds."""
 _MOST_POINTS = 400
 _PER_SECOND = 16  # of points, at most; only that many of the newest are looked at
 _LANES = 3
@@ -53,7 +53,7 @@ _HERE = Path(__file__).parent
 
 
 class _BokehJS(anywidget.AnyWidget):
-    """Carries the library to the browser."""
+    """Carries BokehJS to the browser."""
 
     _esm = "export default { render() {} }"
     code = traitlets.Unicode().tag(sync=True)
@@ -64,7 +64,7 @@ _loaders: list[_BokehJS] = []
 
 
 def _loader() -> _BokehJS:
-    """The one of this kernel; made anew if somebody closed all widgets."""
+    """The kernel's BokehJS widget; created again if all widgets were closed."""
     with _loading:
         if not _loaders or _loaders[0].comm is None:
             script = Path(bokeh.__file__).parent / "server" / "static" / "js" / "bokeh.min.js"
@@ -73,7 +73,7 @@ def _loader() -> _BokehJS:
 
 
 class LatencyPlot(anywidget.AnyWidget):
-    """p50 and p99 in milliseconds, below them tuples a second, and a line where a change was requested and ended."""
+    """p50 and p99 latency in ms, throughput in tuples per second, and a line for each request and end of a change."""
 
     _esm = (_HERE / "latency.js").read_text("utf8")
     _css = (_HERE / "latency.css").read_text("utf8")
@@ -88,11 +88,11 @@ class LatencyPlot(anywidget.AnyWidget):
         self._marks: Sequence[PlotMark] = ()
         self._began: float | None = None
         super().__init__(item=_item(), loader=_loader().model_id, window=window([], [], 0.0))
-        # Beside another widget it would shrink to nothing: it has no width of its own.
+        # Without a width of its own it would shrink to nothing beside another widget.
         self.layout.flex = "1 1 320px"
 
     def show(self, points: Sequence[Point], marks: Sequence[PlotMark]) -> None:
-        """Show the run so far; from any thread."""
+        """Show the run so far; may be called from any thread."""
         with self._one_at_a_time:
             self._points, self._marks = points, marks
             if self._began is None:
@@ -103,7 +103,7 @@ class LatencyPlot(anywidget.AnyWidget):
         return f"LatencyPlot({len(self._points):,} points, {len(self._marks):,} marks)"
 
     def _repr_mimebundle_(self, **asked: Any) -> Any:
-        """The widget; and for places without a kernel the whole run as it is now."""
+        """The widget and, for front ends without a kernel, a static picture of the whole run."""
         bundle = super()._repr_mimebundle_(**asked)
         data, metadata = bundle if isinstance(bundle, tuple) else (bundle or {}, {})
         still = {"image/svg+xml": latency_svg(self._points, self._marks), "text/plain": repr(self)}
@@ -111,7 +111,7 @@ class LatencyPlot(anywidget.AnyWidget):
 
 
 def window(points: Sequence[Point], marks: Sequence[PlotMark], began: float) -> dict[str, dict[str, list[Any]]]:
-    """The columns that the plot shows: the last three minutes, in seconds since ``began``; and its latency axis.
+    """The columns of the plot: the last three minutes, in seconds since ``began``, and its latency axis.
 
     >>> shown = window([Point(5.0, 2.0, 9.0, 100.0)], [PlotMark(5.5, "u1", "request", "FM by fries")], began=4.0)
     >>> shown["points"], shown["labels"]["words"]
@@ -146,7 +146,7 @@ def window(points: Sequence[Point], marks: Sequence[PlotMark], began: float) -> 
 
 
 def ticks_ms(values: Sequence[float]) -> list[float]:
-    """Ticks of a logarithmic axis for these milliseconds; it reaches from the first to the last, so it seldom moves.
+    """Ticks of a logarithmic axis for these latencies in milliseconds. The axis spans the ticks, so it seldom changes.
 
     >>> ticks_ms([12.0, 49.0]), ticks_ms([21.0, 23.0]), ticks_ms([0.4, 9_000.0])
     ([5.0, 10.0, 20.0, 50.0], [10.0, 20.0, 50.0, 100.0], [0.1, 1.0, 10.0, 100.0, 1000.0, 10000.0])
@@ -169,7 +169,7 @@ def _times(points: Sequence[Point], marks: Sequence[PlotMark]) -> list[float]:
 
 @cache
 def _item() -> str:
-    """The figures without data, as BokehJS reads them."""
+    """The figures without data, as JSON for BokehJS."""
     return json.dumps(json_item(_figures()))
 
 
@@ -213,7 +213,7 @@ def _latency(points: ColumnDataSource, across: DataRange1d) -> figure:
 
 
 def _rate(points: ColumnDataSource, across: DataRange1d) -> figure:
-    """Steps: a rate holds for the interval before its point."""
+    """The throughput as steps: a rate holds for the interval before its point."""
     plot = _figure(across, 130, y_axis_label="tuples/s", x_axis_label="seconds", toolbar_location=None, tools="")
     line = plot.step("at", "rate", source=points, mode="before", color=GREEN, line_width=2)
     plot.y_range = DataRange1d(start=0, renderers=[line], default_span=1.0)

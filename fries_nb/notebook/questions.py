@@ -1,4 +1,4 @@
-"""The magics that only ask: what a change would do, how it goes, whether it went right. They disturb nothing."""
+"""The magics that only query: the plan of a change, the status of runs, the audit, the report. They have no effects."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ class FriesQuestions(Magics):
     @NO_PRUNING
     @argument("--of", metavar="NAME", help="of the dataflow or run; what runs, or else was declared last, if left out")
     def fries_plan(self, line: str) -> Summary:
-        """Show what a change would synchronise, and why, without doing it; the dataflow need not run.
+        """Show what a change would synchronise, and why, without making it; the dataflow need not run.
 
-        If it runs, also how long the change would take, from the queues as they are, and by the epoch-based scheduler.
-        With an expression it is also checked that the operator could run it. Examples::
+        For a run it also predicts the delay from the measured queues, and that of the epoch-based scheduler. With an
+        expression it also checks that the operator can run the function. Examples::
 
             %fries_plan FM MC
             %fries_plan MC FM=MerchantModel(window=10) --scheduler epoch
@@ -66,7 +66,7 @@ class FriesQuestions(Magics):
     def fries_status(self, line: str) -> Summary:
         """Show all dataflows and their runs in one table: state, rate, latency, changes.
 
-        Also ends what is left of the runs of kernels that died, and says so. Example::
+        Also cleans up after the runs of killed kernels, and reports that. Example::
 
             %fries_status
         """
@@ -77,7 +77,7 @@ class FriesQuestions(Magics):
     @magic_arguments()
     @RUN
     def fries_audit(self, line: str) -> Summary:
-        """Say whether all that a run did so far is conflict-serializable, and who mixed versions if not.
+        """Show whether the run so far is conflict-serializable; if not, the transactions that mixed versions.
 
         The run must have been started with ``--audit``. Examples::
 
@@ -93,7 +93,7 @@ class FriesQuestions(Magics):
     @argument("path", help="of the HTML file, which is written anew")
     @argument("--of", metavar="NAME", help="of the dataflow or variable of the run; the one that runs if left out")
     def fries_report(self, line: str) -> Summary:
-        """Write what happened in a run so far as one HTML page that opens without network.
+        """Write a report of the run so far as one HTML page that needs no network.
 
         Examples::
 
@@ -105,7 +105,7 @@ class FriesQuestions(Magics):
         return statuses.of_report(run.graph.name, str(run.report(args.path)))
 
     def _run(self, name: str | None) -> Run | None:
-        """What runs under that name, unless it was only declared."""
+        """The run of that name; ``None`` if the name is only that of a declared dataflow."""
         live = self._known.live()
         if live and (name is None or name not in self._known.flows() or self._known.live(name)):
             return self._known.run(name)

@@ -1,10 +1,10 @@
-"""What a cell shows whose value is a run: a picture that stays, and where there is a kernel the live view.
+"""The display of a run as a cell's value: a static picture and, where there is a kernel, the live view.
 
-They are two outputs of one cell, because front ends decide by a bundle's kinds alone: one that holds a view shows the
-view, and where the kernel is gone an error in its place, though a picture stands beside it. So the picture is an output
-of its own. Where the view is alive a rule of style hides the picture, and where it is dead it hides the error. A saved
-notebook keeps the picture; it is renewed, out of sight, whenever a change has ended and when the run has. (As HTML it
-would lose its drawing, and keep its letters, wherever a notebook is not trusted.)
+The two are separate outputs of the cell. A front end chooses among the MIME types of one bundle without regard to the
+kernel: from a bundle that contains a view it would show the view, and an error once the kernel is gone, instead of the
+picture. As separate outputs, a style rule hides the picture while the view is alive, and hides the error when it is
+not. A saved notebook keeps the picture, which is updated whenever a change has ended and when the run has. (As HTML the
+picture would lose its shapes and keep its text wherever a notebook is not trusted.)
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
 
 class RunDisplay:
-    """Shows runs; a run that is shown again is shown in its one view.
+    """Shows runs; a run that is shown several times has one live view.
 
     Args:
-        shell: where they are shown.
-        period_s: asked by views for the seconds until their next update.
+        shell: the shell in which runs are shown.
+        period_s: returns the number of seconds between two updates of a view.
     """
 
     def __init__(self, shell: InteractiveShell, period_s: Callable[[], float]) -> None:
@@ -40,14 +40,14 @@ class RunDisplay:
         self._outputs: dict[Run, list[str]] = {}
 
     def show(self, run: Run, offer: Offer | None = None) -> None:
-        """Show the picture and the live view, in a shell with a kernel.
+        """Publish the picture and the live view in the cell that is being executed; needs a kernel.
 
         Args:
             run: the run to show.
             offer: operator to label to function. With it the form offers these functions only, in a new view.
 
         Raises:
-            FriesError: an operator could not run what is offered for it.
+            FriesError: an operator cannot run a function that is offered for it.
         """
         view = self._view(run) if offer is None else self._new_view(run, offer)
         output = f"fries-{uuid.uuid4().hex}"
@@ -57,10 +57,10 @@ class RunDisplay:
         self._shell.display_pub.publish(view.mime_bundle())
 
     def __call__(self, run: Run) -> dict[str, Any]:
-        """The picture as a MIME bundle: text and SVG always, PNG where Graphviz can draw it."""
+        """The static picture as a MIME bundle: text and SVG, and PNG where Graphviz is installed."""
         text = f"{status_line(run, run.metrics())}\nNext: %fries_plan, %fries_reconfigure, %fries_status"
         bundle = {"text/plain": text, "image/svg+xml": run_svg(run)}
-        if png := dag_png(run.graph):  # for what cannot draw SVG, such as an export to PDF
+        if png := dag_png(run.graph):  # for front ends without SVG, such as export to PDF
             bundle["image/png"] = base64.b64encode(png).decode()
         return bundle
 

@@ -1,4 +1,4 @@
-"""The start of a run, in a thread of its own: Spark may have to be started first, which takes seconds."""
+"""Starts a run in a thread, since Spark may have to be started first, which takes seconds."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from fries_nb.run import Run
 
 
 class Start:
-    """A run that is on its way. It begins at once.
+    """A run that is being started; the constructor begins at once.
 
     Args:
         flow: name of the dataflow.
         launch: starts the run; called in the thread.
-        ready: told the run, in the thread, as soon as it is there; not if the start was cancelled meanwhile.
+        ready: called with the run, in the thread, as soon as it exists; not called if the start was cancelled.
 
     Attributes:
-        error: why there is no run; ``None`` while there may yet be one.
+        error: why the start failed; ``None`` if it has not.
     """
 
     def __init__(self, flow: str, launch: Callable[[], Run], ready: Callable[[Run], None]) -> None:
@@ -33,15 +33,21 @@ class Start:
 
     @property
     def under_way(self) -> bool:
-        """Whether it is not decided yet; a cancelled start is, though it may go on for a moment."""
+        """Whether the start has neither succeeded, failed nor been cancelled."""
         return self._thread.is_alive() and not self._cancelled
 
     def run(self, timeout: float | None = None) -> Run:
         """Wait for the run.
 
+        Args:
+            timeout: seconds to wait; ``None`` waits indefinitely.
+
+        Returns:
+            The run.
+
         Raises:
-            TimeoutError: it is still on its way.
-            Exception: why it did not start.
+            TimeoutError: it has not started in time.
+            Exception: the error with which the start failed.
         """
         self._thread.join(timeout)
         if self.error is not None:
@@ -51,7 +57,7 @@ class Start:
         return self._run
 
     def cancel(self) -> None:
-        """Want it no more; if it comes nevertheless, it is stopped."""
+        """Cancel the start; a run that comes to exist nevertheless is stopped."""
         with self._lock:
             self._cancelled = True
             run = self._run

@@ -36,8 +36,9 @@ __all__ = [
 
 LIVE = "fries-live"
 """CSS class of the live view."""
-# A live view hides the picture before it; and where its kernel is gone, it is text alone ("Loading widget...", or an
-# error) in a panel that holds no element, which is hidden behind the picture. An <img> asks the page for its scheme.
+# A live view hides the picture in front of it. Without its kernel the view is only text ("Loading widget..." or an
+# error)
+# in a panel without elements, which is hidden behind a picture. An <img> takes its colour scheme from the page.
 ONE_OF_TWO = f"""<style>
 .jp-OutputArea-child:has(> .jp-RenderedSVG):has(+ .jp-OutputArea-child .{LIVE}) {{ display: none; }}
 .jp-OutputArea-child:has(> .jp-RenderedSVG) + .jp-OutputArea-child > .jp-OutputArea-output.lm-Panel:not(:has(*)) {{
@@ -45,18 +46,18 @@ ONE_OF_TWO = f"""<style>
 [data-jp-theme-light="true"] .jp-RenderedSVG img {{ color-scheme: light; }}
 [data-jp-theme-light="false"] .jp-RenderedSVG img {{ color-scheme: dark; }}
 </style>"""
-"""HTML by which a page shows the picture of a run or the live view behind it, whichever is there."""
+"""HTML that makes a page show either the picture of a run or the live view behind it."""
 _SIZE = re.compile(r'<svg\b[^>]*?\swidth="([\d.]+)" height="([\d.]+)"')
 
 
 @dataclass(frozen=True)
 class Shown:
-    """What the picture of a graph says about a plan.
+    """The states and tooltips by which a picture of the dataflow shows a plan.
 
     Attributes:
-        states: of the operators that it concerns, as :func:`dag_svg` takes them; ``titles`` what they are, and for
-            one-to-many operators why they were kept or pruned.
-        marked: edges that a marker travels.
+        states: operator to its states, as ``dag_svg`` takes them.
+        titles: operator to tooltip text: its role and, for one-to-many operators, why it was kept or pruned.
+        marked: edges on which markers travel.
     """
 
     states: Mapping[str, str] = field(default_factory=dict)
@@ -65,12 +66,12 @@ class Shown:
 
     @property
     def legend(self) -> dict[str, str]:
-        """The states that are to be seen, and what each means."""
+        """The states that occur, and their meaning."""
         return explained(self.states, self.marked)
 
     @staticmethod
     def of(graph: Graph, plan: Plan) -> Shown:
-        """What there is to say about this plan."""
+        """The states and tooltips of a plan."""
         states = roles(plan)
         reasons = {decision.operator: decision.reason for decision in plan.covering.pruning}
         titles = {
@@ -84,19 +85,29 @@ class Shown:
 
 
 def plan_svg(graph: Graph, plan: Plan, labels: Mapping[Ends, str] = {}, width: float = 900.0) -> str:
-    """The graph with what a plan does to it, as SVG."""
+    """The dataflow with the roles of a plan, as SVG.
+
+    Args:
+        graph: the dataflow.
+        plan: the plan.
+        labels: edge to a label of one or two short lines.
+        width: available width in pixels.
+
+    Returns:
+        An ``<svg>`` element.
+    """
     shown = Shown.of(graph, plan)
     return dag_svg(graph, shown.states, labels, shown.titles, shown.marked, width)
 
 
 def run_svg(run: Run) -> str:
-    """The dataflow with its last change, and below it latency and throughput so far, as one SVG."""
+    """The dataflow with the last change and, below it, latency and throughput so far, as one SVG."""
     dataflow = plan_svg(run.graph, run.changes[-1].plan) if run.changes else dag_svg(run.graph)
     return stacked(dataflow, latency_svg(run.history(), run.marks()))
 
 
 def stacked(*drawings: str) -> str:
-    """Several SVG elements, which say their width and height, as one: each below the one before."""
+    """Stack SVG elements vertically into one; each must declare its width and height."""
     width = height = 0.0
     parts = []
     for drawing in drawings:
@@ -109,17 +120,18 @@ def stacked(*drawings: str) -> str:
 
 
 def edge_labels(graph: Graph, snapshot: MetricsSnapshot) -> dict[Ends, str]:
-    """For each edge its rate and, below it, the tuples that wait in front of its head.
+    """For each edge its rate and, below it, the length of the queue in front of its receiver.
 
-    Workers count what they take in, so the rate of one of several edges into an operator is known only if its tail
-    passes on what it took in; and their queue is one, which stands (with a Σ) at the first of them.
+    Workers count the tuples that they take in. The rate of one of several edges into an operator is therefore known
+    only if the sender passes on every tuple; and the receiver's queue is shown once, marked Σ, at the first of its
+    edges.
     """
     return {(edge.source, edge.to): f"{_rate(graph, snapshot, edge)}\n{_queue(graph, snapshot, edge)}"
             for edge in graph.edges}  # fmt: skip
 
 
 def short(value: float) -> str:
-    """A count in few letters.
+    """A count in at most four characters.
 
     >>> short(999), short(4_512), short(45_120), short(3_200_000)
     ('999', '4.5k', '45k', '3.2M')

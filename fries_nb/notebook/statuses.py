@@ -1,4 +1,4 @@
-"""What a cell shows of how things go: one table of all dataflows, and the verdict of an audit."""
+"""The output of ``%fries_status``, ``%fries_audit`` and ``%fries_report``, and the status line of a run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _COLUMNS = ("dataflow", "state", "tuples/s", "p50 ms", "p99 ms", "changes")
 
 
 def of_all(known: Registry, ended: Sequence[str]) -> Summary:
-    """All dataflows, runs and starts, and what was left of others' runs."""
+    """The table of all dataflows, runs and starts, and lines on what was cleaned up."""
     runs = known.runs()
     rows = [_run_row(run) for run in runs]
     rows += [_start_row(start.flow, start.error) for start in known.starts()]
@@ -37,17 +37,17 @@ def of_all(known: Registry, ended: Sequence[str]) -> Summary:
 
 
 def why_failed(run: Run, variable: str) -> str:
-    """A run's error, and where the traceback is if the user's code raised it."""
+    """A run's error and, if user code raised it, where its traceback is."""
     return run.error + (f" (traceback: print({variable}.details))" if run.details else "")
 
 
 def of_verdict(flow: str, verdict: Verdict) -> Summary:
-    """What the judge says of a run so far."""
+    """The verdict on a run so far."""
     return Summary(f"{flow!r} is {in_words(verdict)}".replace(" (all of them: --json)", ""))
 
 
 def of_report(flow: str, path: str) -> Summary:
-    """Where the report of a run is."""
+    """The path of a report."""
     link = (
         f"report of {html.escape(flow)}: <a href='{html.escape(quote(path))}' target='_blank'>{html.escape(path)}</a>"
     )
@@ -55,13 +55,13 @@ def of_report(flow: str, path: str) -> Summary:
 
 
 def sink_rate(graph: Graph, snapshot: MetricsSnapshot) -> float:
-    """Tuples a second that reach the sinks, lately."""
+    """Tuples per second that reach the sinks, as last measured."""
     sinks = [operator.name for operator in graph.operators if operator.kind is Kind.SINK]
     return sum(snapshot.operators[name].rate for name in sinks if name in snapshot.operators)
 
 
 def status_line(run: Run, snapshot: MetricsSnapshot) -> str:
-    """How a run goes, in a line."""
+    """The status of a run in one line."""
     facts = [f"{run.graph.name}: {run.state}"]
     if run.state not in OVER:
         facts.append(f"{sink_rate(run.graph, snapshot):,.0f} tuples/s")
@@ -76,12 +76,12 @@ def status_line(run: Run, snapshot: MetricsSnapshot) -> str:
 
 
 def _ends(run: Run) -> list[str]:
-    """Why a run has failed, and what its output lacks."""
+    """Why a run has failed, and which tuples its output lacks."""
     return [run.error] * bool(run.error) + ([run.uncommitted.facts] if run.uncommitted is not None else [])
 
 
 def troubles(run: Run) -> list[str]:
-    """What a run waits for just now: new hosts, or its user's fix of an operator that stands in front of a tuple."""
+    """Conditions that block a run: hosts that are being restarted, and operators that are paused on a tuple."""
     if run.state in OVER:
         return []
     lost = [f"hosts are started again: {one.reason}" for one in run.recoveries[-1:] if one.seconds is None]
@@ -89,9 +89,14 @@ def troubles(run: Run) -> list[str]:
 
 
 def in_the_way(run: Run, change: Collection[str]) -> dict[str, str]:
-    """Operators that stand in front of a tuple, why, and what fixes them, while a change of ``change`` waits for that.
+    """Paused operators that block a change, each with its error and its fix.
 
-    There are none for a change that is such a fix itself: it goes ahead of all that waits.
+    Args:
+        run: the run.
+        change: the targets of the change.
+
+    Returns:
+        Operator to text; empty if the change is itself the fix of a paused operator, which is never blocked.
     """
     standing = run.standing
     mends = len(change) == 1 and set(change) <= set(standing)
@@ -104,7 +109,7 @@ def _stands(operator: str, paused: Sequence[Paused]) -> str:
 
 
 def changes_of(run: Run) -> str:
-    """How the changes so far ended, counted."""
+    """The number of changes by outcome, in words."""
     ended = [change.result(0).outcome if change.done else "under way" for change in run.changes]
     kinds = ("done", "rolled_back", "aborted", "failed", "under way")
     counts = [f"{ended.count(kind)} {kind.replace('_', ' ')}" for kind in kinds if kind in ended]

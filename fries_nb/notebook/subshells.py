@@ -1,9 +1,9 @@
-"""Clicks that are handled while a cell runs.
+"""Handles clicks while a cell runs.
 
-A kernel handles messages of widgets in its main shell, after the cell that runs. JupyterLab and Notebook 7 send them to
-a subshell instead, a thread beside it, where the kernel has them. But ipykernel 7.4 puts each message of a comm back
-into the shell from which the comm last sent something; that of a view is the main shell. So our comms leave the choice
-to the front end. Where there are no subshells, the view says that a click waits.
+A kernel handles widget messages in its main shell, after the running cell. JupyterLab and Notebook 7 send them to a
+subshell instead, a thread beside the main shell, if the kernel supports it. ipykernel 7.4, however, moves each message
+of a comm to the shell from which the comm last sent something, which for a view is the main shell. This module
+overrides that for our comms, so that the front end decides. Without subshells the view shows that a click has to wait.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import ipywidgets
 
 
 def answer_in_subshell(*widgets: ipywidgets.Widget) -> None:
-    """Handle what a page sends of these widgets, and of those within them, in the shell that the page names."""
+    """Let messages of these widgets, and of their children, be handled in the shell that the front end names."""
     for widget in widgets:
         if widget.comm is not None:
             widget.comm._reply_subshell_for = _as_asked
@@ -22,5 +22,5 @@ def answer_in_subshell(*widgets: ipywidgets.Widget) -> None:
 
 
 def _as_asked(data: Any, asked: str | None) -> str | None:
-    """The subshell of a message's header, in place of ``ipykernel.comm.comm.BaseComm``'s own choice."""
+    """The subshell named in the message, in place of the choice of ``ipykernel.comm.comm.BaseComm``."""
     return asked

@@ -1,4 +1,4 @@
-"""What a cell shows: a line or two, and what to do next.
+"""The text output of cells: one or two lines of result, and the next step.
 
 >>> from fries_nb.dataflow.graph import Operator
 >>> print(path_lines(Graph("f", tuple(map(Operator, "abcd")), (Edge("a", "b"), Edge("b", "c"), Edge("b", "d")))))
@@ -31,10 +31,12 @@ _CHANGEABLE = (Kind.MAP, Kind.FLAT_MAP, Kind.FILTER, Kind.SPLIT, Kind.JOIN)
 
 @dataclass(frozen=True, repr=False)
 class Summary:
-    """What a cell shows as its result, and below it what to do next.
+    """The result of a cell, and the next step.
 
     Attributes:
-        rich: the same for those who see more than text, by MIME type.
+        text: the result.
+        then: commands that are likely next; may be empty.
+        rich: other representations of the result, by MIME type.
     """
 
     text: str
@@ -49,7 +51,12 @@ class Summary:
 
 
 def of_definition(graph: Graph, replaced: str) -> Summary:
-    """A dataflow that was declared; ``replaced`` says what became of its old run, if there was one."""
+    """The summary of a declared dataflow.
+
+    Args:
+        graph: the dataflow.
+        replaced: what happened to its earlier run; empty if there was none.
+    """
     keyed = [f"{operator.name} by {', '.join(operator.key)}" for operator in graph.operators if operator.key]
     facts = f"{len(graph.operators)} operators" + (f"; keyed: {'; '.join(keyed)}" if keyed else "")
     head = f"Dataflow {graph.name!r}" + (f" ({replaced})" if replaced else "")
@@ -63,7 +70,16 @@ def of_definition(graph: Graph, replaced: str) -> Summary:
 def of_start(
     graph: Graph, hosts: int, workers: int | None, audit: bool, variable: str, replaced: str = ""
 ) -> Summary:
-    """A run that was started; ``workers`` is ``None`` where it goes on with as many as it had."""
+    """The summary of a run that was started.
+
+    Args:
+        graph: the dataflow.
+        hosts: number of Spark tasks.
+        workers: workers of each operator; ``None`` if the run is resumed with as many as before.
+        audit: whether operations are recorded.
+        variable: the variable that holds the run.
+        replaced: what happened to the earlier run; empty if there was none.
+    """
     parallel = "workers as before" if workers is None else f"{workers} {_plural('worker', workers)} an operator"
     size = f"{hosts} {_plural('host', hosts)}, {parallel}"
     names = changeable(graph)
@@ -77,7 +93,7 @@ def of_start(
 
 
 def of_end(flow: str, state: str, missing: UncommittedCheck | None) -> Summary:
-    """A run that has ended, and what its output lacks."""
+    """The summary of a run that has ended, with the tuples that its output lacks."""
     if missing is not None:
         tail = ", and " + missing.sentence(f"%fries_stop {quoted(flow)} without --now would have committed them")
     else:
@@ -86,7 +102,7 @@ def of_end(flow: str, state: str, missing: UncommittedCheck | None) -> Summary:
 
 
 def of_plan(graph: Graph, plan: Plan) -> Summary:
-    """A plan that nobody carries out yet; of a run's plan also how long it would take."""
+    """The summary of a plan; a run's plan includes the predicted delay."""
     words = in_words(as_dict(graph, plan.covering)).replace(_OF_THE_COMMAND, "")
     assignments = " ".join(f"{quoted(name)}=new_function" for name in changeable(graph) if name in plan.targets)
     scheduler = "" if plan.scheduler == "fries" else f" --scheduler {plan.scheduler}"
@@ -100,10 +116,10 @@ def of_plan(graph: Graph, plan: Plan) -> Summary:
 
 
 def messages(graph: Graph, plan: Plan) -> str:
-    """Who is told, stage by stage."""
+    """The fast control messages of each stage, and the number of workers that receive them."""
 
     def workers(name: str) -> int:
-        # A run's later region may begin with what an edge has kept: one worker replays it, by the name of that edge.
+        # A later region of a run may begin with a source named after an edge, with one worker; it is not in the graph.
         return len(workers_of(graph, name)) if name in graph else 1
 
     stages = [
@@ -113,7 +129,7 @@ def messages(graph: Graph, plan: Plan) -> str:
 
 
 def of_change(result: ChangeResult) -> Summary:
-    """A change that was done; the second line says which operators changed together."""
+    """The summary of a change that is done; the second line lists the operators that changed together."""
     took = f"{result.delay_ms:,.1f} ms (prepare {result.prepare_ms:,.1f}, commit {result.commit_ms:,.1f})"
     if result.waited_ms:
         took += f" from when tuples flowed, {result.waited_ms / 1000:,.1f} s after the request"
@@ -127,21 +143,27 @@ def of_change(result: ChangeResult) -> Summary:
 
 
 def of_change_under_way(change: Change, waited_s: float, variable: str) -> Summary:
-    """A change that was not over when the cell was."""
+    """The summary of a change that had not ended when its cell did."""
     targets = ", ".join(sorted(change.plan.targets))
     text = f"{targets}: under way by {change.plan.scheduler}, not over after {waited_s:g} s"
     return Summary(text, f"{variable}.result(timeout=60)")
 
 
 def of_change_that_waits(change: Change, stands: Mapping[str, str], variable: str) -> Summary:
-    """A change that cannot go on before operators that stand in front of a tuple are fixed; ``stands`` says why."""
+    """The summary of a change that is blocked by paused operators.
+
+    Args:
+        change: the change.
+        stands: the operators and their errors, as text.
+        variable: the variable that holds the change.
+    """
     first, why = next(iter(stands.items()))
     text = f"{', '.join(sorted(change.plan.targets))}: waits, since {why}"
     return Summary(text, f"%fries_reconfigure {quoted(first)}=new_function -o fix, {variable}.result(timeout=60)")
 
 
 def path_lines(graph: Graph) -> list[str]:
-    """The graph as paths, each edge once; a path ends where streams part or meet."""
+    """The graph as paths that contain each edge once; a path ends where streams fork or join."""
 
     def passes_on(name: str) -> bool:
         return len(graph.in_edges(name)) == len(graph.out_edges(name)) == 1
@@ -156,12 +178,12 @@ def path_lines(graph: Graph) -> list[str]:
 
 
 def changeable(graph: Graph) -> list[str]:
-    """The operators that run a function of the user's."""
+    """The operators that run a user function or join a table."""
     return [operator.name for operator in graph.operators if operator.kind in _CHANGEABLE]
 
 
 def quoted(name: str) -> str:
-    """A name as it is typed on a magic's line.
+    """A name as it has to be typed on a magic's line.
 
     >>> print(quoted("FM"), quoted("my operator"), quoted('say "hi"'), quoted("class"))
     FM "my operator" 'say "hi"' "class"
@@ -172,7 +194,7 @@ def quoted(name: str) -> str:
 
 
 def _as_html(picture: str, lines: Sequence[str], details: str, then: str) -> str:
-    # Where a notebook is not trusted, letters are all that is left of the picture: blanks keep them apart.
+    # In an untrusted notebook only the text of the picture remains: spaces keep labels apart.
     apart = picture.replace("</title>", "</title> ").replace("</text>", "</text> ")
     parts = [Html(apart), listed(lines), tag("details", tag("summary", "Details"), tag("pre", details))]
     if then:

@@ -1,4 +1,4 @@
-"""The dataflow as a widget: laid out once, and from then on only states, labels and tooltips travel to the browser."""
+"""The dataflow as a widget: laid out once; afterwards only states, labels and tooltips are sent to the browser."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _HERE = Path(__file__).parent
 
 
 class DagView(anywidget.AnyWidget):
-    """A dataflow whose operators are buttons.
+    """A dataflow whose operators can be selected.
 
-    ``selected`` has the names of the operators that the user chose, in that order: a click, Enter or the space bar
-    chooses one, and again takes it back. All methods may be called from any thread, and change the picture in place.
+    ``selected`` holds the selected operators in order of selection; a click, Enter or the space bar toggles one. All
+    methods may be called from any thread and update the picture in place.
 
     Args:
         graph: the dataflow.
-        width: pixels at hand; streams flow to the right if that fits, else downward.
+        width: available width in pixels; the layout runs to the right if it fits, else downward.
     """
 
     _esm = (_HERE / "dag.js").read_text("utf8")
@@ -36,7 +36,7 @@ class DagView(anywidget.AnyWidget):
     svg = traitlets.Unicode().tag(sync=True)
     state = traitlets.Dict().tag(sync=True)
     titles = traitlets.Dict().tag(sync=True)
-    # Edges go by their number in the graph, as text: names may hold whatever would part two of them.
+    # Edges are keyed by their index in the graph, as text, since names may contain any separator.
     labels = traitlets.Dict().tag(sync=True)
     marked: traitlets.List[str] = traitlets.List(traitlets.Unicode()).tag(sync=True)
     legend = traitlets.Dict().tag(sync=True)
@@ -54,15 +54,15 @@ class DagView(anywidget.AnyWidget):
         self.on_msg(self._answer)
 
     def show_plan(self, plan: Plan) -> None:
-        """Show who is changed, told, passed by a marker and pruned, and why."""
+        """Show the roles of a plan: targets, heads, operators that a marker passes and pruned ones, and the reasons."""
         self._show(Shown.of(self._graph, plan))
 
     def clear(self) -> None:
-        """Show no plan any more."""
+        """Remove the plan from the picture."""
         self._show(Shown())
 
     def show_metrics(self, snapshot: MetricsSnapshot) -> None:
-        """Show rates and queues at the edges."""
+        """Show rates and queue lengths at the edges."""
         flows = edge_labels(self._graph, snapshot)
         with self._one_at_a_time:
             self._flows = flows
@@ -83,7 +83,7 @@ class DagView(anywidget.AnyWidget):
         }
 
     def _answer(self, _: object, content: Any, __: object) -> None:
-        """What the page asks after a click; while there is no answer it says that the click waits."""
+        """Answer the ping that the page sends after a click; until the answer arrives it shows that the click waits."""
         if content == {"event": "ping"}:
             self.send({"event": "pong"})
 
@@ -92,7 +92,7 @@ class DagView(anywidget.AnyWidget):
         return f"DagView({self._graph.name!r}, {len(self._graph.operators)} operators{', ' + states if states else ''})"
 
     def _repr_mimebundle_(self, **asked: Any) -> Any:
-        """The widget; and for places without a kernel its picture as it is now."""
+        """The widget and, for front ends without a kernel, a static picture of its current state."""
         bundle = super()._repr_mimebundle_(**asked)
         data, metadata = bundle if isinstance(bundle, tuple) else (bundle or {}, {})
         shown, flows = self._shown, self._flows

@@ -54,8 +54,8 @@ def test_an_operator_of_any_name_is_planned_and_changed_as_the_cell_says(
     [
         ("%fries_reconfigure class=dict", """for a change of the operator: "class"=new_function"""),
         ("%fries_reconfigure Kunde ä=dict", """for a change of the operator: "Kunde ä"=new_function"""),
-        ("%fries_reconfigure 客户=new_function", "new_function stands for what you write there, as in MerchantModel("),
-        ("%fries_reconfigure 客户=dict, B=dict", "客户=dict, ends in a comma; changes are parted by blanks alone"),
+        ("%fries_reconfigure 客户=new_function", "replace new_function with your own, as in MerchantModel("),
+        ("%fries_reconfigure 客户=dict, B=dict", "客户=dict, ends in a comma; separate changes with spaces"),
         ("%fries_reconfigure 客户: dict", "unrecognized arguments: dict; a change is OPERATOR=expression"),
         ("%fries_reconfigure 客户 -> dict", "unrecognized arguments: -> dict; a change is OPERATOR=expression"),
         ("%fries_reconfigure a'b=dict", "a quote is not closed in: a'b=dict"),

@@ -22,7 +22,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from fries_nb.controller.schema_checks import NOTHING_SEEN, PASSING
+from fries_nb.controller.schema_checks import NOTHING_SEEN
 from fries_nb.dataflow.columns import united
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.table_columns import is_fixed
@@ -114,7 +114,7 @@ class Agreement:
                 continue
             seen.add(name)
             ahead += [edge.source for edge in self._graph.in_edges(name)]
-            if self._graph.operator(name).kind in PASSING:
+            if self._graph.operator(name).traits.keeps_columns:
                 continue
             nearest = nearest or name
             if found := _differing(name, column, reports):

@@ -24,7 +24,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fries_nb.controller.membership import Workers
-from fries_nb.dataflow.graph import Kind
 from fries_nb.messages import Done, Report, WorkerId
 
 PATIENCE = 8
@@ -76,7 +75,7 @@ class Intake:
         worker = report.worker
         if report.processed:
             self._active.add(worker.operator)
-        if self._workers.graph.operator(worker.operator).kind is Kind.SOURCE:
+        if self._workers.graph.operator(worker.operator).traits.is_source:
             self._reports[worker] += 1
             self._read[worker] = report.processed
             self._base.setdefault(worker, report.processed if self._restored else 0)

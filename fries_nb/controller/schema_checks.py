@@ -17,12 +17,9 @@ import pyarrow as pa
 
 from fries_nb.dataflow.columns import clash, united, unreadable
 from fries_nb.dataflow.endpoints import DeltaTable
-from fries_nb.dataflow.graph import Graph, Kind
+from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.table_columns import storable
 from fries_nb.messages import HIDDEN, Rehearsed, Report, WorkerId
-
-PASSING = frozenset({Kind.UNION, Kind.REPLICATE, Kind.FILTER, Kind.SPLIT, Kind.DEDUP, Kind.JOIN, Kind.SELF_JOIN})
-"""Kinds whose output has the columns of their input (and others)."""
 
 NOTHING_SEEN = "null"
 """Arrow's type for a column in which only missing values were seen; it fits every type."""
@@ -96,7 +93,7 @@ def readers(graph: Graph, operator: str) -> Iterator[str]:
             continue
         seen.add(name)
         yield name
-        if graph.operator(name).kind in PASSING:
+        if graph.operator(name).traits.keeps_columns:
             ahead += [edge.to for edge in graph.out_edges(name)]
 
 

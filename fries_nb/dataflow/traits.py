@@ -142,6 +142,11 @@ class OperatorTraits:
         return self.holds is Holds.FUNCTION
 
     @property
+    def keeps_columns(self) -> bool:
+        """Whether all columns that come leave, with others or without."""
+        return self.columns is not ColumnsOut.OWN
+
+    @property
     def is_changeable(self) -> bool:
         """Whether it can be given another function, or table, while the dataflow runs."""
         return self.holds in (Holds.FUNCTION, Holds.TABLE)

@@ -15,7 +15,8 @@ from typing import Any, Protocol
 import ipywidgets
 from IPython.core.error import UsageError
 
-from fries_nb.dataflow.graph import Graph, Kind, Operator
+from fries_nb.dataflow.graph import Graph, Operator
+from fries_nb.dataflow.traits import Holds
 from fries_nb.dataflow.updates import as_updates, check_updates
 from fries_nb.errors import PlanError
 from fries_nb.notebook.assignments import evaluate
@@ -194,7 +195,7 @@ def _laid_out(field: ipywidgets.Widget, operator: str) -> ipywidgets.Widget:
 
 def _wanted(operator: Operator) -> str:
     """The placeholder of an operator's text field, after the function that it runs now."""
-    if operator.kind is Kind.JOIN:
+    if operator.traits.holds is Holds.TABLE:
         return f"the new table of {operator.name}, as in spark.table(...)"
     function = operator.function
     if isinstance(function, FunctionType) and function.__name__ == "<lambda>":

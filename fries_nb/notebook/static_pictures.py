@@ -21,7 +21,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fries_nb.controller.metrics import MetricsSnapshot
-from fries_nb.dataflow.graph import Edge, Emits, Graph, Kind
+from fries_nb.dataflow.graph import Edge, Graph
+from fries_nb.dataflow.traits import Emits, Execution, Returns
 from fries_nb.report.dag import Ends, dag_png, dag_svg, explained, state_words
 from fries_nb.report.latency import latency_svg
 from fries_nb.report.layout import Layout, layout
@@ -144,9 +145,9 @@ def short(value: float) -> str:
 
 def _rate(graph: Graph, snapshot: MetricsSnapshot, edge: Edge) -> str:
     tail = graph.by_name[edge.source]
-    passes_on = tail.kind is Kind.REPLICATE or (
-        tail.kind in (Kind.MAP, Kind.UNION) and tail.emits is Emits.ONE_TO_ONE and len(graph.out_edges(tail.name)) == 1
-    )
+    traits, is_only = tail.traits, len(graph.out_edges(tail.name)) == 1
+    one_for_one = traits.execution is Execution.PASS or traits.returns is Returns.ROW
+    passes_on = traits.copies or (one_for_one and tail.emits is Emits.ONE_TO_ONE and is_only)
     if len(graph.in_edges(edge.to)) == 1:
         counted = snapshot.operators.get(edge.to)
     else:

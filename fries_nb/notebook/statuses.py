@@ -9,7 +9,7 @@ from urllib.parse import quote
 from fries_nb.audit import Verdict
 from fries_nb.commands.audit import in_words
 from fries_nb.controller.metrics import MetricsSnapshot
-from fries_nb.dataflow.graph import Graph, Kind
+from fries_nb.dataflow.graph import Graph
 from fries_nb.messages import Paused
 from fries_nb.notebook.known import OVER, Registry
 from fries_nb.notebook.options import shortened
@@ -56,7 +56,7 @@ def of_report(flow: str, path: str) -> Summary:
 
 def sink_rate(graph: Graph, snapshot: MetricsSnapshot) -> float:
     """Tuples per second that reach the sinks, as last measured."""
-    sinks = [operator.name for operator in graph.operators if operator.kind is Kind.SINK]
+    sinks = [operator.name for operator in graph.operators if operator.traits.is_sink]
     return sum(snapshot.operators[name].rate for name in sinks if name in snapshot.operators)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from fries_nb.changes import Change, ChangeResult
 from fries_nb.commands.plan import as_dict, in_words
-from fries_nb.dataflow.graph import Edge, Graph, Kind
+from fries_nb.dataflow.graph import Edge, Graph
 from fries_nb.notebook.static_pictures import plan_svg
 from fries_nb.report.markup import Html, listed, tag
 from fries_nb.report.plan_section import foretold
@@ -26,7 +26,6 @@ from fries_nb.topology.expansion import workers_of
 
 _OF_THE_COMMAND = " (all of them: --json)"
 _LINES = 10
-_CHANGEABLE = (Kind.MAP, Kind.FLAT_MAP, Kind.FILTER, Kind.SPLIT, Kind.JOIN)
 
 
 @dataclass(frozen=True, repr=False)
@@ -179,7 +178,7 @@ def path_lines(graph: Graph) -> list[str]:
 
 def changeable(graph: Graph) -> list[str]:
     """The operators that run a user function or join a table."""
-    return [operator.name for operator in graph.operators if operator.kind in _CHANGEABLE]
+    return [operator.name for operator in graph.operators if operator.traits.is_changeable]
 
 
 def quoted(name: str) -> str:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
-from fries_nb.dataflow.graph import Graph, Kind, Operator
+from fries_nb.dataflow.graph import Graph, Operator
 from fries_nb.errors import DataflowError, unknown
 from fries_nb.report import theme
 from fries_nb.report.edge_paths import Box, EdgePath, Spot
@@ -285,7 +285,8 @@ def _sample(x: float, y: float, state: str, words: str) -> str:
 
 
 def _kind(operator: Operator) -> str:
-    return "operator" if operator.kind is Kind.MAP and operator.function is None else operator.kind.replace("_", " ")
+    is_known = operator.function is not None or not operator.traits.runs_user_code
+    return operator.kind.replace("_", " ") if is_known else "operator"
 
 
 def _dot_attributes(name: str, state: str) -> str:

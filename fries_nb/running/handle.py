@@ -15,7 +15,7 @@ from fries_nb import report as reporting
 from fries_nb.changes import Change
 from fries_nb.controller.history import PlotMark, Point
 from fries_nb.controller.metrics import MetricsSnapshot
-from fries_nb.dataflow.graph import Graph, Kind
+from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.limits import Tuples, checked_limit
 from fries_nb.dataflow.regions import regions
 from fries_nb.dataflow.updates import as_updates
@@ -185,7 +185,7 @@ class Run:
         Raises:
             DataflowError: no such source; PlanError: a negative rate; RunError: the run is over.
         """
-        sources = [name for name, operator in self.graph.by_name.items() if operator.kind is Kind.SOURCE]
+        sources = [name for name, operator in self.graph.by_name.items() if operator.traits.is_source]
         if source not in sources:
             raise DataflowError(unknown("source", source, sources))
         if not isinstance(rate, (int, float)) or isinstance(rate, bool) or not 0 <= rate < float("inf"):
@@ -360,7 +360,7 @@ class Run:
             DataflowError: no such sink, or several and none named.
             SinkError: a committed file has gone; or the sink is a Delta table, and others have rewritten it.
         """
-        sinks = [name for name, operator in self.graph.by_name.items() if operator.kind is Kind.SINK]
+        sinks = [name for name, operator in self.graph.by_name.items() if operator.traits.is_sink]
         if sink is None and len(sinks) == 1:
             sink = sinks[0]
         if sink is None:

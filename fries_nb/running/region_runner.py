@@ -21,8 +21,9 @@ import pyarrow as pa
 from fries_nb.controller import events as said
 from fries_nb.controller.requests import change_requested
 from fries_nb.controller.states import RunState
-from fries_nb.dataflow.graph import Graph, Kind
+from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.regions import Kept, Region
+from fries_nb.dataflow.traits import Holds
 from fries_nb.dataflow.updates import Update, new_table
 from fries_nb.errors import CheckpointError, FriesError, RunError, in_one_line
 from fries_nb.messages import Report
@@ -382,7 +383,7 @@ def _changed(graph: Graph, region: int, requests: Iterable[Request]) -> Graph:
     for request in requests:
         for name in request.plans[region].targets:
             operator, update = graph.operator(name), request.updates[name]
-            functions[name] = new_table(operator, update) if operator.kind is Kind.JOIN else update.function
+            functions[name] = new_table(operator, update) if operator.traits.holds is Holds.TABLE else update.function
     return _with(graph, functions)
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from fries_nb.checkpoints import Snapshot
 from fries_nb.connectors.file_sink import FileSink, as_it_comes
 from fries_nb.connectors.sources import NoReader, Reader, open_reader
-from fries_nb.dataflow.graph import Graph, Kind
+from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import CheckpointError, FriesError, OperatorError
 from fries_nb.messages import Failed, WorkerId
 from fries_nb.operators.dry_run import open_function
@@ -97,8 +97,8 @@ class _Yard:
     def thread(self, wiring: Wiring) -> WorkerThread:
         instances = [self._instance(WorkerId(operator.name, wiring.index)) for operator in wiring.chain]
         first = wiring.chain[0]
-        port = self._port(wiring.id) if first.kind is Kind.SINK else None
-        reader = self._reader(instances[0], first.workers) if first.kind is Kind.SOURCE else None
+        port = self._port(wiring.id) if first.traits.is_sink else None
+        reader = self._reader(instances[0], first.workers) if first.traits.is_source else None
         snapshot = self._snapshots.get(instances[-1].worker)
         worker = Worker(wiring, instances, self._window, time.time_ns, port, snapshot, spilled)
         return WorkerThread(worker, self._carry_out, reader)
@@ -130,7 +130,7 @@ class _Yard:
                 told = failure(instance, error)
                 message = f"{operator.name} failed in open(): {type(error).__name__}: {error}"
                 raise OperatorError(message, operator.name, told.details) from error
-        if operator.kind is not Kind.SINK and operator.name in self._region.sinks:
+        if not operator.traits.is_sink and operator.name in self._region.sinks:
             instance.dead_letters = self._port(worker)
         self._restore(instance)
         return instance

@@ -12,7 +12,8 @@ from fries_nb.connectors.sources import ReplayPlan, SourcePlan
 from fries_nb.controller.controller import Controller
 from fries_nb.controller.events import HostLost, HostsUnfit
 from fries_nb.dataflow.endpoints import DeltaTable, Memory, Replay
-from fries_nb.dataflow.graph import Graph, Kind, Operator
+from fries_nb.dataflow.graph import Graph, Operator
+from fries_nb.dataflow.traits import Holds
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import DataflowError
 from fries_nb.spark import interrupt
@@ -185,7 +186,7 @@ def _sources(graph: Graph, session: Session, place: CheckpointStore) -> dict[str
     """What the sources' readers need; rows are dealt to workers once a run, however often it is resumed."""
     plans: dict[str, SourcePlan] = {}
     for name, operator in graph.by_name.items():
-        if operator.kind is not Kind.SOURCE:
+        if not operator.traits.is_source:
             continue
         kept = place.source(name, ReplayPlan) if isinstance(operator.function, Replay) else None
         if kept is not None:
@@ -203,7 +204,7 @@ def _tables(graph: Graph, session: Session, place: CheckpointStore) -> dict[str,
     return {
         name: pickled(name, stage_table(operator.function, session.spark, place.staging))
         for name, operator in graph.by_name.items()
-        if operator.kind is Kind.JOIN
+        if operator.traits.holds is Holds.TABLE
     }
 
 
@@ -231,7 +232,7 @@ def pickled_functions(graph: Graph) -> dict[str, bytes]:
     return {
         name: pickled(name, operator.function)
         for name, operator in graph.by_name.items()
-        if operator.function is not None and operator.kind not in (Kind.SOURCE, Kind.SINK, Kind.JOIN)
+        if operator.function is not None and operator.traits.holds not in (Holds.ENDPOINT, Holds.TABLE)
     }
 
 
@@ -274,7 +275,7 @@ def _sink_directories(graph: Graph, root: str) -> dict[str, str]:
 
 def _target(operator: Operator) -> Any:
     """Where a sink writes its rows, or another operator its dead letters; the name of its policy if it writes none."""
-    return operator.function if operator.kind is Kind.SINK else operator.on_error
+    return operator.function if operator.traits.is_sink else operator.on_error
 
 
 def _tables_of(graph: Graph, sinks: Mapping[str, str]) -> dict[str, bytes]:

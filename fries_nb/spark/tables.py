@@ -17,8 +17,9 @@ import pyarrow.parquet as pq
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from fries_nb.dataflow.graph import Kind, Operator
+from fries_nb.dataflow.graph import Operator
 from fries_nb.dataflow.tables import Index, JoinTable
+from fries_nb.dataflow.traits import Holds
 from fries_nb.dataflow.updates import Update, new_table
 from fries_nb.errors import SourceError
 from fries_nb.spark.staging import reason, write_table
@@ -69,7 +70,7 @@ def stage_update(operator: Operator, update: Update, spark: SparkSession, scratc
         PlanError: it is no update for this join (see ``new_table``).
         SourceError, DataflowError: see ``stage_table``.
     """
-    if operator.kind is not Kind.JOIN:
+    if operator.traits.holds is not Holds.TABLE:
         return update
     return replace(update, function=stage_table(new_table(operator, update), spark, scratch))
 

@@ -17,7 +17,7 @@ import networkx as nx
 
 from fries_nb.dataflow.builder import DataflowBuilder, Stream
 from fries_nb.dataflow.endpoints import memory, rate
-from fries_nb.dataflow.graph import Edge, Graph, Kind, Partitioning
+from fries_nb.dataflow.graph import Edge, Graph, Partitioning
 from fries_nb.testing import stamp_functions as fns
 from fries_nb.testing.stamp_functions import elements_of
 
@@ -66,12 +66,12 @@ def redealt(graph: Graph, chance: random.Random) -> Graph:
     Not to all above a self-join or a dedup: copies of a row could not be told apart there. Nor where an operator has
     several inputs, so that ``copies`` need only name the operator.
     """
-    joins = {operator.name for operator in graph.operators if operator.kind in (Kind.SELF_JOIN, Kind.DEDUP)}
+    joins = {operator.name for operator in graph.operators if operator.traits.keeps_state}
 
     def dealt(edge: Edge) -> Edge:
         if edge.partitioning is not Partitioning.FORWARD or chance.random() > 0.25:
             return edge
-        alone = len(graph.in_edges(edge.to)) == 1 and graph.operator(edge.to).kind is not Kind.REPLICATE
+        alone = len(graph.in_edges(edge.to)) == 1 and not graph.operator(edge.to).traits.copies
         below = {edge.to} | nx.descendants(graph.digraph, edge.to)
         to_all = alone and not joins & below and chance.random() < 0.4
         return replace(edge, partitioning=Partitioning.BROADCAST if to_all else Partitioning.REBALANCE)

@@ -16,7 +16,8 @@ import cloudpickle
 
 from fries_nb.checkpoints import Checkpoint, Restoration, Snapshot
 from fries_nb.dataflow.endpoints import Sink
-from fries_nb.dataflow.graph import Graph, Kind
+from fries_nb.dataflow.graph import Graph
+from fries_nb.dataflow.traits import Holds
 from fries_nb.errors import OperatorError
 from fries_nb.messages import Answer, ChannelId, Control, Drain, Failed, Rehearse, Saved, WorkerId
 from fries_nb.operators.dry_run import DryRun, open_function
@@ -91,7 +92,7 @@ class Hosts:
                 except OperatorError as error:  # a user's code fails on the host; the controller is told, as on Spark
                     name = error.operator or wiring.id.operator
                     self._failures.append(Failed(WorkerId(name, wiring.index), str(error), error.details))
-        sources = [worker for worker in self._of if plan.graph.operator(worker.operator).kind is Kind.SOURCE]
+        sources = [worker for worker in self._of if plan.graph.operator(worker.operator).traits.is_source]
         positions = {worker: self._position(worker) for worker in sources}
         self.supply = Supply(plan.graph, plan.inputs, plan.random, plan.due_ns, positions)
         self._all = list(self.workers.values())
@@ -103,14 +104,14 @@ class Hosts:
         instances = [
             self._instance(WorkerId(operator.name, wiring.index), wiring.id, snapshot) for operator in wiring.chain
         ]
-        port = self._open_port(wiring.id) if wiring.chain[0].kind is Kind.SINK else None
+        port = self._open_port(wiring.id) if wiring.chain[0].traits.is_sink else None
         worker = Worker(wiring, instances, self._plan.window, self._plan.clock, port, snapshot)
         self.workers[wiring.id] = worker
         self._of.update((instance.worker, worker) for instance in instances)
 
     def _instance(self, worker: WorkerId, head: WorkerId, snapshot: Snapshot | None) -> Instance:
         operator, record = self._plan.graph.operator(worker.operator), self._restoration.checkpoint
-        is_end = operator.kind in (Kind.SOURCE, Kind.SINK)
+        is_end = operator.traits.holds is Holds.ENDPOINT
         recreate = partial(cloudpickle.loads, cloudpickle.dumps(None if is_end else operator.function))
         function = recreate()
         open_function(function)
@@ -272,7 +273,7 @@ class Hosts:
             self._wake_reader(self._of[source])
 
     def _wake_reader(self, worker: Worker) -> None:
-        if worker.wiring.chain[0].kind is Kind.SOURCE and self.supply.has_more(worker.wiring.id):
+        if worker.wiring.chain[0].traits.is_source and self.supply.has_more(worker.wiring.id):
             self.draws.add(("feed", worker.wiring.id))
 
     # ---- carrying out

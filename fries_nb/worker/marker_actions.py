@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fries_nb.dataflow.graph import Kind
 from fries_nb.messages import Commit, Done, Marker, Reconfigure
 from fries_nb.operators.instance import Instance, SinkPort
 
@@ -22,7 +21,7 @@ def effect_of(marker: Marker, instance: Instance, ended: bool, port: SinkPort | 
             instance.let_pass(action.change)
         return Done(marker.id, worker, ended=True)
     if isinstance(action, Commit):
-        read = instance.processed if instance.operator.kind is Kind.SOURCE else 0
+        read = instance.processed if instance.operator.traits.is_source else 0
         return Done(marker.id, worker, files=instance.close(port), read=read)
     if not isinstance(action, Reconfigure) or worker.operator not in action.targets:
         return Done(marker.id, worker)

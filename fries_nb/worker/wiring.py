@@ -15,13 +15,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
+from fries_nb.dataflow.graph import Edge, Graph, Operator
+from fries_nb.dataflow.traits import ColumnsOut
 from fries_nb.messages import ChannelId, WorkerId
 from fries_nb.topology.expansion import chains, channels_of, host_of
 from fries_nb.worker.outbox import OutEdge
-
-_PASSING = frozenset({Kind.UNION, Kind.REPLICATE, Kind.FILTER, Kind.SPLIT, Kind.DEDUP})
-"""Kinds whose output has the columns of their input: a key that is missing there was missing in front of them."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +59,7 @@ def wire(graph: Graph, chain: tuple[str, ...], index: int) -> Wiring:
     me_in, me_out = WorkerId(first.name, index), WorkerId(last.name, index)
     in_edges = graph.in_edges(first.name)
     incoming = [channel for edge in in_edges for channel in channels_of(graph, edge) if channel.receiver == me_in]
-    left = in_edges[0].source if first.kind is Kind.SELF_JOIN and in_edges else ""
+    left = in_edges[0].source if first.traits.two_sided and in_edges else ""
     edges = tuple(_out_edge(graph, edge, me_out) for edge in graph.out_edges(last.name))
     needed = tuple(_needed(graph, name) for name in chain)
     return Wiring(tuple(graph.operator(name) for name in chain), index, tuple(incoming), edges, left, needed)
@@ -83,7 +81,7 @@ def _needed(graph: Graph, name: str) -> dict[str, str]:
         edge = ahead.pop()
         for column in edge.key:
             needed.setdefault(column, edge.to)
-        if graph.operator(edge.to).kind in _PASSING:
+        if graph.operator(edge.to).traits.columns is ColumnsOut.SAME:  # a key that is missing behind it was in front
             ahead += graph.out_edges(edge.to)
     return needed
 

@@ -23,7 +23,6 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 
 from fries_nb.checkpoints import Snapshot
-from fries_nb.dataflow.graph import Kind
 from fries_nb.errors import ColumnError, FriesError, OperatorError, ProtocolError
 from fries_nb.messages import (
     Abort,
@@ -188,7 +187,7 @@ class Worker:
             raise ProtocolError(f"{control} came to {self.wiring.id}; expected it to be carried out by the host")
 
     def _head(self, marker: Marker, position: int) -> None:
-        if is_tagged(marker) and self.instances[0].operator.kind is not Kind.SOURCE:
+        if is_tagged(marker) and not self.instances[0].operator.traits.is_source:
             raise ProtocolError(f"{marker} came to {self.wiring.id} as its head; only a source can tag what it reads")
         if not self._alignment.passed(marker.id):
             self._alignment.applied(marker.id)
@@ -348,7 +347,7 @@ class Worker:
         for instance in self.instances[start:]:
             if instance.worker.operator not in marker.scope:
                 break
-            if isinstance(action, Hold | Release) and instance.operator.kind is Kind.SOURCE and not self.ended:
+            if isinstance(action, Hold | Release) and instance.operator.traits.is_source and not self.ended:
                 self._held = isinstance(action, Hold)
             done = effect_of(marker, instance, self.ended, self._port)
             switched |= done.switched

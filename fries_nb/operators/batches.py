@@ -8,21 +8,23 @@ the others leave, and the one that it fails on is known.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import pyarrow as pa
 
-from fries_nb.dataflow.graph import Kind
 from fries_nb.errors import DeclarationError, OperatorError
 from fries_nb.messages import HIDDEN
+from fries_nb.operators.audit_log import log_batch
+from fries_nb.operators.batch_results import mapped
 from fries_nb.operators.conversion import NOT_ARROW
 from fries_nb.operators.error_policy import is_watched
 from fries_nb.operators.failures import FAILURES, failure, set_aside
 from fries_nb.operators.instance import Instance
-from fries_nb.operators.outputs import check_names
+from fries_nb.operators.kinds import CALLS
+from fries_nb.operators.outputs import Results
+from fries_nb.operators.recent import Passed, Recent, one_row, passed, recent_rows
+from fries_nb.operators.retry import is_retried, rewound
 
 Call = Callable[[pa.RecordBatch], pa.RecordBatch]
-_Fit = Callable[[Any, pa.RecordBatch, Sequence[str]], pa.RecordBatch]
 
 
 def call_of_batch(instance: Instance) -> Call:
@@ -73,7 +75,9 @@ def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 def _whole(instance: Instance) -> Call:
     """A vectorised function on the user's columns, with the hidden ones carried past it."""
     function, name = instance.function, instance.worker.operator
-    fit: _Fit = _FITS.get(instance.operator.kind, _mapped)
+    fit = CALLS[instance.operator.kind].fit
+    if fit is None:
+        raise DeclarationError(f"{name} ({instance.operator.kind}) runs a function of a row; got one of a batch", name)
 
     def call(batch: pa.RecordBatch) -> pa.RecordBatch:
         names = batch.schema.names
@@ -83,7 +87,7 @@ def _whole(instance: Instance) -> Call:
             out = function(given)
         except FAILURES as error:
             raise failure(instance, error) from error
-        if out is given and fit is _mapped:
+        if out is given and fit is mapped:
             return batch
         try:
             return fit(out, batch, hidden)
@@ -98,57 +102,78 @@ def _whole(instance: Instance) -> Call:
     return call
 
 
-def _mapped(out: Any, batch: pa.RecordBatch, hidden: Sequence[str]) -> pa.RecordBatch:
-    if not isinstance(out, pa.RecordBatch) or out.num_rows != batch.num_rows:
-        raise ValueError("one row out for a row in")
-    return _with_hidden(out.schema.names, _values(out, batch), batch, hidden)
+class BatchExecutor:
+    """Vectorised functions, slice by slice."""
 
+    def __init__(self, instances: Sequence[Instance]) -> None:
+        self._instances = instances
+        self._pauses = instances[0].operator.on_error == "pause"
+        self._calls: list[Call] = []
+        self._ran: list[list[int]] = []
+        self._batch: pa.RecordBatch | None = None
+        self._position = 0
+        self._passed: dict[int, Passed] = {}
+        self._results: Results = []
+        self.rebuild()
 
-def _filtered(mask: Any, batch: pa.RecordBatch, hidden: Sequence[str]) -> pa.RecordBatch:
-    if isinstance(mask, pa.RecordBatch):
-        raise TypeError("a mask is an array of booleans")
-    mask = mask if isinstance(mask, pa.Array) else pa.array(mask)
-    if not pa.types.is_boolean(mask.type) or len(mask) != batch.num_rows:
-        raise ValueError("a mask has one boolean a row")
-    return batch.filter(mask)
+    def rebuild(self) -> None:
+        for instance in self._instances:
+            instance.written.forget()
+        self._calls = [call_of_batch(instance) for instance in self._instances]
+        self._ran = [instance.log.runs_by(instance.identity) for instance in self._instances]
 
+    reads: Sequence[str] = ()
 
-def _multiplied(out: Any, batch: pa.RecordBatch, hidden: Sequence[str]) -> pa.RecordBatch:
-    if not isinstance(out, tuple) or len(out) != 2 or not isinstance(out[0], pa.RecordBatch):
-        raise TypeError("a tuple of two")
-    children, parents = out
-    parents = parents if isinstance(parents, pa.Array) else pa.array(parents, type=pa.int64())
-    if len(parents) != children.num_rows:
-        raise ValueError(f"{children.num_rows} rows with {len(parents)} parents")
-    return _with_hidden(children.schema.names, _values(children, batch), batch.take(parents), hidden)
+    def samples(self, position: int) -> Sequence[Recent]:
+        return recent_rows(self._passed.get(position))
 
+    def facing(self) -> pa.RecordBatch | None:
+        return None if self._batch is None or not self.remaining else one_row(self._batch, self._position)
 
-_FITS: dict[Kind, _Fit] = {Kind.FILTER: _filtered, Kind.FLAT_MAP: _multiplied}
-"""How a vectorised function's result becomes a batch with hidden columns; all others are maps."""
+    def load(self, sender: str, batch: pa.RecordBatch) -> None:
+        self._batch = batch
+        self._position = 0
 
+    @property
+    def remaining(self) -> int:
+        return 0 if self._batch is None else self._batch.num_rows - self._position
 
-def _values(batch: pa.RecordBatch, origin: pa.RecordBatch) -> list[pa.Array]:
-    """The columns of a result, those that did not come in as copies: a function may fill the same buffer again.
+    def advance(self, quota: int) -> int:
+        if self._batch is None:
+            return 0
+        batch = self._batch.slice(self._position, quota)
+        try:
+            return self._pass(batch)
+        except OperatorError:
+            if not (self._pauses or is_retried(self._instances)) or batch.num_rows <= 1:
+                raise
+        return sum(self._pass(row) for row in one_by_one(batch))  # up to the one that fails
 
-    What came in is found by its name: to compare all buffers takes longer than to copy a column that was renamed.
-    """
-    names, came = batch.schema.names, origin.schema.names
-    check_names(tuple(names), tuple(came))
-    columns: list[pa.Array] = []
-    for index, name in enumerate(names):
-        column = batch.column(index)
-        is_own = name in came and _addresses(column) == _addresses(origin.column(came.index(name)))
-        columns.append(column if is_own else pa.concat_arrays([column]))
-    return columns
+    def _pass(self, batch: pa.RecordBatch) -> int:
+        """Through the whole chain; a slice that fails has not been taken."""
+        if not is_retried(self._instances):
+            return self._through(batch)
+        with rewound(self._instances):
+            return self._through(batch)
 
+    def _through(self, batch: pa.RecordBatch) -> int:
+        taken: int = batch.num_rows
+        for position, (instance, call, ran) in enumerate(zip(self._instances, self._calls, self._ran, strict=True)):
+            instance.refused.clear()
+            out = call(batch)
+            if rows := passed(batch.num_rows, instance.refused):
+                self._passed[position] = (batch, rows)
+            instance.processed += batch.num_rows
+            if instance.audit:
+                log_batch(instance, ran, batch, out)
+            batch = out
+            if not batch.num_rows:
+                break
+        else:
+            self._results.append((0, batch))
+        self._position += taken
+        return taken
 
-def _addresses(column: pa.Array) -> list[int | None]:
-    return [None if buffer is None else buffer.address for buffer in column.buffers()]
-
-
-def _with_hidden(
-    names: Sequence[str], columns: Sequence[pa.Array], origin: pa.RecordBatch, hidden: Sequence[str]
-) -> pa.RecordBatch:
-    came = origin.schema.names
-    arrays = [*columns, *[origin.column(came.index(name)) for name in hidden]]
-    return pa.RecordBatch.from_arrays(arrays, names=[*names, *hidden])
+    def results(self) -> Results:
+        taken, self._results = self._results, []
+        return taken

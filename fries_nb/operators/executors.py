@@ -14,21 +14,20 @@ from typing import ParamSpec, Protocol, TypeVar
 
 import pyarrow as pa
 
-from fries_nb.dataflow.graph import Emits, Kind
 from fries_nb.dataflow.operators import Shape, shape_of
+from fries_nb.dataflow.traits import Emits, Execution
 from fries_nb.errors import DeclarationError, OperatorError
-from fries_nb.operators.audit_log import log_batch
-from fries_nb.operators.batches import Call, call_of_batch, one_by_one
+from fries_nb.messages import TRANSACTION
+from fries_nb.operators.batches import BatchExecutor
+from fries_nb.operators.chain_compiler import compile_chain, joined_columns, joined_types
 from fries_nb.operators.column_types import culprit
 from fries_nb.operators.conversion import NOT_ARROW
 from fries_nb.operators.error_policy import is_guarded
 from fries_nb.operators.instance import Instance, SinkPort
 from fries_nb.operators.outputs import ManyOutputs, Output, Results, Types, assemble, check_names
-from fries_nb.operators.pass_through import PassExecutor, SinkExecutor
 from fries_nb.operators.recent import Noted, Passed, Recent, one_row, passed, recent_row, recent_rows
-from fries_nb.operators.retry import is_retried, rewound
 from fries_nb.operators.rows import Columns, Reads, Row
-from fries_nb.operators.steps import Step, compile_chain, joined_columns, joined_types
+from fries_nb.operators.steps import Step
 from fries_nb.operators.values import settled
 
 _Asked = ParamSpec("_Asked")
@@ -243,81 +242,61 @@ class RowExecutor:
         return None if self._columns is None or not self.remaining else one_row(self._columns.batch, self._position)
 
 
-class BatchExecutor:
-    """Vectorised functions, slice by slice."""
+class PassExecutor:
+    """Operators that only pass batches on: sources, unions, replicates. A slice is the whole frame."""
 
-    def __init__(self, instances: Sequence[Instance]) -> None:
-        self._instances = instances
-        self._pauses = instances[0].operator.on_error == "pause"
-        self._calls: list[Call] = []
-        self._ran: list[list[int]] = []
+    def __init__(self, instance: Instance) -> None:
+        self._instance = instance
         self._batch: pa.RecordBatch | None = None
-        self._position = 0
-        self._passed: dict[int, Passed] = {}
         self._results: Results = []
-        self.rebuild()
 
     def rebuild(self) -> None:
-        for instance in self._instances:
-            instance.written.forget()
-        self._calls = [call_of_batch(instance) for instance in self._instances]
-        self._ran = [instance.log.runs_by(instance.identity) for instance in self._instances]
+        """Nothing here depends on a function."""
 
     reads: Sequence[str] = ()
 
     def samples(self, position: int) -> Sequence[Recent]:
-        return recent_rows(self._passed.get(position))
+        return ()
 
     def facing(self) -> pa.RecordBatch | None:
-        return None if self._batch is None or not self.remaining else one_row(self._batch, self._position)
+        return None
 
     def load(self, sender: str, batch: pa.RecordBatch) -> None:
         self._batch = batch
-        self._position = 0
 
     @property
     def remaining(self) -> int:
-        return 0 if self._batch is None else self._batch.num_rows - self._position
+        return 0 if self._batch is None else self._batch.num_rows
 
     def advance(self, quota: int) -> int:
         if self._batch is None:
             return 0
-        batch = self._batch.slice(self._position, quota)
-        try:
-            return self._pass(batch)
-        except OperatorError:
-            if not (self._pauses or is_retried(self._instances)) or batch.num_rows <= 1:
-                raise
-        return sum(self._pass(row) for row in one_by_one(batch))  # up to the one that fails
+        batch, self._batch = self._batch, None
+        self._instance.processed += batch.num_rows
+        if self._instance.audit:
+            self._instance.log.runs_by(None).extend(batch.column(TRANSACTION).to_pylist())
+        self._take(batch)
+        return int(batch.num_rows)
 
-    def _pass(self, batch: pa.RecordBatch) -> int:
-        """Through the whole chain; a slice that fails has not been taken."""
-        if not is_retried(self._instances):
-            return self._through(batch)
-        with rewound(self._instances):
-            return self._through(batch)
-
-    def _through(self, batch: pa.RecordBatch) -> int:
-        taken: int = batch.num_rows
-        for position, (instance, call, ran) in enumerate(zip(self._instances, self._calls, self._ran, strict=True)):
-            instance.refused.clear()
-            out = call(batch)
-            if rows := passed(batch.num_rows, instance.refused):
-                self._passed[position] = (batch, rows)
-            instance.processed += batch.num_rows
-            if instance.audit:
-                log_batch(instance, ran, batch, out)
-            batch = out
-            if not batch.num_rows:
-                break
-        else:
-            self._results.append((0, batch))
-        self._position += taken
-        return taken
+    def _take(self, batch: pa.RecordBatch) -> None:
+        self._results.append((0, batch))
 
     def results(self) -> Results:
         taken, self._results = self._results, []
         return taken
+
+
+class SinkExecutor(PassExecutor):
+    """A sink: batches go to the port, their latencies to the meter."""
+
+    def __init__(self, instance: Instance, port: SinkPort, measure: Callable[[pa.RecordBatch], None]) -> None:
+        super().__init__(instance)
+        self._port = port
+        self._measure = measure
+
+    def _take(self, batch: pa.RecordBatch) -> None:
+        self._port.write(batch)
+        self._measure(batch)
 
 
 def execution_of(
@@ -329,15 +308,16 @@ def execution_of(
     measure: Callable[[pa.RecordBatch], None],
 ) -> ChainExecutor:
     """The way in which this chain runs. ``left`` names the operator whose rows are a self-join's left side."""
-    kind = instances[0].operator.kind
-    if kind is Kind.SINK:
+    operator = instances[0].operator
+    execution = operator.traits.execution
+    if execution is Execution.WRITE:
         if port is None:
-            raise DeclarationError(f"sink {instances[0].worker.operator} has no port to write to")
+            raise DeclarationError(f"sink {operator.name} has no port to write to")
         return SinkExecutor(instances[0], port, measure)
-    if kind in (Kind.SOURCE, Kind.UNION, Kind.REPLICATE):
+    if execution in (Execution.READ, Execution.PASS):
         return PassExecutor(instances[0])
-    if kind in (Kind.AGGREGATE, Kind.SORT):
-        raise DeclarationError(f"{instances[0].worker.operator} ({kind}) blocks; Spark SQL runs it between two regions")
-    if instances[0].operator.traits.runs_user_code and shape_of(instances[0].function) is Shape.BATCH:
+    if execution is Execution.SPARK:
+        raise DeclarationError(f"{operator.name} ({operator.kind}) blocks; Spark SQL runs it between two regions")
+    if operator.traits.runs_user_code and shape_of(instances[0].function) is Shape.BATCH:
         return BatchExecutor(instances)
     return RowExecutor(instances, attention, branches, left)

@@ -11,31 +11,45 @@ there are more when the function has returned than before, another row leaves in
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from sys import getrefcount
 from typing import Any
 
-import pyarrow as pa
-
-from fries_nb.dataflow.graph import Emits, Kind
 from fries_nb.dataflow.operators import Shape, is_generator, shape_of, takes_state
 from fries_nb.dataflow.tables import JoinTable
 from fries_nb.errors import DeclarationError
-from fries_nb.operators.audit_log import dropped_of, logged, made_of, transaction_of
-from fries_nb.operators.error_policy import Held, Leaving, guarded, is_watched
+from fries_nb.operators.audit_log import dropped_of, made_of, transaction_of
 from fries_nb.operators.failures import FAILURES, failure
 from fries_nb.operators.instance import Instance
-from fries_nb.operators.outputs import Apart, Output
-from fries_nb.operators.recent import Noted, noting
-from fries_nb.operators.retry import Undos, is_retried, undoable, whole
-from fries_nb.operators.rows import ALONE, SETTLED, UNKNOWN, UNWRITTEN, Row, derived, detach, key_reader
+from fries_nb.operators.rows import ALONE, UNKNOWN, UNWRITTEN, Row, derived, detach, key_reader
 from fries_nb.operators.state import same_key
 from fries_nb.operators.values import all_hashable, as_value
 
 Step = Callable[[Row], None]
 Emit = Callable[[Row], None]
 Sides = Callable[[], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """What is behind a step.
+
+    Attributes:
+        emits: what takes the rows that the operator emits, for each of its branches.
+        least: how plain the batch has to be (see ``Columns.plain``) of which rows are emitted as they are; those of
+            others are made values first.
+        side: tells a two-sided operator by which input the row in hand came, ``left`` or ``right``.
+    """
+
+    emits: Sequence[Emit]
+    least: int
+    side: Sides
+
+    def valued(self, instance: Instance) -> Sequence[Emit]:
+        """What takes the rows of an operator that does not itself make values of them."""
+        operator, least = instance.worker.operator, self.least
+        return [_valued(emit, operator, least) if least > UNKNOWN else emit for emit in self.emits]
 
 
 def call_of(instance: Instance) -> Callable[[Row], Any]:
@@ -65,8 +79,14 @@ def call_of(instance: Instance) -> Callable[[Row], Any]:
     return with_state
 
 
-def map_step(instance: Instance, emit: Emit, least: int) -> Step:
-    """At most one row out for a row in; it is a value as it is where its batch is at ``least`` so plain."""
+def map_step(instance: Instance, behind: Behind) -> Step:
+    """At most one row out for a row in; any number, where the function is a generator."""
+    return flat_map_step(instance, behind) if is_generator(instance.function) else row_map_step(instance, behind)
+
+
+def row_map_step(instance: Instance, behind: Behind) -> Step:
+    """At most one row out for a row in."""
+    emit, least = behind.emits[0], behind.least
     call, operator, dropped = call_of(instance), instance.worker.operator, dropped_of(instance)
     values = dict.values
 
@@ -105,8 +125,9 @@ def map_step(instance: Instance, emit: Emit, least: int) -> Step:
     return step
 
 
-def flat_map_step(instance: Instance, emit: Emit) -> Step:
+def flat_map_step(instance: Instance, behind: Behind) -> Step:
     """Any number of rows out for a row in, each passed on before the next one is asked for."""
+    emit = behind.valued(instance)[0]
     call, operator, made, draw = call_of(instance), instance.worker.operator, made_of(instance), instance.draw
 
     def produced(row: Row) -> Iterator[Row]:
@@ -146,8 +167,9 @@ def _copied(out: Any, row: Row, operator: str) -> Row:
     raise DeclarationError(f"{operator} yielded {type(out).__name__}; expected rows (dicts)", operator)
 
 
-def filter_step(instance: Instance, emit: Emit, least: int) -> Step:
-    """The row, if the predicate is true of it; for ``least`` see ``map_step``."""
+def filter_step(instance: Instance, behind: Behind) -> Step:
+    """The row, if the predicate is true of it."""
+    emit, least = behind.emits[0], behind.least
     call, operator, dropped = call_of(instance), instance.worker.operator, dropped_of(instance)
 
     def step(row: Row) -> None:
@@ -166,8 +188,9 @@ def filter_step(instance: Instance, emit: Emit, least: int) -> Step:
     return step
 
 
-def unnest_step(instance: Instance, emit: Emit) -> Step:
+def unnest_step(instance: Instance, behind: Behind) -> Step:
     """One row for each element of a list column; an element that is a struct is merged into the row."""
+    emit = behind.valued(instance)[0]
     column, made, draw = instance.function, made_of(instance), instance.draw
 
     def step(row: Row) -> None:
@@ -189,8 +212,9 @@ def unnest_step(instance: Instance, emit: Emit) -> Step:
     return step
 
 
-def split_step(instance: Instance, emits: Sequence[Emit]) -> Step:
+def split_step(instance: Instance, behind: Behind) -> Step:
     """The row, to the branch that the router names."""
+    emits = behind.valued(instance)
     call, operator = call_of(instance), instance.worker.operator
 
     def step(row: Row) -> None:
@@ -214,13 +238,14 @@ def split_step(instance: Instance, emits: Sequence[Emit]) -> Step:
     return step
 
 
-def self_join_step(instance: Instance, emit: Emit, side: Sides) -> Step:
+def self_join_step(instance: Instance, behind: Behind) -> Step:
     """Waits for the two replicas of a tuple; emits the left one's columns, then the right one's.
 
-    The key is there once; where both have another column, the right one's gets the operator's suffix. ``side`` tells
-    where the row in hand came from. Rows of one side with equal keys wait in order of arrival, and the first that came
-    is paired first, so that n rows on either side make n pairs. Of a key only rows of one side ever wait.
+    The key is there once; where both have another column, the right one's gets the operator's suffix. Rows of one side
+    with equal keys wait in order of arrival, and the first that came is paired first, so that n rows on either side
+    make n pairs. Of a key only rows of one side ever wait.
     """
+    emit, side = behind.valued(instance)[0], behind.side
     key, suffix = instance.operator.key, instance.function
     live, read, dropped = instance.state.live, key_reader(key), dropped_of(instance)
 
@@ -246,8 +271,9 @@ def self_join_step(instance: Instance, emit: Emit, side: Sides) -> Step:
     return step
 
 
-def join_step(instance: Instance, emit: Emit) -> Step:
+def join_step(instance: Instance, behind: Behind) -> Step:
     """The row with the columns of the table's rows of its key."""
+    emit = behind.valued(instance)[0]
     table: JoinTable = instance.function
     read, find, suffix = key_reader(table.key), table.find, table.suffix
     nothing = [dict.fromkeys(table.schema.names)] if table.how == "left" else []
@@ -266,20 +292,6 @@ def join_step(instance: Instance, emit: Emit) -> Step:
     return step
 
 
-def joined_columns(instances: Sequence[Instance]) -> list[tuple[pa.Field, str]]:
-    """The columns that the chain's joins add, each with the suffix that it gets if the stream has it as well."""
-    tables = [instance.function for instance in instances if instance.operator.kind is Kind.JOIN]
-    return [(field, table.suffix) for table in tables for field in table.schema]
-
-
-def joined_types(added: Iterable[tuple[pa.Field, str]], names: Sequence[str]) -> dict[str, pa.DataType]:
-    """The names and types under which these columns of joins join the stream's, which has these names already.
-
-    They are the tables' types, not those that the values of some rows suggest.
-    """
-    return {field.name + suffix if field.name in names else field.name: field.type for field, suffix in added}
-
-
 def _renamed(columns: dict[str, Any], row: Row, suffix: str, operator: str) -> dict[str, Any]:
     """A table's columns under names that the row does not have."""
     if not any(name in row for name in columns):
@@ -293,8 +305,9 @@ def _renamed(columns: dict[str, Any], row: Row, suffix: str, operator: str) -> d
     return new
 
 
-def dedup_step(instance: Instance, emit: Emit) -> Step:
+def dedup_step(instance: Instance, behind: Behind) -> Step:
     """The row, if it is the first of its key."""
+    emit = behind.valued(instance)[0]
     live, read, dropped = instance.state.live, key_reader(instance.operator.key), dropped_of(instance)
 
     def step(row: Row) -> None:
@@ -312,65 +325,7 @@ def dedup_step(instance: Instance, emit: Emit) -> Step:
     return step
 
 
-def compile_chain(
-    instances: Sequence[Instance],
-    outputs: Sequence[Output],
-    side: Sides,
-    noted: Noted | None = None,
-) -> Step:
-    """The chain's first step, with the others behind it; what comes out lands in ``outputs``, one list a branch.
-
-    With ``noted``, what comes to each operator but the first is noted there.
-    """
-    retried, undos = is_retried(instances), Undos()
-    apart = [Apart(output) for output in outputs] if retried else []
-    ends: Sequence[Output] = apart or outputs
-    emits: list[Emit] = [output.append for output in ends]
-    step: Step = emits[0]
-    for position in range(len(instances) - 1, -1, -1):
-        instance = instances[position]
-        outs = emits if instance.operator.kind is Kind.SPLIT else [step]
-        if is_watched(instance):
-            many_leave = position == len(instances) - 1 and instance.operator.emits is Emits.ONE_TO_MANY
-            room = Leaving(instance, ends) if many_leave else Held(instance, outs)
-            step = guarded(instance, partial(_step_of, instance, side, UNKNOWN), room, position == 0)
-        else:
-            step = _step_of(instance, side, SETTLED if position == len(instances) - 1 else UNKNOWN, outs)
-        if retried:
-            step = undoable(instance, undos, step)
-        if position and noted is not None:
-            step = noting(noted, instance, step)
-        if instance.audit:
-            step = logged(instance, step)
-        if position:
-            step = _crossing(instances[position - 1], instance, step)
-    return whole(instances, apart, undos, step) if retried else step
-
-
-def _step_of(instance: Instance, side: Sides, least: int, emits: Sequence[Emit]) -> Step:
-    kind = instance.operator.kind
-    if kind is Kind.FILTER:
-        return filter_step(instance, emits[0], least)
-    if kind is Kind.MAP and not is_generator(instance.function):
-        return map_step(instance, emits[0], least)
-    valued = [_valued(emit, instance.worker.operator, least) if least > UNKNOWN else emit for emit in emits]
-    if kind is Kind.SPLIT:
-        return split_step(instance, valued)
-    if kind is Kind.SELF_JOIN:
-        return self_join_step(instance, valued[0], side)
-    return _STEPS[kind](instance, valued[0])
-
-
-_STEPS: dict[Kind, Callable[[Instance, Emit], Step]] = {
-    Kind.MAP: flat_map_step,
-    Kind.UNNEST: unnest_step,
-    Kind.FLAT_MAP: flat_map_step,
-    Kind.JOIN: join_step,
-    Kind.DEDUP: dedup_step,
-}
-
-
-def _crossing(before: Instance, instance: Instance, step: Step) -> Step:
+def crossing_step(before: Instance, instance: Instance, step: Step) -> Step:
     """From one operator of a chain to the next, which is handed values, and counts them."""
     operator, values = before.worker.operator, dict.values
 

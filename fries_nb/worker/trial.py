@@ -25,6 +25,7 @@ from fries_nb.dataflow.traits import Execution
 from fries_nb.errors import DeclarationError, OperatorError
 from fries_nb.messages import HIDDEN, WorkerId
 from fries_nb.operators.batches import call_of_batch
+from fries_nb.operators.chain_compiler import compile_chain, joined_columns, joined_types
 from fries_nb.operators.column_types import culprit
 from fries_nb.operators.conversion import NOT_ARROW
 from fries_nb.operators.dry_run import open_function, types_of
@@ -33,7 +34,6 @@ from fries_nb.operators.outputs import Output, Types, assemble, check_names
 from fries_nb.operators.recent import Recent
 from fries_nb.operators.rows import Columns, Reads, Row
 from fries_nb.operators.state import StateCopy, Transform, transformed
-from fries_nb.operators.steps import compile_chain, joined_columns, joined_types
 from fries_nb.worker.outbox import Outbox
 from fries_nb.worker.worker import Worker
 

@@ -225,15 +225,16 @@ def test_a_row_that_a_step_swallows_is_lost_and_one_that_it_is_told_to_drop_is_n
     """A sieve drops by its own word; a map that returns a row and does not emit it has lost it."""
     from fries_nb.operators import steps
 
-    original = steps.map_step
+    original = steps.row_map_step
 
-    def swallowing(instance, emit, least):
+    def swallowing(instance, behind):
         if instance.worker.operator != "FM":
-            return original(instance, emit, least)
-        return original(instance, lambda row: None if row["number"] == 7 else emit(row), least)
+            return original(instance, behind)
+        [emit] = behind.emits
+        return original(instance, replace(behind, emits=[lambda row: None if row["number"] == 7 else emit(row)]))
 
     assert judge(played()).serializable
-    monkeypatch.setattr(steps, "map_step", swallowing)
+    monkeypatch.setattr(steps, "row_map_step", swallowing)
     verdict = judge(played())
     assert [(one.sender, one.receiver, one.sent, one.received) for one in verdict.lost] == [("FM", "F", 1, 0)]
 

@@ -1,0 +1,76 @@
+"""A chain of operators as one function of a row, and the columns that its joins add.
+
+Each operator's step (see ``steps``) is wrapped from the inside out in what its policy, a guard, the audit and the
+operator in front of it ask for, so that the loop over tuples asks nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+
+import pyarrow as pa
+
+from fries_nb.dataflow.traits import Emits, Holds
+from fries_nb.operators.audit_log import logged
+from fries_nb.operators.error_policy import Held, Leaving, guarded, is_watched
+from fries_nb.operators.instance import Instance
+from fries_nb.operators.kinds import CALLS
+from fries_nb.operators.outputs import Apart, Output
+from fries_nb.operators.recent import Noted, noting
+from fries_nb.operators.retry import Undos, is_retried, undoable, whole
+from fries_nb.operators.rows import SETTLED, UNKNOWN
+from fries_nb.operators.steps import Behind, Emit, Sides, Step, crossing_step
+
+
+def compile_chain(
+    instances: Sequence[Instance],
+    outputs: Sequence[Output],
+    side: Sides,
+    noted: Noted | None = None,
+) -> Step:
+    """The chain's first step, with the others behind it; what comes out lands in ``outputs``, one list a branch.
+
+    With ``noted``, what comes to each operator but the first is noted there.
+    """
+    retried, undos = is_retried(instances), Undos()
+    apart = [Apart(output) for output in outputs] if retried else []
+    ends: Sequence[Output] = apart or outputs
+    emits: list[Emit] = [output.append for output in ends]
+    step: Step = emits[0]
+    for position in range(len(instances) - 1, -1, -1):
+        instance = instances[position]
+        outs = emits if instance.operator.traits.routes else [step]
+        if is_watched(instance):
+            many_leave = position == len(instances) - 1 and instance.operator.emits is Emits.ONE_TO_MANY
+            room = Leaving(instance, ends) if many_leave else Held(instance, outs)
+            step = guarded(instance, partial(_step_of, instance, side, UNKNOWN), room, position == 0)
+        else:
+            step = _step_of(instance, side, SETTLED if position == len(instances) - 1 else UNKNOWN, outs)
+        if retried:
+            step = undoable(instance, undos, step)
+        if position and noted is not None:
+            step = noting(noted, instance, step)
+        if instance.audit:
+            step = logged(instance, step)
+        if position:
+            step = crossing_step(instances[position - 1], instance, step)
+    return whole(instances, apart, undos, step) if retried else step
+
+
+def _step_of(instance: Instance, side: Sides, least: int, emits: Sequence[Emit]) -> Step:
+    return CALLS[instance.operator.kind].step(instance, Behind(emits, least, side))
+
+
+def joined_columns(instances: Sequence[Instance]) -> list[tuple[pa.Field, str]]:
+    """The columns that the chain's joins add, each with the suffix that it gets if the stream has it as well."""
+    tables = [instance.function for instance in instances if instance.operator.traits.holds is Holds.TABLE]
+    return [(field, table.suffix) for table in tables for field in table.schema]
+
+
+def joined_types(added: Iterable[tuple[pa.Field, str]], names: Sequence[str]) -> dict[str, pa.DataType]:
+    """The names and types under which these columns of joins join the stream's, which has these names already.
+
+    They are the tables' types, not those that the values of some rows suggest.
+    """
+    return {field.name + suffix if field.name in names else field.name: field.type for field, suffix in added}

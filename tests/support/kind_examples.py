@@ -1,0 +1,111 @@
+"""One small dataflow for each kind of operator, with the operator ``X`` of that kind, for the contract of kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from fries_nb.dataflow import DataflowBuilder, Graph, Stream, memory, rate
+from fries_nb.dataflow.traits import Kind
+from fries_nb.messages import HIDDEN
+
+Row = dict[str, Any]
+ROWS: list[Row] = [{"k": number % 4, "x": number, "items": [number, number]} for number in range(60)]
+NAMES = pa.table({"k": [0, 1, 2, 3], "name": ["a", "b", "c", "d"]})
+OTHER_NAMES = pa.table({"k": [0, 1, 2, 3], "name": ["e", "f", "g", "h"]})
+
+
+@dataclass(frozen=True)
+class KindExample:
+    """How an operator of the kind is declared, and what is to come of it.
+
+    Attributes:
+        declare: given the builder and a stream of ``ROWS`` (whose producer is ``A``), declares ``X`` and returns its
+            streams.
+        expected: the rows that leave ``X``, all branches and copies together; ``None`` where no worker runs it.
+        new: what it can be changed to, if it can.
+    """
+
+    declare: Callable[[DataflowBuilder, Stream], tuple[Stream, ...]]
+    expected: list[Row] | None
+    new: Any = None
+
+
+def graph_of(kind: Kind, workers: int = 2) -> Graph:
+    """``S -> A -> X -> B0, B1 ... -> Z0, Z1 ...``; rows come from every source."""
+    flow = DataflowBuilder(kind)
+    before = flow.source("S", rate(None, count=1), identity="x").map("A", lambda row: row)
+    behind = KIND_EXAMPLES[kind].declare(flow, before)
+    for number, stream in enumerate(behind):
+        stream.map(f"B{number}", lambda row: row).sink(f"Z{number}", memory())
+    return flow.graph(workers)
+
+
+def plain(rows: list[Row]) -> list[tuple[tuple[str, str], ...]]:
+    """Rows without hidden columns, in an order that does not depend on the interleaving."""
+    return sorted(tuple(sorted((name, str(row[name])) for name in row if name not in HIDDEN)) for row in rows)
+
+
+def _source(flow: DataflowBuilder, before: Stream) -> tuple[Stream, ...]:
+    before.sink("Y", memory())
+    return (flow.source("X", rate(None, count=1)),)
+
+
+def _union(flow: DataflowBuilder, before: Stream) -> tuple[Stream, ...]:
+    return (before.union("X", flow.source("T", rate(None, count=1))),)
+
+
+def _self_join(flow: DataflowBuilder, before: Stream) -> tuple[Stream, ...]:
+    left, right = before.replicate("R")
+    left = left.map("L", lambda row: {"x": row["x"], "l": 1})
+    return (left.self_join("X", right.map("M", lambda row: {"x": row["x"], "r": 2}), on="x"),)
+
+
+def _joined(table: pa.Table) -> list[Row]:
+    names = dict(zip(table["k"].to_pylist(), table["name"].to_pylist(), strict=True))
+    return [{**row, "name": names[row["k"]]} for row in ROWS]
+
+
+def _sink(flow: DataflowBuilder, before: Stream) -> tuple[Stream, ...]:
+    before.sink("X", memory())
+    return ()
+
+
+def _twice(row: Row) -> list[Row]:
+    return [row, row | {"x": -1}]
+
+
+KIND_EXAMPLES: dict[Kind, KindExample] = {
+    Kind.SOURCE: KindExample(_source, ROWS),
+    Kind.MAP: KindExample(
+        lambda flow, before: (before.map("X", lambda row: row | {"y": row["x"] + 1}),),
+        [{**row, "y": row["x"] + 1} for row in ROWS], lambda row: row | {"y": 0},
+    ),
+    Kind.FILTER: KindExample(
+        lambda flow, before: (before.filter("X", lambda row: row["x"] % 2 == 0),),
+        [row for row in ROWS if row["x"] % 2 == 0], lambda row: row["x"] % 3 == 0,
+    ),
+    Kind.FLAT_MAP: KindExample(
+        lambda flow, before: (before.flat_map("X", _twice),),
+        [out for row in ROWS for out in _twice(row)], lambda row: [row],
+    ),
+    Kind.SPLIT: KindExample(lambda flow, before: before.split("X", lambda row: row["x"] % 2), ROWS, lambda row: 0),
+    Kind.UNION: KindExample(_union, ROWS + ROWS),
+    Kind.REPLICATE: KindExample(lambda flow, before: before.replicate("X"), ROWS + ROWS),
+    Kind.UNNEST: KindExample(
+        lambda flow, before: (before.unnest("X", "items"),),
+        [{**row, "items": item} for row in ROWS for item in row["items"]],
+    ),
+    Kind.SELF_JOIN: KindExample(_self_join, [{"x": row["x"], "l": 1, "r": 2} for row in ROWS]),
+    Kind.JOIN: KindExample(lambda flow, before: (before.join("X", NAMES, on="k"),), _joined(NAMES), OTHER_NAMES),
+    Kind.DEDUP: KindExample(
+        lambda flow, before: (before.map("K", lambda row: {"k": row["k"]}).dedup("X", on="k"),),
+        [{"k": key} for key in range(4)],
+    ),
+    Kind.AGGREGATE: KindExample(lambda flow, before: (before.aggregate("X", "k", {"total": "sum(x)"}),), None),
+    Kind.SORT: KindExample(lambda flow, before: (before.sort("X", "x"),), None),
+    Kind.SINK: KindExample(_sink, ROWS),
+}  # fmt: skip

@@ -1,6 +1,6 @@
-"""The judge: was every source tuple processed wholly by the old or wholly by the new configuration?
+"""The audit: checks from a trace that every source tuple was processed wholly by the old or the new configuration.
 
-It reads a trace and nothing else, and shares no code with what it judges.
+It reads a trace only, and shares no code with the runtime that it judges.
 """
 
 from __future__ import annotations

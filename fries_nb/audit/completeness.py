@@ -1,7 +1,7 @@
-"""Whether a trace holds all that its workers wrote: each says the numbers, at each hand-over and at its end.
+"""Checks that a trace contains all records that its workers wrote, by the counts that each worker states.
 
-A trace that begins with a ``Flow`` claims to be complete: then every worker is there, and has said what it wrote. One
-without is taken as it is, and claims nothing. A run's records are complete up to a moment, as long as it goes on.
+A trace that begins with a ``TraceFlow`` claims to be complete: every worker must be present and its stated counts must
+match. A trace without one claims nothing. While a run goes on, its records are complete up to some moment.
 
 >>> from fries_nb.trace import Ran
 >>> completeness = Completeness()
@@ -23,10 +23,11 @@ Worker = tuple[str, int]
 
 
 class StatedCounts(StrEnum):
-    """How much of what happened a trace holds.
+    """The extent of a trace.
 
-    ``COMPLETE``: all, up to the end of the run. ``SO_FAR``: all that each worker had handed out at some moment.
-    ``NONE``: nobody says (a schedule written by hand).
+    - ``COMPLETE``: all records up to the end of the run.
+    - ``SO_FAR``: all records that each worker had handed over at some moment.
+    - ``NONE``: the trace makes no claim, as a schedule written by hand.
     """
 
     COMPLETE = "complete"
@@ -35,10 +36,10 @@ class StatedCounts(StrEnum):
 
 
 class Completeness:
-    """What has been counted of a trace so far.
+    """Record counts of a trace so far.
 
     Attributes:
-        flows: what ran.
+        flows: the descriptions of what ran.
     """
 
     def __init__(self) -> None:
@@ -50,10 +51,10 @@ class Completeness:
         self._operations = 0
 
     def add(self, record: Record) -> None:
-        """Counts the next record.
+        """Count the next record.
 
         Raises:
-            TraceError: its worker had written another number of records by now than the trace holds.
+            TraceError: the worker states a number of records other than the trace contains.
         """
         if isinstance(record, TraceFlow):
             self.flows.append(record)
@@ -81,10 +82,10 @@ class Completeness:
         self._said[worker], self._vouched[worker] = record, found
 
     def claim(self) -> StatedCounts:
-        """How much the trace holds, now that it is read.
+        """The extent of the trace; called when all of it has been read.
 
         Raises:
-            TraceError: it is empty, or misses records of a worker.
+            TraceError: the trace is empty, or records of a worker are missing.
         """
         if not self._operations:
             raise TraceError("the trace is empty: it holds no operation, so it proves nothing")

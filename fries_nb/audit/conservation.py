@@ -1,9 +1,10 @@
-"""Whether every tuple that was emitted was processed where it had to come, once.
+"""Checks that every emitted tuple was processed exactly once by each receiving operator.
 
-An operator emits one tuple for each that it takes, unless its function said otherwise (``Emitted``); all of them come
-to the operators behind it. So for each source tuple, what an operator takes is what those in front of it emit. This is
-compared by fingerprints, a sum of hashes an operator, in one pass over the trace; if one differs, a second pass finds
-the source tuples. It can be said of a complete trace only: in any other some tuples are still on their way.
+An operator emits one tuple for each that it takes, unless its function emitted more or fewer (``Emitted``), and all of
+them arrive at the operators below it. So for each source tuple, the number that an operator takes equals the number
+that those above it emit. One pass over the trace compares fingerprints, a sum of hashes for each operator; only if one
+differs, a second pass finds the source tuples. The check applies to complete traces, since in others some tuples are
+still in transit.
 
 >>> from fries_nb.trace import Link, Ran
 >>> flow = TraceFlow({"A": 1, "B": 1}, (Link("A", "B"),), finished=True)
@@ -36,12 +37,14 @@ _FIRST, _LAST = -(1 << 63), (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class Astray:
-    """Tuples of a transaction that did not all arrive, or came more often than they were sent.
+    """A transaction of which tuples were lost or duplicated between two operators.
 
     Attributes:
         transaction: the source tuple.
-        sender: the operator, or operators, in front of ``receiver``; empty where a source took a tuple twice.
-        sent: how many of its tuples were emitted for ``receiver``, which ``received`` so many.
+        sender: the operators above ``receiver``; empty if a source read a tuple twice.
+        receiver: the operator that took a wrong number of tuples.
+        sent: number of its tuples that were emitted for ``receiver``.
+        received: number of its tuples that ``receiver`` took.
     """
 
     transaction: Id
@@ -53,7 +56,7 @@ class Astray:
 
 @dataclass
 class _Sum:
-    """Number and fingerprint of some tuples."""
+    """Count and fingerprint of a set of tuples."""
 
     count: int = 0
     print: int = 0
@@ -64,14 +67,14 @@ class _Sum:
 
 
 class Balance:
-    """What operators took and emitted, as far as the trace was read."""
+    """Counts and fingerprints of the tuples that each operator took and emitted."""
 
     def __init__(self) -> None:
         self._taken: defaultdict[str, _Sum] = defaultdict(_Sum)
         self._extra: defaultdict[tuple[str, int], _Sum] = defaultdict(_Sum)
 
     def add(self, record: Record) -> None:
-        """Takes the next record."""
+        """Account for the next record."""
         match record:
             case Ran(transaction, operator):
                 self._taken[operator].add(_sum_of((transaction,)))
@@ -83,12 +86,12 @@ class Balance:
     def astray(
         self, flows: Iterable[TraceFlow], records: Iterable[Record], distinct: int | None = None
     ) -> list[Astray]:
-        """The transactions of which tuples were lost or doubled on their way.
+        """The transactions of which tuples were lost or duplicated.
 
         Args:
-            flows: what ran, to its end.
-            records: the trace, to be read again if something is wrong.
-            distinct: number of transactions in the trace, to see whether sources took tuples twice.
+            flows: the descriptions of what ran, to its end.
+            records: the trace; read again only if a fingerprint differs.
+            distinct: number of transactions in the trace, which shows whether sources read tuples twice.
         """
         into: defaultdict[str, list[Link]] = defaultdict(list)
         operators: list[str] = []
@@ -112,7 +115,7 @@ class Balance:
 
 
 def _found(wrong: Sequence[str], into: dict[str, list[Link]], records: Iterable[Record]) -> Iterator[Astray]:
-    """Count these operators' tuples by transaction."""
+    """Count the tuples of these operators by transaction."""
     wanted = {*wrong, *(link.source for name in wrong for link in into.get(name, ()))}
     taken: defaultdict[str, Counter[Id]] = defaultdict(Counter)
     extra: defaultdict[tuple[str, int], Counter[Id]] = defaultdict(Counter)
@@ -141,7 +144,7 @@ def _sum_of(transactions: Sequence[Id]) -> _Sum:
 
 
 def _hashes(transactions: Sequence[Id]) -> _Hashes:
-    """A 64-bit hash of each, whatever stands beside it: numbers that follow each other must not (``splitmix64``)."""
+    """64-bit hashes (``splitmix64``): consecutive identities must not have related hashes."""
     mixed = _numbers(transactions) + np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -157,7 +160,7 @@ def _numbers(transactions: Sequence[Id]) -> _Hashes:
 
 
 def _number(transaction: Id) -> int:
-    """64 bits for an identity; a name that spells a number is another one than the number."""
+    """An identity as a 64-bit integer; a string of digits differs from the integer that it spells."""
     if isinstance(transaction, int) and _FIRST <= transaction <= _LAST:
         return transaction & _MASK
     return hash(repr(transaction)) & _MASK  # of a name with its quotes: hash("") is 0; and hash(2**64) is 8

@@ -1,4 +1,4 @@
-"""Whether each worker ran the function that its last switch brought: a switch may be recorded and have no effect.
+"""Checks that each worker ran the function that its last switch installed.
 
 >>> from fries_nb.trace import Ran
 >>> executed = Executed()
@@ -20,12 +20,12 @@ Id = str | int
 
 @dataclass(frozen=True, slots=True)
 class Stale:
-    """A worker that recorded a switch and went on with another function.
+    """A worker that recorded a switch and continued with another function.
 
     Attributes:
-        update: the change that it recorded last; empty: none.
-        ran: the change that brought the function which really ran; empty: the first one.
-        tuples: how many it ran.
+        update: the change that it recorded last; empty if there is none.
+        ran: the change whose function it really ran; empty for the initial function.
+        tuples: number of tuples that it ran with that function.
     """
 
     operator: str
@@ -36,7 +36,7 @@ class Stale:
 
 
 class Executed:
-    """Compares switches with functions, record by record."""
+    """Compares recorded switches with the functions that ran."""
 
     def __init__(self) -> None:
         self._resumed: set[str] = set()
@@ -45,7 +45,7 @@ class Executed:
         self._stale: Counter[tuple[str, int, Id, Id]] = Counter()
 
     def add(self, record: Record) -> None:
-        """Takes the next record."""
+        """Process the next record."""
         match record:
             case Updated(update, operator, worker, before):
                 applied = self._applied[operator, worker]
@@ -68,5 +68,5 @@ class Executed:
 
     @property
     def stale(self) -> list[Stale]:
-        """Switches without effect so far."""
+        """The switches without effect so far."""
         return [Stale(*what, tuples) for what, tuples in self._stale.items()]

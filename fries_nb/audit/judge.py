@@ -1,13 +1,14 @@
-"""The verdict on a trace: conflict-serializable, or which transactions mixed versions, where, and a cycle as proof.
+"""The verdict on a trace: conflict-serializable, or the transactions that mixed versions, and a cycle as proof.
 
-Operations conflict only on one operator at one worker, so the verdict is the same however the workers' records are
-interleaved, as long as each worker's own order is kept. The records are read once, or, where tuples went astray, twice.
+Operations conflict only on the same operator and worker, so the verdict does not depend on how the records of workers
+are interleaved, provided each worker's own order is kept. The records are read once, or twice if tuples went astray.
 
-What a run wrote says more than a schedule on paper: which workers there were, how much each wrote, by which function it
-ran a tuple, and where it emitted not one for each. So of a run it is judged, too, whether the trace holds all of it
-(else it is refused), whether each switch took effect, and whether a tuple was lost or doubled on its way.
+The trace of a run contains more than a schedule: the workers, their record counts, the function that processed each
+tuple, and operators that emitted more or fewer tuples than they took. For a run the audit therefore also checks that
+the trace is complete (else it is refused), that each switch took effect, and that no tuple was lost or duplicated.
 
-The bad schedule of the paper (Fries, section 4.2, S3): FM processed t by the old configuration, MC by the new one.
+The example is the bad schedule of the paper (Fries, section 4.2, S3): FM processed t with the old configuration, MC
+with the new one.
 
 >>> from fries_nb.trace import Ran, Updated
 >>> verdict = judge([Ran("t", "FC"), Ran("t", "FM"), Updated("u", "FM"), Updated("u", "MC"), Ran("t", "MC")])
@@ -45,8 +46,8 @@ from fries_nb.trace import Record
 class Mixed:
     """A transaction that met an update's old configuration at some operators and its new one at others.
 
-    ``old`` and ``new`` are names in alphabetical order. An operator is in both if it processed one of the
-    transaction's tuples before the update and another after it.
+    ``old`` and ``new`` list these operators alphabetically. An operator is in both if it processed one tuple of the
+    transaction before the update and another one after it.
     """
 
     transaction: str | int
@@ -57,22 +58,21 @@ class Mixed:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the judge says.
+    """The result of an audit.
 
     Attributes:
-        serializable: the schedule is equivalent to one that runs whole transactions and updates one after the other;
-            so nothing is mixed, no switch was without effect, and no tuple went astray.
-        mixed: one entry for each transaction and update that it mixes; transactions that met the same versions stand
-            together. Nothing mixed, yet not serializable: several updates are ordered both ways between them.
-        cycle: transactions and updates each of which must precede the next, and the last the first; a shortest
-            one, empty if serializable.
-        cycle_at: for each of them, an operator at which it precedes the next.
+        serializable: whether the schedule is equivalent to a serial one of whole transactions and updates; then nothing
+            is mixed, every switch took effect, and no tuple went astray.
+        mixed: one entry for each transaction and update that it mixes; transactions that met the same versions are
+            adjacent. If it is empty and the schedule is not serializable, several updates are in conflicting orders.
+        cycle: a shortest cycle of transactions and updates each of which must precede the next; empty if serializable.
+        cycle_at: for each element of the cycle, an operator at which it precedes the next.
         transactions: number of transactions in the trace.
         updates: number of updates in the trace.
-        stale: workers that recorded a switch and went on with another function.
-        lost: transactions of which tuples were emitted and never processed behind; judged of what has finished.
-        doubled: transactions of which more tuples were processed than were emitted; likewise.
-        claim: how much of what happened the trace holds: ``complete``, ``so far``, or ``not claimed``.
+        stale: workers that recorded a switch and continued with another function.
+        lost: transactions of which tuples were emitted and not processed; checked for finished runs only.
+        doubled: transactions of which more tuples were processed than emitted; checked for finished runs only.
+        claim: the extent of the trace: ``complete``, ``so far``, or ``not claimed``.
     """
 
     serializable: bool
@@ -88,18 +88,21 @@ class Verdict:
 
 
 def judge(records: Iterable[Record], targets: Iterable[tuple[str | int, str]] = ()) -> Verdict:
-    """Judges a trace by its precedence graph (Fries, section 4.2).
+    """Judge a trace by its precedence graph (Fries, section 4.2).
 
-    A worker without a record of an update that its operator has elsewhere is taken to apply it after all that the
-    trace holds of that worker: it had ended, or the trace was taken before (see ``fries_nb.audit.version_check``).
+    A worker without a record of an update that other workers of its operator have is taken to apply it after all of its
+    records: it had ended, or the trace was taken before (see ``fries_nb.audit.version_check``).
 
     Args:
-        records: what happened, in any interleaving that keeps the order of each worker.
-        targets: (update, operator that it changes). Needed only for operators of which *every* worker ended before
-            the update came, since then no record tells that they are targets.
+        records: the trace, in any interleaving that keeps the order of each worker.
+        targets: pairs of an update and an operator that it changes. Needed only for operators of which *every* worker
+            had ended before the update, since no record shows then that they are targets.
+
+    Returns:
+        The verdict.
 
     Raises:
-        TraceError: the trace is empty, or misses records, or one worker applies one update twice.
+        TraceError: the trace is empty or incomplete, or a worker applies an update twice.
     """
     again = records if iter(records) is not records else list(records)
     sightings, completeness, balance, executed = Sightings(), Completeness(), Balance(), Executed()
@@ -145,7 +148,7 @@ def _mixed(
 
 
 def _conflicts(cycle: list[Node], example: Mapping[Alike, frozenset[Version]], sightings: Sightings) -> tuple[str, ...]:
-    """For each step of the cycle, an operator where it is a conflict."""
+    """For each step of the cycle, an operator at which the conflict occurs."""
     found: list[str] = []
     for step in zip(cycle, cycle[1:] + cycle[:1], strict=True):
         match step:

@@ -1,8 +1,8 @@
-"""The precedence graph: who comes before whom in any serial order that the schedule is equivalent to.
+"""The precedence graph: which transactions and updates come before which in every equivalent serial schedule.
 
-A schedule is conflict-serializable exactly if this graph has no cycle (the classic theorem; Fries, definitions 4.6 to
-4.9, gives the conflicts). Transactions do not conflict with each other, so one node stands for all transactions that
-are alike: before the same updates and after the same updates. Every cycle passes through an update.
+A schedule is conflict-serializable if and only if this graph has no cycle (Bernstein, Hadzilacos and Goodman, 1987; the
+conflicts are those of Fries, definitions 4.6 to 4.9). Transactions do not conflict with each other, so one node
+represents all transactions that are before the same updates and after the same updates. Every cycle contains an update.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class UpdateStep(NamedTuple):
 
 
 class Alike(NamedTuple):
-    """The node of all transactions that must come before, and after, these updates."""
+    """The node of all transactions that must precede, and follow, these updates."""
 
     before: frozenset[Id]
     after: frozenset[Id]
@@ -34,7 +34,11 @@ Node = UpdateStep | Alike
 
 
 def alike(versions: Iterable[Version], updates: Updates) -> Alike:
-    """The node of a transaction that met these versions; ``updates`` holds, for an operator, those that change it.
+    """The node of a transaction that met these versions.
+
+    Args:
+        versions: the versions.
+        updates: operator to the updates that change it.
 
     >>> alike([Version("FM", frozenset({"u1"}))], {"FM": {"u1", "u2"}})
     Alike(before=frozenset({'u2'}), after=frozenset({'u1'}))
@@ -48,7 +52,7 @@ def alike(versions: Iterable[Version], updates: Updates) -> Alike:
 
 
 def old_and_new(versions: Iterable[Version], update: Id, updates: Updates) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The operators at which these versions are from before the update, and those at which they are from after it.
+    """The operators whose version is from before the update, and those whose version is from after it.
 
     >>> met = (Version("FM", frozenset()), Version("MC", frozenset({"u1"})), Version("FC", frozenset()))
     >>> old_and_new(met, "u1", {"FM": {"u1"}, "MC": {"u1"}})
@@ -67,7 +71,7 @@ def old_and_new(versions: Iterable[Version], update: Id, updates: Updates) -> tu
 def precedence_graph(
     transactions: Iterable[Alike], updates: Updates, orders: Iterable[tuple[Id, Id]]
 ) -> nx.DiGraph[Node]:
-    """The graph of these transactions, and of updates that follow each other as ``orders`` says."""
+    """The graph of these transactions and updates; ``orders`` holds pairs of updates that follow each other."""
     graph: nx.DiGraph[Node] = nx.DiGraph()
     # Sorted, so that a trace gets the same cycle on every day: the order of a set of strings changes from run to run.
     graph.add_nodes_from(UpdateStep(update) for update in sorted(set().union(*updates.values()), key=str))
@@ -79,7 +83,7 @@ def precedence_graph(
 
 
 def shortest_cycle(graph: nx.DiGraph[Node]) -> list[Node]:
-    """A shortest cycle, from a transaction on if it has one; empty if there is no cycle."""
+    """A shortest cycle, starting at a transaction if it contains one; empty if there is no cycle."""
     best: list[Node] = []
     for update in (node for node in graph if isinstance(node, UpdateStep)):
         paths = nx.single_source_shortest_path(graph, update)

@@ -1,4 +1,4 @@
-"""A trace file, record by record: one JSON object a line (the format is in ``fries_nb.trace``)."""
+"""Trace files: one JSON object per line; ``fries_nb.trace`` defines the format."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ from fries_nb.trace import Record, from_line
 
 @dataclass(frozen=True)
 class TraceFile:
-    """The records of a trace file, in the order of its lines, read each time that somebody iterates.
+    """The records of a trace file in the order of its lines; each iteration reads the file. Blank lines are skipped.
 
-    Blank lines are passed over.
-
-    Raises (when it is read):
-        TraceError: the file cannot be read, or a line is no record; one line that names the file and the line number.
+    Iteration raises ``TraceError``, with the file and the line number, if the file cannot be read or a line is no
+    record.
     """
 
     path: str | PathLike[str]

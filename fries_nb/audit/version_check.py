@@ -1,18 +1,20 @@
-"""Which versions of which operators each transaction met: all of a trace that a verdict depends on.
+"""The versions of operators that each transaction met: the part of a trace on which the verdict depends.
 
 A worker's *version* is the set of updates that it has applied so far. A data operation on operator O precedes update u
-at its worker if u updates O and is not in the worker's version; it follows u if u is in it. So of an operation only
-(operator, version) matters, and not the worker: a handful of values, whatever the parallelism.
+at its worker if u updates O and is not in the worker's version; it follows u if u is in it. So only (operator, version)
+of an operation is significant, not the worker: few distinct values, whatever the parallelism.
 
-That rests on one decision. Where u updates O at some worker, it updates O at *every* worker: one without a record of u
-ended before u came, or has not got to it yet, and then its switch comes after all that the trace holds of it. Without
-it, a tuple that an ended FM[0] had processed by the old configuration could meet the new one at MC and go unnoticed.
+This rests on one decision. If u updates O at some worker, it updates O at *every* worker: one without a record of u
+ended before u, or has not applied it yet, and its switch comes after all of its records. Otherwise a tuple that an
+ended FM[0] had processed with the old configuration could meet the new one at MC and go unnoticed.
 
-An update may be ordered *ahead* of another one of the same operator, and a worker that has applied the other skips it
-(Thomas's write rule: what it would have written is overwritten already). So a version that has the other has it, too.
+An update may be ordered *ahead* of another one of the same operator; a worker that has applied the other then skips it
+(Thomas write rule: its effect is overwritten already). A version that contains the other update therefore contains the
+skipped one as well.
 
-Transactions that met the same versions are alike, so they are grouped as they are read: a group is the state of a
-finite automaton, which moves on by one dictionary look-up an operation.
+Transactions that met the same versions are equivalent, so they are grouped while reading: a group is a state of a
+    finite
+automaton, with one dictionary look-up for each operation.
 
 >>> from fries_nb.trace import Ran, Updated
 >>> sightings = Sightings()
@@ -34,19 +36,19 @@ Id = str | int
 
 
 class Version(NamedTuple):
-    """An operator at a worker that has applied these updates."""
+    """An operator, at a worker that has applied these updates."""
 
     operator: str
     applied: frozenset[Id]
 
 
 class Sightings:
-    """What has been read of a trace so far.
+    """The versions seen in a trace so far.
 
     Attributes:
-        updates: for each operator, the updates recorded at any of its workers.
-        orders: for two updates (earlier, later) that one worker applied one after the other, its operator; they
-            conflict, since both replace the same function.
+        updates: operator to the updates recorded by any of its workers.
+        orders: (earlier, later) to an operator of which one worker applied these updates in that order; they conflict,
+            since both replace the same function.
     """
 
     def __init__(self) -> None:
@@ -59,10 +61,10 @@ class Sightings:
         self._skipped: defaultdict[tuple[str, Id], set[Id]] = defaultdict(set)
 
     def add(self, record: Record) -> None:
-        """Takes the next record; the records of one worker come in its own order, those of others in between.
+        """Process the next record. Each worker's records must be in order; those of different workers may interleave.
 
         Raises:
-            TraceError: one worker applies one update twice.
+            TraceError: a worker applies an update twice.
         """
         group_of = self._group_of
         match record:
@@ -88,7 +90,7 @@ class Sightings:
         return dict(groups)
 
     def _with_skipped(self, version: Version) -> Version:
-        """The version with the updates that are ordered ahead of those that the worker has applied."""
+        """The version, extended by the updates that are ordered ahead of those that the worker has applied."""
         operator, applied = version
         skipped = [self._skipped[operator, update] for update in applied if (operator, update) in self._skipped]
         return Version(operator, applied.union(*skipped)) if skipped else version
@@ -114,7 +116,7 @@ class Sightings:
 
 
 class _Groups:
-    """The states of the automaton: sets of versions, numbered as they arise; 0 is the empty set."""
+    """The states of the automaton: sets of versions, numbered as they occur; 0 is the empty set."""
 
     def __init__(self) -> None:
         self.versions: list[frozenset[Version]] = [frozenset()]
@@ -122,13 +124,13 @@ class _Groups:
         self._steps: dict[Version, _Step] = {}
 
     def step(self, version: Version) -> _Step:
-        """The moves that an operation on this version makes; one object a version, shared by workers."""
+        """The transitions for an operation on this version; one object for each version, shared by workers."""
         if version not in self._steps:
             self._steps[version] = _Step(version, self)
         return self._steps[version]
 
     def number(self, versions: frozenset[Version]) -> int:
-        """The number of this set of versions, given now if it is new."""
+        """The number of a set of versions; a new set gets the next one."""
         if versions not in self._number:
             self._number[versions] = len(self.versions)
             self.versions.append(versions)
@@ -136,7 +138,7 @@ class _Groups:
 
 
 class _Step(dict[int, int]):
-    """Group before an operation on ``version`` -> group after it, worked out at the first transaction that needs it."""
+    """Transitions for an operation on ``version``: group before to group after, computed on first use."""
 
     def __init__(self, version: Version, groups: _Groups) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""``python -m fries_nb archive``: Java keeps what it has loaded, so that Spark starts in less than half the time."""
+"""``python -m fries_nb archive``: creates a class data archive for Java, so that Spark starts in half the time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROWS = 100.0
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Registers the command."""
+    """Register the command."""
     parser = subparsers.add_parser(
         "archive",
         help="let Spark start in less than half the time from now on",
@@ -32,10 +32,13 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Makes the archive aside and moves it into place, since Java would crash on half a file; 0.
+    """Create the archive in a temporary file and move it into place, since Java crashes on a partial archive.
+
+    Returns:
+        Exit code 0.
 
     Raises:
-        SessionError: the environment cannot be written, or nothing was: has the reason.
+        SessionError: the environment is not writable, or Java wrote no archive; includes the reason.
     """
     path = archive_path()
     aside = path.with_suffix(f".{os.getpid()}")
@@ -57,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def load_classes(aside: Path) -> None:
-    """Run a small dataflow in a Java that writes an archive to ``aside`` as it ends, and return when it has ended."""
+    """Run a small dataflow in a Java process that writes an archive to ``aside`` when it ends; blocks until then."""
     session = start_or_find(1, options=writing_archive(aside))
     try:
         flow = fn.Dataflow("archive")

@@ -1,4 +1,4 @@
-"""``python -m fries_nb audit TRACE.jsonl [--json]``: serializable or not, who mixed versions, and a cycle."""
+"""``python -m fries_nb audit TRACE.jsonl [--json]``: whether a trace is serializable, mixed versions, and a cycle."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Exit code 0: serializable; 1: not; 2: not a trace, an empty or an incomplete one
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Registers the command."""
+    """Register the command."""
     parser = subparsers.add_parser(
         "audit",
         help="say whether a trace is conflict-serializable, and who mixed versions",
@@ -38,7 +38,10 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Prints the verdict; 0 serializable, 1 not.
+    """Print the verdict.
+
+    Returns:
+        Exit code 0 if the trace is serializable, 1 if not.
 
     Raises:
         TraceError: the file cannot be read, or is no trace, or an empty or incomplete one.
@@ -49,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def in_words(verdict: Verdict) -> str:
-    """The verdict for a reader; at most ten of the transactions that mixed are shown.
+    """The verdict as text; at most ten of the transactions that mixed versions are listed.
 
     >>> print(in_words(Verdict(False, (Mixed("t", "u", ("FM",), ("MC",)),), ("t", "u"), ("FM", "MC"), 1, 1)))
     not serializable (1 transaction, 1 update)
@@ -71,7 +74,7 @@ def in_words(verdict: Verdict) -> str:
 
 
 def stale_in_words(stale: Stale) -> str:
-    """A switch without effect.
+    """A switch without effect, as text.
 
     >>> stale_in_words(Stale("FM", 0, "u1", "", 12))
     'FM[0] recorded the switch to u1 and ran 12 tuples by its first function'
@@ -82,7 +85,7 @@ def stale_in_words(stale: Stale) -> str:
 
 
 def astray_in_words(astray: Astray) -> str:
-    """A transaction of which tuples were lost or doubled.
+    """A transaction of which tuples were lost or duplicated, as text.
 
     >>> astray_in_words(Astray("t7", "FM", "MC", 1, 0))
     't7 lost a tuple: FM emitted 1 for MC, which took 0'

@@ -1,4 +1,4 @@
-"""``python -m fries_nb bench NAME [--json] [--scale S] [--runs N]``: measures, prints, and keeps the figures."""
+"""``python -m fries_nb bench NAME [--json] [--scale S] [--runs N]``: runs benchmarks, prints and stores the results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Registers the command."""
+    """Register the command."""
     parser = subparsers.add_parser(
         "bench",
         help="measure ourselves and our rivals in paired runs",
@@ -28,7 +28,11 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the benchmarks one after the other; 0 if every promise was kept, 1 if not."""
+    """Run the benchmarks one after the other.
+
+    Returns:
+        Exit code 0 if every target was met, 1 if not.
+    """
     kept = True
     for name in BENCHMARKS if args.name == "all" else [args.name]:
         report = BENCHMARKS[name](args.scale, args.runs)

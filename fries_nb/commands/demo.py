@@ -1,9 +1,9 @@
-"""``python -m fries_nb demo``: the main job. The fraud dataflow under a surge, and the same change by three schedulers.
+"""``python -m fries_nb demo``: the fraud dataflow under a surge of load, and the same change by three schedulers.
 
-For each scheduler the dataflow runs anew: payments come at a calm rate, then at one that the merchant model FM cannot
-follow, so payments queue in front of FM and behind it. Then FM is replaced by a model that looks at ten payments and
-costs less, together with MC, which must weigh one probability more. The surge ebbs, to twice the calm rate. The
-report shows all three side by side.
+For each scheduler the dataflow runs anew. Payments first arrive at a low rate, then faster than the merchant model FM
+processes them, so that queues build up in front of FM and behind it. FM is then replaced by a cheaper model over ten
+payments, together with MC, which has to weigh one more probability. Afterwards the rate falls to twice the low rate.
+The report compares the three runs.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ CALM, SURGE, BUSY = 400, 2_400, 800
 """Payments a second before the surge, in it and after; FM's two workers manage about 800 with the old model."""
 CALM_S, SURGE_S = 2.0, 3.0
 SETTLING_S = 20.0
-"""After the change the run goes on until the latency has settled, but no longer than this."""
+"""Seconds after the change within which the latency has to settle; then the run ends."""
 OLD_COST_MS, NEW_COST_MS, COMBINE_COST_MS = 2.0, 0.2, 1.8
 BUDGET = 64 << 20
-"""Bytes that may wait in front of a host's workers: enough that the surge queues in front of FM."""
+"""Byte budget of a host: large enough for the surge to queue in front of FM."""
 PATIENCE_S = 120.0
 HOSTS, WORKERS = 2, 2
 REPORT = "fries_nb-demo.html"
@@ -62,7 +62,7 @@ SETTING = (
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Registers the command."""
+    """Register the command."""
     parser = subparsers.add_parser(
         "demo",
         help="run the fraud dataflow on local Spark, surge the load, replace FM and MC by each scheduler",
@@ -75,10 +75,13 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the comparison; 0 if every change was done and only naive mixed versions.
+    """Run the comparison.
+
+    Returns:
+        Exit code 0 if every change was done and only naive mixed versions, else 1.
 
     Raises:
-        RunError: the report cannot be written where it should be; said before anything runs.
+        RunError: the report cannot be written; raised before anything runs.
     """
     writable(args.report)
     say = _to_stderr if args.json else print
@@ -99,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def comparison(place: Place, trials: list[SchedulerTrial], path: str) -> Comparison:
-    """What the report is made of."""
+    """The data of the report."""
     graph = demo_flow(path).graph(WORKERS)
     plan = schedule(SCHEDULERS[0], graph, demo_change())
     return Comparison("One change under load, by three schedulers", SETTING, place, graph, plan, trials)
@@ -157,7 +160,7 @@ def demo_flow(path: str) -> fn.Dataflow:
 
 
 def demo_change() -> dict[str, Any]:
-    """FM by a lighter model over ten payments, its state transformed; MC by one with three weights."""
+    """The change: a cheaper FM over ten payments with its state transformed, and MC with three weights."""
     merchant = MerchantModel(window=10, cost_ms=NEW_COST_MS)
     return {
         "FM": fn.Update(merchant, state=pad_to_ten, back=keep_five),
@@ -166,7 +169,7 @@ def demo_change() -> dict[str, Any]:
 
 
 def table(rows: list[ComparisonRow]) -> str:
-    """The comparison for a reader."""
+    """The comparison as a table of text."""
     heads = f"{'delay':>12} {'of it commit':>13} {'old tuples':>11} {'p99 before':>11} {'p99 after':>10}  audit"
     lines = [f"{'scheduler':<10} {heads}"]
     for row in rows:
@@ -185,14 +188,14 @@ def _until_running(run_: Run) -> None:
 
 
 def _until_settled(run_: Run) -> None:
-    """Until what the surge left in the queues is worked off."""
+    """Wait until the queues of the surge are worked off."""
     patience = time.monotonic() + SETTLING_S
     while run_.metrics().latency.p99_ms > SETTLED_MS and time.monotonic() < patience:
         _let_pass(0.1)
 
 
 def _let_pass(seconds: float) -> None:
-    """A demonstration takes its time; Ctrl-C ends it."""
+    """Wait; Ctrl-C ends the demonstration."""
     threading.Event().wait(seconds)
 
 

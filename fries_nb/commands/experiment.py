@@ -18,7 +18,7 @@ LIST = "list"
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Registers the command."""
+    """Register the command."""
     parser = subparsers.add_parser(
         "experiment",
         help="reproduce a figure or table of the Fries paper",
@@ -34,10 +34,13 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Runs the experiment and prints what it found; 0.
+    """Run the experiment and print its result.
+
+    Returns:
+        Exit code 0.
 
     Raises:
-        FriesError: unknown name or scale; the file cannot be written, which is seen before anything runs.
+        FriesError: unknown name or scale; or the output file cannot be written, raised before anything runs.
     """
     if args.name == LIST:
         titles = {name: one.title for name, one in EXPERIMENTS.items()}

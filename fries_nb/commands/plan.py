@@ -1,4 +1,4 @@
-"""``python -m fries_nb plan FLOW.json --reconfigure FM MC``: what a change has to synchronise, and why."""
+"""``python -m fries_nb plan FLOW.json --reconfigure FM MC``: the operators that a change synchronises, and why."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Exit code 0: planned; 2: no such plan."""
 
 
 def add_parser(subparsers: Subparsers) -> None:
-    """Registers the command."""
+    """Register the command."""
     parser = subparsers.add_parser(
         "plan",
         help="show what a change of operators has to synchronise",
@@ -46,7 +46,15 @@ def add_parser(subparsers: Subparsers) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the plan; raises ``DataflowError`` or ``PlanError`` where there is none."""
+    """Print the plan.
+
+    Returns:
+        Exit code 0.
+
+    Raises:
+        DataflowError: the file cannot be read or is no dataflow.
+        PlanError: there is no such change.
+    """
     with _collecting_nothing():
         graph = _read(args.flow)
         plan = as_dict(graph, cover(graph, args.reconfigure, pruning=not args.no_pruning))
@@ -55,10 +63,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def as_dict(graph: Graph, covering: Covering) -> dict[str, Any]:
-    """The plan as JSON has it; names in topological order.
+    """The plan as JSON values, with names in topological order.
 
-    ``channels`` counts worker-to-worker channels: ``all`` of the dataflow, and those inside a ``component``, which are
-    the ones that markers take.
+    ``channels`` counts worker-to-worker channels: ``all`` of the dataflow, and those within a ``component``, on which
+    markers travel.
     """
     place = {name: number for number, name in enumerate(graph.order)}
 
@@ -94,7 +102,7 @@ def as_dict(graph: Graph, covering: Covering) -> dict[str, Any]:
 
 
 def in_words(plan: dict[str, Any]) -> str:
-    """The plan for a reader; of long lists the first twelve are shown."""
+    """The plan as text; of long lists the first twelve entries are shown."""
     lines = [f"change of {_some(plan['targets'])} in dataflow {plan['dataflow']!r}"]
     for number, part in enumerate(plan["components"][:SHOWN], start=1):
         lines.append(f"component {number}: {_some(part['operators'])}")

@@ -1,4 +1,4 @@
-"""Which operators must change together, and what must be synchronised for it. Pure functions over graphs."""
+"""Planning: the operators that a change synchronises, and its predicted delay. Pure functions over graphs."""
 
 from __future__ import annotations
 

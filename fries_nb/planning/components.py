@@ -1,6 +1,6 @@
-"""The connected parts of a minimal covering sub-DAG: each is synchronised on its own, by markers from its heads.
+"""The connected components of a minimal covering sub-DAG; each is synchronised by markers from its heads.
 
-Fries, section 5.3. A component's heads are its operators without an in-edge inside it; they get the FCM.
+Fries, section 5.3. The heads of a component are its operators without an in-edge inside it; they receive the FCM.
 
 >>> from fries_nb.dataflow.graph import Edge, Operator
 >>> graph = Graph("chain", tuple(map(Operator, ("J", "SP", "FMX"))), (Edge("J", "SP"), Edge("SP", "FMX")))
@@ -20,14 +20,14 @@ from fries_nb.planning.mcs import reached
 
 @dataclass(frozen=True)
 class Component:
-    """A connected part of an MCS.
+    """A connected component of an MCS.
 
     Attributes:
         operators: its operators.
-        heads: those without an in-edge inside the component.
-        targets: those that are changed.
+        heads: its operators without an in-edge inside the component.
+        targets: its operators that are changed.
         edges: its edges as (from, to), in topological order of their tails.
-        longest_path: edges on its longest path; 0 for a single operator.
+        longest_path: number of edges on its longest path; 0 for a single operator.
     """
 
     operators: frozenset[str]
@@ -38,7 +38,7 @@ class Component:
 
 
 def components(graph: Graph, covering: Set[str], targets: Set[str]) -> tuple[Component, ...]:
-    """The components of the MCS with these operators, ordered by their first operators, in O(V + E)."""
+    """The components of an MCS, ordered by their first operators, in O(V + E)."""
 
     def neighbours(name: str) -> list[str]:
         return graph.successors(name) + graph.predecessors(name)
@@ -55,7 +55,7 @@ def components(graph: Graph, covering: Set[str], targets: Set[str]) -> tuple[Com
 
 
 def _component(graph: Graph, operators: Sequence[str], covering: Set[str], targets: Set[str]) -> Component:
-    """The component of these operators, which come in topological order."""
+    """The component of these operators, given in topological order."""
     edges = tuple((name, to) for name in operators for to in graph.successors(name) if to in covering)
     depths = _depths(operators, edges)
     return Component(
@@ -68,7 +68,7 @@ def _component(graph: Graph, operators: Sequence[str], covering: Set[str], targe
 
 
 def _depths(operators: Sequence[str], edges: Sequence[tuple[str, str]]) -> Mapping[str, int]:
-    """For each operator, the number of edges on the longest path that ends in it; edges in topological order."""
+    """For each operator, the number of edges on the longest path to it; edges are in topological order."""
     depths = dict.fromkeys(operators, 0)
     for name, to in edges:
         if depths[to] <= depths[name]:

@@ -1,4 +1,4 @@
-"""What must be synchronised for a set of operators to change as one transaction (Fries, algorithms 2 to 4).
+"""The synchronisation that a transactional change of a set of operators needs (Fries, algorithms 2 to 4).
 
 >>> from fries_nb.dataflow.graph import Edge, Emits, Operator
 >>> names = ("FC", "SP", "FMX", "FMY", "U")
@@ -32,14 +32,14 @@ class Covering:
 
     Attributes:
         targets: the operators to change.
-        components: the parts that are synchronised, each on its own.
-        pruning: what was decided about each one-to-many operator above a target.
-        naive_safe: whether naive FCM, one message to each target and no marker, would do as well. It would exactly if,
+        components: the components, which are synchronised independently.
+        pruning: the decision on each one-to-many operator above a target.
+        naive_safe: whether naive FCM, one message to each target and no marker, is consistent. That holds exactly if,
             with pruning, every component is a single operator: then Fries itself sends just these messages.
             Otherwise a component has two targets one above the other, so that one tuple meets both; or it starts at
-            a kept one-to-many operator, so that two tuples of one transaction meet targets (see ``pruning``). Between
-            two such meetings naive FCM has nothing that orders the switches.
-        longest_path: edges on the longest path of any component.
+            a kept one-to-many operator, so that two tuples of one transaction meet targets (see ``pruning``). Naive FCM
+            does not order the switches with respect to these tuples.
+        longest_path: number of edges on the longest path of any component.
     """
 
     targets: frozenset[str]
@@ -50,10 +50,17 @@ class Covering:
 
 
 def cover(graph: Graph, targets: Iterable[str], pruning: bool = True) -> Covering:
-    """The components, heads and decisions for changing ``targets``; in O(V + E), whatever the number of workers.
+    """The components, heads and pruning decisions of a change, in O(V + E), independent of the number of workers.
 
-    A blocking operator cuts the graph: nothing is synchronised across it (see ``dataflow.regions``).
-    ``pruning=False`` keeps every one-to-many operator above a target (Fries, algorithm 3).
+    Blocking operators cut the graph: no synchronisation crosses them (see ``dataflow.regions``).
+
+    Args:
+        graph: the dataflow.
+        targets: names of the operators to change.
+        pruning: if false, every one-to-many operator above a target is kept (Fries, algorithm 3).
+
+    Returns:
+        The covering.
 
     Raises:
         PlanError: an unknown operator, no operator, a source, or a blocking operator.
@@ -69,7 +76,7 @@ def cover(graph: Graph, targets: Iterable[str], pruning: bool = True) -> Coverin
 
 
 def _members(targets: frozenset[str], decisions: Iterable[PruningDecision]) -> frozenset[str]:
-    """The targets, and the one-to-many operators above them that were kept."""
+    """The targets, and the kept one-to-many operators above them."""
     return targets.union(decision.operator for decision in decisions if not decision.pruned)
 
 

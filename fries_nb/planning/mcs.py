@@ -1,10 +1,10 @@
-"""The minimal covering sub-DAG: what must be synchronised so that a set of operators changes as one.
+"""The minimal covering sub-DAG (MCS): the part of a graph to synchronise so that a set of operators changes as one.
 
-It holds the members, and every operator and edge on a path between two of them. An operator is in it exactly if it is
-a member or below one ("red"), and a member or above one ("blue").
+It contains the members, and every operator and edge on a path between two of them. An operator belongs to it exactly if
+it is a member or below one ("red"), and a member or above one ("blue").
 
-Fries, definition 5.4 and algorithm 1. Algorithm 1 colours in topological order; a search along the edges colours the
-same operators, needs no order, and never looks at the part of the graph that is neither above nor below a member.
+Fries, definition 5.4 and algorithm 1. Algorithm 1 colours operators in topological order; a search along the edges
+colours the same operators without an order, and never visits the rest of the graph.
 
 >>> figure_7 = nx.DiGraph(["AC", "CD", "CE", "DF", "EF", "FH", "BG", "GH"])
 >>> covering = minimal_covering_subdag(figure_7, {"C", "F", "G"})
@@ -21,7 +21,7 @@ import networkx as nx
 
 
 class Digraph(Protocol):
-    """What algorithm 1 asks of a graph: a networkx ``DiGraph`` has it, and so has a dataflow ``Graph``."""
+    """The interface of a graph that algorithm 1 needs; networkx's ``DiGraph`` and ``dataflow.Graph`` implement it."""
 
     def __iter__(self) -> Iterator[str]: ...
 
@@ -37,7 +37,7 @@ class Digraph(Protocol):
 
 
 def minimal_covering_subdag(digraph: Digraph, members: Collection[str]) -> nx.DiGraph[str]:
-    """The MCS of ``members`` in O(V + E), nodes and edges in the order of ``digraph`` (Fries, algorithm 1).
+    """The MCS of ``members`` in O(V + E), with nodes and edges in the order of ``digraph`` (Fries, algorithm 1).
 
     Raises:
         networkx.NodeNotFound: a member is not in the graph.
@@ -53,7 +53,7 @@ def minimal_covering_subdag(digraph: Digraph, members: Collection[str]) -> nx.Di
 
 
 def covered(digraph: Digraph, members: Collection[str]) -> set[str]:
-    """The operators of the MCS; its edges are those of the graph between them."""
+    """The operators of the MCS; its edges are the graph's edges between them."""
     blue = reached(members, digraph.predecessors)
     return reached(members, digraph.successors, within=blue)
 
@@ -61,10 +61,13 @@ def covered(digraph: Digraph, members: Collection[str]) -> set[str]:
 def reached(
     starts: Iterable[str], neighbours: Callable[[str], Iterable[str]], within: Collection[str] | None = None
 ) -> set[str]:
-    """The starts, and all that is reached from them along ``neighbours``, staying ``within`` if given.
+    """The operators reachable from ``starts``.
 
-    Staying within the blue operators finds every operator that is red as well: whatever lies on a path between two
-    members is blue.
+    Args:
+        starts: where the search begins; included in the result.
+        neighbours: the edges to follow, such as ``graph.predecessors``.
+        within: if given, the search does not leave these operators. Within the blue operators it finds all operators
+            that are red as well, since everything on a path between two members is blue.
     """
     found = set(starts)
     todo = list(found)

@@ -1,15 +1,14 @@
-"""How long a marker will take from the heads of its scope to the targets, from the queues that it meets on its way.
+"""Predicts how long a marker takes from the heads of its scope to the targets, from the queues on its way.
 
-A fast control message goes past what waits in front of a head: there it waits for no more than the tuple in hand. From
-the head on a marker travels with the data, behind all that waits in front of each operator below. So a target's delay
-is that of the longest way from a head to it, and a component's that of its last target (Fries, sections 3.2 and 5.3).
+A fast control message overtakes the queue in front of a head and waits there for the tuple in hand only. From the head
+on a marker travels with the data, behind the queue in front of each operator below. A target's delay is therefore that
+of the critical path from a head to it, and a component's delay that of its last target (Fries, sections 3.2 and 5.3).
 
-What waits divided by what is taken in a second is how long the last tuple, or a marker, has to wait (Little's law). A
-rate is measured where a cost is not, and it has in it the workers, what a tuple costs and whether those below let it
-go on.
+The waiting time of a queue is its length divided by the rate at which tuples are taken from it (Little's law). The
+measured rate already reflects parallelism, tuple cost and back-pressure.
 
-FM has 400 tuples waiting and takes 200 a second by two workers, MC has 50. A change of both starts at FM and passes
-what waits there; markers from the source would not:
+FM has 400 tuples waiting and takes 200 a second with two workers, MC has 50. A change of both starts at FM, whose queue
+it overtakes; markers from the source would not:
 
 >>> from fries_nb.dataflow.graph import Edge, Operator
 >>> graph = Graph("fraud", (Operator("payments"), Operator("FM", workers=2), Operator("MC", workers=2)), (
@@ -21,11 +20,11 @@ what waits there; markers from the source would not:
 >>> ways(graph, {frozenset(graph): {"payments"}}, targets, queues)
 (CriticalPath(operators=('payments', 'FM', 'MC'), delay_ms=2250.0, unmeasured=()),)
 
-The marker is taken to find each queue as long as it is now: what the operators above work off meanwhile comes in at the
-rate at which tuples go out. A queue that is growing takes longer than said here, and one that shrinks not so long. An
-operator counts with all its workers, so that a worker with more than its share takes longer, too; and where an operator
-is not busy all the time its rate is that of what comes, so that a few waiting tuples seem to take long. Getting the new
-functions ready is not part of it, nor are changes that have to come to their end before.
+The prediction takes queues to stay as long as they are: what operators work off meanwhile is replaced at the rate at
+which tuples leave. Behind a growing queue the marker takes longer, behind a shrinking one less. All workers of an
+operator are taken together, so a skewed distribution of keys takes longer as well. For an operator that is not busy all
+the time the rate is the arrival rate, so its few waiting tuples seem to take long. The time to prepare the new
+functions and to finish earlier changes is not included.
 """
 
 from __future__ import annotations
@@ -39,11 +38,11 @@ from fries_nb.planning.mcs import reached
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """What was measured of an operator, all its workers together.
+    """Measurements of an operator over all its workers.
 
     Attributes:
-        waiting: tuples in front of it.
-        rate: tuples that it takes in a second, lately.
+        waiting: tuples in its queues.
+        rate: tuples that it takes per second, as last measured.
     """
 
     waiting: int
@@ -52,13 +51,13 @@ class Queue:
 
 @dataclass(frozen=True, slots=True)
 class CriticalPath:
-    """The way that decides how long a marker takes.
+    """The path that determines how long a marker takes.
 
     Attributes:
-        operators: from a head to the target that is reached last; empty if that is unknown.
-        delay_ms: first message sent to last target switched; ``None`` if that is unknown.
-        unmeasured: operators on a way to a target whose pace is not known: they have taken no tuple in yet, or take
-            none in now though some wait.
+        operators: from a head to the target that is reached last; empty if unknown.
+        delay_ms: milliseconds from the first message to the switch of the last target; ``None`` if unknown.
+        unmeasured: operators on paths to targets whose rate is unknown: they have taken no tuple yet, or take none now
+            although some wait.
     """
 
     operators: tuple[str, ...]
@@ -68,12 +67,12 @@ class CriticalPath:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """How long a change would take from its first message on, were it requested now.
+    """The predicted delay of a change, from its first message on, if it were requested now.
 
     Attributes:
-        ways: for each marker, hence with Fries for each component, the way that decides. None for a scheduler that
-            waits for more than markers.
-        epoch_ms: what markers from all sources would take, for comparison; ``None`` if that is unknown.
+        ways: the critical path of each marker; with Fries one for each component. Empty for schedulers that wait for
+            more than markers.
+        epoch_ms: the delay of markers from all sources in milliseconds, for comparison; ``None`` if unknown.
     """
 
     ways: tuple[CriticalPath, ...]
@@ -81,12 +80,12 @@ class Prediction:
 
     @property
     def delay_ms(self) -> float | None:
-        """Of the marker that takes longest, since all travel at once; ``None`` if that of any is unknown."""
+        """The delay of the slowest marker in milliseconds (all travel concurrently); ``None`` if any is unknown."""
         return longest(self.ways)
 
 
 def longest(ways: Iterable[CriticalPath]) -> float | None:
-    """The delay of ways that are gone at once, in milliseconds; ``None`` if there are none, or any is unknown."""
+    """The delay of concurrent paths, in milliseconds; ``None`` if there are none or any delay is unknown."""
     delays = [way.delay_ms for way in ways]
     known = [delay for delay in delays if delay is not None]
     return max(known) if known and len(known) == len(delays) else None
@@ -117,7 +116,7 @@ def ways(
 def _way(
     graph: Graph, above: list[str], heads: Set[str], targets: Set[str], queues: Mapping[str, Queue]
 ) -> CriticalPath:
-    """The way that decides among these operators, which lie on ways to targets and come in topological order."""
+    """The critical path among these operators, which lie on paths to targets and are given in topological order."""
     unmeasured = tuple(name for name in above if graph.in_edges(name) and not _has_pace(queues.get(name)))
     if unmeasured:
         return CriticalPath((), None, unmeasured)
@@ -142,9 +141,9 @@ def _has_pace(queue: Queue | None) -> bool:
 
 
 def _ahead(graph: Graph, name: str, is_head: bool, queues: Mapping[str, Queue]) -> int:
-    """Tuples that a marker waits for: in front of a head one a worker, in hand, which takes as long as one that waits.
+    """The number of tuples that a marker waits for; at a head, the tuple in hand of each worker.
 
-    What a source has read ahead a message passes, and it is not worked on.
+    A message overtakes the read-ahead of a source.
     """
     if not graph.in_edges(name):
         return 0

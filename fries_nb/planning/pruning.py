@@ -1,31 +1,31 @@
-"""Which one-to-many operators above the targets need no synchronisation with them.
+"""Pruning: which one-to-many operators above the targets need no synchronisation with them.
 
-A one-to-many operator may put two tuples of one data transaction on ways that lead to targets; then the markers must
-start at it (Fries, algorithm 3). Two rules tell that it cannot (section 6.3, rule 2 corrected):
+A one-to-many operator may put two tuples of one data transaction on paths that lead to targets; then the markers must
+start at it (Fries, algorithm 3). Two rules exclude that (section 6.3, rule 2 corrected):
 
 1. *Edge-wise*: it emits at most one tuple on each out-edge, and only one of its out-edges leads to targets.
 2. *Uniqueness*: one same operator that emits at most one tuple a transaction lies strictly between it and every target
-   that it reaches, on all ways. (As printed, the rule asks for *some* such operator on each way. But two ways with an
-   operator of their own each deliver two tuples, and a target beside the one looked at may be met without any.)
+   that it reaches, on all paths. (As printed, the rule asks for *some* such operator on each path. But two paths with
+   an operator of their own each deliver two tuples, and a target beside the one considered may be met without any.)
 
-Both rules ask about **all** targets below the operator, so the decision is one for the operator, not one for each
-target, and needs no ancestor set for each. Nor need the earliest be picked: a kept operator lies between an earliest
-kept one and a target, hence in the MCS of these. So algorithm 4 runs in O(V + E) for any number of targets.
+Both rules refer to **all** targets below the operator, so there is one decision for each operator instead of one for
+each target, and no ancestor sets are needed. Nor must the earliest be selected: a kept operator lies between an
+earliest kept one and a target, hence in their MCS. So algorithm 4 runs in O(V + E) for any number of targets.
 
-Why all of it together is right. Take two tuples of a transaction that enter the MCS separately and both lead to
-targets, and the last operator L on the common part of their ways. L is above the MCS, for no way leaves an MCS and
-comes back. L is one-to-many; were it kept, it would be inside. Rule 1 cannot have pruned it: the two ways leave L by
-one edge with two tuples, or by two edges that lead to targets. Nor can rule 2: both ways would pass the unique operator
-below L, and share its one output tuple. So at most one tuple of a transaction enters the MCS, at one worker, and from
-there on markers keep its descendants on its side of the change.
+Soundness. Take two tuples of a transaction that enter the MCS separately and both lead to targets, and the last
+operator L on the common part of their paths. L is above the MCS, since no path leaves an MCS and returns. L is
+one-to-many; if it were kept, it would be inside. Rule 1 cannot have pruned it: the two paths leave L by one edge with
+two tuples, or by two edges that lead to targets. Nor can rule 2: both paths would pass the unique operator below L and
+share its one output tuple. So at most one tuple of a transaction enters the MCS, at one worker, and from there on
+markers keep its descendants on its side of the change.
 
-Conversely, where neither rule applies such a transaction exists (Menger's theorem: no single operator or edge that
-lets one tuple pass separates the operator from the targets), so nothing is kept in vain as far as the types can tell.
+Completeness. Where neither rule applies such a transaction exists (Menger's theorem: no single operator or edge that
+passes one tuple separates the operator from the targets), so as far as the types tell, nothing is kept needlessly.
 
 A broadcast edge counts as a Replicate behind its tail, with several tuples on the one logical edge, even to a single
-worker: a plan does not change with the number of workers. (Of several broadcast edges of one operator, one unique
-operator is asked for behind all, though one behind each might do.) Hash fan-out to workers does not count: rules work
-on logical edges.
+worker: a plan does not depend on the number of workers. (For several broadcast edges of one operator, one unique
+operator is required behind all of them, although one behind each might suffice.) Hash fan-out to workers does not
+count: the rules apply to logical edges.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from fries_nb.planning.mcs import reached
 
 
 class Rule(StrEnum):
-    """Why a one-to-many ancestor is left out of the synchronisation, or kept in it."""
+    """The reason why a one-to-many ancestor is pruned or kept."""
 
     EDGEWISE = "edgewise"
     UNIQUENESS = "uniqueness"
@@ -50,12 +50,11 @@ class Rule(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PruningDecision:
-    """What was decided about one one-to-many operator above the targets, and what shows it.
+    """The decision on a one-to-many operator above the targets, with a witness.
 
     ``witness`` holds operator names: for ``edgewise`` the head of the one edge that leads to targets; for
-    ``uniqueness`` the operator that lets one tuple pass; for ``several_tuples`` the head of an edge that may carry
-    several tuples toward a target; for ``several_edges`` the heads of two edges that lead to targets; for ``off``
-    nothing.
+    ``uniqueness`` the operator that passes one tuple; for ``several_tuples`` the head of an edge that may carry several
+    tuples toward a target; for ``several_edges`` the heads of two edges that lead to targets; for ``off`` nothing.
     """
 
     operator: str
@@ -65,7 +64,7 @@ class PruningDecision:
 
     @property
     def reason(self) -> str:
-        """The decision in words.
+        """The decision as a sentence.
 
         >>> PruningDecision("RE", True, Rule.UNIQUENESS, ("SJ",)).reason
         'RE pruned (uniqueness): SJ lets one tuple of a transaction pass, and lies before every target below RE'
@@ -83,7 +82,7 @@ class PruningDecision:
 
 
 def prune(graph: Graph, targets: Set[str]) -> tuple[PruningDecision, ...]:
-    """A decision for every one-to-many operator strictly above a target, in topological order (Fries, algorithm 4).
+    """The decision on every one-to-many operator strictly above a target, in topological order (Fries, algorithm 4).
 
     >>> from fries_nb.dataflow.graph import Operator
     >>> replicate = Operator("RE", Emits.ONE_TO_MANY, edgewise_one_to_one=True)
@@ -121,8 +120,8 @@ def _leading_edges(graph: Graph, targets: Iterable[str]) -> dict[str, list[Edge]
 def _gates(graph: Graph, targets: Set[str], leading: Mapping[str, list[Edge]]) -> dict[str, str]:
     """For each operator, the last unique operator that lies strictly between it and every target that it reaches.
 
-    The operators that lie on all ways from an operator form a line, so that two operators have one in common exactly
-    if their last ones are the same. Hence one pass upward.
+    The operators that lie on all paths from an operator form a chain, so two operators have one in common exactly if
+    their last ones are the same. Hence one pass upward suffices.
     """
     gates: dict[str, str] = {}
     for name in reversed(graph.order):
@@ -132,7 +131,7 @@ def _gates(graph: Graph, targets: Set[str], leading: Mapping[str, list[Edge]]) -
 
 
 def _gate_behind(graph: Graph, edges: Iterable[Edge], targets: Set[str], gates: Mapping[str, str]) -> str | None:
-    """The last unique operator that lies before every target that these edges lead to."""
+    """The last unique operator that precedes every target that these edges lead to."""
     found: set[str | None] = set()
     for edge in edges:
         if edge.to in targets:
@@ -142,7 +141,7 @@ def _gate_behind(graph: Graph, edges: Iterable[Edge], targets: Set[str], gates: 
 
 
 def _multiplying(graph: Graph, name: str, leading: list[Edge]) -> list[Edge]:
-    """Those of the edges that lead to targets on which, or between which, one tuple may become several."""
+    """The edges toward targets on which, or between which, one tuple may become several."""
     operator = graph.by_name[name]
     if operator.emits is Emits.ONE_TO_MANY or operator.edgewise_one_to_one:
         return leading

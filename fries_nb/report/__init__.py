@@ -1,4 +1,4 @@
-"""Reports: one HTML page of a run, or of a comparison of schedulers. Pure: values in, text out; no notebook needed."""
+"""Reports: one HTML page of a run, or of a comparison of schedulers. Pure functions from values to text."""
 
 from __future__ import annotations
 

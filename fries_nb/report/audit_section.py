@@ -1,4 +1,4 @@
-"""The judge's verdict for a reader: in a sentence, then who met both versions, where, and a cycle as proof.
+"""The section of a report on the audit: the verdict, the transactions that mixed versions, and a cycle as proof.
 
 >>> from fries_nb.audit import Mixed
 >>> mixed = tuple(Mixed((1 << ROW_BITS) + row, "u1", ("FM",), ("MC",)) for row in (7, 8))
@@ -31,7 +31,7 @@ _COLUMNS = (
 
 
 def judged(audit: Callable[[], Verdict]) -> Verdict | TraceError:
-    """The verdict, or why there is none."""
+    """The verdict, or the error why there is none."""
     try:
         return audit()
     except TraceError as error:
@@ -39,7 +39,12 @@ def judged(audit: Callable[[], Verdict]) -> Verdict | TraceError:
 
 
 def verdict_parts(verdict: Verdict, labels: Mapping[str, str]) -> Html:
-    """The verdict with its proof; ``labels`` says what each change was."""
+    """The verdict and its proof as markup.
+
+    Args:
+        verdict: the verdict.
+        labels: change id to a description of the change.
+    """
     said = tag("p", sentence(verdict), class_="good" if verdict.serializable else "bad")
     if verdict.serializable:
         return joined([said, tag("p", "Each of them, with all that was made of it, met one configuration only.")])
@@ -78,7 +83,7 @@ def sentence(verdict: Verdict) -> str:
 
 
 def others(verdict: Verdict) -> list[str]:
-    """Switches without effect, and some of the tuples that were lost or doubled.
+    """Switches without effect, and some of the tuples that were lost or duplicated.
 
     >>> from fries_nb.audit import Astray
     >>> others(Verdict(False, (), (), (), 9, 0, lost=(Astray(7, "FM", "MC", 1, 0),)))
@@ -98,7 +103,11 @@ def others(verdict: Verdict) -> list[str]:
 
 
 def grouped(verdict: Verdict) -> list[tuple[str, str, str, int, str]]:
-    """For each change and places (old at, new at): how many met it so, and the first of them; most frequent first."""
+    """Mixed transactions, grouped by change and by the operators at which they met the old and the new version.
+
+    Returns:
+        For each group its size and first transaction, largest group first.
+    """
     groups: dict[tuple[str, str, str], list[str | int]] = {}
     for entry in verdict.mixed:
         groups.setdefault((str(entry.update), ", ".join(entry.old), ", ".join(entry.new)), []).append(entry.transaction)
@@ -107,13 +116,13 @@ def grouped(verdict: Verdict) -> list[tuple[str, str, str, int, str]]:
 
 
 def cycle(verdict: Verdict) -> str:
-    """The cycle, each arrow with an operator at which the one before it came first."""
+    """The cycle as text; each arrow names an operator at which the conflict occurs."""
     steps = zip(verdict.cycle, verdict.cycle_at, strict=True)
     return "".join(f"{named(name)} → (at {at}) " for name, at in steps) + named(verdict.cycle[0])
 
 
 def named(transaction: str | int) -> str:
-    """A source tuple as a reader can find it: its id holds the source's worker and the row that this worker read."""
+    """A source tuple as a reader can find it: the source's worker and row that its id encodes."""
     digits = str(transaction)
     if not digits.isdigit():
         return digits

@@ -1,4 +1,4 @@
-"""The report of one change made by several schedulers, each in a run of its own: what ``demo`` writes."""
+"""The report of one change carried out by several schedulers, each in a run of its own; written by ``demo``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fries_nb.report.words import JUDGE, schedulers, terms
 from fries_nb.scheduling import Plan
 
 SETTLED_MS = 250.0
-"""A surge counts as overcome when 99 of 100 tuples take less than this again."""
+"""A surge is overcome when p99 is below this number of milliseconds again."""
 _COLUMNS = (
     Column("Scheduler"),
     Column("Delay", number=True),
@@ -32,16 +32,16 @@ _COLUMNS = (
 
 @dataclass(frozen=True)
 class ComparisonRow:
-    """What one scheduler did.
+    """The measurements of one scheduler. Times are in milliseconds.
 
     Attributes:
-        delay_ms: from the request to the last worker that switched; ``prepare_ms`` and ``commit_ms`` are parts of it.
-        waiting: tuples that waited in front of the slow operator when the change was requested.
-        old_tuples: tuples that the targets still processed by the old configuration after they were told to prepare.
-        p99_before_ms: end-to-end latency in the surge, before the change; ``p99_after_ms`` after it, when what had
-            queued up is worked off, or was waited for long enough.
-        serializable: the audit's verdict over all tuples; ``mixed`` counts those that met both configurations.
-        payments: source tuples in all.
+        delay_ms: from the request to the switch of the last worker; ``prepare_ms`` and ``commit_ms`` are parts of it.
+        waiting: tuples queued in front of the slow operator at the time of the request.
+        old_tuples: tuples that the targets still processed with the old configuration after the change was prepared.
+        p99_before_ms: 99th percentile of the end-to-end latency in the surge, before the change.
+        p99_after_ms: the same after the change, once the queues are worked off or the waiting time is over.
+        serializable: the audit's verdict on all tuples; ``mixed`` counts those that met both configurations.
+        payments: number of source tuples.
     """
 
     scheduler: str
@@ -60,7 +60,7 @@ class ComparisonRow:
 
 @dataclass(frozen=True)
 class SchedulerTrial:
-    """One run: its row of the comparison, and what the row was made of."""
+    """One run: its row of the comparison, and the data behind it."""
 
     row: ComparisonRow
     error: str
@@ -71,7 +71,7 @@ class SchedulerTrial:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The same change of the same dataflow under the same load.
+    """One change of one dataflow under one load, by several schedulers.
 
     Attributes:
         setting: what was run and changed, in a few sentences.
@@ -87,7 +87,7 @@ class Comparison:
 
 
 def comparison_page(comparison: Comparison) -> str:
-    """The whole report."""
+    """The report as an HTML document."""
     trials = comparison.trials
     names = tuple(trial.row.scheduler for trial in trials)
     return page(
@@ -105,7 +105,7 @@ def comparison_page(comparison: Comparison) -> str:
 
 
 def in_short(trials: Sequence[SchedulerTrial]) -> str:
-    """The comparison in a sentence or two."""
+    """The result in one or two sentences."""
     times = [f"{_name(trial)} took {milliseconds(trial.row.delay_ms)}" for trial in trials if _done(trial)]
     failed = [f"{_name(trial)} was {trial.row.outcome}" for trial in trials if not _done(trial)]
     mixed = [
@@ -150,7 +150,7 @@ def _latency(trial: SchedulerTrial) -> Html:
 
 
 def settled_after_s(points: Sequence[Point], marks: Sequence[PlotMark]) -> float | None:
-    """Seconds from the request until p99 was below ``SETTLED_MS`` for good; ``None`` if it was not at the end.
+    """Seconds from the request until p99 stayed below ``SETTLED_MS``; ``None`` if it did not by the end of the run.
 
     >>> points = [Point(at_s, 1.0, p99_ms, 9.0) for at_s, p99_ms in enumerate((1.0, 900.0, 40.0, 800.0, 9.0))]
     >>> settled_after_s(points, [PlotMark(1.5, "u1", "request", "FM by fries")])

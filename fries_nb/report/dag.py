@@ -1,8 +1,8 @@
-"""A dataflow graph as SVG: operators as boxes, and what a change does to each as its state.
+"""A dataflow graph as SVG: operators are boxes, and their roles in a change are states.
 
-A state is one or more of the words ``target``, ``head``, ``mcs`` and ``pruned``; CSS turns ``data-state`` into colour
-and, for those who do not see it, into shape: heads wear a ring, pruned operators a dashed frame. So whoever shows the
-picture changes states in place, and nothing is laid out or drawn again.
+A state is one or more of the words ``target``, ``head``, ``mcs`` and ``pruned``. CSS maps ``data-state`` to a colour
+and, independent of colour vision, to a shape: heads have a ring, pruned operators a dashed frame. States can therefore
+be changed in place, without a new layout or drawing.
 
 >>> from fries_nb.dataflow.graph import Edge, Graph, Operator
 >>> graph = Graph("w1", (Operator("Src"), Operator("FD")), (Edge("Src", "FD"),))
@@ -126,7 +126,7 @@ def dag_svg(
 
 
 def dag_png(graph: Graph, states: Mapping[str, str] = {}, labels: Mapping[Ends, str] = {}) -> bytes:
-    """The graph as a PNG, drawn by Graphviz; empty where there is no Graphviz that can."""
+    """The graph as a PNG drawn by Graphviz; empty if no usable Graphviz is installed."""
     _refuse_unknown(graph, states, labels, {})
     ids = {name: f"n{index}" for index, name in enumerate(graph)}
     nodes = "".join(f"{ids[name]} [{_dot_attributes(name, states.get(name, ''))}];\n" for name in graph)
@@ -143,14 +143,14 @@ def dag_png(graph: Graph, states: Mapping[str, str] = {}, labels: Mapping[Ends, 
 
 
 def operator_title(operator: Operator) -> str:
-    """What the declaration says of an operator, in a line."""
+    """An operator's declaration in one line."""
     workers = f"{operator.workers} worker{'' if operator.workers == 1 else 's'}"
     keyed = f", keyed by {', '.join(operator.key)}" if operator.key else ""
     return f"{operator.name}: {_kind(operator)}, {workers}{keyed}"
 
 
 def state_words(words: str) -> str:
-    """A state for those who hear it.
+    """A state as text for screen readers.
 
     >>> state_words("target head mcs")
     'target of the change, head: gets the message'
@@ -164,7 +164,7 @@ def state_words(words: str) -> str:
 
 
 def explained(states: Mapping[str, str], marked: Collection[Ends]) -> dict[str, str]:
-    """What a legend has to explain in a picture: of ``STATES`` those that are seen in it.
+    """The states that occur in a picture, with their meaning, for its legend.
 
     >>> explained({"A": "target head mcs", "B": "target mcs"}, [("A", "B")])
     {'target': 'Changed', 'head': 'Gets the message', 'mcs': 'Marker passes'}
@@ -187,7 +187,20 @@ def draw(
     marked: Collection[Ends],
     legend: Mapping[str, str],
 ) -> str:
-    """The picture of a graph that was laid out, with a legend of these states; all names are known."""
+    """Draw a graph that has been laid out.
+
+    Args:
+        graph: the dataflow.
+        placed: its layout.
+        states: operator to its states.
+        labels: edge to its label.
+        titles: operator to tooltip text.
+        marked: edges on which markers travel.
+        legend: states to explain, with their meaning.
+
+    Returns:
+        An ``<svg>`` element.
+    """
     width = placed.width + 2 * _MARGIN
     height = placed.height + 2 * _MARGIN
     key, key_width, key_height = _legend(legend, width, height) if legend else ("", 0.0, 0.0)
@@ -259,7 +272,7 @@ def _arrow(base: Spot, tip: Spot) -> str:
 
 
 def _legend(legend: Mapping[str, str], width: float, top: float) -> tuple[str, float, float]:
-    """Samples of the states below the picture, in as many rows as they need; with the room that they take."""
+    """The legend below the picture, in as many rows as needed, and its height."""
     limit = max(width, _LEGEND_WIDTH)
     placed: list[tuple[float, int, str, str]] = []
     x, row, widest = _MARGIN, 0, width
@@ -298,7 +311,7 @@ def _dot_attributes(name: str, state: str) -> str:
 
 
 def _dot_text(text: str) -> str:
-    """The text as a plain label: no escapes, entities or HTML of Graphviz's own."""
+    """The text as a plain label for Graphviz, without escapes, entities or HTML."""
     plain = text.replace("&", "&amp;").replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{plain}"'
 

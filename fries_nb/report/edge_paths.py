@@ -1,4 +1,4 @@
-"""Places in a picture, in pixels from its upper left corner."""
+"""Geometry of boxes and edges, in pixels from the upper left corner of the picture."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Spot = tuple[float, float]
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A rectangle by its upper left corner and its size."""
+    """A rectangle, given by its upper left corner and its size."""
 
     x: float
     y: float
@@ -18,13 +18,13 @@ class Box:
 
     @property
     def centre(self) -> Spot:
-        """Its middle."""
+        """The centre of the box."""
         return self.x + self.width / 2, self.y + self.height / 2
 
 
 @dataclass(frozen=True, slots=True)
 class EdgePath:
-    """An edge: a start and three points for each cubic curve, the tip of its arrow, and the middle of its label."""
+    """An edge: its start, three points for each cubic Bézier curve, the tip of its arrow, and the label's centre."""
 
     points: tuple[Spot, ...]
     tip: Spot
@@ -32,20 +32,20 @@ class EdgePath:
 
     @property
     def middle(self) -> Spot:
-        """Where a label goes: the room kept for it, else halfway along."""
+        """The centre of the label: the place reserved for it, or else the middle of the edge."""
         if self.label:
             return self.label
         return self._at(len(self.points) // 6, 0.5)
 
     @property
     def above(self) -> Spot:
-        """The spot of the edge itself that is level with the middle of its label, for edges that go to the right."""
+        """The point of a rightward edge at the height of its label's centre."""
         wanted = self.middle[0]
         spots = [self._at(curve, part / 16) for curve in range(len(self.points) // 3) for part in range(17)]
         return min(spots, key=lambda spot: abs(spot[0] - wanted))
 
     def _at(self, curve: int, part: float) -> Spot:
-        """The spot at this part, 0 to 1, of one of the curves."""
+        """The point at a fraction, 0 to 1, of one of the curves."""
         weights = (1 - part) ** 3, 3 * (1 - part) ** 2 * part, 3 * (1 - part) * part**2, part**3
         corners = self.points[3 * curve : 3 * curve + 4]
         x = sum(weight * corner[0] for weight, corner in zip(weights, corners, strict=True))
@@ -55,7 +55,7 @@ class EdgePath:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Boxes and ways in the order in which they were asked for."""
+    """Boxes and edges in the order in which they were requested."""
 
     width: float
     height: float

@@ -1,4 +1,4 @@
-"""Latency and throughput of a run over time as SVG, with a line where a change was requested and where it ended.
+"""Latency and throughput of a run over time as SVG, with a line at each request and end of a change.
 
 >>> points = [Point(100.0 + second, 4.0, 9.0, 2_000.0) for second in range(60)]
 >>> marks = [PlotMark(130.0, "u1", "request", "FM by fries"), PlotMark(130.012, "u1", "done", "FM by fries")]
@@ -66,7 +66,7 @@ _CSS = themed(".fries-latency-svg", _LIGHT, _DARK)
 
 @dataclass(frozen=True)
 class AxisLabel:
-    """A mark's words: the second of the mark, the one where the words begin, and their lane, 0 next to the plot."""
+    """A mark's label: the time of the mark, the time at which its text begins (seconds), and its lane."""
 
     at_s: float
     begin_s: float
@@ -75,10 +75,10 @@ class AxisLabel:
 
 
 def latency_svg(points: Sequence[Point], marks: Sequence[PlotMark], width: float = 760.0) -> str:
-    """A self-contained SVG element: p50 and p99 in milliseconds, below them tuples a second, marks as vertical lines.
+    """p50 and p99 in milliseconds and, below them, throughput in tuples per second, as an SVG element.
 
-    The latency axis is logarithmic where values lie more than thirtyfold apart. More points than can be told apart are
-    thinned: of each interval the median p50, the highest p99 and the mean rate are shown, so no peak is lost.
+    The latency axis is logarithmic if the values span more than a factor of thirty. Points are thinned to the
+    resolution: each interval shows its median p50, highest p99 and mean rate, so that no peak is lost.
     """
     points = thinned([point for point in points if _is_finite(point)], _MOST_POINTS)
     times = [point.at_s for point in points] + [mark.at_s for mark in marks]
@@ -105,7 +105,7 @@ def latency_svg(points: Sequence[Point], marks: Sequence[PlotMark], width: float
 
 
 def thinned(points: Sequence[Point], most: int) -> list[Point]:
-    """At most so many points for these: of each interval the median p50, the highest p99, the mean rate and the end."""
+    """At most so many points: each interval is reduced to its median p50, highest p99, mean rate and end."""
     if len(points) <= most:
         return list(points)
     size = math.ceil(len(points) / most)
@@ -122,9 +122,9 @@ def thinned(points: Sequence[Point], most: int) -> list[Point]:
 
 
 def said_of(marks: Sequence[PlotMark], near_s: float) -> list[tuple[float, str]]:
-    """The words of marks and where they begin: one for a request and its end if they are near, else one for each.
+    """The labels of marks and their times: one for a request and its end if they are close, else one each.
 
-    Of checkpoints, which come every few seconds, nothing is said; of the reason of a recovery only the beginning.
+    Checkpoints, which are frequent, have no label; the reason of a recovery is shortened.
 
     >>> marks = [PlotMark(1.0, "u1", "request", "FM"), PlotMark(4.5, "u1", "done", "FM")]
     >>> marks.append(PlotMark(9.0, "u2", "request", "MC"))
@@ -154,7 +154,7 @@ def said_of(marks: Sequence[PlotMark], near_s: float) -> list[tuple[float, str]]
 
 
 def laid_out(marks: Sequence[PlotMark], began: float, across: Scale, lanes: int = _LANES) -> list[AxisLabel]:
-    """The words of marks in lanes, so that none overlap; the newest go first, and what finds no room is left out."""
+    """Labels assigned to lanes so that none overlap, newest first; labels without room are left out."""
     per_second = (across.end - across.start) / (across.high - across.low)
     free = [math.inf] * lanes
     labels = []
@@ -171,7 +171,7 @@ def laid_out(marks: Sequence[PlotMark], began: float, across: Scale, lanes: int 
 
 
 def _lead(label: AxisLabel, across: Scale, top: float) -> str:
-    """From the words down to the line that they are about."""
+    """The line from a label down to its mark."""
     x = number(across.at(label.at_s))
     ends = f"y1=\"{number(top - 4)}\" y2=\"{number(top - 8 - _LANE * label.lane)}\""
     return f'<line class="grid lead" x1="{x}" x2="{x}" {ends}/>'
@@ -199,7 +199,7 @@ def _latency(points: Sequence[Point], began: float, across: Scale, top: float) -
 
 
 def _rate(points: Sequence[Point], began: float, across: Scale, bottom: float) -> str:
-    """Steps: a rate holds for the interval before its point."""
+    """The throughput as steps: a rate holds for the interval before its point."""
     up = Scale.of([point.rate for point in points], bottom, bottom - _LOWER, logarithmic=False)
     corners: list[tuple[float, float]] = []
     for point in points:
@@ -257,7 +257,7 @@ def _heard(points: Sequence[Point], marks: Iterable[PlotMark]) -> str:
 
 
 def took(seconds: float) -> str:
-    """A duration in words: ``12 ms``, ``8.4 s``, ``1,200 s``."""
+    """A duration as text: ``12 ms``, ``8.4 s``, ``1,200 s``."""
     if seconds < 1:
         return f"{seconds * 1_000:.0f} ms"
     return f"{seconds:.3g} s" if seconds < 999.5 else f"{seconds:,.0f} s"

@@ -1,7 +1,7 @@
-"""A plain layered layout, for machines without Graphviz and graphs too large for it.
+"""A layered layout (Sugiyama), for machines without Graphviz and for graphs too large for it.
 
-An operator stands in the layer after all that feed it; an edge over several layers passes through a narrow place in
-each; the order within layers follows the middle of the neighbours (Sugiyama's barycentres, four sweeps).
+An operator is placed in the layer after all of its inputs; an edge that spans several layers gets a dummy node in each.
+Nodes within layers are ordered by the barycentre of their neighbours, in four sweeps.
 
 >>> placed = in_layers([80, 80, 80], 40, [(0, 1), (1, 2), (0, 2)], rightward=True)
 >>> [round(box.x) for box in placed.boxes], len(placed.ways[2].points)
@@ -24,7 +24,15 @@ _ARROW = 8.0
 def in_layers(
     sizes: Sequence[float], height: float, edges: Sequence[tuple[int, int]], rightward: bool, label: float = 0.0
 ) -> Placed:
-    """Place boxes of these widths, and ``height``, with room for labels of that width on edges; edges are acyclic."""
+    """Place boxes on layers; the edges must be acyclic.
+
+    Args:
+        sizes: width of each box in pixels.
+        height: height of all boxes in pixels.
+        edges: pairs of indices of boxes.
+        rightward: whether layers follow each other to the right, or else downward.
+        label: width in pixels that is reserved for labels on edges; 0 for none.
+    """
     depth = _depths(len(sizes), edges)
     chains = _chains(depth, edges)
     links = [link for chain in chains for link in pairwise(chain)]
@@ -71,7 +79,7 @@ def _depths(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
 
 
 def _chains(depth: list[int], edges: Sequence[tuple[int, int]]) -> list[list[int]]:
-    """Each edge as places one layer apart; adds the passing places to ``depth``."""
+    """Each edge as a path of nodes one layer apart; adds the dummy nodes to ``depth``."""
     chains = []
     for tail, head in edges:
         passing = list(range(len(depth), len(depth) + depth[head] - depth[tail] - 1))
@@ -105,7 +113,7 @@ def _ordered(depth: Sequence[int], links: Sequence[tuple[int, int]]) -> list[lis
 def _centres(
     layers: Sequence[Sequence[int]], along: Sequence[float], across: Sequence[float], gap: float, space: float
 ) -> tuple[dict[int, Spot], float, float]:
-    """The middle of every place as (along, across), and the size of all."""
+    """The centre of each node as (along, across), and the size of the picture."""
     breadths = [sum(across[place] + space for place in layer) - space for layer in layers]
     breadth, start = max(breadths, default=0.0), 0.0
     centres = {}
@@ -120,7 +128,7 @@ def _centres(
 
 
 def _curve(stops: Sequence[Spot]) -> list[Spot]:
-    """A smooth way through these stops, which leaves and enters each along the streams."""
+    """A smooth path through these points that leaves and enters along the direction of the layers."""
     points = [stops[0]]
     for (a, b), (c, d) in pairwise(stops):
         points += [((a + c) / 2, b), ((a + c) / 2, d), (c, d)]

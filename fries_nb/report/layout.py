@@ -1,8 +1,8 @@
-"""Where the operators of a graph stand in its picture, found once for each graph.
+"""Positions of operators and edges in a graph's picture, computed once for each graph.
 
-Graphviz knows operators only as boxes of a given size: names, colours and states are drawn afterwards, so a change of
-state moves nothing, and no name can break the layout. ``dot`` from PATH is asked first, then the Graphviz that
-pygraphviz brings along, and where there is neither, the layers of :mod:`fries_nb.report.layering` must do.
+Graphviz receives boxes of given sizes only; names, colours and states are drawn afterwards. So a change of state moves
+nothing, and no name can break the layout. ``dot`` from PATH is tried first, then the Graphviz that pygraphviz brings
+along; without either, :mod:`fries_nb.report.layering` is used.
 
 >>> from fries_nb.dataflow.graph import Edge, Graph, Operator
 >>> placed = layout(Graph("w1", (Operator("Src"), Operator("Sink")), (Edge("Src", "Sink"),)))
@@ -30,9 +30,9 @@ from fries_nb.report.layering import in_layers
 
 NODE_HEIGHT = 42.0
 LONGEST_NAME = 26
-"""Longer names are cut in the picture, and whole in its tooltips."""
+"""Longest name shown in the picture; longer names are cut there and complete in tooltips."""
 _LARGEST = 300
-"""Graphviz takes minutes for more operators than that; they are put in layers."""
+"""Graphs with more operators are laid out in layers, since Graphviz would take minutes."""
 _POINTS = 72.0  # to Graphviz's inch
 _IN_TURN = threading.RLock()
 _ASK_PYGRAPHVIZ = """
@@ -47,12 +47,12 @@ Asked = Callable[[str, str], bytes]
 
 @dataclass(frozen=True)
 class Layout:
-    """Where everything stands, in pixels from the upper left corner.
+    """Positions in pixels from the upper left corner.
 
     Attributes:
-        boxes: of the operators, by name; ``ways`` of the edges, by their ends.
+        boxes: operator to its box; ``ways`` maps each edge to its path.
         rightward: whether streams flow to the right, or else downward.
-        engine: what placed them: "dot", "pygraphviz" or "layers".
+        engine: what computed the layout: "dot", "pygraphviz" or "layers".
     """
 
     width: float
@@ -64,9 +64,12 @@ class Layout:
 
 
 def layout(graph: Graph, width: float = 900.0, labelled: bool = False) -> Layout:
-    """Place the operators: to the right if that fits into so many pixels, else downward if that is narrower.
+    """The layout of a graph; cached.
 
-    ``labelled`` keeps room beside every edge for a label of two short lines. The same graph is placed once.
+    Args:
+        graph: the dataflow.
+        width: available width in pixels. Streams flow to the right if that fits, else downward if that is narrower.
+        labelled: whether to reserve space for labels of two short lines on the edges.
     """
     sizes = tuple(node_width(operator.name) for operator in graph.operators)
     number = {operator.name: index for index, operator in enumerate(graph.operators)}
@@ -80,12 +83,12 @@ def layout(graph: Graph, width: float = 900.0, labelled: bool = False) -> Layout
 
 
 def node_width(name: str) -> float:
-    """Pixels that the box of an operator of this name takes."""
+    """Width in pixels of the box of an operator with this name."""
     return max(84.0, 26.0 + 7.6 * _columns(shortened(name)))
 
 
 def shortened(name: str) -> str:
-    """The name as it stands in the picture."""
+    """The name as shown in the picture."""
     clean = "".join(letter if letter.isprintable() else " " for letter in name)
     return clean if len(clean) <= LONGEST_NAME else clean[: LONGEST_NAME - 1] + "…"
 
@@ -119,7 +122,7 @@ def _place(
 
 
 def engines() -> list[tuple[str, Asked]]:
-    """The Graphviz's at hand, as functions of (DOT, format); each is to be called in turn (see :func:`drawn`)."""
+    """The installed Graphviz engines, as functions of (DOT, format), in the order in which to try them."""
     found: list[tuple[str, Asked]] = []
     if shutil.which("dot"):
         found.append(("dot", _through_dot))
@@ -129,7 +132,12 @@ def engines() -> list[tuple[str, Asked]]:
 
 
 def drawn(source: str, form: str) -> bytes | None:
-    """What the first Graphviz that can makes of the DOT source, in this format; None if none can."""
+    """The output of the first Graphviz engine that succeeds; ``None`` if none does.
+
+    Args:
+        source: DOT source text.
+        form: Graphviz's name of the output format.
+    """
     with _IN_TURN:
         for _, draw in engines():
             try:
@@ -149,7 +157,7 @@ def _through_dot(source: str, form: str) -> bytes:
 
 
 def _through_pygraphviz(source: str, form: str) -> bytes:
-    """In a process of its own: the library keeps global state, and writes warnings about fonts into notebook cells."""
+    """Runs in a separate process, since the library keeps global state and writes font warnings into notebook cells."""
     command = [sys.executable, "-P", "-c", _ASK_PYGRAPHVIZ, form]
     answer = subprocess.run(command, input=source.encode(), capture_output=True, check=False)
     if answer.returncode:
@@ -158,7 +166,7 @@ def _through_pygraphviz(source: str, form: str) -> bytes:
 
 
 def _dot(sizes: Sequence[float], edges: Sequence[tuple[int, int]], rightward: bool, labelled: bool) -> str:
-    """Boxes without names; the label of an edge is only as large as what will stand there."""
+    """DOT source with boxes without names, and labels of the size of the text that will be drawn."""
     nodes = "".join(f"n{index} [width={size / _POINTS:.3f}];\n" for index, size in enumerate(sizes))
     label = 'label="00000000000000\\n0"' if labelled else 'label=""'
     lines = "".join(f"n{tail} -> n{head};\n" for tail, head in edges)
@@ -170,7 +178,7 @@ def _dot(sizes: Sequence[float], edges: Sequence[tuple[int, int]], rightward: bo
 
 
 def _read(answer: dict[str, Any], sizes: Sequence[float], edges: Sequence[tuple[int, int]]) -> Placed:
-    """Graphviz's own answer; its y axis points upward."""
+    """Parse Graphviz's JSON output, whose y axis points upward."""
     left, bottom, right, top = (float(number) for number in answer["bb"].split(","))
 
     def point(text: str) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""Markup from values, with every text escaped on its way in.
+"""Markup from values; all text is escaped.
 
 >>> tag("p", "a < b, ", tag("b", "bold"), class_="note")
 '<p class="note">a &lt; b, <b>bold</b></p>'
@@ -16,47 +16,47 @@ NONE = "-"
 
 
 class Html(str):
-    """Text that is markup already, and is not escaped again."""
+    """Text that is markup already and is not escaped again."""
 
     __slots__ = ()
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table; numbers are aligned to the right."""
+    """A column of a table; numbers are right-aligned."""
 
     name: str
     number: bool = False
 
 
 def tag(name: str, *children: str, **attributes: str) -> Html:
-    """An element; a trailing underscore of an attribute's name is dropped, others become hyphens."""
+    """An element; in attribute names a trailing underscore is dropped, and other underscores become hyphens."""
     given = "".join(f' {key.rstrip("_").replace("_", "-")}="{escape(value)}"' for key, value in attributes.items())
     return Html(f"<{name}{given}>{joined(children)}</{name}>")
 
 
 def joined(children: Iterable[str]) -> Html:
-    """Markup and texts one after the other."""
+    """The concatenation of markup and text."""
     return Html("".join(child if isinstance(child, Html) else escape(child) for child in children))
 
 
 def section(heading: str, *children: str) -> Html:
-    """A part of the page under a heading of the second level."""
+    """A section of the page with a second-level heading."""
     return tag("section", tag("h2", heading), *children)
 
 
 def listed(items: Iterable[str]) -> Html:
-    """A list with a bullet for each item."""
+    """A bulleted list."""
     return tag("ul", *(tag("li", item) for item in items))
 
 
 def defined(terms: Iterable[tuple[str, str]]) -> Html:
-    """Terms and what they mean."""
+    """A list of terms and their definitions."""
     return tag("dl", *(tag("div", tag("dt", term), tag("dd", meaning)) for term, meaning in terms))
 
 
 def table(caption: str, columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> Html:
-    """A table; the first cell of each row names the row. Where the page is too narrow, the table scrolls."""
+    """A table whose first column holds row headings; it scrolls on narrow pages."""
     head = tag("tr", *(tag("th", column.name, scope="col", class_=_kind(column)) for column in columns))
     body = [
         tag(
@@ -71,17 +71,17 @@ def table(caption: str, columns: Sequence[Column], rows: Iterable[Sequence[str]]
 
 
 def figure(drawing: str, *caption: str) -> Html:
-    """A drawing (an SVG element) and what it shows."""
+    """An SVG element with a caption."""
     return tag("figure", Html(drawing), tag("figcaption", *caption))
 
 
 def counted(number: int, noun: str) -> str:
-    """A number of things: ``1 tuple``, ``2,000 tuples``."""
+    """A count with its noun: ``1 tuple``, ``2,000 tuples``."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def milliseconds(value: float | None) -> str:
-    """A duration, to a tenth where that says something."""
+    """A duration in milliseconds, with a tenth if that is significant."""
     if value is None:
         return NONE
     return f"{value:,.1f} ms" if value < 100 else f"{value:,.0f} ms"

@@ -63,14 +63,20 @@ summary { cursor: pointer; }
 
 @dataclass(frozen=True)
 class Place:
-    """When and where something ran: ``hosts`` Spark tasks, with ``budget`` bytes of credit each."""
+    """The setting of a run: start time, size and software.
+
+    Attributes:
+        began_s: start time in seconds since the Unix epoch.
+        hosts: number of Spark tasks.
+        budget: bytes of credit of each host.
+    """
 
     began_s: float
     hosts: int
     budget: int
 
     def in_words(self) -> str:
-        """One line with the versions of what it ran on."""
+        """The setting in one line, with the versions of the software."""
         software = f"Python {platform.python_version()}, PySpark {version('pyspark')}, fries_nb {version('fries_nb')}"
         machine = f"{platform.system()} {platform.machine()} with {counted(os.cpu_count() or 1, 'core')}"
         credit = f"{self.budget / (1 << 20):,.3g} MiB of credit a host"
@@ -79,7 +85,7 @@ class Place:
 
 
 def page(title: str, contents: Iterable[str]) -> str:
-    """The whole HTML document."""
+    """The complete HTML document."""
     head = tag(
         "head",
         Html('<meta charset="utf-8">\n<meta name="viewport" content="width=device-width, initial-scale=1">\n'),
@@ -93,7 +99,7 @@ def writable(path: str | PathLike[str]) -> Path:
     """The path, if a file can be written there.
 
     Raises:
-        RunError: its directory does not exist, or it is a directory itself.
+        RunError: its directory does not exist, or it is itself a directory.
     """
     chosen = Path(path)
     if not chosen.parent.is_dir() or chosen.is_dir():
@@ -102,10 +108,10 @@ def writable(path: str | PathLike[str]) -> Path:
 
 
 def write_page(path: str | PathLike[str], text: str) -> str:
-    """Write the document; returns the path.
+    """Write the document to a file and return its path.
 
     Raises:
-        RunError: it cannot be written there.
+        RunError: the file cannot be written.
     """
     try:
         writable(path).write_text(text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What a change synchronises, drawn and in words.
+"""The section of a report on a plan: the operators that a change synchronises, drawn and in words.
 
 >>> from fries_nb.dataflow.graph import Edge, Operator
 >>> from fries_nb.scheduling import schedule
@@ -25,7 +25,7 @@ _SHOWN = 12
 
 
 def roles(plan: Plan) -> dict[str, str]:
-    """Operator to its parts in the change, as ``dag_svg`` takes them: words of ``target head mcs pruned``."""
+    """Operator to its roles in the plan, as ``dag_svg`` takes them: words of ``target head mcs pruned``."""
     sends = [send for stage in plan.stages for send in stage.sends]
     members = {
         "target": plan.targets,
@@ -41,7 +41,7 @@ def roles(plan: Plan) -> dict[str, str]:
 
 
 def dag_parts(graph: Graph, plan: Plan | None) -> Html:
-    """The dataflow, with the change's plan if there is one."""
+    """The dataflow's picture, with the plan if there is one."""
     if plan is None:
         return figure(dag_svg(graph), f"The dataflow {graph.name}; data flows along the arrows.")
     titles = {decision.operator: decision.reason for decision in plan.covering.pruning}
@@ -52,7 +52,7 @@ def dag_parts(graph: Graph, plan: Plan | None) -> Html:
 
 
 def in_words(graph: Graph, plan: Plan) -> list[str]:
-    """A sentence for each marker of the plan, each decision about an operator above it, naive FCM, and the delay."""
+    """One sentence for each marker and each pruning decision of the plan, then on naive FCM and the predicted delay."""
     lines = [_of_scope(graph, plan, scope) for scope in _scopes(plan)]
     lines += [decision.reason for decision in plan.covering.pruning]
     if plan.covering.naive_safe:
@@ -63,7 +63,7 @@ def in_words(graph: Graph, plan: Plan) -> list[str]:
 
 
 def foretold(plan: Plan) -> list[str]:
-    """A line on how long the change would take, if the plan was made for a run.
+    """A line on the predicted delay; empty if the plan was not made for a run.
 
     >>> from dataclasses import replace
     >>> from fries_nb.dataflow.graph import Edge, Operator
@@ -99,12 +99,12 @@ def _of_scope(graph: Graph, plan: Plan, scope: frozenset[str]) -> str:
 
 
 def _scopes(plan: Plan) -> list[frozenset[str]]:
-    """One for each marker."""
+    """The scopes of the plan's markers, each once."""
     return list(dict.fromkeys(send.scope for stage in plan.stages for send in stage.sends))
 
 
 def _marked(graph: Graph, scopes: Iterable[frozenset[str]]) -> list[tuple[str, str]]:
-    """The edges that a marker travels: those inside its scope."""
+    """The edges inside these scopes, on which markers travel."""
     return [(edge.source, edge.to) for scope in scopes for edge in graph.edges if {edge.source, edge.to} <= scope]
 
 

@@ -1,4 +1,4 @@
-"""The report of one run: what ``Run.report`` writes."""
+"""The report of one run, written by ``Run.report``."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _OPERATOR_COLUMNS = (
 
 @dataclass(frozen=True)
 class Story:
-    """How one run went so far; ``verdict`` is ``None`` without a trace, an error where that is none to judge."""
+    """The data of a run so far. ``verdict`` is ``None`` without a trace, and an error if the trace cannot be judged."""
 
     graph: Graph
     place: Place
@@ -67,7 +67,7 @@ class Story:
 
 
 def run_page(story: Story) -> str:
-    """The whole report."""
+    """The report as an HTML document."""
     last = story.changes[-1].plan if story.changes else None
     return page(
         f"Dataflow {story.graph.name}: a run",

@@ -1,4 +1,4 @@
-"""Axes: which numbers stand at them, and where.
+"""Axes: the mapping from values to pixels, and ticks.
 
 >>> Scale.of([4.0, 9_000.0], 0.0, 100.0).ticks
 ((1.0, '1'), (10.0, '10'), (100.0, '100'), (1000.0, '1,000'), (10000.0, '10,000'))
@@ -13,15 +13,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 _WIDE = 30.0
-"""Values further apart than this, largest by smallest, are shown on a logarithmic axis."""
+"""Values that span a larger factor are shown on a logarithmic axis."""
 _LEAST = 0.1
-"""Nothing smaller is told apart on a logarithmic axis."""
+"""Lower bound of a logarithmic axis."""
 _SECONDS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400)
 
 
 @dataclass(frozen=True)
 class Scale:
-    """Values from ``low`` to ``high`` on pixels from ``start`` to ``end``, with ticks as (value, text)."""
+    """Maps values from ``low`` to ``high`` to pixels from ``start`` to ``end``; ticks are (value, text) pairs."""
 
     low: float
     high: float
@@ -32,7 +32,7 @@ class Scale:
 
     @staticmethod
     def of(values: Sequence[float], start: float, end: float, logarithmic: bool | None = None) -> Scale:
-        """A scale for these values, linear from zero or, where they lie far apart, logarithmic."""
+        """A scale for these values: linear from zero or, if they span a wide range, logarithmic."""
         top = max(values, default=0.0)
         least = max(min((value for value in values if value > 0), default=top), _LEAST)
         if (top > _WIDE * least) if logarithmic is None else logarithmic:
@@ -46,7 +46,7 @@ class Scale:
 
     @staticmethod
     def of_time(low: float, high: float, start: float, end: float) -> Scale:
-        """A scale for seconds, with about one tick in 90 pixels."""
+        """A scale for times in seconds, with about one tick in 90 pixels."""
         high = max(high, low + 1.0)
         most = max(2.0, abs(end - start) / 90)
         step = next((step for step in _SECONDS if (high - low) / step <= most), _SECONDS[-1])
@@ -57,7 +57,7 @@ class Scale:
         return Scale(low, high, start, end, False, ticks)
 
     def at(self, value: float) -> float:
-        """The pixel of a value; values beyond the ends stand at the ends."""
+        """The pixel of a value; values outside the scale are clamped."""
         value = min(max(value, self.low), self.high)
         if self.logarithmic:
             part = math.log(value / self.low) / math.log(self.high / self.low)
@@ -67,7 +67,7 @@ class Scale:
 
 
 def clock(seconds: float) -> str:
-    """Seconds as they are read at an axis.
+    """A time in seconds as a tick's text.
 
     >>> clock(45), clock(0.5), clock(150), clock(7260)
     ('45', '0.5', '2:30', '2:01:00')

@@ -1,4 +1,4 @@
-"""What a newcomer has to know to read a report."""
+"""Explanations for readers of a report: schedulers, and the columns of tables."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ TERMS = {
 
 
 def schedulers(names: tuple[str, ...]) -> Html:
-    """What the schedulers of these names do."""
+    """Definitions of these schedulers."""
     return defined((name.capitalize(), SCHEDULERS[name]) for name in names)
 
 
 def terms(names: tuple[str, ...]) -> Html:
-    """What the columns of a table mean."""
+    """Definitions of these column headings."""
     return listed(joined([tag("b", name), f": {TERMS[name]}"]) for name in names)

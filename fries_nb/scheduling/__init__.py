@@ -1,4 +1,4 @@
-"""Schedulers: from a change to a plan of messages. One file each; ``SCHEDULERS`` lists them by name."""
+"""Schedulers: make the plan of messages for a change. One module for each; ``SCHEDULERS`` lists them by name."""
 
 from __future__ import annotations
 
@@ -22,10 +22,19 @@ SCHEDULERS: dict[str, Callable[[Graph, Iterable[str], bool], Plan]] = {
 
 
 def schedule(name: str, graph: Graph, targets: Iterable[str], pruning: bool = True) -> Plan:
-    """The plan that the scheduler of that name makes for changing ``targets``.
+    """The plan of a change.
+
+    Args:
+        name: the scheduler, a key of ``SCHEDULERS``.
+        graph: the dataflow.
+        targets: names of the operators to change.
+        pruning: whether one-to-many operators that need no synchronisation are left out.
+
+    Returns:
+        The plan, without a prediction.
 
     Raises:
-        PlanError: no such scheduler; an unknown operator, no operator, or a source among the targets.
+        PlanError: no such scheduler; or an unknown operator, a source, or no operator among the targets.
     """
     if name not in SCHEDULERS:
         raise PlanError(unknown("scheduler", name, SCHEDULERS))

@@ -1,4 +1,4 @@
-"""Epoch-based: a marker from all sources through the whole graph, behind all waiting data (Fries, section 3; Chi).
+"""Epoch-based scheduler (Chi; Fries, section 3): a marker from all sources through the whole graph, behind all data.
 
 >>> from fries_nb.dataflow.graph import Edge, Operator
 >>> graph = Graph("chain", tuple(map(Operator, ("payments", "FC", "FM"))), (Edge("payments", "FC"), Edge("FC", "FM")))
@@ -17,9 +17,9 @@ from fries_nb.scheduling.stages import Plan, Send, Stage
 
 
 def schedule(graph: Graph, targets: Iterable[str], pruning: bool = True) -> Plan:
-    """The plan of the epoch-based scheduler; raises ``PlanError`` as ``cover`` does.
+    """The plan of the epoch-based scheduler; see ``scheduling.schedule``.
 
-    ``pruning`` concerns the covering that is reported, not what is sent.
+    ``pruning`` affects the covering that the plan reports, not the messages.
     """
     covering = cover(graph, targets, pruning)
     scope = frozenset(graph.by_name)

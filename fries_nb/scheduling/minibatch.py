@@ -1,6 +1,6 @@
-"""Mini-batch: sources hold until all that they have sent is through, the targets switch, sources go on.
+"""Mini-batch scheduler: sources hold until all that they sent has been processed; then targets switch, sources resume.
 
-So a change falls between two batches, as in Spark Streaming; what it costs is an empty pipeline.
+The change falls between two batches, as in Spark Streaming; the cost is an empty pipeline.
 
 >>> from fries_nb.dataflow.graph import Edge, Operator
 >>> graph = Graph("chain", tuple(map(Operator, ("payments", "FC", "FM"))), (Edge("payments", "FC"), Edge("FC", "FM")))
@@ -21,9 +21,9 @@ from fries_nb.scheduling.stages import Plan, Send, Stage, StageAction
 
 
 def schedule(graph: Graph, targets: Iterable[str], pruning: bool = True) -> Plan:
-    """The plan of the mini-batch scheduler; raises ``PlanError`` as ``cover`` does.
+    """The plan of the mini-batch scheduler; see ``scheduling.schedule``.
 
-    ``pruning`` concerns the covering that is reported, not what is sent.
+    ``pruning`` affects the covering that the plan reports, not the messages.
     """
     covering = cover(graph, targets, pruning)
     everywhere = frozenset(graph.by_name)

@@ -1,7 +1,7 @@
-"""Multi-version: sources tag what they read from now on, and both versions live until the old tag has drained.
+"""Multi-version scheduler: sources tag new tuples; both versions run until the last tuple with the old tag has drained.
 
-No tuple waits for a marker: a new-tagged one is processed by the new functions beside old-tagged ones that are still
-under way (Fries, section 8.1). The price is two configurations at once.
+No tuple waits for a marker: new-tagged tuples are processed by the new functions, side by side with old-tagged ones
+(Fries, section 8.1). The cost is two configurations in memory.
 
 >>> from fries_nb.dataflow.graph import Edge, Operator
 >>> graph = Graph("chain", tuple(map(Operator, ("payments", "FC", "FM"))), (Edge("payments", "FC"), Edge("FC", "FM")))
@@ -20,9 +20,9 @@ from fries_nb.scheduling.stages import Plan, Send, Stage, StageAction
 
 
 def schedule(graph: Graph, targets: Iterable[str], pruning: bool = True) -> Plan:
-    """The plan of the multi-version scheduler; raises ``PlanError`` as ``cover`` does.
+    """The plan of the multi-version scheduler; see ``scheduling.schedule``.
 
-    ``pruning`` concerns the covering that is reported, not what is sent.
+    ``pruning`` affects the covering that the plan reports, not the messages.
     """
     covering = cover(graph, targets, pruning)
     scope = frozenset(graph.by_name)

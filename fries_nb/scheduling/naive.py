@@ -1,6 +1,6 @@
-"""Naive: a fast control message to every target and no marker between them (Fries, section 4.1).
+"""Naive scheduler (Fries, section 4.1): an FCM to every target, and no marker between them.
 
-Fast, and wrong where ``covering.naive_safe`` is false; kept to show why.
+It is fast, and inconsistent if ``covering.naive_safe`` is false; it is provided for comparison.
 
 >>> from fries_nb.dataflow.graph import Edge, Operator
 >>> graph = Graph("chain", tuple(map(Operator, ("payments", "FM", "MC"))), (Edge("payments", "FM"), Edge("FM", "MC")))
@@ -19,9 +19,9 @@ from fries_nb.scheduling.stages import Plan, Send, Stage
 
 
 def schedule(graph: Graph, targets: Iterable[str], pruning: bool = True) -> Plan:
-    """The plan of the naive scheduler; raises ``PlanError`` as ``cover`` does.
+    """The plan of the naive scheduler; see ``scheduling.schedule``.
 
-    ``pruning`` concerns the covering that is reported, not what is sent.
+    ``pruning`` affects the covering that the plan reports, not the messages.
     """
     covering = cover(graph, targets, pruning)
     sends = tuple(Send(target, frozenset((target,))) for target in sorted(covering.targets))

@@ -1,4 +1,4 @@
-"""Restart: take a checkpoint, end the job, start it again from there with the new functions (Flink's savepoints).
+"""Restart scheduler (Flink's savepoints): takes a checkpoint, ends the job, and restarts it with the new functions.
 
 >>> from fries_nb.dataflow.graph import Edge, Operator
 >>> graph = Graph("chain", tuple(map(Operator, ("payments", "FC", "FM"))), (Edge("payments", "FC"), Edge("FC", "FM")))
@@ -17,9 +17,9 @@ from fries_nb.scheduling.stages import Plan, Send, Stage, StageAction
 
 
 def schedule(graph: Graph, targets: Iterable[str], pruning: bool = True) -> Plan:
-    """The plan of the restart scheduler; raises ``PlanError`` as ``cover`` does.
+    """The plan of the restart scheduler; see ``scheduling.schedule``.
 
-    ``pruning`` concerns the covering that is reported, not what is sent.
+    ``pruning`` affects the covering that the plan reports, not the messages.
     """
     covering = cover(graph, targets, pruning)
     scope = frozenset(graph.by_name)

@@ -1,6 +1,6 @@
-"""What a scheduler answers: who is sent a marker, with which scope, and what ends the stage.
+"""Plans: stages of messages, each with the receivers, the scope of the marker, and the workers whose answer ends it.
 
-The controller carries out any plan alike and knows no scheduler.
+The controller carries out every plan in the same way, whatever scheduler made it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from fries_nb.planning import Covering, Prediction
 
 
 class StageAction(StrEnum):
-    """What the markers of a stage do where they are applied."""
+    """The action of a stage's markers."""
 
     SWITCH = "switch"
     """Targets switch to what was prepared."""
@@ -28,7 +28,7 @@ class StageAction(StrEnum):
 
 @dataclass(frozen=True)
 class Send:
-    """An FCM to every worker of ``operator``, with a marker for ``scope``; sends of equal scope share the marker."""
+    """An FCM to every worker of ``operator``, with a marker for ``scope``; sends of equal scope share one marker."""
 
     operator: str
     scope: frozenset[str]
@@ -36,7 +36,7 @@ class Send:
 
 @dataclass(frozen=True)
 class Stage:
-    """Messages sent together. The stage ends when every worker of the operators in ``awaits`` is done."""
+    """Messages that are sent together. The stage ends when every worker of the operators in ``awaits`` is done."""
 
     sends: tuple[Send, ...]
     awaits: frozenset[str]
@@ -45,10 +45,10 @@ class Stage:
 
 @dataclass(frozen=True)
 class Plan:
-    """How a change of ``targets`` is carried out, stage by stage.
+    """The stages of a change of ``targets``.
 
-    ``covering`` is the synchronisation that the change needs, whether or not the scheduler keeps to it. ``prediction``
-    says how long the change would take, if it was asked of a dataflow that runs; the plan is the same without.
+    ``covering`` is the synchronisation that the change needs, whether or not the scheduler provides it. ``prediction``
+    is the predicted delay if the plan was made for a run with flowing data; it does not influence the stages.
     """
 
     scheduler: str

@@ -1,1 +1,1 @@
-"""What lies on a file system: checkpoints, manifests, part files and their schemas."""
+"""Storage on a file system: checkpoints, commits, part files and their schemas."""

@@ -1,16 +1,16 @@
-"""What lies in a checkpoint place, and what of it counts.
+"""The layout of a checkpoint directory, and which of its files are valid.
 
-    claims/<attempt>-<token>.json           who wants an attempt, or has it (see ``claims``)
-    attempts/<attempt>.json                 whose checkpoint it is, in which format, and what the attempt began with
-    decisions/<n>-<attempt>.msgpack         the changes, each on disk before the first fast control message leaves
-    sources/<name>-<attempt>.msgpack        which rows the workers of a replay read
-    states/<epoch>-<attempt>/               the snapshots of the workers
-    complete/<epoch>-<attempt>.json         the record that makes them a checkpoint; the last two are kept
-    staged/<attempt>/, sinks/<name>/        rows written for the hosts; what memory sinks hold
+    claims/<attempt>-<token>.json           claims on an attempt (see ``claims``)
+    attempts/<attempt>.json                 the dataflow, the format, and the files with which the attempt began
+    decisions/<n>-<attempt>.msgpack         changes, each written before its first fast control message is sent
+    sources/<name>-<attempt>.msgpack        the rows that each worker of a replay reads
+    states/<epoch>-<attempt>/               snapshots of workers
+    complete/<epoch>-<attempt>.json         the record that completes a checkpoint; the last two are kept
+    staged/<attempt>/, sinks/<name>/        rows staged for hosts; contents of memory sinks
 
-The newest attempt that began decides. What counts is what it began with, by name, and what it has written since, which
-bears its number. So whatever an older attempt writes late, it is not read: its number is not the newest one's, and its
-name is not among those that the newest one began with. Each file is there whole or not at all, behind a seal.
+The newest attempt that began determines what is valid: the files that it lists, and those that it has written, which
+have its number in their names. A late write of an older attempt is not read: it has another number, and is not listed.
+Each file is written atomically and carries a seal.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ DECISIONS = "decisions"
 SOURCES = "sources"
 _ENTRY = re.compile(r"(.+)-(\d+)\.(?:json|msgpack)")
 _VERIFYING = 8
-"""Snapshots that are read at once to verify them."""
+"""Number of snapshots that are verified concurrently."""
 
 _T = TypeVar("_T")
 
@@ -49,7 +49,7 @@ class _Format(msgspec.Struct, frozen=True):
 
 
 class RunAttempt(msgspec.Struct, frozen=True):
-    """What an attempt began with; ``records`` (oldest first), ``decisions`` and ``sources`` are names of files."""
+    """The state with which an attempt began; ``records`` (oldest first), ``decisions``, ``sources`` are file names."""
 
     format: int
     flow: FlowFingerprint
@@ -60,7 +60,7 @@ class RunAttempt(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Location:
-    """A place, found on its file system, and the key that signs its files."""
+    """A checkpoint directory on its file system, and the key that signs its files."""
 
     path: str
     filesystem: fs.FileSystem
@@ -69,27 +69,27 @@ class Location:
 
     @staticmethod
     def of(path: str, key: bytes) -> Location:
-        """Find it; raises a CheckpointError where there is no such file system."""
+        """The directory's location; raises a CheckpointError if there is no such file system."""
         with in_words(f"{path} cannot hold checkpoints"):
             filesystem, root = locate(path)
             return Location(path, filesystem, root.rstrip("/"), key)
 
     def names(self, directory: str) -> list[str]:
-        """The names in a directory, sorted; none if there is no such directory."""
+        """The names in a subdirectory, sorted; empty if there is no such subdirectory."""
         with in_words(f"{self.path} cannot be read"):
             return sorted(entry.base_name for entry in entries(self.filesystem, f"{self.root}/{directory}"))
 
     def has(self, name: str) -> bool:
-        """Whether there is such a file."""
+        """Whether the file exists."""
         with in_words(f"{self.path} cannot be read"):
             found = self.filesystem.get_file_info(f"{self.root}/{name}").type
             return bool(found == fs.FileType.File)
 
     def read(self, name: str, kind: type[_T], run: str = "") -> _T:
-        """What a file of a run holds.
+        """The content of a file.
 
         Raises:
-            CheckpointError: it has gone, or is damaged, or is not signed with the key.
+            CheckpointError: the file is missing or damaged, or is not signed with the key.
         """
         try:
             content = unsealed(read_file(self.filesystem, f"{self.root}/{name}"), seal_name(run, name), self.key)
@@ -100,20 +100,20 @@ class Location:
             raise self.damaged(name, error) from error
 
     def verify(self, name: str, run: str) -> None:
-        """Check a file's seal, however large it is; raises a CheckpointError like ``read``."""
+        """Check the seal of a file of any size; raises a CheckpointError as ``read`` does."""
         try:
             verify(self.filesystem, f"{self.root}/{name}", seal_name(run, name), self.key)
         except (OSError, ValueError) as error:
             raise self.damaged(name, error) from error
 
     def damaged(self, name: str, error: Exception) -> CheckpointError:
-        """The error that says so."""
+        """The error for a damaged file."""
         return CheckpointError(f"the checkpoint at {self.path} is damaged: {name}: {first_line(error)}")
 
 
 @dataclass(frozen=True)
 class Contents:
-    """What counts at a place: the newest attempt, and the names of its files, oldest first."""
+    """The valid contents of a checkpoint directory: the newest attempt, and the names of its files, oldest first."""
 
     number: int
     flow: FlowFingerprint
@@ -128,10 +128,10 @@ def begun(at: Location) -> list[int]:
 
 
 def contents(at: Location) -> Contents | None:
-    """What counts; ``None`` if no attempt has begun there.
+    """The valid contents; ``None`` if no attempt has begun.
 
     Raises:
-        CheckpointError: it is of another version of fries_nb, or damaged.
+        CheckpointError: they are of another version of fries_nb, or damaged.
     """
     numbers = begun(at)
     if not numbers:
@@ -153,7 +153,7 @@ def contents(at: Location) -> Contents | None:
 
 
 def expected(found: Contents | None, path: str) -> Contents:
-    """What is there; raises a CheckpointError if nothing is."""
+    """The valid contents; raises a CheckpointError if there are none."""
     if found is None:
         raise CheckpointError(f"{path} holds no checkpoint; expected what flow.run(checkpoint=...) wrote there")
     return found
@@ -165,15 +165,15 @@ def decided(at: Location, found: Contents) -> tuple[CommittedChange, ...]:
 
 
 def newest(at: Location, found: Contents, thoroughly: bool) -> tuple[tuple[str, Checkpoint] | None, str]:
-    """The newest checkpoint that is whole, with its name; and what is wrong with the first newer one.
+    """The newest intact checkpoint with its name, and the damage of the first newer one.
 
     Args:
-        at: the place.
-        found: what counts there.
-        thoroughly: read all snapshots and check their seals; else they only have to be there.
+        at: the checkpoint directory.
+        found: its valid contents.
+        thoroughly: read all snapshots and check their seals; otherwise they only have to exist.
 
     Raises:
-        CheckpointError: there are some, and none is whole; tells of the newest.
+        CheckpointError: there are checkpoints, and none is intact; describes the damage of the newest.
     """
     wrong: CheckpointError | None = None
     for name in reversed(found.records):
@@ -190,7 +190,7 @@ def newest(at: Location, found: Contents, thoroughly: bool) -> tuple[tuple[str, 
 
 
 def entry(directory: str, what: str, number: int, ending: str) -> str:
-    """The name of an attempt's file.
+    """The name of a file of an attempt.
 
     >>> entry("complete", "000007", 2, "json")
     'complete/000007-0002.json'
@@ -199,7 +199,7 @@ def entry(directory: str, what: str, number: int, ending: str) -> str:
 
 
 def epoch_of(name: str) -> int:
-    """The epoch of a record, by its name.
+    """The checkpoint id of a record, from its name.
 
     >>> epoch_of("complete/000007-0002.json")
     7
@@ -208,12 +208,12 @@ def epoch_of(name: str) -> int:
 
 
 def attempt_file(number: int) -> str:
-    """The name of an attempt's note."""
+    """The name of the file that records the beginning of an attempt."""
     return f"{ATTEMPTS}/{number:04d}.json"
 
 
 def written_by(name: str) -> tuple[str, int] | None:
-    """Of a file's name what it is about, and the number of the attempt that wrote it; ``None`` for a draft.
+    """The subject of a file, and the number of the attempt that wrote it, from its name; ``None`` for a temporary file.
 
     >>> written_by("000007-0002.json"), written_by("000007-0002.json.draft")
     (('000007', 2), None)
@@ -223,13 +223,13 @@ def written_by(name: str) -> tuple[str, int] | None:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of what an error says."""
+    """The first line of an error message."""
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 @contextlib.contextmanager
 def in_words(what: str) -> Iterator[None]:
-    """Say what failed in front of what the file system says."""
+    """Turns errors of the file system into CheckpointErrors that name the failed operation."""
     try:
         yield
     except (OSError, ValueError, msgspec.MsgspecError) as error:
@@ -242,7 +242,7 @@ def _own(at: Location, directory: str, number: int) -> list[tuple[str, str]]:
 
 
 def _numbered(at: Location, directory: str, number: int) -> list[str]:
-    """The numbered files that this attempt wrote, in the order of their numbers (1,000,000 behind 999,999)."""
+    """The numbered files that this attempt wrote, in the order of their numbers (1,000,000 after 999,999)."""
     found = [(int(what), name) for what, name in _own(at, directory, number) if what.isdigit()]
     return [f"{directory}/{name}" for _, name in sorted(found)]
 

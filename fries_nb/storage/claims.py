@@ -1,23 +1,24 @@
-"""Who may write to a checkpoint place: claims on numbered attempts, on any file system that lists what was written.
+"""Mutual exclusion of writers of a checkpoint directory: claims on numbered attempts. Needs no lock and no rename.
 
-There is no lock and no rename on an object store, so a contender writes a claim, a file of a name that nobody else
-has, and lists the claims:
+An object store has neither, so a contender writes a claim, a file with a unique name, and lists the claims:
 
-    what it sees                               what it does
-    no other claim on its number, nor a higher it has the attempt
-    a higher number, or that this one began    it withdraws: somebody has the place
-    a claim of a lower token                   it withdraws
-    only claims of higher tokens               it looks again: they are about to withdraw
+    listing                                    action
+    no other claim on its number, nor a higher it holds the attempt
+    a higher number, or its own number began   it withdraws: another contender holds the directory
+    a claim with a lower token                 it withdraws
+    only claims with higher tokens             it lists again: they are about to withdraw
 
-At most one contender has an attempt. Suppose two had: each listed the claims after it had written its own, and did not
-see the other's; so each listed before the other had written, and wrote before it listed itself, which is a circle.
-(This needs a store whose lists show what was written before: S3 since 2020, GCS, Azure, HDFS, a disk.) Some contender
-gets it: of those that are left the one with the lowest token never withdraws, and sees all others go. A contender that
-died without withdrawing is waited for ``PATIENCE`` times; then its number is left to it and the next one is claimed.
+Safety: at most one contender holds an attempt. Suppose two did: each listed the claims after writing its own and did
+    not
+see the other's. So each listed before the other wrote, and wrote before it listed: a cycle. (This requires a store
+whose listings show earlier writes: S3 since 2020, GCS, Azure, HDFS, a local disk.) Liveness: of the remaining
+    contenders the
+one with the lowest token never withdraws, and sees all others withdraw. A contender that died before it withdrew is
+polled ``PATIENCE`` times; then its number is abandoned and the next one claimed.
 
-A claim is never taken back by others. Whoever has an attempt looks for a higher number *behind* each of its writes; the
-next contender reads what is there *behind* its claim. So a write that its author believed in is seen by the next one,
-and what the author gave up for lost may be ignored: see ``checkpoints``.
+Claims are never removed by others. The holder of an attempt looks for a higher number *after* each of its writes; the
+next contender reads the directory *after* its claim. So a write that its author relies on is seen by the next
+contender, and one that its author gave up may be ignored: see ``checkpoint_store``.
 """
 
 from __future__ import annotations
@@ -45,28 +46,29 @@ PATIENCE = 100
 PAUSE_S = 0.05
 _CLAIM = re.compile(r"(\d+)-([0-9a-f]+)\.json")
 _HELD: set[str] = set()  # tokens of attempts that runs of this process hold
-"""A run of this process that has ended holds nothing, though its process goes on."""
+"""Claims of live runs of this process; a run that has ended holds none, though its process lives."""
 
 
 class Claim(NamedTuple):
-    """A claim on an attempt; ``token`` is unique."""
+    """A claim on an attempt, with a unique token."""
 
     number: int
     token: str
 
     @property
     def file(self) -> str:
-        """Its name."""
+        """The name of the claim's file."""
         return f"{self.number:06d}-{self.token}.json"
 
 
 class Holder(msgspec.Struct, frozen=True):
-    """The content of a claim: whose it is.
+    """The content of a claim: the process that wrote it.
 
     Attributes:
-        machine, process: that wrote it.
-        since: when, in UTC.
-        released: its run has ended, and nobody needs to be asked.
+        machine: its machine.
+        process: its process.
+        since: time of the claim, in UTC.
+        released: whether its run has ended, so that the process need not be checked.
     """
 
     machine: Machine
@@ -79,7 +81,7 @@ class Holder(msgspec.Struct, frozen=True):
 
 
 class Step(StrEnum):
-    """What a contender wants done next."""
+    """The next action of a contender."""
 
     WRITE = "write"
     LIST = "list"
@@ -89,7 +91,7 @@ class Step(StrEnum):
 
 @dataclass(frozen=True)
 class Listing:
-    """What lies at a place: the claims, and the numbers of the attempts that have begun."""
+    """The claims in a directory, and the numbers of the attempts that have begun."""
 
     claims: frozenset[Claim] = frozenset()
     begun: frozenset[int] = frozenset()
@@ -97,9 +99,9 @@ class Listing:
 
 @dataclass(frozen=True)
 class ClaimVerdict:
-    """How contending ended: ``rival`` has the attempt, or may get it; nobody if it was won.
+    """The result of contending. ``rival`` holds the attempt or may get it; ``None`` if this contender won.
 
-    ``silent``: the rival neither withdrew nor began, however long it was waited for.
+    ``silent``: the rival neither withdrew nor began within the patience.
     """
 
     rival: Claim | None = None
@@ -107,11 +109,11 @@ class ClaimVerdict:
 
 
 def contend(own: Claim, patience: int = PATIENCE) -> Generator[Step, Listing, ClaimVerdict]:
-    """The protocol, without a store: yields steps, is sent what a list shows, returns how it ended.
+    """The protocol as a generator without I/O: yields steps, receives listings, and returns the verdict.
 
     Args:
-        own: the claim, whose token nobody else has.
-        patience: how often a rival that does not withdraw is looked at.
+        own: the claim; its token is unique.
+        patience: number of times that a rival which does not withdraw is polled.
     """
     yield Step.WRITE
     verdict = ClaimVerdict()
@@ -133,11 +135,12 @@ def contend(own: Claim, patience: int = PATIENCE) -> Generator[Step, Listing, Cl
 
 
 class Claims:
-    """The claims at a place, and the one of this run.
+    """The claims in a directory, and that of this run.
 
     Args:
-        filesystem, root: of the place.
-        place: as the user gave it, for messages.
+        filesystem: the file system.
+        root: path of the directory.
+        place: the directory as the user specified it, for messages.
     """
 
     def __init__(self, filesystem: fs.FileSystem, root: str, place: str) -> None:
@@ -148,15 +151,15 @@ class Claims:
 
     @property
     def number(self) -> int:
-        """Of the attempt that is held; 0 for none."""
+        """The number of the attempt that is held; 0 for none."""
         return self._own.number if self._own is not None else 0
 
     def acquire(self) -> int:
-        """Get the next attempt: its number.
+        """Acquire the next attempt and return its number.
 
         Raises:
-            PlaceHeldError: another run that is known to go on holds the place, or gets it just now; says which.
-            OSError: the place cannot be read or written.
+            PlaceHeldError: a live run of another process holds the directory or is acquiring it; names the process.
+            OSError: the directory cannot be read or written.
         """
         while True:
             seen = self.listed()
@@ -173,11 +176,11 @@ class Claims:
                 raise self._held_by(rival, holder)
 
     def advance(self, number: int) -> None:
-        """Get this attempt, which is higher than the one that is held.
+        """Acquire the attempt with this number, which is higher than the one held.
 
         Raises:
-            PlaceHeldError: another run has got it; says which.
-            OSError: the place cannot be read or written.
+            PlaceHeldError: another run has acquired it; names the process.
+            OSError: the directory cannot be read or written.
         """
         before = self._own
         verdict = self._contend(number)
@@ -187,11 +190,11 @@ class Claims:
             _HELD.discard(before.token)
 
     def check(self) -> None:
-        """Look for a newer attempt, behind a write of this one.
+        """Check for a newer attempt; called after each write.
 
         Raises:
-            PlaceHeldError: there is one, which may not have seen what was written; says who has it.
-            OSError: the place cannot be read.
+            PlaceHeldError: there is one, and it may not have seen the write; names the process.
+            OSError: the directory cannot be read.
         """
         seen = self.listed()
         newer = [claim for claim in seen.claims if claim.number > self.number]
@@ -201,10 +204,10 @@ class Claims:
             raise self._held_by(newest, self._read(newest))
 
     def release(self) -> None:
-        """Say that the run has ended, so that nobody has to ask whether its process is alive.
+        """Record that the run has ended, so that its process need not be checked.
 
         Raises:
-            OSError: it cannot be written; this process knows it all the same.
+            OSError: the record cannot be written; within this process the claim is released nevertheless.
         """
         if self._own is None:
             return
@@ -214,7 +217,7 @@ class Claims:
             self._write(own, released=True)
 
     def forget_older(self) -> None:
-        """Delete the claims on earlier attempts, whose numbers are not given again; raises an OSError."""
+        """Delete the claims on earlier attempts, whose numbers are not reused; raises an OSError."""
         for claim in self.listed().claims:
             if claim.number < self.number:
                 self._filesystem.delete_file(self._path(claim))
@@ -229,7 +232,7 @@ class Claims:
         )
 
     def _still_there(self, rival: Claim) -> tuple[Claim | None, Holder | None]:
-        """Who has the attempt, or may get it, now that this run has withdrawn; nobody if the rival has, too."""
+        """The rival that holds the attempt or may get it, now that this run has withdrawn; ``None`` if it has too."""
         seen = self.listed()
         for claim in sorted(seen.claims, key=lambda claim: (-claim.number, claim.token)):
             if claim.number >= rival.number and (holder := self._read(claim)) is not None:
@@ -282,7 +285,7 @@ class Claims:
         write_file(self._filesystem, self._path(claim), msgspec.json.encode(holder))
 
     def _read(self, claim: Claim) -> Holder | None:
-        """Whose claim it is; nobody knows if it was withdrawn meanwhile, or is damaged."""
+        """The holder of a claim; ``None`` if the claim was withdrawn meanwhile, or is damaged."""
         try:
             return msgspec.json.decode(read_file(self._filesystem, self._path(claim)), type=Holder)
         except (OSError, ValueError, RecursionError, msgspec.MsgspecError):
@@ -290,7 +293,7 @@ class Claims:
 
 
 def _goes_on(claim: Claim, holder: Holder | None) -> bool:
-    """Whether a run is known to go on; of one on another machine or in another container nobody knows."""
+    """Whether a run is known to be alive; this cannot be known across machines and containers."""
     if holder is None or holder.released or holder.machine != this_machine():
         return False
     if holder.process == process(os.getpid()):

@@ -1,8 +1,8 @@
-"""Delta Lake tables: an epoch's files become rows of the table in one transaction of its log.
+"""Delta Lake tables: the files of a commit become rows of the table in one transaction of its log.
 
-The files lie in the table's directory, where nobody sees them until the log names them. A transaction carries the run
-and the epoch, and the log remembers the last epoch of each run, so that an epoch is added once, however often it is
-tried. The log is read and written by the package ``deltalake``; Spark needs no further jar.
+The files are in the table's directory and invisible until the log lists them. A transaction records the run and the
+commit number, and the log keeps the last commit number of each run, so a commit is added once however often it is
+retried. The package ``deltalake`` reads and writes the log; Spark needs no additional jar.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _RULES = {
 
 
 def check_usable(path: str) -> None:
-    """Refuse a table that could not be added to, before anything runs.
+    """Refuse a table that cannot be appended to; called before anything runs.
 
     Raises:
         SinkError: the package is missing, the log cannot be read, or the table is partitioned or has constraints,
@@ -56,7 +56,7 @@ def check_usable(path: str) -> None:
 
 
 def columns(path: str) -> pa.Schema:
-    """The columns that the table has, none if there is no table yet.
+    """The table's columns; empty if there is no table yet.
 
     Raises:
         SinkError: the log cannot be read.
@@ -65,10 +65,10 @@ def columns(path: str) -> pa.Schema:
 
 
 def check_fits(path: str, files: Sequence[str]) -> None:
-    """Refuse Parquet files whose rows the table could not take.
+    """Refuse Parquet files whose rows the table cannot hold.
 
     Raises:
-        ColumnError: a column has another type in the table, or a value does not fit it; names it.
+        ColumnError: a column has another type in the table, or a value does not fit; names the column.
     """
     known, schemas = columns(path), {file: _read_schema(file) for file in files}
     new = _columns_to_add(path, known, _narrowest(schemas.values()))
@@ -82,10 +82,10 @@ def check_fits(path: str, files: Sequence[str]) -> None:
 
 
 def add(path: str, run: str, epoch: int, names: Sequence[str]) -> None:
-    """Add these files of the table's directory to the table, as one epoch of a run. Repeating it is harmless.
+    """Append these files of the table's directory to the table, as one commit of a run; idempotent.
 
     Raises:
-        SinkError: the table cannot take them, or its log cannot be written.
+        SinkError: the table cannot hold them, or its log cannot be written.
     """
     deltalake = _package()
     table = _opened(path)
@@ -109,7 +109,7 @@ def add(path: str, run: str, epoch: int, names: Sequence[str]) -> None:
 
 
 def last_epoch(path: str, run: str) -> int:
-    """The last epoch of a run that is in the table, -1 for none.
+    """The last commit number of a run in the table, -1 for none.
 
     Raises:
         SinkError: the log cannot be read.
@@ -120,7 +120,7 @@ def last_epoch(path: str, run: str) -> int:
 
 
 def names(path: str) -> set[str]:
-    """The files in the table's directory that its log names.
+    """The files that the table's log lists.
 
     Raises:
         SinkError: the log cannot be read.
@@ -131,17 +131,17 @@ def names(path: str) -> set[str]:
 
 
 def is_table(path: str) -> bool:
-    """Whether there is a log."""
+    """Whether the directory has a Delta log."""
     filesystem, root = locate(path)
     found = filesystem.get_file_info(f"{root}/_delta_log").type
     return bool(found == fs.FileType.Directory)
 
 
 def refuse_delta(path: str, remedy: str) -> None:
-    """Refuse a Delta table where plain Parquet files are read: rows that were deleted or replaced are in them, too.
+    """Refuse a Delta table as a source of plain Parquet files, which include rows that were deleted or replaced.
 
     Raises:
-        SourceError: it is one.
+        SourceError: the path is a Delta table.
     """
     if is_table(path):
         raise SourceError(
@@ -159,7 +159,7 @@ def _package() -> Any:
 
 
 def _opened(path: str) -> Any:
-    """The table as it is now, ``None`` if there is none yet."""
+    """The table in its current version; ``None`` if there is none yet."""
     deltalake = _package()
     if not is_table(path):
         return None
@@ -169,7 +169,7 @@ def _opened(path: str) -> Any:
 
 @contextlib.contextmanager
 def _in_words(what: str) -> Iterator[None]:
-    """Whatever fails in here becomes a sentence: not all that deltalake raises is a ``DeltaError``."""
+    """Turns errors of deltalake, not all of which are ``DeltaError``, into one-line errors."""
     try:
         yield
     except Exception as error:
@@ -186,7 +186,7 @@ def _application(run: str) -> str:
 
 
 def _narrowest(schemas: Iterable[pa.Schema]) -> pa.Schema:
-    """The one that holds the rows of all these, without columns that are all null: Delta has no such type."""
+    """The narrowest schema that holds the rows of all these, without all-null columns, which Delta does not support."""
     schema = reduce(unified, schemas)
     return pa.schema([field for field in schema if field.type != pa.null()])
 
@@ -197,7 +197,7 @@ def _read_schema(file: str) -> pa.Schema:
 
 
 def _rules(schema: Any, within: str = "") -> Iterator[str]:
-    """What columns at all depths demand of their values but their types, from a schema as it is in the log."""
+    """Constraints on values at all depths of a schema in the log."""
     if isinstance(schema, list):
         for part in schema:
             yield from _rules(part, within)
@@ -215,13 +215,13 @@ def _columns(path: str, table: Any) -> pa.Schema:
 
 
 def _columns_to_add(path: str, known: pa.Schema, schema: pa.Schema) -> pa.Schema:
-    """The columns that the table does not have yet, in types that it can have."""
+    """The columns that the table does not have yet, in types that Delta supports."""
     joined = TableColumns(path, known).joined(schema)
     return pa.schema([field for field in joined if field.name not in known.names])
 
 
 def _check_rows(fitting: TableColumns, table: pa.Schema, file: str, schema: pa.Schema) -> None:
-    """Look at the values of columns whose type does not say that they fit: of another one, or where nulls do not."""
+    """Check the values of columns whose type alone does not guarantee that they fit."""
     fitting.joined(schema)
     known = [field for field in table if field.name in schema.names]
     doubtful = [field.name for field in known if not field.nullable or field.type != schema.field(field.name).type]

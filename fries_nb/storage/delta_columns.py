@@ -1,7 +1,7 @@
-"""Rows in front of a Delta table: brought into its columns' types, or refused by column.
+"""Conversion of rows to the column types of a Delta table; columns that cannot be converted are refused.
 
-Sinks do it as rows come, with the columns that the table had when they began; the driver once more in front of the
-record, with those that it has then (see ``delta``).
+Sinks convert incoming rows, to the columns that the table had when they began; the driver checks again before it writes
+the checkpoint's record, against the table's current columns (see ``delta``).
 
 >>> fit = TableColumns("t", pa.schema([pa.field("n", pa.float64(), nullable=False)])).fit
 >>> fit(pa.record_batch({"n": [1], "u": pa.array([200], pa.uint8())})).schema.types
@@ -26,8 +26,8 @@ class TableColumns:
     """The columns of one table.
 
     Args:
-        path: of the table.
-        columns: that it has; none if it is to be made.
+        path: path of the table.
+        columns: its columns; empty if the table is to be created.
     """
 
     def __init__(self, path: str, columns: pa.Schema) -> None:
@@ -38,7 +38,7 @@ class TableColumns:
         self._goal = self._columns
 
     def fit(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch as the table takes it: in the types of its columns, new ones in types that a table has.
+        """The batch in the types of the table's columns; new columns in types that Delta supports.
 
         Raises:
             ColumnError: a column, or a value in it, does not fit.
@@ -53,10 +53,10 @@ class TableColumns:
         return batch if as_it_is else pa.RecordBatch.from_arrays(arrays, schema=self._goal)
 
     def joined(self, schema: pa.Schema) -> pa.Schema:
-        """These columns as the table has them, or would once they were added.
+        """These columns in the types that the table has, or would have once they were added.
 
         Raises:
-            ColumnError: it could not take them, whatever their values.
+            ColumnError: a column does not fit, whatever its values.
         """
         new = [name for name in schema.names if name not in self._columns.names]
         if twins := alike([*self._columns.names, *new]):
@@ -86,6 +86,6 @@ class TableColumns:
             raise self._refused(field.name, str(error)) from error
 
     def _refused(self, column: str, words: str, open_: Iterable[pa.Field] = ()) -> ColumnError:
-        """The error, with the table's columns and those that may have any type of a table."""
+        """The error, with the table's columns, and the other columns with unrestricted types."""
         before = fixed(pa.schema([*self._columns, *open_])).serialize().to_pybytes()
         return ColumnError(f"column {column!r} {words} in the operator", column, before)

@@ -1,6 +1,6 @@
-"""Small files that are seen whole or not at all, and stay when the machine goes down.
+"""Small files that are written atomically and durably.
 
-On a local file system they are readable by their owner only, unless they are written to be shared.
+On a local file system only their owner can read them, unless they are written as shared.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ import posixpath
 from pyarrow import fs
 
 PRIVATE = 0o600
-"""Mode of a file that only its owner may read and write; directories that are made for it are 0700."""
+"""Mode of a file that only its owner may access; directories created for it have mode 0700."""
 SHARED = 0o666
-"""Mode of a file that others may read, as far as the process's umask lets them."""
+"""Mode of a file that others may read, subject to the umask."""
 _WHOLE_OR_NOT = ("s3", "gcs", "abfs")  # object stores: a file appears when it is complete, and a rename is a copy
 
 
 def read_file(filesystem: fs.FileSystem, place: str) -> bytes:
-    """What is in the file; raises an OSError if there is none."""
+    """The content of a file; raises an OSError if there is none."""
     with filesystem.open_input_stream(place) as stream:
         return bytes(stream.read())
 
 
 def entries(filesystem: fs.FileSystem, directory: str) -> list[fs.FileInfo]:
-    """What lies in a directory, nothing if there is none; raises an OSError if it cannot be listed."""
+    """The entries of a directory, none if it does not exist; raises an OSError if it cannot be listed."""
     selector = fs.FileSelector(directory, allow_not_found=True)
     try:
         return list(filesystem.get_file_info(selector))
@@ -33,13 +33,13 @@ def entries(filesystem: fs.FileSystem, directory: str) -> list[fs.FileInfo]:
 
 
 def write_file(filesystem: fs.FileSystem, place: str, content: bytes, mode: int = PRIVATE) -> None:
-    """Write a small file so that it is seen whole or not at all; raises an OSError if it is not.
+    """Write a small file atomically and durably; raises an OSError if that fails.
 
     Args:
-        filesystem: where.
-        place: the file's path; missing directories above it are made.
-        content: all of it.
-        mode: permissions on a local file system, less the umask; elsewhere access is the store's.
+        filesystem: the file system.
+        place: path of the file; missing parent directories are created.
+        content: the complete content.
+        mode: permissions on a local file system, less the umask; an object store controls access itself.
     """
     make_directory(filesystem, posixpath.dirname(place), mode)
     draft = place if filesystem.type_name in _WHOLE_OR_NOT else f"{place}.draft"
@@ -54,12 +54,12 @@ def write_file(filesystem: fs.FileSystem, place: str, content: bytes, mode: int 
 
 
 def make_directory(filesystem: fs.FileSystem, place: str, mode: int = PRIVATE) -> None:
-    """Make a directory and those above it that are missing; raises an OSError if it cannot be made.
+    """Create a directory and its missing parents; raises an OSError if that fails.
 
     Args:
-        filesystem: where.
-        place: the directory's path.
-        mode: of the files that it is for; the directories that are made can be searched by whoever may read these.
+        filesystem: the file system.
+        place: path of the directory.
+        mode: mode of the files that it is for; readers of these files can search the created directories.
     """
     if not _is_local(filesystem):
         filesystem.create_dir(place, recursive=True)
@@ -74,7 +74,7 @@ def make_directory(filesystem: fs.FileSystem, place: str, mode: int = PRIVATE) -
 
 
 def see_durable(filesystem: fs.FileSystem, place: str) -> None:
-    """On a local disk, return when what is written is really there; other file systems see to it on closing."""
+    """Flush a file to a local disk; other file systems do that on closing."""
     if not _is_local(filesystem):
         return
     descriptor = os.open(place, os.O_RDONLY)

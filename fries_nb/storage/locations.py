@@ -1,7 +1,7 @@
-"""One spelling of a place for three readers: pyarrow on hosts, pyarrow on the driver, and Spark.
+"""Locations of data, in the spellings of pyarrow and of Spark.
 
-A place is a local path or a URI (``file:``, ``hdfs:``, ``s3:``, ``gs:``). Spark and Arrow disagree on two spellings:
-a bare path means Spark's default file system, which need not be the local one, and Hadoop calls S3 ``s3a``.
+A location is a local path or a URI (``file:``, ``hdfs:``, ``s3:``, ``gs:``). Spark and Arrow differ in two spellings:
+Spark resolves a bare path on its default file system, which need not be the local one, and Hadoop calls S3 ``s3a``.
 
 >>> for_spark("/data/x"), for_spark("s3://bucket/x")
 ('file:///data/x', 's3a://bucket/x')
@@ -20,14 +20,15 @@ from pyarrow import fs
 
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]+://?", re.IGNORECASE)
 _LONGEST = 100
-"""Characters of an encoded name; most file systems take 255 for a whole file name."""
+"""Maximum length of an encoded name; most file systems limit a file name to 255 bytes."""
 
 
 def locate(place: str) -> tuple[fs.FileSystem, str]:
-    """The file system of a place and its path in it.
+    """The file system of a location, and its path there.
 
     Raises:
-        ValueError: pyarrow knows no such file system; OSError: it cannot be reached.
+        ValueError: pyarrow knows no such file system.
+        OSError: the file system cannot be reached.
     """
     if not _SCHEME.match(place):
         return fs.LocalFileSystem(), os.path.abspath(place)
@@ -38,12 +39,12 @@ def locate(place: str) -> tuple[fs.FileSystem, str]:
 
 
 def is_local(place: str) -> bool:
-    """Whether the place is on the disk of whoever looks there."""
+    """Whether the location is on the local disk of each machine."""
     return not _SCHEME.match(place) or place.lower().startswith("file:")
 
 
 def absolute(place: str) -> str:
-    """The place, whatever the working directory of whoever looks there; that of a URI is its own.
+    """The location, independent of the working directory; URIs are unchanged.
 
     >>> absolute("/data/./x"), absolute("file:/data/x")
     ('/data/x', 'file:/data/x')
@@ -52,7 +53,7 @@ def absolute(place: str) -> str:
 
 
 def resolved(place: str) -> str:
-    """The place, by whichever path or link it is named, so that two names of one directory are equal.
+    """The canonical form of the location: equal for all paths and links to the same directory.
 
     A malformed URI is returned unchanged; opening it raises.
 
@@ -66,7 +67,7 @@ def resolved(place: str) -> str:
 
 
 def for_spark(place: str) -> str:
-    """The place as Spark is to be told it."""
+    """The location as a URI for Spark."""
     if place.lower().startswith("file:"):
         return for_spark(locate(place)[1])
     if not _SCHEME.match(place):
@@ -84,7 +85,7 @@ def read_by_spark(place: str) -> str:
 
 
 def join(place: str, *names: str) -> str:
-    """A place below this one.
+    """A path below the location.
 
     >>> join("hdfs://host/out/", "a", "b")
     'hdfs://host/out/a/b'
@@ -93,10 +94,10 @@ def join(place: str, *names: str) -> str:
 
 
 def encoded(name: str) -> str:
-    """A user's name as one component of a path: letters, digits, ``-`` and inner ``_`` stay, other bytes are ``~xx``.
+    """A user's name as one path component: letters, digits, ``-`` and inner ``_`` are kept, other bytes become ``~xx``.
 
-    It is not percent-encoded: Arrow decodes a URI, by which ``..%2F`` would lead out of the directory again. Different
-    names have different encodings; a long one is cut, and ends with a hash.
+    It is not percent-encoded, since Arrow decodes URIs, and ``..%2F`` would leave the directory. Distinct names have
+    distinct encodings; a long one is cut and ends with a hash.
 
     >>> encoded("FM"), encoded("../x"), encoded("_hidden"), encoded("a b")
     ('FM', '~2e~2e~2fx', '~5fhidden', 'a~20b')

@@ -1,18 +1,17 @@
-"""Commits: how part files become output, all of an epoch or none, whatever stops in between.
+"""Commits of sinks: all part files of a commit become output, or none, whatever failure occurs in between.
 
-A target directory holds committed parts as plain ``part-*.parquet``, so Spark and everyone else reads it as it is,
-until a column widens: parts of before keep the narrower type. ``output`` unites both; Spark by itself cannot read whole
-numbers among floats, and pyarrow has to be given the schema.
+A target directory holds committed parts as plain ``part-*.parquet``, readable by Spark and every other reader. Once a
+column has widened, earlier parts keep the narrower type: ``output`` unites both, while Spark by itself cannot read
+integers among floats, and pyarrow must be given the schema.
 
-``_fries`` in it has what readers need not see: ``flow.json`` (whose target it is), ``pending/`` (parts of sinks at
-work) and ``commits/`` (one manifest an epoch). A commit writes its manifest first, durably, and then moves the files
-that it names. The manifest decides: once it is there, the epoch is committed, and whoever comes next completes the
-moves.
+Its subdirectory ``_fries`` holds ``flow.json`` (the owner of the target), ``pending/`` (uncommitted parts) and
+``commits/`` (one manifest for each commit). A commit first writes its manifest, durably, and then moves the files that
+it lists. The manifest decides: once it exists, the commit is complete, and the next reader finishes the moves.
 
-Runs of one flow add to a target, each under its own run name. A target that holds anything else is refused.
+Runs of one dataflow append to a target, each under its own run name. A target that holds anything else is refused.
 
-A target may be a Delta table as well: then the files that were moved are added to its log (see ``delta``), and what the
-log does not have yet of the committed epochs is added by whoever comes next.
+For a Delta table the moved files are added to its log (see ``delta``), and committed files that the log lacks are added
+by the next reader.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _T = TypeVar("_T")
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """What one epoch of a run consists of; ``files`` are names within the target directory."""
+    """One commit of a run; ``files`` are names within the target directory."""
 
     run: str
     epoch: int
@@ -48,15 +47,15 @@ class _Owner(msgspec.Struct, frozen=True):
 
 
 def claim(path: str, flow: str, *, table: bool = False) -> None:
-    """Make the directory a target of this flow, and complete what an earlier run of it left half done.
+    """Make a directory the target of a dataflow, and finish commits that an earlier run left incomplete.
 
     Args:
         path: the directory.
-        flow: whose target it is.
-        table: it is a Delta table, or is to become one.
+        flow: name of the dataflow.
+        table: whether it is a Delta table, or becomes one.
 
     Raises:
-        SinkError: it holds data that this flow did not write, or cannot be written.
+        SinkError: it holds data of another origin, or cannot be written.
     """
     if table:
         delta.check_usable(path)
@@ -84,11 +83,11 @@ def claim(path: str, flow: str, *, table: bool = False) -> None:
 
 
 def commit(path: str, epoch: int, files: Iterable[str]) -> None:
-    """Make these closed parts output of the target, as one epoch of the run that they name. Repeating it is harmless.
+    """Commit these closed parts as one commit of the run that they name; idempotent.
 
     Raises:
-        SinkError: a part is of an older incarnation than one that has committed, or has gone; the epoch has been
-            committed with other files; or the file system failed. If the manifest was not written, nothing changed.
+        SinkError: a part is missing, or of an older incarnation than one that has committed; the commit was made with
+            other files; or the file system failed. If the manifest was not written, nothing has changed.
     """
     names = tuple(sorted({posixpath.basename(file) for file in files}))
     if not names:
@@ -114,10 +113,10 @@ def commit(path: str, epoch: int, files: Iterable[str]) -> None:
 
 
 def prepare(path: str, files: Iterable[str]) -> None:
-    """See that these closed parts can be committed, and that they are on disk: in front of the record that names them.
+    """Check that closed parts can be committed and are durable; called before the record that lists them is written.
 
     Raises:
-        SinkError: the target cannot take their columns, names the column; a part has gone; or the file system failed.
+        SinkError: the target cannot hold their columns, names the column; a part is missing; or the file system failed.
     """
     names = sorted({posixpath.basename(file) for file in files})
     filesystem, root = _locate(path)
@@ -134,10 +133,10 @@ def prepare(path: str, files: Iterable[str]) -> None:
 
 
 def recover(path: str) -> None:
-    """Complete commits that were stopped between their manifest and their last move.
+    """Finish commits that were interrupted between their manifest and their last move.
 
     Raises:
-        SinkError: a committed file has gone.
+        SinkError: a committed file is missing.
     """
     filesystem, root = _locate(path)
     if _is_table(filesystem, root):
@@ -149,9 +148,9 @@ def recover(path: str) -> None:
 
 
 def take_back(path: str, run: str, epoch: int) -> None:
-    """Take out of the target what epochs behind this one of a run have made output; the run computes it anew.
+    """Remove from the target the output of a run after this commit; the run computes it again.
 
-    There is none, but where a run goes on from an older checkpoint than its newest, which was damaged.
+    This is needed if a run resumes from an older checkpoint because its newest one is damaged.
 
     Raises:
         SinkError: the rows are in the log of a Delta table; or the file system failed.
@@ -181,10 +180,10 @@ def sweep(path: str, run: str, incarnation: int, spared: frozenset[str] = frozen
     """Delete the parts of a run that were never committed.
 
     Args:
-        path: of the target.
-        run: which is over, as far as the caller knows.
-        incarnation: of the caller; parts of newer ones are left alone.
-        spared: parts that are left alone, too.
+        path: the target.
+        run: name of the run, which is over as far as the caller knows.
+        incarnation: incarnation of the caller; parts of newer ones are kept.
+        spared: parts to keep.
     """
     filesystem, directory = _locate(pending(path))
     kept = {name for manifest in _manifests(*_locate(path), word(run)) for name in manifest.files}
@@ -197,7 +196,7 @@ def sweep(path: str, run: str, incarnation: int, spared: frozenset[str] = frozen
 
 
 def committed(path: str, run: str | None = None) -> list[str]:
-    """The committed files of a target, or of one run, by run and epoch; none if there is no such target."""
+    """The committed files of a target, or of one run, by run and commit number; empty if there is no such target."""
     filesystem, root = _locate(path)
     manifests = _manifests(filesystem, root, word(run) if run is not None else None)
     names = [name for manifest in manifests for name in manifest.files]
@@ -208,10 +207,10 @@ def committed(path: str, run: str | None = None) -> list[str]:
 
 
 def see_unchanged(path: str, run: str | None = None) -> None:
-    """See that whatever is committed in a target, or by one run, is still found in the files that it was committed in.
+    """Check that the committed rows of a target, or of one run, are still in the files in which they were committed.
 
     Raises:
-        SinkError: the target is a Delta table, and somebody has rewritten it.
+        SinkError: the target is a Delta table and was rewritten.
     """
     filesystem, root = _locate(path)
     if not _is_table(filesystem, root):
@@ -229,7 +228,7 @@ def see_unchanged(path: str, run: str | None = None) -> None:
 
 
 def _is_committed(path: str, manifest: Manifest, parts: list[PartName]) -> bool:
-    """Whether this very epoch has a manifest; refuses parts of an older incarnation, and other files for the epoch."""
+    """Whether this commit has a manifest; refuses parts of an older incarnation, and other files for the commit."""
     filesystem, root = _locate(path)
     epochs = _epochs(filesystem, root, manifest.run)
     latest = [_manifest(filesystem, root, *epochs[-1])] if epochs else []  # incarnations grow with epochs
@@ -255,7 +254,7 @@ def _is_table(filesystem: fs.FileSystem, root: str) -> bool:
 
 
 def _publish(path: str, run: str) -> None:
-    """Add to the Delta table what is committed of a run and not in its log yet."""
+    """Add the committed files of a run to the Delta table's log, as far as it lacks them."""
     filesystem, root = _locate(path)
     last = delta.last_epoch(path, run)
     for _, epoch in _epochs(filesystem, root, run):
@@ -270,7 +269,7 @@ def _file_of(run: str, epoch: int) -> str:
 
 
 def _epochs(filesystem: fs.FileSystem, root: str, run: str | None = None) -> list[tuple[str, int]]:
-    """Run and number of the epochs that are committed in a target, sorted."""
+    """The commits in a target as (run, commit number), sorted."""
     found = []
     for entry in entries(filesystem, f"{root}/_fries/commits"):
         of, _, epoch = entry.base_name.removesuffix(".json").rpartition("-")
@@ -301,7 +300,7 @@ def _manifests(filesystem: fs.FileSystem, root: str, run: str | None = None) -> 
 
 
 def _move(path: str, names: Iterable[str]) -> None:
-    """Bring parts from pending into place; those that are there already stay."""
+    """Move parts from ``pending`` into place; parts that are there already are skipped."""
     filesystem, root = _locate(path)
     for name in names:
         try:

@@ -1,4 +1,4 @@
-"""The names of part files: they say who wrote them, so that a commit can tell a stranger's or an old attempt's.
+"""Names of part files, which identify their writer, so that a commit can refuse files of others and of older attempts.
 
 >>> name = PartName("r1", "scored", 0, incarnation=2, serial=7, columns="c0ffee00")
 >>> str(name)
@@ -23,11 +23,11 @@ _NAME = re.compile(r"part-(\w+)-(\w+)-(\d{5})-(\d{4,})-(\d{6,})-([0-9a-f]{8})\.p
 
 
 _LONGEST = 80
-"""Characters of a name within a file name, most of which may have 255."""
+"""Maximum length of a user-defined name within a file name, which is limited to 255 bytes."""
 
 
 class PartName(NamedTuple):
-    """Written in ``run`` by worker number ``worker`` of ``sink``; ``columns`` is the fingerprint of its schema."""
+    """A part written in ``run`` by worker ``worker`` of ``sink``; ``columns`` is the fingerprint of its schema."""
 
     run: str
     sink: str
@@ -44,10 +44,10 @@ class PartName(NamedTuple):
 
     @staticmethod
     def read(file: str) -> PartName:
-        """The parts of a file's name, whatever directory it is in.
+        """Parse the name of a file in any directory.
 
         Raises:
-            SinkError: no sink wrote it.
+            SinkError: the name is not that of a part.
         """
         found = _NAME.fullmatch(posixpath.basename(file))
         if found is None:
@@ -57,15 +57,15 @@ class PartName(NamedTuple):
 
 
 def word(name: str) -> str:
-    """The name with all that is no letter, digit or underscore replaced and its end cut off, fit for a file name."""
+    """The name for use in a file name: characters except letters, digits and underscores replaced, cut to length."""
     return re.sub(r"\W", "_", name, flags=re.ASCII)[:_LONGEST]
 
 
 def fingerprint(schema: pa.Schema) -> str:
-    """Eight hexadecimal digits that tell schemas apart."""
+    """Eight hexadecimal digits that identify a schema."""
     return hashlib.sha256(str(schema.remove_metadata()).encode()).hexdigest()[:8]
 
 
 def pending(path: str) -> str:
-    """Where a target keeps files that are not committed; Spark passes over directories with an underscore."""
+    """The directory of uncommitted files in a target; Spark ignores directories that begin with an underscore."""
     return join(path, "_fries", "pending")

@@ -1,7 +1,7 @@
-"""Which process on which machine: told apart after a restart of the machine, and from those of other containers.
+"""Identity of processes, across restarts of a machine and across containers.
 
-A process's number means something only where it was given: on one machine, since its last start, within one container.
-Two machines may have the same name, and so may two containers.
+A process number is valid on one machine, since its last boot, within one container. Two machines may have the same host
+name, and so may two containers.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import msgspec
 
 
 class Machine(msgspec.Struct, frozen=True):
-    """Where process numbers are given.
+    """The scope in which process numbers are valid.
 
     Attributes:
-        host: its name, for people.
-        boot: id of its last start; empty where the system has none.
-        container: the namespace of its process numbers; empty where the system has none.
+        host: host name, for people.
+        boot: id of the last boot; empty if the system has none.
+        container: PID namespace; empty if the system has none.
     """
 
     host: str
@@ -29,11 +29,11 @@ class Machine(msgspec.Struct, frozen=True):
 
 
 class Process(msgspec.Struct, frozen=True):
-    """A process of this machine; its number alone does not tell it from a later one.
+    """A process of this machine; its start time distinguishes it from later ones with the same number.
 
     Attributes:
-        pid: its number.
-        born: when it began, in words that no other process with its number has; empty where nobody knows.
+        pid: process number.
+        born: its start time as text; empty if unknown.
     """
 
     pid: int
@@ -41,12 +41,12 @@ class Process(msgspec.Struct, frozen=True):
 
     @property
     def alive(self) -> bool:
-        """Whether this very process still goes on."""
+        """Whether this process is alive."""
         return bool(self.born) and self.born == born(self.pid)
 
 
 def this_machine() -> Machine:
-    """Where this process runs."""
+    """The scope of this process."""
     return Machine(socket.gethostname(), _read("/proc/sys/kernel/random/boot_id"), _linked("/proc/self/ns/pid"))
 
 
@@ -56,7 +56,7 @@ def process(pid: int) -> Process:
 
 
 def born(pid: int) -> str:
-    """When a process was born, in words that differ from those of any other with its number; empty if it is no more."""
+    """The start time of a process as text; empty if there is no such process."""
     if Path("/proc/self/stat").exists():
         fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
         if not fields or fields[0] in "ZX":  # a zombie is no more
@@ -66,7 +66,7 @@ def born(pid: int) -> str:
 
 
 def asked(pid: int, what: str) -> str:
-    """What ``ps`` says of a process, where there is no ``/proc``; empty if it says nothing."""
+    """The output of ``ps`` on a process, for systems without ``/proc``; empty if there is none."""
     try:
         said = subprocess.run(["ps", "-o", what, "-p", str(pid)], capture_output=True, text=True, timeout=5)
     except (OSError, subprocess.SubprocessError):

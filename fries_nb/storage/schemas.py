@@ -1,4 +1,4 @@
-"""How schemas that differ from batch to batch become one: columns may come, go and widen, but not change their kind.
+"""Unification of schemas that differ between batches: columns may be added, removed and widened, but not change kind.
 
 >>> import pyarrow as pa
 >>> merged = unified(pa.schema({"a": pa.int64(), "b": pa.null()}), pa.schema({"a": pa.float64(), "c": pa.string()}))
@@ -23,10 +23,10 @@ from fries_nb.errors import ColumnError, SinkError
 def unified(old: pa.Schema, new: pa.Schema) -> pa.Schema:
     """The narrowest schema that holds rows of both: the old columns in their order, then the new ones.
 
-    Integers and floats widen, a column of nulls takes any type.
+    Integers and floats widen; a column of nulls takes any type.
 
     Raises:
-        ColumnError: a column's type changed to one that does not hold the old one; names it and both types.
+        ColumnError: a column's new type does not hold values of the old one; names the column and both types.
     """
     try:
         return united(old.remove_metadata(), new.remove_metadata())
@@ -43,7 +43,7 @@ def unified(old: pa.Schema, new: pa.Schema) -> pa.Schema:
 
 
 def first_come(schemas: Iterable[pa.Schema]) -> pa.Schema:
-    """The columns of all these, each in a type that holds all, or in the first one where there is none.
+    """The columns of all these schemas, each in a type that holds all values, or in its first type if there is none.
 
     >>> str(first_come([pa.schema({"a": pa.int64()}), pa.schema({"a": pa.string()})]).field("a").type)
     'int64'
@@ -56,7 +56,7 @@ def first_come(schemas: Iterable[pa.Schema]) -> pa.Schema:
 
 
 def fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The batch's rows under a schema that holds them; columns that it lacks are null.
+    """The batch's rows under a schema that holds them; missing columns are null.
 
     Raises:
         SinkError: a value does not fit the wider type (an integer above 2**53 in a column of floats).

@@ -1,8 +1,8 @@
-"""Seals: what is in front of each file of a checkpoint, so that a damaged, exchanged or foreign one is told.
+"""Seals: a prefix of each checkpoint file that detects damage, exchange and forgery.
 
-Without a key a seal is a checksum of the file's name and content: it finds accidents. With a key it is their
-HMAC-SHA256: whoever does not have the key cannot write a file that is taken, nor exchange two that are there.
-A checkpoint holds pickles, which run code when they are loaded, so a seal is checked before anything is decoded.
+Without a key a seal is a checksum of the file's name and content: it detects accidents. With a key it is their
+HMAC-SHA256: without the key nobody can create an accepted file, or exchange two existing ones. A checkpoint holds
+pickles, which execute code when loaded, so a seal is checked before anything is decoded.
 
 >>> key = secret("a phrase that only we know")
 >>> unsealed(sealed(b"state", "states/1/FM", key), "states/1/FM", key)
@@ -40,10 +40,10 @@ class _Hash(Protocol):
 
 
 def secret(key: bytes | str | None) -> bytes:
-    """The key as bytes; none is ``NO_KEY``.
+    """The key as bytes; ``NO_KEY`` for none.
 
     Raises:
-        CheckpointError: it is empty, or neither bytes nor text.
+        CheckpointError: the key is empty, or neither bytes nor text.
     """
     if key is None:
         return NO_KEY
@@ -55,12 +55,12 @@ def secret(key: bytes | str | None) -> bytes:
 
 
 def sealed(content: bytes, name: str, key: bytes = NO_KEY) -> bytes:
-    """The content with its seal in front.
+    """The content, prefixed with its seal.
 
     Args:
-        content: of the file.
-        name: of the file, and whatever else tells its place from others; it is part of what is sealed.
-        key: signs it; ``NO_KEY`` makes a checksum.
+        content: content of the file.
+        name: name of the file, and whatever else identifies it; part of the sealed data.
+        key: signs the file; ``NO_KEY`` makes a checksum.
     """
     digest = _begun(name, key)
     digest.update(content)
@@ -68,7 +68,7 @@ def sealed(content: bytes, name: str, key: bytes = NO_KEY) -> bytes:
 
 
 def unsealed(data: bytes, name: str, key: bytes = NO_KEY) -> bytes:
-    """The content; raises a ValueError, in words, if it is not what was sealed under this name and key."""
+    """The content without its seal; raises a ValueError if the seal does not match content, name and key."""
     expected = _expected(data[:_HEAD], key)
     digest = _begun(name, key)
     digest.update(memoryview(data)[_HEAD:])
@@ -77,7 +77,7 @@ def unsealed(data: bytes, name: str, key: bytes = NO_KEY) -> bytes:
 
 
 def verify(filesystem: fs.FileSystem, place: str, name: str, key: bytes = NO_KEY) -> None:
-    """Check a file's seal in constant memory; raises an OSError if there is no file, a ValueError as ``unsealed``."""
+    """Check a file's seal in constant memory; raises an OSError if there is no file, else as ``unsealed`` does."""
     with filesystem.open_input_stream(place) as stream:
         expected = _expected(bytes(stream.read(_HEAD)), key)
         digest = _begun(name, key)

@@ -1,4 +1,4 @@
-"""Snapshots of workers as files: written by a thread of the host, so that no tuple waits for a disk."""
+"""Snapshots of workers as files, written by a separate thread of the host, so that no tuple waits for storage."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ STATES = "states"
 
 
 class SnapshotStore(NamedTuple):
-    """Where a run's snapshots lie.
+    """The location of a run's snapshots.
 
     Attributes:
-        place: the checkpoint place.
-        run: whose they are; a snapshot of another run is refused.
-        key: that signs them; ``NO_KEY`` for none.
+        place: the checkpoint directory.
+        run: id of the run; snapshots of other runs are refused.
+        key: signs the files; ``NO_KEY`` for none.
     """
 
     place: str
@@ -34,15 +34,18 @@ class SnapshotStore(NamedTuple):
 
 
 def seal_name(run: str, name: str) -> str:
-    """What a file of a place is sealed under, so that neither two of one run can be exchanged nor two of two runs."""
+    """The name under which a file is sealed, unique over the files of all runs, so that files cannot be exchanged."""
     return f"{run}/{name}" if run else name
 
 
 def write_snapshot(store: SnapshotStore, epoch: int, incarnation: int, snapshot: Snapshot) -> tuple[str, int]:
-    """Write it durably below a checkpoint place; returns its name there, and its size in bytes.
+    """Write a snapshot durably into the checkpoint directory.
+
+    Returns:
+        Its name there, and its size in bytes.
 
     Raises:
-        CheckpointError: it cannot be written, or its state cannot be told in msgpack.
+        CheckpointError: it cannot be written, or its state cannot be encoded.
     """
     name = f"{epoch}-{incarnation}/{encoded(snapshot.operator)}-{snapshot.index}.msgpack"
     place = store.place
@@ -57,10 +60,10 @@ def write_snapshot(store: SnapshotStore, epoch: int, incarnation: int, snapshot:
 
 
 def read_snapshot(store: SnapshotStore, name: str) -> Snapshot:
-    """A snapshot of a checkpoint.
+    """Read a snapshot of a checkpoint.
 
     Raises:
-        CheckpointError: it has gone, is damaged, or is not signed with the key.
+        CheckpointError: it is missing or damaged, or is not signed with the key.
     """
     try:
         filesystem, path = locate(join(store.place, STATES, name))
@@ -91,17 +94,17 @@ def read_snapshots(
 
 
 def part_of(snapshot: Snapshot | None, operator: str) -> InstanceSnapshot | None:
-    """What a snapshot says of one operator."""
+    """The part of a snapshot that belongs to one operator."""
     return next((one for one in snapshot.instances if one.operator == operator), None) if snapshot else None
 
 
 class Saver(threading.Thread):
-    """Writes the snapshots of a host's workers, one after the other, and says that they are saved.
+    """Writes the snapshots of a host's workers, one after the other, and reports each.
 
     Args:
-        store: where they are kept.
-        incarnation: of the run.
-        say: called from this thread, with how it went.
+        store: the location of the snapshots.
+        incarnation: incarnation of the run.
+        say: called from this thread with the result of each write.
     """
 
     def __init__(self, store: SnapshotStore, incarnation: int, say: Callable[[Saved], None]) -> None:
@@ -112,11 +115,11 @@ class Saver(threading.Thread):
         self._orders: queue.SimpleQueue[tuple[int, Snapshot] | None] = queue.SimpleQueue()
 
     def save(self, epoch: int, snapshot: Snapshot) -> None:
-        """Write it soon; from any thread."""
+        """Submit a snapshot; may be called from any thread."""
         self._orders.put((epoch, snapshot))
 
     def leave(self) -> None:
-        """End when all that was ordered is written; from any thread."""
+        """End when all submitted snapshots are written; may be called from any thread."""
         self._orders.put(None)
 
     def run(self) -> None:

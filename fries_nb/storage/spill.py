@@ -1,6 +1,6 @@
-"""Batches on a host's disk instead of in its memory: mapped, so that the system reads them in and drops them at will.
+"""Spilling of record batches to a host's disk, as memory-mapped files that the system loads and evicts as needed.
 
-Each call writes one file, maps it and removes its name, so that nothing is left behind whatever becomes of the process.
+Each call writes one file, maps it and unlinks it, so that no file remains, however the process ends.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from fries_nb.errors import RunError
 
 
 def spilled(batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """The same batches, mapped from a file in the host's scratch space (Spark's, if it says where that is).
+    """The same batches, mapped from a file in the host's scratch space (Spark's, if configured).
 
     Raises:
-        RunError: they cannot be written there.
+        RunError: the file cannot be written.
     """
     directory = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or tempfile.gettempdir()
     try:

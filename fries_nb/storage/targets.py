@@ -1,7 +1,7 @@
-"""What the driver knows of the sinks' targets: their directories, and the columns that the run has in them so far.
+"""The targets of a run's sinks, as known to the driver: their directories, and the columns written so far.
 
-Files are looked at in front of the record that makes them output: a file that could not be read together with the
-others, or that a Delta table could not take, is no part of a checkpoint, which could not be gone on from.
+Files are checked before the record that makes them output is written: a checkpoint never contains files that could not
+be read together with the others, or that a Delta table could not hold, since no run could resume from it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Targets:
 
     Args:
         paths: sink (or operator with dead letters) to its directory.
-        run: whose output is read together.
+        run: name of the run, whose output is read together.
     """
 
     def __init__(self, paths: Mapping[str, str], run: str) -> None:
@@ -35,10 +35,10 @@ class Targets:
         self._columns: dict[str, pa.Schema] = {}
 
     def prepare(self, sink: str, files: Iterable[str]) -> None:
-        """See that these files can be committed, and that they are on disk. Repeating it behind the commit is harmless.
+        """Check that these files can be committed and are durable; idempotent, also after the commit.
 
         Raises:
-            SinkError: they cannot. A ``ColumnError`` where a column has another type than another worker has written.
+            SinkError: they cannot. A ``ColumnError`` if a column has another type than another worker has written.
         """
         path = self._paths[sink]
         if sink not in self._columns:
@@ -50,7 +50,7 @@ class Targets:
 
 
 def _as_they_lie(path: str, files: Iterable[str]) -> Iterator[str]:
-    """The files, those that a commit has moved in the target itself."""
+    """The paths of the files, whether a commit has moved them into the target or not."""
     filesystem, root = locate(path)
     for file in files:
         moved = f"{root.rstrip('/')}/{posixpath.basename(file)}"
@@ -59,7 +59,7 @@ def _as_they_lie(path: str, files: Iterable[str]) -> Iterator[str]:
 
 
 def _columns(files: Iterable[str]) -> pa.Schema:
-    """The columns of these files, by one file of each schema that their names tell apart."""
+    """The columns of these files, read from one file for each schema fingerprint."""
     by_schema = {PartName.read(file).columns: file for file in files}
     return reduce(unified, map(_schema, by_schema.values()), pa.schema([]))
 

@@ -108,7 +108,7 @@ class AuditLog:
         self._close()
         self._add(Updated(change, *self._worker, before))
 
-    def absorb(self, other: AuditLog) -> None:
+    def merge(self, other: AuditLog) -> None:
         """What the other one has logged was done here."""
         self._close()
         other._close()

@@ -3,9 +3,9 @@
 >>> to_arrow([1, None, 3], None).type, to_python(pa.array(["a", None]))
 (DataType(int64), ['a', None])
 >>> tags = ["a", ["b"]]
->>> twin = copied(tags)
+>>> copy = copied(tags)
 >>> tags[1].append("c")
->>> twin
+>>> copy
 ['a', ['b']]
 """
 

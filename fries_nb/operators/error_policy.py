@@ -194,8 +194,8 @@ def _copied(operator: str, state: Any) -> Callable[[], Any]:
     except (pickle.PicklingError, AttributeError, TypeError):  # a class or function of a notebook's own
         pass
     try:
-        twin = copy.deepcopy(state)
-        return lambda: twin
+        kept = copy.deepcopy(state)
+        return lambda: kept
     except Exception as error:
         raise OperatorError(
             f"the state of {operator} cannot be copied, which on_error needs: {type(error).__name__}: {error}", operator

@@ -135,18 +135,18 @@ class Instance:
         """What is ready for the tuples of the next version; ``None`` where they are treated as all others."""
         return self.prepared.get(self._tagged)
 
-    def twin(self, ready: Ready) -> Instance:
+    def fork(self, ready: Ready) -> Instance:
         """The same operator at the same worker in another configuration, with nothing done yet."""
-        twin = Instance(self.worker, self.operator, None, self.audit)
-        twin.run_function(ready.function, self._tagged)
-        twin.dead_letters = self.dead_letters
-        twin.written.needed = self.written.needed
-        return twin
+        fork = Instance(self.worker, self.operator, None, self.audit)
+        fork.run_function(ready.function, self._tagged)
+        fork.dead_letters = self.dead_letters
+        fork.written.needed = self.written.needed
+        return fork
 
-    def absorb(self, twin: Instance) -> None:
-        """What the twin has done in the configuration that now is this one's was done here."""
-        self.processed += twin.processed
-        self.log.absorb(twin.log)
+    def merge(self, fork: Instance) -> None:
+        """What the fork has done in the configuration that now is this one's was done here."""
+        self.processed += fork.processed
+        self.log.merge(fork.log)
 
     def forget(self, change: str) -> None:
         """The change was aborted, or taken back; idempotent."""

@@ -6,7 +6,7 @@ order, some of the new ones even in front of the marker, since senders pass on n
 
     a chain with                        a frame of the next version
     no target                           is processed as any other
-    targets, none of the last row       is processed by twins of the targets, which have the new functions
+    targets, none of the last row       is processed by forks of the targets, which have the new functions
     a target that keeps keyed state     is set aside, and processed when the last old one has been
     or waits on a tuple it fails on
 
@@ -19,7 +19,7 @@ Behind the marker only new frames follow, and the channel is blocked as by any m
 That cannot lock up. A sender that waits for this credit has the marker behind it, and so have all that send to it, up
 to the sources; so no old tuple, and no marker that somebody still waits for, is in it or behind it.
 
-When the marker is complete the targets switch, as at any change; what twins have done counts as done after the switch,
+When the marker is complete the targets switch, as at any change; what forks have done counts as done after the switch,
 and what was set aside waits in the inbox again, in front of what has come since.
 
 >>> from fries_nb.dataflow.graph import Operator
@@ -86,7 +86,7 @@ class Versions:
         self._inbox = inbox
         self._compiled = compiled
         self._next: ChainExecutor | None = None
-        self._twins: list[tuple[Instance, Instance]] = []
+        self._forks: list[tuple[Instance, Instance]] = []
         self._aside: dict[ChannelId, list[Data]] = {}
         self._limit = limit
         self._spill = spill
@@ -113,9 +113,9 @@ class Versions:
         for instance in self._instances:
             ready = instance.tagged
             if ready is not None:
-                self._twins.append((instance, instance.twin(ready)))
-            chain.append(instance if ready is None else self._twins[-1][1])
-        if self._twins:
+                self._forks.append((instance, instance.fork(ready)))
+            chain.append(instance if ready is None else self._forks[-1][1])
+        if self._forks:
             self._next = self._compiled(chain)
         return self._next
 
@@ -156,12 +156,12 @@ class Versions:
     def complete(self) -> None:
         """The marker has come on all channels and the targets have switched: the next version is the present one."""
         self.number += 1
-        for instance, twin in self._twins:
-            instance.absorb(twin)
+        for instance, fork in self._forks:
+            instance.merge(fork)
         for channel, frames in self._aside.items():
             self._inbox.put_back(channel, frames)
         self._next = None
-        self._twins.clear()
+        self._forks.clear()
         self._aside.clear()
         self._in_memory.clear()
         self._bytes_in_memory = self._bytes = 0

@@ -138,9 +138,9 @@ def _hand_in_after_the_loss(epochs):
     epochs._behind_cut = []
 
 
-def _forget_a_twin(instance, twin):
-    instance.processed += twin.processed
-    twin.records()
+def _forget_a_fork(instance, fork):
+    instance.processed += fork.processed
+    fork.records()
 
 
 def _stand_for_ever(standing):
@@ -164,7 +164,7 @@ BROKEN = {
     "a poisonous tuple is taken twice": (steps, "guarded", _digest_twice),
     "files are committed again": (CommitNumbers, "forget", _commit_again),
     "files of the lost are committed": (CommitNumbers, "forget", _hand_in_after_the_loss),
-    "what a twin did is not traced": (Instance, "absorb", _forget_a_twin, "multiversion"),
+    "what a fork did is not traced": (Instance, "merge", _forget_a_fork, "multiversion"),
     "the lost stand for ever": (PausedOperators, "clear", _stand_for_ever),
 }
 

@@ -144,7 +144,7 @@ class Instance:
         return fork
 
     def merge(self, fork: Instance) -> None:
-        """What the fork has done in the configuration that now is this one's was done here."""
+        """Count what the fork has done as done here: its configuration is this instance's from now on."""
         self.processed += fork.processed
         self.log.merge(fork.log)
 
@@ -154,13 +154,13 @@ class Instance:
         self._prepared_at.pop(change, None)
         self._missed.pop(change, None)
 
-    def skip(self, change: str) -> None:
-        """The change is ordered ahead of one that was applied here: it is behind the operator, and changes nothing."""
+    def supersede_change(self, change: str) -> None:
+        """Note a change that is ordered ahead of one applied here already: it counts as applied, and has no effect."""
         self.forget(change)
         self.applied = (*self.applied, change)
 
-    def let_pass(self, change: str) -> None:
-        """The change came when the worker had ended: it gives up the function that it has prepared.
+    def skip_change(self, change: str) -> None:
+        """Give up the function prepared for a change, because its marker came after the worker had ended.
 
         If the run goes back to before the end, the worker is restored with this change and those that come after it.
         So of what was prepared the state's transformation is kept, for the trials of those.
@@ -211,7 +211,7 @@ class Instance:
             self._previous = Previous(change, ready.guard, self.function, self.recreate, ready.transform, ready.back)
         self.run_function(ready.function, change)
         self.recreate = ready.recreate
-        self.put_on(change, ready.transform, before)
+        self.apply_change(change, ready.transform, before)
         return True
 
     def unguard(self, change: str = "", keeps: bool = False) -> bool:
@@ -232,15 +232,15 @@ class Instance:
         self.unguard()
         self.run_function(previous.function, rollback)
         self.recreate = previous.recreate
-        self.put_back(rollback, previous.transform, previous.back)
+        self.undo_change(rollback, previous.transform, previous.back)
 
-    def put_back(self, rollback: str, transform: Transform | None, back: Transform | None) -> None:
-        """The rollback of a change counts from here on; keys that the change has not transformed are as they were."""
+    def undo_change(self, rollback: str, transform: Transform | None, back: Transform | None) -> None:
+        """Undo a change from the next tuple on; keys that it has not transformed keep their state."""
         self.state.undo(transform, back)
         self._note(rollback)
 
-    def put_on(self, change: str, transform: Transform | None, before: str = "") -> None:
-        """The change counts from here on: what is in state is old to it, what comes next is new."""
+    def apply_change(self, change: str, transform: Transform | None, before: str = "") -> None:
+        """Apply a change from the next tuple on; present states are transformed when they are next used."""
         self.state.transform(transform)
         self._note(change, before)
 

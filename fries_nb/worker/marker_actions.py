@@ -18,7 +18,7 @@ def effect_of(marker: Marker, instance: Instance, ended: bool, port: SinkPort | 
     action, worker = marker.action, instance.worker
     if ended:
         if isinstance(action, Reconfigure):
-            instance.let_pass(action.change)
+            instance.skip_change(action.change)
         return Done(marker.id, worker, ended=True)
     if isinstance(action, Commit):
         read = instance.processed if instance.operator.traits.is_source else 0
@@ -26,7 +26,7 @@ def effect_of(marker: Marker, instance: Instance, ended: bool, port: SinkPort | 
     if not isinstance(action, Reconfigure) or worker.operator not in action.targets:
         return Done(marker.id, worker)
     if action.before in instance.applied:
-        instance.skip(action.change)
+        instance.supersede_change(action.change)
         return Done(marker.id, worker)
     old_tuples = instance.old_tuples(action.change)
     return Done(marker.id, worker, switched=instance.switch(action.change, action.before), old_tuples=old_tuples)

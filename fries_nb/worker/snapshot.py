@@ -120,12 +120,12 @@ def restore(instance: Instance, snapshot: InstanceSnapshot | None, decided: Sequ
     first = instance.function
     instance.state.load(_states(name, before))
     instance.begin_at(before.processed, before.applied, Counts(*before.traced))
-    _put_on(instance, before, decided)
+    _apply_changes(instance, before, decided)
     if instance.function is not first:
         _open(name, instance.function)
 
 
-def _put_on(instance: Instance, before: InstanceSnapshot, decided: Sequence[CommittedChange]) -> None:
+def _apply_changes(instance: Instance, before: InstanceSnapshot, decided: Sequence[CommittedChange]) -> None:
     """The functions of all changes, in order, and the transformations of those that the snapshot has not applied.
 
     A rollback by a guard brings back the function that ran before its change, and ships none.
@@ -140,12 +140,12 @@ def _put_on(instance: Instance, before: InstanceSnapshot, decided: Sequence[Comm
             instance.run_function(update.function, change.change)
             instance.recreate = partial(new_function, change.payloads[name])
             if is_new:
-                instance.put_on(change.change, update.state, change.before)
+                instance.apply_change(change.change, update.state, change.before)
         elif change.undoes in ran:
             function, instance.recreate, update = ran[change.undoes]
             instance.run_function(function, change.change)
             if is_new:
-                instance.put_back(change.change, update.state, update.back)
+                instance.undo_change(change.change, update.state, update.back)
         elif change.undoes and not is_new:  # what it undid is not shipped any more, and has been passed over
             instance.run_function(instance.function, change.change)
 

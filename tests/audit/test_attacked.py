@@ -138,7 +138,7 @@ def test_a_schedule_by_hand_claims_nothing():
 
 
 def _switch_in_name_only(instance, change, before=""):
-    instance.put_on(change, instance.prepared.pop(change).transform, before)
+    instance.apply_change(change, instance.prepared.pop(change).transform, before)
     return True
 
 

@@ -164,7 +164,7 @@ def test_a_type_that_other_workers_have_written_is_kept_until_another_function_c
     assert outcome(execution(operator), batch(n=[1])) == []
     [letter] = letters(port)
     assert "column 'x' cannot hold 'text' (str): it was int64 before" in letter["error"]
-    operator.put_on("u1", None)
+    operator.apply_change("u1", None)
     assert outcome(execution(operator), batch(n=[1])) == [{"n": 1, "x": "text"}]
 
 

@@ -274,8 +274,8 @@ def test_a_change_that_replaces_what_is_under_guard_comes_in_time(scheduler, che
 # ---- broken on purpose
 
 
-def _without_rollbacks(instance, before, decided, put_on=snapshot._put_on):
-    put_on(instance, before, [one for one in decided if not one.undoes])
+def _without_rollbacks(instance, before, decided, apply_changes=snapshot._apply_changes):
+    apply_changes(instance, before, [one for one in decided if not one.undoes])
 
 
 def _keeping_rows(instances, outputs, undos, step):
@@ -295,7 +295,7 @@ BROKEN = {
     "states are not undone": (steps, "undoable", lambda instance, undos, step: step),
     "rows are not undone": (steps, "whole", _keeping_rows),
     "a rollback changes nothing": (Instance, "_switch_back", lambda instance, rollback, previous: None),
-    "restored with the bad function": (snapshot, "_put_on", _without_rollbacks),
+    "restored with the bad function": (snapshot, "_apply_changes", _without_rollbacks),
     "never lets go": (KnownChanges, "let_go", lambda changes, change, reason: []),
 }
 

@@ -86,7 +86,7 @@ def _send_to_every_target(graph, targets, pruning=True):
 
 def _switch_in_name_only(instance, change, before=""):
     ready = instance.prepared.pop(change)
-    instance.put_on(change, ready.transform)
+    instance.apply_change(change, ready.transform)
     return True
 
 
@@ -144,7 +144,7 @@ BROKEN = [
     (MarkerCoordinator, "_retire", _free_the_lane_at_the_first_answer),
     (Worker, "_direct", _lose_cancellations),
     (Worker, "_direct", _forget_nothing_when_ended),
-    (Instance, "let_pass", lambda instance, change: None),
+    (Instance, "skip_change", lambda instance, change: None),
     (SeededNetwork, "_next", _reorder(LaneKind.FRAMES)),
     (SeededNetwork, "_next", _reorder_data),
     (SeededNetwork, "_next", _reorder(LaneKind.ANSWERS)),

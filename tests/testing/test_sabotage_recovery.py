@@ -84,7 +84,7 @@ def _transform_again(instance, part, decided, restore=hosts.restore):
             instance.state.transform(snapshot._update(instance.worker.operator, change).state)
 
 
-def _put_on_again(instance, part, decided, restore=hosts.restore):
+def _apply_again(instance, part, decided, restore=hosts.restore):
     restore(instance, part and msgspec.structs.replace(part, applied=()), decided)
 
 
@@ -154,7 +154,7 @@ BROKEN = {
     "snapshots are not awaited": (Checkpoints, "settle", _await_no_snapshot),
     "a decided change is forgotten": (Recovery, "again", _forget_the_decided),
     "a restored state is transformed again": (hosts, "restore", _transform_again),
-    "a change is put on again": (hosts, "restore", _put_on_again),
+    "a change is applied again": (hosts, "restore", _apply_again),
     "an older incarnation's answer counts": (Controller, "_heard", _count_old_answers),
     "files are committed without a record": (Checkpoints, "_keep", _keep_no_record),
     "new tuples meet old state": (Versions, "waits", property(lambda versions: False), "multiversion"),

@@ -48,14 +48,14 @@ class Snapshot(msgspec.Struct, frozen=True):
     Attributes:
         operator, index: the worker's id: its first operator, and which parallel instance.
         instances: its operators, in the chain's order.
-        turns: for each out-edge that deals in turn, by receiver, the receiver's index that is next.
+        round_robin_positions: for each rebalancing out-edge, by receiver, the index of the worker that is next.
         version: number of tagged changes behind it (see ``messages.Data``).
     """
 
     operator: str
     index: int
     instances: tuple[InstanceSnapshot, ...]
-    turns: dict[str, int] = {}
+    round_robin_positions: dict[str, int] = msgspec.field(default_factory=dict, name="turns")
     version: int = 0
 
 

@@ -107,7 +107,7 @@ def routing_table(workers: int) -> Bins:
     return (np.arange(BINS, dtype=np.int64) * workers) // BINS
 
 
-def deal(batch: pa.RecordBatch, targets: Bins, workers: int) -> list[tuple[int, pa.RecordBatch]]:
+def partition(batch: pa.RecordBatch, targets: Bins, workers: int) -> list[tuple[int, pa.RecordBatch]]:
     """The batch cut by target worker, order kept within each; workers without rows are left out."""
     first = int(targets[0])
     if targets.size == 1 or bool((targets == first).all()):

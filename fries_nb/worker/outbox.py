@@ -1,8 +1,8 @@
-"""What leaves a worker: dealt to channels, buffered, and sent as credit allows.
+"""What leaves a worker: partitioned among channels, buffered, and sent as credit allows.
 
 A blocked channel does not block its neighbours: frames wait in its queue for credit, at most a window of them, while
 tuples go on to the others. Only when a channel is *full* beyond that does the worker take no further tuple, unless the
-edge deals in turn: then a receiver that waits is passed over as long as another does not.
+edge rebalances: then a receiver that waits is passed over as long as another does not.
 
 Each channel has a buffer (batches not yet framed) and a queue (frames not yet sent). ``flush`` turns the buffer into
 one frame at the tail of the queue; a marker is put behind it at once, so a marker never overtakes a tuple of its own
@@ -36,7 +36,7 @@ import pyarrow as pa
 from fries_nb.dataflow.graph import Partitioning
 from fries_nb.errors import DeclarationError, ProtocolError
 from fries_nb.messages import HIDDEN, ChannelId, Data, End, Frame, Marker
-from fries_nb.topology.partitioning import Binning, Bins, deal, routing_table
+from fries_nb.topology.partitioning import Binning, Bins, partition, routing_table
 
 FLUSH_ROWS = 8192
 """A channel's buffer is framed when it holds this many rows."""
@@ -72,7 +72,7 @@ class SendFrame:
     frame: Frame
 
 
-def _deals_in_turn(edge: OutEdge) -> bool:
+def _rebalances(edge: OutEdge) -> bool:
     return len(edge.channels) > 1 and edge.partitioning not in (Partitioning.BROADCAST, Partitioning.HASH)
 
 
@@ -169,7 +169,7 @@ class Outbox:
         self._filled: set[_OutChannel] = set()
         self._channels = {name: _OutChannel(name, self._filled) for edge in edges for name in edge.channels}
         self._ways = [(edge, tuple(self._channels[name] for name in edge.channels)) for edge in edges]
-        self._turn = {edge.to: edge.start for edge in edges}
+        self._positions = {edge.to: edge.start for edge in edges}
         self._binnings = {edge.to: Binning(edge.key) for edge in edges}
         self._tables = {edge.to: routing_table(len(edge.channels)) for edge in edges}
         self._sends: list[SendFrame] = []
@@ -177,20 +177,22 @@ class Outbox:
         self.version = 0
 
     @property
-    def turns(self) -> dict[str, int]:
-        """For each edge that deals in turn, by receiver: the receiver's index that is next."""
-        return {edge.to: self._turn[edge.to] for edge in self._edges if _deals_in_turn(edge)}
+    def round_robin_positions(self) -> dict[str, int]:
+        """For each rebalancing out-edge, by receiver, the index of the worker that is next."""
+        return {edge.to: self._positions[edge.to] for edge in self._edges if _rebalances(edge)}
 
-    def resume(self, turns: Mapping[str, int]) -> None:
-        """Deal on from these turns.
+    def resume(self, positions: Mapping[str, int]) -> None:
+        """Go on from these round-robin positions.
 
         Raises:
             ProtocolError: they are not those of this worker's edges.
         """
-        widths = {edge.to: len(edge.channels) for edge in self._edges if _deals_in_turn(edge)}
-        if turns.keys() != widths.keys() or any(not 0 <= turn < widths[to] for to, turn in turns.items()):
-            raise ProtocolError(f"turns {dict(turns)} do not fit out-edges to {widths or 'none'} (receivers each)")
-        self._turn.update(turns)
+        widths = {edge.to: len(edge.channels) for edge in self._edges if _rebalances(edge)}
+        if positions.keys() != widths.keys() or any(not 0 <= next_ < widths[to] for to, next_ in positions.items()):
+            raise ProtocolError(
+                f"round-robin positions {dict(positions)} do not fit out-edges to {widths or 'none'} (receivers each)"
+            )
+        self._positions.update(positions)
 
     def turn_to(self, version: int) -> None:
         """What is added from now on has this version; no frame mixes it with what was added before."""
@@ -202,7 +204,7 @@ class Outbox:
                 channel.version = version
 
     def add(self, branch: int, batch: pa.RecordBatch) -> None:
-        """Deal a batch to the channels of every edge that carries this branch.
+        """Partition a batch among the channels of every edge that carries this branch.
 
         Raises:
             DeclarationError: the batch lacks an edge's key column, or nothing can be keyed by what it holds.
@@ -211,31 +213,31 @@ class Outbox:
             return
         for edge, channels in self._ways:
             if edge.branch == branch:
-                self._deal(edge, channels, batch)
+                self._partition(edge, channels, batch)
 
-    def _deal(self, edge: OutEdge, channels: tuple[_OutChannel, ...], batch: pa.RecordBatch) -> None:
+    def _partition(self, edge: OutEdge, channels: tuple[_OutChannel, ...], batch: pa.RecordBatch) -> None:
         if len(channels) == 1:
             channels[0].add(batch)
         elif edge.partitioning is Partitioning.BROADCAST:
             for channel in channels:
                 channel.add(batch)
         elif edge.partitioning is Partitioning.HASH:
-            for worker, part in deal(batch, self._tables[edge.to][self._bins(edge, batch)], len(channels)):
+            for worker, part in partition(batch, self._tables[edge.to][self._bins(edge, batch)], len(channels)):
                 channels[worker].add(part)
         else:
-            for worker, part in deal(batch, self._in_turn(edge, channels, batch.num_rows), len(channels)):
+            for worker, part in partition(batch, self._round_robin(edge, channels, batch.num_rows), len(channels)):
                 channels[worker].add(part)
 
-    def _in_turn(self, edge: OutEdge, channels: tuple[_OutChannel, ...], rows: int) -> npt.NDArray[np.int64]:
-        """The receiver of each row, in turn; those that wait for credit are passed over if any does not."""
-        turn, width = self._turn[edge.to], len(channels)
+    def _round_robin(self, edge: OutEdge, channels: tuple[_OutChannel, ...], rows: int) -> npt.NDArray[np.int64]:
+        """The receiver of each row, round robin; those that wait for credit are passed over if any does not."""
+        position, width = self._positions[edge.to], len(channels)
         free = self._free(channels)
         if 0 < len(free) < width:
-            first = bisect_left(free, turn)
+            first = bisect_left(free, position)
             targets = np.array(free, dtype=np.int64)[(np.arange(rows, dtype=np.int64) + first) % len(free)]
         else:
-            targets = (np.arange(rows, dtype=np.int64) + turn) % width
-        self._turn[edge.to] = int(targets[-1] + 1) % width
+            targets = (np.arange(rows, dtype=np.int64) + position) % width
+        self._positions[edge.to] = int(targets[-1] + 1) % width
         return targets
 
     def _free(self, channels: tuple[_OutChannel, ...]) -> Sequence[int]:
@@ -343,10 +345,10 @@ class Outbox:
     def full(self) -> bool:
         """A tuple may come for which there is no room, so the worker takes none: an edge has a full channel.
 
-        One that deals in turn passes over a full channel, so all of its channels are full then.
+        One that rebalances passes over a full channel, so all of its channels are full then.
         """
         return bool(self._filled) and any(self._is_full(edge, channels) for edge, channels in self._ways)
 
     def _is_full(self, edge: OutEdge, channels: tuple[_OutChannel, ...]) -> bool:
-        fits = all if _deals_in_turn(edge) else any
+        fits = all if _rebalances(edge) else any
         return fits(channel in self._filled for channel in channels)

@@ -64,7 +64,7 @@ class Unsaved(OperatorError):
 
 
 def kept(
-    epoch: int, worker: WorkerId, instances: Sequence[Instance], turns: dict[str, int], version: int
+    epoch: int, worker: WorkerId, instances: Sequence[Instance], positions: dict[str, int], version: int
 ) -> Save | TellController:
     """What a checkpoint keeps of a whole worker; or the word that it cannot be had, which costs the checkpoint alone.
 
@@ -75,7 +75,7 @@ def kept(
         parts = tuple([saved(instance) for instance in instances])
     except Unsaved as error:
         return TellController(Saved(epoch, worker, error=str(error)))
-    return Save(epoch, Snapshot(worker.operator, worker.index, parts, turns, version))
+    return Save(epoch, Snapshot(worker.operator, worker.index, parts, positions, version))
 
 
 def refuse_others(snapshot: Snapshot, instances: Sequence[Instance]) -> None:

@@ -136,7 +136,7 @@ class Worker:
         self._instructions += self._telemetry.traced()  # that there is nothing yet
         if snapshot is not None:
             refuse_others(snapshot, self.instances)
-            self._outbox.resume(snapshot.turns)
+            self._outbox.resume(snapshot.round_robin_positions)
 
     def _compiled(self, instances: Sequence[Instance]) -> ChainExecutor:
         wiring, measure = self.wiring, self._telemetry.measure
@@ -342,7 +342,8 @@ class Worker:
         action, switched = marker.action, False
         keep: Save | TellController | None = None
         if isinstance(action, Commit) and action.checkpoint and not self.ended:
-            keep = kept(action.epoch, self.wiring.id, self.instances, self._outbox.turns, self._versions.number)
+            positions = self._outbox.round_robin_positions
+            keep = kept(action.epoch, self.wiring.id, self.instances, positions, self._versions.number)
             self._instructions.extend(self._telemetry.traced())
         for instance in self.instances[start:]:
             if instance.worker.operator not in marker.scope:

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fries_nb.operators.state import KeyedState
-from fries_nb.topology.partitioning import BINS, Binning, bins_of_values, deal, routing_table
+from fries_nb.topology.partitioning import BINS, Binning, bins_of_values, partition, routing_table
 
 INTEGERS = (pa.int8(), pa.uint8(), pa.int16(), pa.int32(), pa.uint32(), pa.int64(), pa.uint64(), pa.float32(),
             pa.float64())  # fmt: skip
@@ -123,7 +123,7 @@ def test_a_lone_row_whose_key_cannot_be_one_is_refused_as_many_are() -> None:
 def test_dealing_keeps_order_and_loses_nothing(targets: list[int], workers: int) -> None:
     """Dealing keeps order and loses nothing."""
     batch = pa.RecordBatch.from_pydict({"n": list(range(len(targets)))})
-    parts = deal(batch, np.array(targets, dtype=np.int64), workers)
+    parts = partition(batch, np.array(targets, dtype=np.int64), workers)
     got = {worker: part.column("n").to_pylist() for worker, part in parts}
     assert len(got) == len(parts)
     assert got == {w: [n for n, target in enumerate(targets) if target == w] for w in set(targets)}

@@ -107,7 +107,7 @@ def opened(snapshot: Snapshot) -> list[Any]:
     return [
         (part.operator, part.processed, part.applied, {bin_: pickle.loads(raw) for bin_, raw in part.bins.items()})
         for part in snapshot.instances
-    ] + [snapshot.turns, snapshot.version]
+    ] + [snapshot.round_robin_positions, snapshot.version]
 
 
 @pytest.mark.parametrize("later", [0, 1, 2])

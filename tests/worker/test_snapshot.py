@@ -326,7 +326,7 @@ def test_a_worker_continues_the_round_of_its_rebalanced_edges() -> None:
     bench.run()
     take_checkpoint(bench)
     snapshot = snapshot_of(bench)
-    assert snapshot.turns == {"Z": 2}
+    assert snapshot.round_robin_positions == {"Z": 2}
     restored = Bench(Operator("M", function=version(1)), receivers=3, snapshot=snapshot)
     restored.arrive(0, data(3))
     restored.run()

@@ -71,7 +71,7 @@ class Stream:
         Args:
             name: the operator's, unique in the dataflow.
             function: of a row, of an Arrow batch (``batched``), or an object with ``process(row, state)``.
-            key: column or columns by which rows are dealt to the workers and state is kept.
+            key: column or columns by which rows are partitioned among the workers and state is kept.
             workers: parallel instances; the run's default if ``None``.
             on_error: what becomes of a tuple that the function fails on: ``"fail"`` ends the run; ``"pause"`` has the
                 worker wait for a fix, with which it tries again; a sink takes it as a dead letter, with the error.
@@ -178,7 +178,7 @@ class Stream:
             how: ``"inner"`` drops a row without partner, ``"left"`` keeps it with nulls.
             one_to_many: whether the table may have several rows a key; each makes a row. Else it must not.
             suffix: added to a column of the table's that the stream has as well.
-            key: deal rows to the workers by the stream's columns of ``on`` (``True``) or by other columns; else they
+            key: partition rows by the stream's columns of ``on`` (``True``) or by other columns; else they
                 stay where they are.
 
         Raises:
@@ -186,13 +186,13 @@ class Stream:
         """
         columns = join_columns(name, on)
         checked_suffix("join", name, suffix)
-        dealt = () if key is False else tuple(columns) if key is True else columns_of(name, key)
+        partitioned_by = () if key is False else tuple(columns) if key is True else columns_of(name, key)
         operator = Operator(
             name,
             Emits.ONE_TO_MANY if one_to_many else Emits.ONE_TO_ONE,
             kind=Kind.JOIN,
             function=JoinTable(name, table, columns, how, one_to_many, suffix),
-            key=dealt,
+            key=partitioned_by,
             on_error=checked_policy(name, on_error),
         )
         return self.flow._add(operator, (self,), workers, None if one_to_many else self.identity)

@@ -28,9 +28,9 @@ __all__ = ["Edge", "Emits", "Graph", "Kind", "Operator", "Partitioning"]
 
 
 class Partitioning(StrEnum):
-    """How the tuples of an edge are dealt to the receiver's workers.
+    """How the tuples of an edge are partitioned among the receiver's workers.
 
-    ``FORWARD`` means worker i to worker i; between unequal numbers of workers it deals like ``REBALANCE``.
+    ``FORWARD`` means worker i to worker i; between unequal numbers of workers it is the same as ``REBALANCE``.
     """
 
     FORWARD = "forward"

@@ -1,6 +1,6 @@
 """Keyed state, in bins, transformed key by key.
 
-The key space is cut into ``BINS`` bins by the same stable hash that deals tuples to workers (see ``partition``), so
+The key space is cut into ``BINS`` bins by the same stable hash that partitions tuples (``topology.partitioning``), so
 the state of a bin and the tuples that need it move together. Within a worker the live states lie in one flat dict;
 a bin is the set of keys that hash to it, and :meth:`KeyedState.bins` sorts them out when somebody asks.
 

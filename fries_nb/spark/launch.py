@@ -183,7 +183,7 @@ def _start(
 
 
 def _sources(graph: Graph, session: Session, place: CheckpointStore) -> dict[str, SourcePlan]:
-    """What the sources' readers need; rows are dealt to workers once a run, however often it is resumed."""
+    """What the sources' readers need; rows are assigned to workers once a run, however often it is resumed."""
     plans: dict[str, SourcePlan] = {}
     for name, operator in graph.by_name.items():
         if not operator.traits.is_source:

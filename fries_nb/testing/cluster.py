@@ -70,7 +70,7 @@ class Cluster:
 
     Args:
         graph: what runs; its functions are copied by pickling, as they are on Spark.
-        inputs: the rows of each source; a source with several workers deals them in turn.
+        inputs: the rows of each source; a source with several workers takes them round robin.
         hosts: number of hosts that the workers are spread over.
         seed: draws the interleaving.
         window: bytes of credit a channel; small windows make data wait.

@@ -60,15 +60,15 @@ class DrawnFlow:
         return {node.name: source_rows(node.name, count, customers) for node in self.nodes if node.does == "source"}
 
 
-def redealt(graph: Graph, chance: random.Random) -> Graph:
-    """The graph with some of its forward edges dealing rows out in turn, or to all workers.
+def repartitioned(graph: Graph, chance: random.Random) -> Graph:
+    """The graph with some of its forward edges made to rebalance, or to broadcast.
 
     Not to all above a self-join or a dedup: copies of a row could not be told apart there. Nor where an operator has
     several inputs, so that ``copies`` need only name the operator.
     """
     joins = {operator.name for operator in graph.operators if operator.traits.keeps_state}
 
-    def dealt(edge: Edge) -> Edge:
+    def changed(edge: Edge) -> Edge:
         if edge.partitioning is not Partitioning.FORWARD or chance.random() > 0.25:
             return edge
         alone = len(graph.in_edges(edge.to)) == 1 and not graph.operator(edge.to).traits.copies
@@ -76,11 +76,11 @@ def redealt(graph: Graph, chance: random.Random) -> Graph:
         to_all = alone and not joins & below and chance.random() < 0.4
         return replace(edge, partitioning=Partitioning.BROADCAST if to_all else Partitioning.REBALANCE)
 
-    return Graph(graph.name, graph.operators, tuple(map(dealt, graph.edges)))
+    return Graph(graph.name, graph.operators, tuple(map(changed, graph.edges)))
 
 
 def copies(graph: Graph) -> dict[str, int]:
-    """How many workers get each row of an operator that is dealt to all."""
+    """How many workers get each row of an operator that it is broadcast to."""
     return {
         edge.to: graph.operator(edge.to).workers for edge in graph.edges if edge.partitioning is Partitioning.BROADCAST
     }

@@ -41,7 +41,7 @@ class Supply:
         held: the source workers that are held.
 
     Args:
-        graph, inputs: rows of each source; one with several workers deals them in turn.
+        graph, inputs: rows of each source; one with several workers takes them round robin.
         chance: cuts batches.
         due_ns: when all of them are due.
         positions: rows that a source worker has behind it, ``None`` for one that has ended.

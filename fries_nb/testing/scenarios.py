@@ -25,7 +25,15 @@ from fries_nb.dataflow.updates import Update
 from fries_nb.messages import WorkerId
 from fries_nb.planning import cover
 from fries_nb.testing.cluster import Cluster
-from fries_nb.testing.drawn_flows import DrawnFlow, Inputs, chained_flow, copies, counting_flow, draw_flow, redealt
+from fries_nb.testing.drawn_flows import (
+    DrawnFlow,
+    Inputs,
+    chained_flow,
+    copies,
+    counting_flow,
+    draw_flow,
+    repartitioned,
+)
 from fries_nb.testing.faults import Faults
 from fries_nb.testing.reference_run import Reference, evaluate
 from fries_nb.testing.stamp_functions import Convert, Counter, Poison, Spoil, Unloadable, Unopenable
@@ -123,7 +131,7 @@ def draw_scenario(seed: int, schedules: tuple[tuple[str, bool], ...] = SCHEDULES
     """The scenario of this seed. ``naive`` is drawn only where the plan calls it safe."""
     chance = random.Random(seed)
     flow = draw_flow(chance)
-    graph = redealt(flow.dataflow.graph(), chance)
+    graph = repartitioned(flow.dataflow.graph(), chance)
     settings = {
         "hosts": chance.randint(1, 3),
         "seed": seed,

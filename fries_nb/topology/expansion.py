@@ -59,7 +59,7 @@ def channel_count(graph: Graph, edges: Iterable[Edge]) -> int:
 
 
 def host_of(worker: WorkerId, hosts: int) -> int:
-    """The host that runs the worker: workers are dealt to hosts by their index."""
+    """The host that runs the worker, by the worker's index."""
     return worker.index % hosts
 
 

@@ -1,4 +1,4 @@
-"""How tuples are dealt: a stable hash of the key, cut into bins, and bins dealt to workers.
+"""How tuples are partitioned: a stable hash of the key, cut into bins, and bins assigned to workers.
 
 The hash must be the same in every process and for every batch, so it is made of a column's values alone: 1, 1.0 and
 True fall into one bin as they are one key of a dict. Everything works on whole columns.

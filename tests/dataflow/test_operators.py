@@ -45,7 +45,7 @@ def sales() -> Stream:
 
 
 def test_a_join_with_a_table_is_one_to_one_and_stays_where_its_rows_are(sales: Stream) -> None:
-    """Unless it is told to deal them out; the identity goes through a one-to-one join and ends at a one-to-many."""
+    """Unless it is told to partition them; the identity goes through a one-to-one join and ends at a one-to-many."""
     one = sales.join("J1", SHOPS, "shop")
     two = one.join("J2", SHOPS, {"city": "city"}, how="left", suffix="_2", key=True, one_to_many=True)
     two.join("J3", SHOPS, ["shop", "city"], key="ID", workers=3).sink("out", memory())

@@ -150,7 +150,7 @@ def test_cut_edges_keep_how_they_deal() -> None:
     operators = (Operator("S"), split, Operator("G", blocking=True), keyed, Operator("O"))
     after = Edge("G", "A", Partitioning.HASH, ("k",))
     edges = (Edge("S", "SP"), Edge("SP", "O", branch=0), Edge("SP", "G", branch=1), after)
-    first, second = regions(Graph("dealt", operators, edges))
+    first, second = regions(Graph("partitioned", operators, edges))
     assert first.graph.in_edges("G") == (Edge("SP", "G", branch=1),)
     assert first.graph.operator("G").workers == 3
     assert second.graph.in_edges("A") == (after,)

@@ -86,7 +86,7 @@ def test_nan_is_one_key(policy: str) -> None:
 
 
 def test_zeros_of_either_sign_are_one_key() -> None:
-    """As they are to a dict, and to the hash by which tuples are dealt."""
+    """As they are to a dict, and to the hash by which tuples are partitioned."""
     instance = counting()
     assert [row["n"] for row in outcome(instance, keyed(0.0, -0.0), keyed(-0.0))] == [1, 2, 3]
     assert len(set(bins_of_values([pa.array([0.0, -0.0])]).tolist())) == 1

@@ -56,7 +56,7 @@ def runs() -> Iterator[list[Any]]:
 @pytest.mark.parametrize("several", [False, True])
 @pytest.mark.parametrize("how", ["inner", "left"])
 def test_a_join_gives_what_sparks_own_join_gives(spark: SparkSession, runs: list[Any], how: str, several: bool) -> None:
-    """With a DataFrame as its table, dealt by key or not."""
+    """With a DataFrame as its table, partitioned by key or not."""
     pandas = shops(several).to_pandas().astype({"key": "Int64"})
     table = spark.createDataFrame(pandas, "key long, name string, size int")
     flow = fn.Dataflow(f"joined-{how}-{several}")

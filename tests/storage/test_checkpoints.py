@@ -231,7 +231,7 @@ def test_a_record_that_cannot_be_written_is_told(tmp_path: Path) -> None:
 
 
 def test_what_a_source_reads_is_kept(tmp_path: Path) -> None:
-    """So that a resumed run deals rows as before, whatever files have come since."""
+    """So that a resumed run assigns rows as before, whatever files have come since."""
     place = CheckpointStore.claim(str(tmp_path / "c"), graph(), "r1")
     assert place.source("a/b", list[int]) is None
     place.keep_source("a/b", [1, 2])

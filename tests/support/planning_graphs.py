@@ -28,8 +28,8 @@ def drawn(
         )
         for name in names
     )
-    dealt = {tuple(edge.split(">")): Partitioning.BROADCAST for edge in broadcast.split()}
-    return Graph("drawn", operators, tuple(Edge(*edge, dealt.get(edge, partitioning)) for edge in edges))
+    broadcast_edges = {tuple(edge.split(">")): Partitioning.BROADCAST for edge in broadcast.split()}
+    return Graph("drawn", operators, tuple(Edge(*edge, broadcast_edges.get(edge, partitioning)) for edge in edges))
 
 
 W1 = drawn("Src > FD > Sink")

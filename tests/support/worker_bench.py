@@ -72,8 +72,8 @@ class Port:
 class Bench:
     """One worker between two senders A[0], A[1] and receivers Z[0], ..., and all that it has said.
 
-    With a ``key`` its rows are dealt by it. With a ``snapshot``, or with changes ``decided``, it is restored before
-    its first event.
+    With a ``key`` its rows are partitioned by it. With a ``snapshot``, or with changes ``decided``, it is restored
+    before its first event.
     """
 
     def __init__(

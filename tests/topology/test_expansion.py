@@ -48,7 +48,7 @@ def test_channels_are_counted_as_listed(senders, receivers, partitioning):
 
 
 def test_forward_between_unequal_numbers_is_all_to_all():
-    """It deals like rebalance then."""
+    """It is the same as rebalance then."""
     edge = Edge("A", "B")
     graph = Graph("pair", (Operator("A", workers=2), Operator("B", workers=3)), (edge,))
     assert len(list(channels_of(graph, edge))) == 6
@@ -61,7 +61,7 @@ def test_channels_are_listed_lazily():
     assert str(next(channels_of(graph, edge))) == "A[0]->B[0]"
 
 
-def test_workers_are_dealt_to_hosts_in_turn():
+def test_workers_are_assigned_to_hosts_round_robin():
     """By their index."""
     assert [host_of(WorkerId("A", index), 3) for index in range(5)] == [0, 1, 2, 0, 1]
 

@@ -96,7 +96,7 @@ KEYS = st.one_of(
 
 @given(KEYS)
 def test_rows_alone_rows_together_and_kept_states_agree_on_the_bin(keys: list[object]) -> None:
-    """What the outbox deals by is what state moves by."""
+    """What the outbox partitions by is what state moves by."""
     columns = list(zip(*keys, strict=True)) if isinstance(keys[0], tuple) else [keys]
     names = [f"k{i}" for i in range(len(columns))]
     batch = pa.RecordBatch.from_arrays([pa.array(list(column)) for column in columns], names=names)

@@ -117,7 +117,7 @@ def is_marker(one: Any) -> bool:
 
 
 @given(ACTIONS, st.integers(1, 60))
-def test_in_turn_each_row_is_dealt_once_and_before_the_markers_behind_it(actions: list, window: int) -> None:
+def test_round_robin_sends_each_row_once_and_before_the_markers_behind_it(actions: list, window: int) -> None:
     """Whichever receivers wait for credit, and are passed over, nothing is lost, repeated or out of order."""
     outbox = Outbox([edge("B", Partitioning.REBALANCE, 3)])
     names = channels("B", 3)

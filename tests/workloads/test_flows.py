@@ -13,7 +13,7 @@ def edges(graph):
 
 
 def test_the_fraud_flow():
-    """payments -> FC -> FM -> MC -> scored, FC dealt by customer and FM by terminal."""
+    """payments -> FC -> FM -> MC -> scored, FC keyed by customer and FM by terminal."""
     graph = fraud_flow(fn.rate(10), fn.memory(), workers=3).graph()
     assert [(operator.name, operator.workers) for operator in graph.operators[:4]] == [
         ("payments", 1),

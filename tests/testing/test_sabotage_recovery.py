@@ -21,8 +21,8 @@ from fries_nb.controller.pauses import PausedOperators
 from fries_nb.controller.restore_point import Recovery
 from fries_nb.errors import OperatorError
 from fries_nb.messages import Commit, Hold
+from fries_nb.operators import chain_compiler
 from fries_nb.operators import error_policy as guarding
-from fries_nb.operators import steps
 from fries_nb.operators.instance import Instance
 from fries_nb.testing import hosts
 from fries_nb.testing.scenarios import draw_focused
@@ -113,7 +113,7 @@ def _release_at_once(worker, marker, start, apply=Worker._apply):
         worker._held = False
 
 
-def _digest_twice(*rule, guarded=steps.guarded):
+def _digest_twice(*rule, guarded=chain_compiler.guarded):
     instance, step = rule[0], guarded(*rule)
     failed = instance.__dict__.setdefault("failed", set())
 
@@ -161,7 +161,7 @@ BROKEN = {
     "a buffer mixes versions": (Outbox, "turn_to", _mix_versions, "multiversion"),
     "sources are not held": (Worker, "_apply", _release_at_once, "minibatch"),
     "a failed tuple leaves its state": (guarding, "remembering", lambda instance: lambda row: guarding._nothing),
-    "a poisonous tuple is taken twice": (steps, "guarded", _digest_twice),
+    "a poisonous tuple is taken twice": (chain_compiler, "guarded", _digest_twice),
     "files are committed again": (CommitNumbers, "forget", _commit_again),
     "files of the lost are committed": (CommitNumbers, "forget", _hand_in_after_the_loss),
     "what a fork did is not traced": (Instance, "merge", _forget_a_fork, "multiversion"),

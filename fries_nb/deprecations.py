@@ -1,6 +1,6 @@
-"""Names that were renamed: each works for one more version, with a warning that says the new one.
+"""Renamed names: each works for one more version, with a warning that gives the new name.
 
-A package that showed such a name asks ``renamed`` from its ``__getattr__``, which Python calls for what it lacks.
+A package with a renamed attribute calls ``renamed`` from its module-level ``__getattr__``.
 
 >>> import warnings
 >>> with warnings.catch_warnings(record=True) as told:
@@ -25,21 +25,21 @@ RENAMED: Mapping[str, Mapping[str, str]] = {
     "fries_nb.planning": {"Way": "CriticalPath"},
     "fries_nb.report": {"Row": "ComparisonRow", "Trial": "SchedulerTrial"},
 }
-"""For each package, the old name of what it shows to the new one."""
+"""For each package, the old name of an attribute to its new name."""
 
 
 def renamed(package: str, name: str) -> Any:
-    """What a package shows under an old name.
+    """The value of a renamed attribute.
 
     Args:
-        package: the package's dotted name; it is imported.
-        name: what was asked of it, and is no attribute of it.
+        package: dotted name of the package, which is imported.
+        name: the old name of the attribute.
 
     Returns:
-        The attribute under its new name, with a ``FutureWarning`` at the line that asked.
+        The attribute under its new name; warns with a ``FutureWarning`` at the caller's line.
 
     Raises:
-        AttributeError: the package never had such a name.
+        AttributeError: the package never had an attribute of this name.
     """
     new = RENAMED.get(package, {}).get(name)
     if new is None:

@@ -1,6 +1,6 @@
-"""Every error that a user can meet: what was got, what was expected, the likely mistake.
+"""Errors and warnings that users can meet. Messages say what was given, what was expected, and the likely mistake.
 
-A ``FriesError`` is one or two lines and is meant to be read, so a notebook shows it without a stack of frames.
+A ``FriesError`` has a message of one or two lines; notebooks show it without a stack trace.
 
 >>> unknown("operator", "FN", ["FC", "FM", "MC"])
 "no operator 'FN'; expected one of FC, FM, MC; did you mean 'FM'?"
@@ -13,15 +13,15 @@ from collections.abc import Iterable
 
 
 class FriesError(Exception):
-    """Base of all errors raised on purpose by fries_nb."""
+    """Base class of all errors that fries_nb raises on purpose."""
 
     def _render_traceback_(self) -> list[str]:
-        """IPython's hook: show the message alone (a user's mistake is not a crash of ours)."""
+        """Called by IPython; shows the message only."""
         return [f"{type(self).__name__}: {self}"]
 
 
 class DataflowError(FriesError):
-    """A declaration that no dataflow can have: duplicate name, cycle, unknown stream, bad JSON."""
+    """An invalid declaration: duplicate name, cycle, unknown stream, malformed JSON."""
 
 
 class PlanError(FriesError):
@@ -29,13 +29,16 @@ class PlanError(FriesError):
 
 
 class ReconfigurationError(FriesError):
-    """A change that was refused or aborted; nothing changed anywhere."""
+    """A change that was refused or aborted; nothing was changed."""
 
 
 class OperatorError(FriesError):
-    """The user's own function raised; carries the operator, and the traceback from the user's frame on.
+    """A user function raised.
 
-    ``operator`` is the operator's name; ``details`` the traceback text, empty when there is none.
+    Args:
+        message: the message.
+        operator: name of the operator.
+        details: the traceback from the user's first frame on; empty if there is none.
     """
 
     def __init__(self, message: str, operator: str = "", details: str = "") -> None:
@@ -45,23 +48,23 @@ class OperatorError(FriesError):
 
 
 class DeclarationError(OperatorError):
-    """An operator did at run time what its declaration excludes (say, two rows from a one-to-one)."""
+    """An operator violated its declaration at run time, as a one-to-one operator that emitted two rows."""
 
 
 class ProtocolError(FriesError):
-    """A message that is illegal in the present state of a worker or the controller."""
+    """A message that is not allowed in the current state of a worker or the controller."""
 
 
 class LinkError(FriesError):
-    """A frame that is truncated, oversized, of an older incarnation, or from a stranger."""
+    """A connection was lost or cannot be made, or a frame is truncated, oversized, or of an older incarnation."""
 
 
 class SessionError(FriesError):
-    """Spark cannot be started, or the session at hand cannot serve: no Java, too few slots, Connect."""
+    """Spark cannot be started, or the session is not suitable: no Java, too few task slots, Spark Connect."""
 
 
 class SourceError(FriesError):
-    """A source that cannot be read: no such path, no rows, a bad rate."""
+    """A source that cannot be read: no such path, no rows, an invalid rate."""
 
 
 class SinkError(FriesError):
@@ -69,9 +72,12 @@ class SinkError(FriesError):
 
 
 class ColumnError(SinkError):
-    """A sink got a column in two types that no one type holds.
+    """A column arrived at a sink in a type that is incompatible with its earlier type.
 
-    ``column`` is its name; ``before`` the columns that came before, as a serialized Arrow schema.
+    Args:
+        message: the message.
+        column: name of the column.
+        before: the earlier columns, as a serialized Arrow schema.
     """
 
     def __init__(self, message: str, column: str, before: bytes) -> None:
@@ -81,31 +87,31 @@ class ColumnError(SinkError):
 
 
 class CheckpointError(FriesError):
-    """A checkpoint that cannot be written or read: no room, damaged, of another flow or version."""
+    """A checkpoint that cannot be written or read: no space, damaged, of another dataflow or version."""
 
 
 class PlaceHeldError(CheckpointError):
-    """A checkpoint place that another run holds, or has taken over; says which process, where and since when."""
+    """A checkpoint directory that another run holds or has taken over; names its process, machine and start time."""
 
 
 class RunError(FriesError):
-    """The run is over or has failed; says why, and what stays readable."""
+    """The run has ended or failed; gives the reason, and what remains readable."""
 
 
 class TraceError(FriesError):
-    """A line of a trace that is not a data or an update record."""
+    """A trace that is malformed, empty or incomplete."""
 
 
 class UncommittedWarning(UserWarning):
-    """A run was stopped without being drained, or has failed: what it had read is not, or not all, in its output."""
+    """A run was stopped without a drain, or failed: tuples that it has read are missing from its output."""
 
 
 class MemoryWarning(UserWarning):
-    """There is too little free memory for the Spark that is about to start."""
+    """There is too little free memory for the Spark session that is being started."""
 
 
 def close_match(got: str, options: Iterable[str]) -> str:
-    """The tail of an error message that suggests what was likely meant, or an empty string.
+    """The end of an error message that suggests a similar name; empty if there is none.
 
     >>> close_match("mc", ["FC", "MC"])
     "; did you mean 'MC'?"
@@ -118,7 +124,7 @@ def close_match(got: str, options: Iterable[str]) -> str:
 
 
 def unknown(what: str, got: str, options: Iterable[str]) -> str:
-    """The message for a name that does not exist, listing at most ten that do."""
+    """The message for an unknown name, with at most ten of the known ones."""
     names = list(options)
     shown = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "") if names else "none"
     return f"no {what} {got!r}; expected one of {shown}{close_match(got, names)}"

@@ -1,8 +1,8 @@
-"""What happened, as records, in the order in which it happened at each worker.
+"""Trace records: the operations of a run, in the order in which each worker performed them.
 
 A record is a data operation (Fries, definition 4.3) or a function update (definition 4.5). Operations conflict only on
-one operator (definition 4.6), hence at one worker; so a trace that keeps each worker's own order says all that
-conflict-serializability needs, in whatever way the workers' records are interleaved.
+the same operator (definition 4.6), hence at one worker. So a trace that keeps each worker's own order determines
+conflict-serializability, however the records of different workers are interleaved.
 
 >>> print(to_line(Ran("t1", "FM")))
 {"kind":"data","transaction":"t1","operator":"FM"}
@@ -20,13 +20,13 @@ from fries_nb.dataflow.graph import Edge, Graph, Partitioning
 from fries_nb.errors import TraceError
 
 ROW_BITS = 40
-"""Of a source tuple's identity as a number: its row at its source's worker; above them is the number of that worker."""
+"""Number of bits of a source tuple's identity that hold its row at its source's worker; higher bits hold the worker."""
 
 
 class Ran(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="data"):
     """A data operation: ``operator`` processed a tuple that derives from source tuple ``transaction``.
 
-    ``function`` is the change that brought the function which really ran (empty: the first one), where that is known.
+    ``function`` is the change that installed the function that ran (empty: the initial one), if known.
     """
 
     transaction: str | int
@@ -38,7 +38,7 @@ class Ran(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag
 class Updated(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="update"):
     """A function update: at this worker, ``operator`` switched to the configuration of change ``id``.
 
-    ``before`` names a change that is ordered behind this one at every worker, and replaces the same function: a worker
+    ``before`` names a change that is ordered after this one at every worker and replaces the same function: a worker
     that has applied that one skips this one.
     """
 
@@ -49,7 +49,7 @@ class Updated(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind",
 
 
 class RanMany(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="data_many"):
-    """Data operations of one worker in a row, by one function, kept together because there are many."""
+    """Consecutive data operations of one worker with one function, in compact form."""
 
     transactions: tuple[str | int, ...]
     operator: str
@@ -58,9 +58,9 @@ class RanMany(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind",
 
 
 class Emitted(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="emitted"):
-    """The function emitted not one tuple for each of these that it took, but ``extra`` more (-1: it dropped them).
+    """For each of these transactions the function emitted not one tuple, but ``extra`` more (-1: none).
 
-    ``branch`` is a split's output; on branch 0 one tuple is expected, on the others none.
+    ``branch`` is a split's output; one tuple is expected on branch 0, none on the others.
     """
 
     transactions: tuple[str | int, ...]
@@ -71,15 +71,17 @@ class Emitted(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind",
 
 
 class Wrote(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="wrote"):
-    """So much this worker has written into the trace, in all and in front of this record.
+    """Record counts: what this worker has written into the trace so far, before this record.
 
     Attributes:
-        ran: data operations, of ``Ran`` and ``RanMany`` together.
-        updated: function updates.
-        emitted: transactions of ``Emitted``.
-        function: the change that brought the function which the operator is to run; empty for its first one.
-        ended: the worker has ended, and writes nothing more.
-        spent: it had ended before the hosts were started (again), and does nothing here.
+        operator: the operator.
+        worker: index of the worker.
+        ran: number of data operations, in ``Ran`` and ``RanMany`` together.
+        updated: number of function updates.
+        emitted: number of transactions in ``Emitted``.
+        function: the change that installed the operator's current function; empty for the initial one.
+        ended: whether the worker has ended and writes nothing more.
+        spent: whether it had ended before the hosts were started or restarted, and does nothing.
     """
 
     operator: str
@@ -93,7 +95,7 @@ class Wrote(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", t
 
 
 class Link(msgspec.Struct, frozen=True):
-    """What ``source`` emits on ``branch`` comes to ``to``, so many ``copies`` of each tuple."""
+    """An edge: tuples that ``source`` emits on ``branch`` arrive at ``to``, ``copies`` times each."""
 
     source: str
     to: str
@@ -102,13 +104,13 @@ class Link(msgspec.Struct, frozen=True):
 
 
 class TraceFlow(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="flow"):
-    """What ran: a trace that begins with it claims to be complete.
+    """The description of the run at the beginning of a trace, which claims that the trace is complete.
 
     Attributes:
         workers: operator to the number of its workers.
         links: the edges.
-        resumed: the run began at a checkpoint of an earlier one, whose trace is not here.
-        finished: the run has finished: every worker has ended.
+        resumed: whether the run was resumed from a checkpoint of an earlier one, whose trace is not included.
+        finished: whether every worker has ended.
     """
 
     workers: dict[str, int]
@@ -122,7 +124,7 @@ Record = WorkerRecord | TraceFlow
 
 
 class Counts(NamedTuple):
-    """Numbers of records of one worker, as in ``Wrote``."""
+    """Record counts of one worker, as in ``Wrote``."""
 
     ran: int = 0
     updated: int = 0
@@ -130,11 +132,11 @@ class Counts(NamedTuple):
 
     @property
     def as_tuple(self) -> tuple[int, int, int]:
-        """As it is kept in a snapshot."""
+        """The counts as kept in a snapshot."""
         return self.ran, self.updated, self.emitted
 
     def with_record(self, record: Record) -> Counts:
-        """The numbers with one more record."""
+        """The counts including one more record."""
         match record:
             case Ran():
                 return self._replace(ran=self.ran + 1)
@@ -148,7 +150,7 @@ class Counts(NamedTuple):
 
 
 def flow_of(graph: Graph, resumed: bool = False, finished: bool = False) -> TraceFlow:
-    """What a graph says about its traces."""
+    """The description of a graph for its traces."""
     links = tuple(
         Link(edge.source, edge.to, edge.branch, graph.operator(edge.to).workers if _broadcasts(edge) else 1)
         for edge in graph.edges
@@ -169,10 +171,10 @@ def to_line(record: Record) -> str:
 
 
 def from_line(line: str | bytes) -> Record:
-    """The record in a JSON line.
+    """Parse a JSON line.
 
     Raises:
-        TraceError: it is not one; shows the line.
+        TraceError: the line is no record; includes the line.
     """
     try:
         return _decoder.decode(line)

@@ -1,7 +1,7 @@
-"""The figures and tables of the papers, one module each: experiments on a running fries_nb that return data.
+"""Reproductions of the papers' figures and tables, one module each, run on fries_nb; they return data.
 
 ``EXPERIMENTS`` lists them by name; ``experiment(name, scale)`` runs one and returns a ``Result``. Nothing is drawn
-here. Fries and Epoch run on the same runtime, so what differs is the scheduler.
+here. Fries and Epoch run on the same runtime, so results differ by the scheduler only.
 
 >>> experiment("table7", "test").rows[1]["all"]
 68
@@ -32,7 +32,7 @@ __all__ = ["EXPERIMENTS", "Experiment", "Result", "ExperimentScale", "experiment
 
 @dataclass(frozen=True)
 class Experiment:
-    """A figure or table: ``measure`` runs it; ``minute`` and ``test`` are the scales that take about that long."""
+    """A figure or table. ``measure`` runs it; ``minute`` and ``test`` are the scales for a minute and for seconds."""
 
     measure: Callable[[ExperimentScale], Result]
     minute: float
@@ -40,7 +40,7 @@ class Experiment:
 
     @property
     def title(self) -> str:
-        """What it shows, in one line."""
+        """The title, in one line."""
         return (self.measure.__doc__ or "").splitlines()[0]
 
 
@@ -58,10 +58,17 @@ EXPERIMENTS: Mapping[str, Experiment] = {
 
 
 def experiment(name: str, scale: str = "minute") -> Result:
-    """Run the experiment of that name, at ``test``, ``minute``, ``paper`` or a number above 0 to 1, the paper's size.
+    """Run an experiment.
+
+    Args:
+        name: a key of ``EXPERIMENTS``.
+        scale: ``test``, ``minute``, ``paper``, or a number above 0 up to 1, the paper's size.
+
+    Returns:
+        Its result.
 
     Raises:
-        FriesError: unknown name or scale; or what the experiment runs does not run.
+        FriesError: unknown name or scale; or the experiment failed.
     """
     if name not in EXPERIMENTS:
         raise FriesError(

@@ -1,10 +1,9 @@
-"""Figure 13: end-to-end latency of W1 through two surges, each answered by a lighter model, by scheduler.
+"""Figure 13: end-to-end latency of W1 through two surges, each answered by a cheaper model, by scheduler.
 
-FD's model takes 25 ms a payment; at 120 s (of the paper's time) it is replaced by a lighter one, at 220 s by one
-that is lighter still. Our latency counts from when a payment was due, also where the flow holds its source back: so
-without a change it goes on climbing where the paper's, which counts from when the source let it go, stands at 70 s.
-
-Beside them stands the same as a Structured Streaming query (``rivals/streaming_w1.py``), in the first surge.
+FD's model takes 25 ms a payment; at 120 s (of the paper's time) it is replaced by a cheaper one, at 220 s by an even
+cheaper one. Our latency counts from the time at which a payment was due, even if the flow holds its source back.
+Without a change it therefore keeps rising where the paper's, which counts from the source's output, stays at 70 s. The
+same flow as a Structured Streaming query (``rivals/streaming_w1.py``) is measured in the first surge.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ from fries_nb.workloads.w1 import FraudDetector, w1_flow
 
 LENGTH_S = 300.0
 RATES = {0.0: 1_000, 100.0: 2_000, 200.0: 9_000}
-"""From when on, and payments a second."""
+"""Start time in seconds, and payments per second from then on."""
 CHANGES = {120.0: 10.0, 220.0: 2.0}
-"""When, and what the new model costs in milliseconds."""
+"""Time in seconds, and cost of the new model in milliseconds."""
 COST_MS = 25.0
 CREDIT_S = 70.0
 TUPLE_BYTES = 65
-"""Of a payment that waits; CREDIT_S of FD's work fits into the credit, as in the paper."""
+"""Size of a queued payment in bytes; the credit holds CREDIT_S seconds of FD's work, as in the paper."""
 PAPER = {
     "none": "climbs from 100 s on, to 70 s",
     "epoch": "above 60 s until 135 s; stragglers of 58 s and 69 s",
@@ -57,12 +56,12 @@ def figure13(scale: ExperimentScale) -> Result:
 
 
 def _budget(scale: ExperimentScale, workers: int) -> int:
-    """Bytes a host."""
+    """The byte budget of a host."""
     return max(1, int(scale.seconds(CREDIT_S) * workers * 1000 / COST_MS * TUPLE_BYTES / HOSTS))
 
 
 def _surges(spark: Any, scheduler: str, scale: ExperimentScale, workers: int) -> tuple[Row, list[Row], list[Row]]:
-    """One run: a line of the table, the curve, and when changes were requested and done."""
+    """One run: a row of the table, the curve, and the times of requests and ends of changes."""
     rates = {at * scale.of_paper: per_workers(rate, workers) for at, rate in RATES.items()}
     lighter = {} if scheduler == "none" else {at * scale.of_paper: cost for at, cost in CHANGES.items()}
     flow = w1_flow(fn.replay(payments_path(1_000_000), rate=rates[0.0]), fn.memory(), workers, COST_MS)
@@ -93,7 +92,7 @@ def _surges(spark: Any, scheduler: str, scale: ExperimentScale, workers: int) ->
 
 
 def _curve(run: Run, scheduler: str, began_s: float) -> list[Row]:
-    """The median and 99th percentile of the latency, and the rate, four times a second."""
+    """Median and 99th percentile of the latency, and the rate, four times a second."""
     return [
         {
             "scheduler": scheduler,
@@ -108,7 +107,7 @@ def _curve(run: Run, scheduler: str, began_s: float) -> list[Row]:
 
 
 def _outside(spark: Any, scale: ExperimentScale, workers: int) -> list[Row]:
-    """Structured Streaming under the same first surge, changed in two ways."""
+    """Structured Streaming in the same first surge, changed in two ways."""
     from fries_nb.experiments.rivals.streaming_w1 import by_rereading, by_restart
 
     rate, cost_ms = per_workers(RATES[100.0], workers), next(iter(CHANGES.values()))

@@ -1,11 +1,11 @@
-"""Figure 14: payments of W1 scored in vain, because the source's version and that of FD differ, by scheduler.
+"""Figure 14: payments of W1 processed in vain because the versions of the source and of FD differ, by scheduler.
 
-Every 50 s (of the paper's time) the source's version rises, and 20 s later FD is changed to follow. What FD takes in
-meanwhile is invalid. The version of a payment is that of the period of the clock in which it was due.
+Every 50 s (of the paper's time) the source's version rises, and 20 s later FD is changed to follow. Payments that FD
+processes meanwhile are invalid. The version of a payment is that of the clock period in which it was due.
 
-In front of FD 7 s of work wait all the time. That is how the paper's 67,000 of Fries come about: a change that goes
-past the queue finds there what was due in the last 7 of the 20 s. And 302,000 in 250 s are 1,208 a second, so that is
-what FD managed there; here it takes 33 ms, so that 40 workers manage 1,200.
+A queue of 7 s of work is kept in front of FD. That explains the paper's 67,000 for Fries: a change that overtakes the
+queue finds payments that were due in the last 7 of the 20 s. And 302,000 in 250 s are 1,208 per second, hence the rate
+of FD there; here a payment takes 33 ms, so that 40 workers process 1,200 per second.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ PAPER = {"none": 302_000, "epoch": 176_000, "fries": 67_000}
 
 @dataclass(frozen=True)
 class VersionedDetector:
-    """FD as far as this figure is concerned: waits, and says when, and whether the versions differed.
+    """The FD of this figure: waits, and returns the time and whether the versions differed.
 
     Attributes:
-        version: the one it can work with; ``None`` is all.
-        period_ns: length of a period of the source's clock.
+        version: the version that it can process; ``None`` for all.
+        period_ns: length of a period of the source's clock in nanoseconds.
     """
 
     version: int | None
@@ -45,7 +45,7 @@ class VersionedDetector:
     cost_ms: float = COST_MS
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """Compares the version of the payment's period with its own."""
+        """Compare the version of the payment's period with its own."""
         time.sleep(self.cost_ms / 1000)
         version = row["timestamp"] // self.period_ns
         invalid = self.version is not None and version != self.version
@@ -53,7 +53,7 @@ class VersionedDetector:
 
 
 def _payment(value: int) -> Mapping[str, Any]:
-    """Customers in turn, so that no worker has more to do than another."""
+    """A payment; customers take turns, so that all workers have the same load."""
     return {"CUSTOMER_ID": value % CUSTOMERS}
 
 
@@ -77,7 +77,7 @@ def figure14(scale: ExperimentScale) -> Result:
 
 
 def _invalid(spark: Any, scheduler: str, workers: int, period_s: float) -> list[float]:
-    """One run of six periods: when each invalid payment was processed, in seconds from the beginning."""
+    """One run of six periods: the times at which invalid payments were processed, in seconds from its start."""
     pace, period_ns = workers * 1000 / COST_MS, int(period_s * 1e9)
     flow = fn.Dataflow("W1")
     payments = flow.source("Src", fn.rate(pace, row=_payment), workers=1)
@@ -99,9 +99,9 @@ def _invalid(spark: Any, scheduler: str, workers: int, period_s: float) -> list[
 
 
 def _next_period(run: Run, period_s: float) -> tuple[int, float]:
-    """FD takes the next period's version just before that begins; returns it, and when it begins.
+    """Change FD to the next period's version just before it begins; returns the version and its start time.
 
-    What waits then is still of the period before, and does not count: the first period is there to let it pass.
+    Payments that wait then are of the earlier period and do not count; the first period lets them drain.
     """
     period_ns = int(period_s * 1e9)
     version = time.time_ns() // period_ns + 1
@@ -111,5 +111,5 @@ def _next_period(run: Run, period_s: float) -> tuple[int, float]:
 
 
 def _pause_to(at_s: float) -> None:
-    """Wait until that time of the clock that versions go by."""
+    """Wait until a time of the clock that determines versions."""
     pause_until(time.monotonic() + at_s - time.time())

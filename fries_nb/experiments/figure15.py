@@ -1,6 +1,6 @@
-"""Figure 15: the delay of a change of W1 by the rate at which payments come, by Fries and by Epoch.
+"""Figure 15: the delay of a change of W1 by the rate of the source, with Fries and with Epoch.
 
-FD's workers manage 1,600 payments a second in the paper's size. Faster than that, payments wait in front of FD, and
+FD's workers process 1,600 payments per second at the paper's size. Above that rate payments queue in front of FD, and
 Epoch's markers with them.
 """
 
@@ -39,7 +39,7 @@ def figure15(scale: ExperimentScale) -> Result:
 
 
 def _at(spark: Any, rate: float, workers: int, seconds: float) -> Delays:
-    """A run at this rate; its changes begin after so many seconds."""
+    """One run at this rate; its changes begin after the given time."""
     flow = w1_flow(fn.replay(payments_path(), rate=rate), fn.memory(), workers, COST_MS)
     with running(flow, spark, workers=workers) as run:
         pause(seconds)

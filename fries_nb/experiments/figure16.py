@@ -1,8 +1,8 @@
-"""Figure 16: the delay of a change of W1 by what FD costs, by Fries and by Epoch.
+"""Figure 16: the delay of a change of W1 by the cost of FD, with Fries and with Epoch.
 
 FD passes a customer's last 10 to 50 amounts to its model, a real network whose cost grows with their number; at the
-paper's size a wait of the like stands for it, 25 ms at 10 amounts. Before each change a surge leaves as many payments
-in front of FD, whatever they cost.
+paper's size a wait replaces it, 25 ms at 10 amounts. Before each change a surge fills the queue in front of FD with the
+same number of payments, whatever their cost.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fries_nb.workloads.scorer import Inference, Network, Scorer, Waits
 
 WINDOWS = (10, 20, 30, 40, 50)
 WAITING = 4_000
-"""Payments in front of each of FD's workers, at the paper's size."""
+"""Payments queued in front of each of FD's workers, at the paper's size."""
 PAPER_MS_AN_AMOUNT = 2.5
 WIDTH = 256
 REPEATS = 3
@@ -46,7 +46,7 @@ def figure16(scale: ExperimentScale) -> Result:
 
 
 def _cost_ms(scorer: Scorer, window: int) -> float:
-    """What one score takes here and now: the median would do, the mean is what the queue feels."""
+    """The mean duration of one score on this machine in milliseconds."""
     scorer.open(window)
     amounts, times = [float(n + 1) for n in range(window)], 20
     began = time.perf_counter()
@@ -56,7 +56,7 @@ def _cost_ms(scorer: Scorer, window: int) -> float:
 
 
 def _at(spark: Any, inference: Inference, payments: int, workers: int) -> Delays:
-    """A run with this model; its source makes so many payments wait before each change, and no more meanwhile."""
+    """One run with this model; before each change the source fills the queue, and pauses afterwards."""
     flow = fn.Dataflow("W1")
     source = flow.source("Src", fn.replay(payments_path(), rate=1), workers=1)
     source.map("FD", inference, key=CUSTOMER, workers=workers).sink("Sink", fn.memory(), workers=1)

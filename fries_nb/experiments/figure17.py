@@ -1,4 +1,4 @@
-"""Figure 17: the delay of a change of J1 and J4 of W2 by the number of workers, by Fries and by Epoch."""
+"""Figure 17: the delay of a change of J1 and J4 of W2 by the number of workers, with Fries and with Epoch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PAPER_S = 20.0
 PAPER_BUDGET = 64 << 20
 REPEATS = 3
 SMALL = 0.2
-"""Below this scale a change is made once by each scheduler."""
+"""Below this scale a change is made once with each scheduler."""
 PAPER_SAYS = "both grow with the number of workers; Fries' stays below Epoch's"
 
 
@@ -51,7 +51,7 @@ def figure17(scale: ExperimentScale) -> Result:
 
 
 def _with(spark: Any, tables: Tables, workers: int, seconds: float, budget: int, repeats: int) -> Delays:
-    """A run with so many workers an operator; its changes begin after so many seconds, with full queues."""
+    """One run with this number of workers for each operator; changes begin after the given time, with full queues."""
     with repeated(tables.read(NAME, "Src"), FILES) as path:
         flow = w2_flow(tables, fn.memory(), workers, fn.replay(path))
         with running(flow, spark, workers=workers, budget=budget) as run:
@@ -61,7 +61,7 @@ def _with(spark: Any, tables: Tables, workers: int, seconds: float, budget: int,
 
 
 def _growth(found: Mapping[int, Delays], workers: int, column: str) -> float | None:
-    """By how many milliseconds the delay has grown with each worker more than one."""
+    """Growth of the delay in milliseconds for each additional worker."""
     if workers == 1:
         return None
     return float(found[workers].means()[column] - found[1].means()[column]) / (workers - 1)

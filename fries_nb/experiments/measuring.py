@@ -1,4 +1,4 @@
-"""What experiments share: a flow that runs for a while, queues that are filled, and changes whose delay is measured."""
+"""Shared parts of experiments: running a flow, filling queues, and measuring the delay of changes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STUDENT = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78, 6: 2.57, 7: 2.45, 8: 2.36, 9: 2.
 """Student's t for 95 % confidence, by the number of measurements."""
 SURGE_S = 0.25
 SETTLED_S = 1.0
-"""A queue that has not grown for so long is full."""
+"""Seconds without growth after which a queue counts as full."""
 _LOOK_S = 0.05
 
 
@@ -43,10 +43,10 @@ def session(hosts: int = HOSTS) -> Iterator[Any]:
 def running(
     flow: fn.Dataflow, spark: Any, *, workers: int = 2, hosts: int = HOSTS, budget: int = BUDGET, chaining: bool = False
 ) -> Iterator[Run]:
-    """The flow, running; stopped with the block.
+    """Runs a flow within the block.
 
     Raises:
-        RunError: it does not begin to flow.
+        RunError: no data flows in time.
     """
     run = flow.run(spark=spark, hosts=hosts, workers=workers, budget=budget, chaining=chaining)
     try:
@@ -59,10 +59,10 @@ def running(
 
 
 def changed(run: Run, change: Mapping[str, Any], scheduler: str, pruning: bool = True) -> ChangeResult:
-    """Change operators, and wait.
+    """Make a change and wait for its end.
 
     Raises:
-        RunError: it was not done.
+        RunError: the change was not done.
     """
     result = run.reconfigure(change, scheduler=scheduler, pruning=pruning).result(PATIENCE_S)
     if result.outcome != "done":
@@ -71,15 +71,15 @@ def changed(run: Run, change: Mapping[str, Any], scheduler: str, pruning: bool =
 
 
 def waiting(run: Run, operator: str) -> int:
-    """Tuples that wait in front of an operator."""
+    """Number of tuples queued in front of an operator."""
     return run.metrics().operators.get(operator, OperatorMetrics()).queued
 
 
 def until(run: Run, holds: Callable[[], bool], what: str, patience_s: float = STARTING_S) -> None:
-    """Wait until something holds.
+    """Wait until a condition holds.
 
     Raises:
-        RunError: it does not in time, or the run has ended; says ``what`` was waited for.
+        RunError: it does not in time, or the run has ended; names ``what`` was waited for.
     """
     deadline = time.monotonic() + patience_s
     while not holds():
@@ -108,14 +108,14 @@ def fill(run: Run, source: str, needed: Mapping[str, float], pace: float, a_row:
 
 
 def surge(run: Run, source: str, operator: str, count: int) -> None:
-    """The source, paused otherwise, fills up what waits in front of an operator to so many tuples, and pauses again."""
+    """Let the paused source fill the queue in front of an operator up to ``count`` tuples, and pause it again."""
     run.set_rate(source, max(0, count - waiting(run, operator)) / SURGE_S)
     pause(SURGE_S)
     run.set_rate(source, 0)
 
 
 def until_full(run: Run, *operators: str) -> None:
-    """Wait until what waits in front of each of these grows no more: their senders have used up their credit."""
+    """Wait until the queues in front of these operators stop growing: their senders have used up their credit."""
     seen = [(time.monotonic(), 0)]
 
     def are_full() -> bool:
@@ -128,18 +128,18 @@ def until_full(run: Run, *operators: str) -> None:
 
 
 def pause(seconds: float) -> None:
-    """An experiment takes its time; Ctrl-C ends it."""
+    """Wait; Ctrl-C ends the experiment."""
     if seconds > 0:
         threading.Event().wait(seconds)
 
 
 def pause_until(moment_s: float) -> None:
-    """Wait until that time of ``time.monotonic``."""
+    """Wait until a time of ``time.monotonic``."""
     pause(moment_s - time.monotonic())
 
 
 def confidence(figures: list[float]) -> tuple[float, float]:
-    """Mean, and half the width of its 95 % confidence interval (0 with one figure).
+    """Mean and half width of its 95 % confidence interval (0 for a single value).
 
     >>> mean, half = confidence([10.0, 12.0, 14.0])
     >>> round(mean, 1), round(half, 2)
@@ -152,7 +152,7 @@ def confidence(figures: list[float]) -> tuple[float, float]:
 
 @contextmanager
 def repeated(path: str, times: int) -> Iterator[str]:
-    """A directory with so many links to a Parquet file, in place until the end of the block."""
+    """A directory with ``times`` links to a Parquet file, which is removed with the block."""
     with tempfile.TemporaryDirectory(prefix="fries-experiment-") as directory:
         for number in range(times):
             Path(directory, f"{number:05d}.parquet").symlink_to(Path(path).resolve())

@@ -1,4 +1,4 @@
-"""Fries and Epoch in turn, in one run: the delays of the same change under the same load."""
+"""Alternating changes with Fries and with Epoch in one run: delays of the same change under the same load."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Change = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Delays:
-    """Delays of a change by each scheduler, in milliseconds; request to last target worker switched."""
+    """Delays of a change with each scheduler in milliseconds, from the request to the last target worker's switch."""
 
     fries_ms: tuple[float, ...]
     epoch_ms: tuple[float, ...]
@@ -25,7 +25,7 @@ class Delays:
     old_epoch: float
 
     def row(self) -> dict[str, Any]:
-        """Medians, and how many times shorter Fries was; the tuples that were still processed by the old functions."""
+        """Medians, their ratio, and the tuples that were still processed with the old functions."""
         fries, epoch = median(self.fries_ms), median(self.epoch_ms)
         return {
             "components": " ".join("{" + ", ".join(part) + "}" for part in self.components),
@@ -37,14 +37,24 @@ class Delays:
         }
 
     def means(self) -> dict[str, Any]:
-        """Means with half their 95 % confidence intervals."""
+        """Means, with half the width of their 95 % confidence intervals."""
         fries, fries_half = confidence(list(self.fries_ms))
         epoch, epoch_half = confidence(list(self.epoch_ms))
         return {"fries ms": fries, "fries +-": fries_half, "epoch ms": epoch, "epoch +-": epoch_half}
 
 
 def delays(run: Run, change: Change, repeats: int, ready: Callable[[], None]) -> Delays:
-    """Make a change by Fries and by Epoch in turn, so often; before each of them ``ready`` sees to the load."""
+    """Make a change ``repeats`` times with Fries and with Epoch, alternating.
+
+    Args:
+        run: the run.
+        change: operator to new function.
+        repeats: number of changes with each scheduler.
+        ready: establishes the load; called before each change.
+
+    Returns:
+        The delays.
+    """
     found: dict[str, list[ChangeResult]] = {"fries": [], "epoch": []}
     for _ in range(repeats):
         for scheduler, results in found.items():

@@ -1,4 +1,4 @@
-"""What an experiment found, as data; it draws nothing.
+"""Results of experiments, as data.
 
 >>> result = Result("table7", "Channels", 1.0, {"flow": "W2"}, ({"workers": 4, "all": 68, "paper all": 68},))
 >>> print(result)
@@ -18,15 +18,15 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Result:
-    """The findings of one experiment.
+    """The result of one experiment.
 
     Attributes:
-        name: by which it was asked for; ``title`` is what the paper calls it.
-        scale: as a part of the paper's size.
-        parameters: workers, rates, seconds, budget and whatever else it was run with.
-        rows: one a line of the table, or one a curve of the figure; the paper's figures stand beside ours.
+        name: name of the experiment; ``title`` is that of the paper.
+        scale: the size relative to the paper's.
+        parameters: workers, rates, durations, budget and other parameters.
+        rows: rows of the table, or one row for each curve of the figure, with the paper's values beside ours.
         curves: the points of a figure over time, if it is one.
-        marks: when changes were requested and done, for a figure over time.
+        marks: requests and ends of changes, for a figure over time.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Result:
     marks: tuple[Row, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """All of it as JSON values."""
+        """The result as JSON values."""
         return asdict(self)
 
     def __str__(self) -> str:

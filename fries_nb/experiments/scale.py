@@ -1,7 +1,7 @@
-"""How large an experiment is, as a part of the paper's: 1.0 has its workers, rates and times.
+"""The size of an experiment relative to the paper's: 1.0 has its workers, rates and durations.
 
-Workers, and rates with them, and times shrink in proportion; what one tuple costs does not. So each worker has as much
-to do as in the paper, and a queue of a part of the paper's time is that part of the paper's queue.
+Workers, with them rates, and durations shrink in proportion; the cost of a tuple does not. So each worker has the same
+load as in the paper, and queues shrink with the duration.
 
 >>> scale = ExperimentScale(0.1)
 >>> scale.workers(), scale.seconds(300), per_workers(1_600, 4)
@@ -19,34 +19,38 @@ from fries_nb.errors import FriesError
 
 PAPER_WORKERS = 40
 NAMES = ("test", "minute", "paper")
-"""Of scales: ``test`` takes seconds, ``minute`` about that long on two cores; each experiment says how large."""
+"""Named scales: ``test`` takes seconds, ``minute`` about a minute on two cores; each experiment sets their sizes."""
 
 
 @dataclass(frozen=True)
 class ExperimentScale:
-    """A part of the paper's size, above 0 and at most 1."""
+    """A size relative to the paper's, above 0 and at most 1."""
 
     of_paper: float
 
     def seconds(self, paper: float, least: float = 0.0) -> float:
-        """So much of the paper's time, but no less than ``least``."""
+        """A duration of the paper in proportion, but no less than ``least``."""
         return max(least, paper * self.of_paper)
 
     def workers(self, least: int = 2) -> int:
-        """So many of the paper's 40 workers."""
+        """The paper's 40 workers in proportion."""
         return max(least, round(PAPER_WORKERS * self.of_paper))
 
 
 def per_workers(rate: float, workers: int) -> float:
-    """A rate for so many workers, of one for the paper's 40."""
+    """A rate of the paper's 40 workers, for this number of workers."""
     return rate * workers / PAPER_WORKERS
 
 
 def scale_of(text: str, named: Mapping[str, float]) -> ExperimentScale:
-    """The scale of that name, or the number; ``named`` says how large ``test`` and ``minute`` are.
+    """Parse a scale.
+
+    Args:
+        text: ``test``, ``minute``, ``paper`` or a number.
+        named: the sizes of ``test`` and ``minute``.
 
     Raises:
-        FriesError: it is neither.
+        FriesError: the text is neither.
     """
     known = {"paper": 1.0, **named}
     try:

@@ -1,7 +1,7 @@
-"""Table 4: the delay of changes of W2 and W3, joins of TPC-DS, by Fries and by Epoch.
+"""Table 4: the delay of changes of W2 and W3, joins of TPC-DS, with Fries and with Epoch.
 
-The sources are as fast as the joins take their rows, so what credit allows waits in front of each. Joins are changed to
-equal tables.
+The sources are as fast as the joins take their rows, so queues are as long as credit allows. Joins are changed to equal
+tables.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ PAPER_MS = {
 }
 """By flow and change: Fries, Epoch."""
 BUDGET, LARGEST_BUDGET = 960 << 20, 48 << 20
-"""Bytes a host, of which a small scale takes its part, and the most: ten seconds of work for two workers a join."""
+"""Byte budget of a host at full size, and its maximum: ten seconds of work for two workers a join."""
 FILES = 400
-"""How often a table's rows come again: for as long as the slowest machine may take."""
+"""Number of times that a table is replayed, enough for slow machines."""
 REPEATS = 1
 
 
 def table4(scale: ExperimentScale) -> Result:
-    """Table 4: the delay of changes of W2 and W3 by Fries and by Epoch."""
+    """Table 4: the delay of changes of W2 and W3 with Fries and with Epoch."""
     workers, budget = scale.workers(), min(LARGEST_BUDGET, int(BUDGET * scale.of_paper))
     tables = tpcds()
     with session() as spark:
@@ -80,7 +80,7 @@ def _w3(spark: Any, tables: Tables, workers: int, budget: int) -> Found:
 def _delays(
     spark: Any, flow: fn.Dataflow, tables: Tables, name: str, first: list[str], workers: int, budget: int
 ) -> Found:
-    """Each change of the table that is one of this flow, once the queues of its first joins are full."""
+    """The delays of the table's changes of one flow, made once the queues of its first joins are full."""
     changes = [change for flow_, change in PAPER_MS if flow_ == flow.name]
     found: Found = {}
     with running(flow, spark, workers=workers, budget=budget) as run:

@@ -1,7 +1,7 @@
-"""Table 5: the delay of changes of W4, where U2 makes many payments of one user, by Fries and by Epoch.
+"""Table 5: the delay of changes of W4, where U2 makes many payments of one user, with Fries and with Epoch.
 
-The source is as fast as the flow takes it: what waits is what credit allows, in front of FD1 and FD2, which wait for
-each payment, and of F1, which they hold back. F1 and U2 share a thread, as they are fused in the paper.
+The source is as fast as the flow takes it, so queues are as long as credit allows, in front of FD1 and FD2, which wait
+for each payment, and in front of F1, by back-pressure. F1 and U2 share a thread, as they are fused in the paper.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from fries_nb.workloads.w4 import EachPayment, Flagged, ManyPayments, by_custome
 
 PAPER_COST_MS = 25.0
 PAPER_MS = {"F1, U2": (69, 151), "FD1": (47_892, 131_103), "F2": (221_353, 236_153)}
-"""By Fries, by Epoch."""
+"""Delays in the paper in milliseconds: Fries, Epoch."""
 BUDGET = 1
-"""Bytes: so each channel has the least credit there is, 64 KB."""
+"""Byte budget of a host: each channel has the minimum credit, 64 KB."""
 LONGEST = 50
-"""Payments in one row: a user with more has several rows."""
+"""Maximum number of payments in one row; users with more have several rows."""
 FILES = 40
 
 
 def table5(scale: ExperimentScale) -> Result:
-    """Table 5: the delay of changes of W4 by Fries and by Epoch."""
+    """Table 5: the delay of changes of W4 with Fries and with Epoch."""
     workers = scale.workers(least=1)
     cost_ms = scale.seconds(PAPER_COST_MS, 0.02)
     scorer = Waits(cost_ms)

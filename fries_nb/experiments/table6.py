@@ -1,7 +1,7 @@
-"""Table 6: what pruning saves. The same changes of W5 by Fries, with pruning and without, and full queues.
+"""Table 6: the effect of pruning. The same changes of W5 with Fries, with pruning and without, at full queues.
 
-FD3 and FD4 wait for each tuple, and a surge lets the same time's work wait in front of both. With pruning a change of
-one operator goes past it; without, its marker starts at RE and waits behind it.
+FD3 and FD4 wait for each tuple, and a surge queues the same amount of work in front of both. With pruning, a change of
+one operator overtakes it; without, its marker starts at RE and waits behind it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fries_nb.workloads.w5 import Combined, Worthwhile, by_customer, by_terminal
 
 COST_MS = 25.0
 PAPER_QUEUE_S = 400.0
-"""About what FD4's markers waited for in the paper."""
+"""Approximate waiting time of FD4's markers in the paper, in seconds."""
 PAPER_MS = {
     "FD4": (158, 450_149), "F3": (94, 383_781), "F4": (10, 446), "FD3, FD4": (661_892, 663_460), "E1": (85, 1_122_686),
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Table 7: the data channels of W2, all of them and those in the component of J1 and J4; from the planner."""
+"""Table 7: the number of data channels of W2, in all and in the component of J1 and J4; computed by the planner."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fries_nb.workloads.tpcds import Tables
 from fries_nb.workloads.w2 import w2_flow
 
 PAPER = {1: (5, 3), 4: (68, 48), 12: (588, 432), 20: (1_620, 1_200), 40: (6_440, 4_800)}
-"""By workers an operator: channels in all, and in the component."""
+"""Workers of an operator to the number of channels in all, and in the component."""
 CHANGE = ("J1", "J4")
 
 
@@ -29,7 +29,7 @@ def table7(scale: ExperimentScale) -> Result:
 
 
 def channels(workers: int) -> tuple[int, int]:
-    """Channels of W2 with so many workers an operator, and those inside the component."""
+    """Number of channels of W2 with this number of workers for each operator, in all and inside the component."""
     graph = w2_flow(Tables(Path()), fn.memory(), workers=workers).graph()
     [component] = cover(graph, CHANGE).components
     inside = [edge for edge in graph.edges if (edge.source, edge.to) in component.edges]

@@ -1,4 +1,4 @@
-"""Random dataflows, declared as a user would declare them, beside a plain description that a reference can follow.
+"""Random dataflows, declared through the public API, each with a plain description for the reference.
 
 >>> flow = draw_flow(random.Random(3))
 >>> flow.dataflow.graph().sources, sorted(flow.inputs(4))
@@ -24,12 +24,12 @@ from fries_nb.testing.stamp_functions import elements_of
 Inputs = Mapping[str, list[dict[str, Any]]]
 
 MOST_OPEN = 5
-"""Streams that may be open at once; more are united before the sinks."""
+"""Maximum number of open streams; further ones are united before the sinks."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """An operator: what it does, and the (operator, branch) that it reads from."""
+    """An operator: its kind, and the (operator, branch) pairs that it reads."""
 
     name: str
     does: str
@@ -43,8 +43,8 @@ class DrawnFlow:
     """A dataflow and its description.
 
     Attributes:
-        nodes: in order of declaration, which is an order of flow.
-        changeable: function by version, for each operator that can be changed.
+        nodes: operators in order of declaration, which is topological.
+        changeable: for each operator that can be changed, its function by version.
         keyed: the operators that count by key.
         tasting: the operators whose functions can be poisoned.
     """
@@ -56,15 +56,15 @@ class DrawnFlow:
     tasting: list[str] = field(default_factory=list)
 
     def inputs(self, count: int, customers: int = 4) -> dict[str, list[dict[str, Any]]]:
-        """So many rows for each source."""
+        """This number of rows for each source."""
         return {node.name: source_rows(node.name, count, customers) for node in self.nodes if node.does == "source"}
 
 
 def repartitioned(graph: Graph, chance: random.Random) -> Graph:
-    """The graph with some of its forward edges made to rebalance, or to broadcast.
+    """The graph with some of its forward edges turned into rebalance or broadcast edges.
 
-    Not to all above a self-join or a dedup: copies of a row could not be told apart there. Nor where an operator has
-    several inputs, so that ``copies`` need only name the operator.
+    There is no broadcast above a self-join or a dedup, which could not distinguish copies of a row; nor into an
+    operator with several inputs, so that ``copies`` need only name the operator.
     """
     joins = {operator.name for operator in graph.operators if operator.traits.keeps_state}
 
@@ -80,14 +80,14 @@ def repartitioned(graph: Graph, chance: random.Random) -> Graph:
 
 
 def copies(graph: Graph) -> dict[str, int]:
-    """How many workers get each row of an operator that it is broadcast to."""
+    """The number of workers that receive each row, for operators with a broadcast input."""
     return {
         edge.to: graph.operator(edge.to).workers for edge in graph.edges if edge.partitioning is Partitioning.BROADCAST
     }
 
 
 def source_rows(source: str, count: int, customers: int = 4) -> list[dict[str, Any]]:
-    """Rows as the functions of this package expect them."""
+    """Rows in the form that the functions of this package expect."""
     return [
         {
             "id": f"{source}:{number}",
@@ -102,7 +102,7 @@ def source_rows(source: str, count: int, customers: int = 4) -> list[dict[str, A
 
 @dataclass(frozen=True)
 class _Open:
-    """A stream that something may be put behind; ``roots`` are its sources, ``distinct`` says that ids are."""
+    """A stream that can be extended; ``roots`` are its sources, ``distinct`` whether ids are unique."""
 
     stream: Stream
     roots: frozenset[str]
@@ -114,7 +114,7 @@ class _Open:
 
 
 def draw_flow(chance: random.Random) -> DrawnFlow:
-    """A dataflow of one or two sources, some operators of any kind, and as many sinks as it takes."""
+    """A dataflow of one or two sources, some operators of any kind, and as many sinks as needed."""
     return _Growth(chance).grow()
 
 
@@ -139,7 +139,7 @@ def counting_flow(chance: random.Random) -> DrawnFlow:
 
 
 def chained_flow(chance: random.Random) -> DrawnFlow:
-    """S0 -> Counter1 -> Many2 -> Mark3 -> out: with as many workers each, hosts make one chain of the three."""
+    """S0 -> Counter1 -> Many2 -> Mark3 -> out: with equal numbers of workers, so that hosts chain the three."""
     flow, workers = DrawnFlow(DataflowBuilder("chained")), chance.randint(1, 2)
     stream = flow.dataflow.source("S0", rate(None, count=1), chance.randint(1, 2), identity="id")
     flow.nodes.append(Node("S0", "source", ()))
@@ -158,7 +158,7 @@ def chained_flow(chance: random.Random) -> DrawnFlow:
 
 
 class _Growth:
-    """A dataflow that grows by one operator, or one diamond, at a time."""
+    """A dataflow under construction, extended by one operator or one diamond at a time."""
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
@@ -202,7 +202,7 @@ class _Growth:
         self._open.append(self._function(unnested, "map", "Relabel", fns.Relabel))
 
     def _look_up(self) -> None:
-        """A join with a table, and what makes its columns part of the row."""
+        """A join with a table, and a map that includes its columns in the row."""
         before, name, salt = self._pick(), self._name("Join"), self._chance.randrange(9)
 
         def table(version: int) -> fns.Table:
@@ -218,7 +218,7 @@ class _Growth:
         self._open.append(self._function(_Open(stream, before.roots, before.distinct), "map", "Label", fns.Label))
 
     def _echo(self) -> None:
-        """Each row twice, and some way behind it the first of them."""
+        """Duplicates each row, and removes the duplicate some operators below."""
         if not (before := self._pick()).distinct:
             self._open.append(before)
             return
@@ -240,7 +240,7 @@ class _Growth:
         self._open += [_Open(stream, before.roots, before.distinct) for stream in streams]
 
     def _diamond(self) -> None:
-        """Two ways of the same rows that meet again: in a self-join where their ids tell them apart, or a union."""
+        """Two paths of the same rows that meet again: in a self-join if ids are unique, or else in a union."""
         before = self._pick()
         left, right = before, self._behind(before)
         for _ in range(self._chance.randint(0, 2)):
@@ -262,7 +262,7 @@ class _Growth:
     # ---- operators
 
     def _behind(self, before: _Open) -> _Open:
-        """One operator of those that make at most one row of one."""
+        """An operator that makes at most one row of each."""
         does, word, make = self._chance.choice(
             (
                 ("map", "Mark", fns.Mark),
@@ -318,7 +318,7 @@ class _Growth:
         return self._chance.choice((1, 1, 2, 2, 3))
 
     def _pick(self) -> _Open:
-        """A stream to go on from; now and then it stays open, and so gets a second consumer."""
+        """A stream to extend; sometimes it stays open, and so gets a second consumer."""
         return self._chance.choice(self._open) if self._chance.random() < 0.2 else self._take()
 
     def _take(self) -> _Open:

@@ -1,8 +1,8 @@
-"""What may happen next, drawn from a seed in constant time.
+"""The set of possible events, from which the next one is drawn in constant time, by a seed.
 
-Each thing has a pace of its own, drawn when it is first seen: most go at full pace, some are slow, a few very slow.
-A uniform draw would hardly ever let one channel or one worker fall far behind the others, and it is there that the
-order of events gets interesting.
+Each event has its own pace, drawn when it is first added: most are fast, some slow, a few very slow. A uniform draw
+    would
+hardly ever let one channel or one worker fall far behind the others, where interleavings are most revealing.
 
 >>> draws = Draws(random.Random(1))
 >>> for name in "abc":
@@ -19,11 +19,11 @@ from collections.abc import Callable, Hashable
 
 PACES = (1.0, 1.0, 1.0, 0.2, 0.02)
 PATIENCE = 8
-"""Draws after which even something slow is taken: nothing fast may be left."""
+"""Number of draws after which a slow event is accepted, since no fast one may be left."""
 
 
 class Draws:
-    """A set that something can be drawn from; what is drawn stays in it. ``slow`` tells what goes at the last pace."""
+    """A set of events to draw from; a drawn event stays in it. ``slow`` decides which have the slowest pace."""
 
     def __init__(self, source: random.Random, slow: Callable[[Hashable], bool] = lambda thing: False) -> None:
         self._random = source
@@ -36,7 +36,7 @@ class Draws:
         return len(self._things)
 
     def add(self, thing: Hashable) -> None:
-        """It may happen from now on; idempotent."""
+        """Make an event possible; idempotent."""
         if thing not in self._place:
             self._place[thing] = len(self._things)
             self._things.append(thing)
@@ -44,7 +44,7 @@ class Draws:
                 self._pace[thing] = PACES[-1] if self._slow(thing) else self._random.choice(PACES)
 
     def discard(self, thing: Hashable) -> None:
-        """It may not happen any more; idempotent."""
+        """Make an event impossible; idempotent."""
         place = self._place.pop(thing, None)
         if place is not None:
             last = self._things.pop()
@@ -53,7 +53,7 @@ class Draws:
                 self._place[last] = place
 
     def draw(self) -> Hashable:
-        """One of those that may happen. The set is not empty."""
+        """A possible event. The set must not be empty."""
         for _ in range(PATIENCE):
             thing = self._things[int(self._random.random() * len(self._things))]
             pace = self._pace[thing]

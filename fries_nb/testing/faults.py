@@ -1,4 +1,4 @@
-"""What goes wrong in a seeded cluster, and when: hosts and drivers die, disks are full, one host is slow.
+"""Fault injection in a seeded cluster: kills of hosts and drivers, full disks, a slow host.
 
 >>> fate = Fate(Faults(hazard=1.0, host_kills=1), 2, random.Random(3))
 >>> fate.next_kill(busy=False), fate.next_kill(busy=False)
@@ -11,25 +11,25 @@ import random
 from dataclasses import dataclass
 
 BUSY = 4
-"""So many times likelier is a kill while a marker is on its way."""
+"""Factor by which a kill is more probable while a marker is in flight."""
 
 LAST_WORDS = 8
-"""At most so many instructions are carried out by a driver that is dying."""
+"""Maximum number of instructions that a dying driver carries out."""
 
 
 class DriverKilled(Exception):
-    """The driver dies here; what it was about to do is not done."""
+    """The driver dies at this point; its next action is not carried out."""
 
 
 @dataclass(frozen=True)
 class Faults:
-    """What may go wrong in a run.
+    """The faults that may occur in a run.
 
     Attributes:
-        hazard: how likely a kill is at a step.
-        host_kills: at most so many times hosts are killed: one, or several at a time.
-        driver_kills: at most so many times the driver is, and the run resumed from the store.
-        full_disk: how likely it is that a snapshot or a record cannot be written.
+        hazard: probability of a kill at each step.
+        host_kills: maximum number of kills of hosts; each kills one or several.
+        driver_kills: maximum number of kills of the driver; the run is then resumed from the store.
+        full_disk: probability that a snapshot or a record cannot be written.
         slow: whether one of the hosts is slow.
     """
 
@@ -41,7 +41,7 @@ class Faults:
 
 
 class Fate:
-    """Draws what goes wrong.
+    """Draws faults.
 
     Attributes:
         slow: the slow host, ``None`` if there is none.
@@ -55,7 +55,7 @@ class Fate:
         self.slow = chance.randrange(hosts) if faults.slow else None
 
     def next_kill(self, busy: bool) -> tuple[int, ...] | None:
-        """The hosts that die now; no host: the driver does; ``None``: nobody."""
+        """The hosts to kill now; empty to kill the driver; ``None`` for no kill."""
         if not self._kills or self._random.random() >= self._faults.hazard * (BUSY if busy else 1):
             return None
         if self._kills.pop(self._random.randrange(len(self._kills))) == "driver":
@@ -64,13 +64,13 @@ class Fate:
         return tuple(self._random.sample(range(self._hosts), dying))
 
     def last_words(self) -> int:
-        """How many instructions a dying driver still carries out."""
+        """Number of instructions that a dying driver still carries out."""
         return self._random.randint(0, LAST_WORDS)
 
     def disk_is_full(self) -> bool:
-        """Whether what is being written cannot be."""
+        """Whether the current write fails."""
         return bool(self._faults.full_disk) and self._random.random() < self._faults.full_disk
 
     def prefix(self, count: int) -> int:
-        """How much of a lane leaves a host that dies."""
+        """How much of a lane's content a killed host has sent."""
         return self._random.randint(0, count)

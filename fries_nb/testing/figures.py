@@ -1,4 +1,4 @@
-"""Fixed dataflows of the paper's figures, made of functions that leave their version on every row."""
+"""Fixed dataflows of the paper's figures, made of functions that append their version to every row."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fries_nb.testing.stamp_functions import Many, Mark, Relabel, Router
 
 
 def source(flow: DataflowBuilder, name: str = "S0") -> Stream:
-    """The beginning of all of them."""
+    """The source of each dataflow."""
     return flow.source(name, rate(None, count=1), identity="id")
 
 

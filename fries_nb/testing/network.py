@@ -1,11 +1,11 @@
-"""The lanes between workers and controller: each is a FIFO, and nothing is promised about one against another.
+"""The lanes between workers and controller: each is a FIFO, and lanes are independent of each other.
 
-    frames     one lane a channel, data and markers in one order
-    grants     one lane a channel, the other way
-    control    one lane a host, controller to its workers
-    answers    one lane a host, its workers to the controller
+    frames     one lane for each channel, data and markers in one order
+    grants     one lane for each channel, in the opposite direction
+    control    one lane for each host, from the controller to its workers
+    answers    one lane for each host, from its workers to the controller
 
-That is what the links of Spark's hosts promise, and no more.
+These are exactly the guarantees of the links between Spark's hosts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fries_nb.testing.draws import Draws
 
 
 class LaneKind(Enum):
-    """What runs on a lane."""
+    """The content of a lane."""
 
     FRAMES = "frames"
     GRANTS = "grants"
@@ -33,14 +33,14 @@ Lane = tuple[LaneKind, Hashable]
 
 
 class SeededNetwork:
-    """All lanes; those on which something waits can be drawn."""
+    """All lanes; non-empty ones can be drawn."""
 
     def __init__(self, draws: Draws) -> None:
         self._draws = draws
         self._lanes: dict[Lane, deque[Any]] = {}
 
     def put(self, lane: Lane, what: Any) -> None:
-        """Send something."""
+        """Append to a lane."""
         queue = self._lanes.get(lane)
         if queue is None:
             queue = self._lanes[lane] = deque()
@@ -49,7 +49,7 @@ class SeededNetwork:
         queue.append(what)
 
     def take(self, lane: Lane) -> Any:
-        """What arrives next on a lane on which something waits."""
+        """Remove the first element of a non-empty lane."""
         queue = self._lanes[lane]
         what = self._next(lane, queue)
         if not queue:
@@ -60,7 +60,7 @@ class SeededNetwork:
         return queue.popleft()
 
     def lose(self, lane: Lane, kept: int) -> None:
-        """Of what waits on a lane only so much arrives."""
+        """Truncate a lane to this number of elements."""
         queue = self._lanes.get(lane, deque())
         while len(queue) > kept:
             queue.pop()
@@ -68,5 +68,5 @@ class SeededNetwork:
             self._draws.discard(lane)
 
     def waiting(self) -> Iterator[tuple[Lane, int]]:
-        """Each lane on which something waits, and how much."""
+        """The non-empty lanes and their lengths."""
         return ((lane, len(queue)) for lane, queue in self._lanes.items() if queue)

@@ -1,4 +1,4 @@
-"""A sink's port that keeps rows in lists."""
+"""A sink that keeps its rows in memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fries_nb.dataflow.columns import united
 
 
 class ListPort:
-    """Keeps rows; a closed part is named, and its rows count once the part is committed.
+    """Keeps rows in parts; a closed part has a name, and its rows count once it is committed.
 
     >>> port = ListPort("out[0]")
     >>> port.write(pa.RecordBatch.from_pydict({"x": [1]}))
@@ -25,13 +25,13 @@ class ListPort:
         self._open: list[dict[str, Any]] = []
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Keep the rows, hidden columns included."""
+        """Append the rows, hidden columns included."""
         self._open.extend(batch.to_pylist())
         if batch.schema != self.columns:
             self.columns = _holding_both(self.columns, batch.schema)
 
     def close_part(self) -> tuple[str, ...]:
-        """Close what was written since the last call."""
+        """Close the part of the rows since the last call."""
         if not self._open:
             return ()
         part = f"{self.name}-{len(self.parts)}"
@@ -40,7 +40,7 @@ class ListPort:
 
 
 def _holding_both(columns: pa.Schema, new: pa.Schema) -> pa.Schema:
-    """A schema for rows of both; where there is none the new one, since lists hold anything."""
+    """A schema for rows of both, or the new one if there is none, since lists hold any value."""
     try:
         return united(columns, new)
     except pa.ArrowException:

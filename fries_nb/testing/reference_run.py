@@ -1,7 +1,7 @@
-"""What a random dataflow puts out: its description (a ``DrawnFlow``) followed in plain Python.
+"""The expected output of a random dataflow, computed in plain Python from its description (a ``DrawnFlow``).
 
-It shares no code with the runtime. Rows carry the names that they have passed, without versions, for the versions are
-what an interleaving decides.
+It shares no code with the runtime. Rows record the operators that they passed, without versions, since those depend on
+the interleaving.
 
 >>> node = [Node("S", "source", ()), Node("M", "mark", (("S", 0),)), Node("out", "sink", (("M", 0),))]
 >>> evaluate(node, {"S": [{"id": "S:0", "number": 0, "customer": 0, "items": [], "trail": ""}]}).at["out"][0]["trail"]
@@ -26,7 +26,7 @@ NO_POISON: Mapping[str, frozenset[int]] = {}
 
 @dataclass(frozen=True)
 class Reference:
-    """Rows that each operator processes: ``at`` for all of them together; and those that are ``poison`` to it."""
+    """The rows that each operator processes: ``at`` for all operators; and those that it fails on, ``poison``."""
 
     at: dict[str, Rows]
     poison: dict[str, Rows]
@@ -38,9 +38,10 @@ def evaluate(
     copies: Mapping[str, int] = NO_COPIES,
     poison: Mapping[str, frozenset[int]] = NO_POISON,
 ) -> Reference:
-    """The rows that come to every operator.
+    """The rows that arrive at every operator.
 
-    Those named in ``copies`` get so many of each; those in ``poison`` set the rows of these numbers aside.
+    Operators in ``copies`` receive this number of copies of each row; those in ``poison`` set aside the rows with these
+    numbers.
     """
     out: dict[tuple[str, int], Rows] = {}
     at: dict[str, Rows] = {}

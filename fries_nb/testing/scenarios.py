@@ -1,6 +1,6 @@
-"""Random runs: which dataflow, on what cluster, which changes at which moments, and how it ends.
+"""Random runs: the dataflow, the cluster, the changes and their times, and the end.
 
-A scenario follows from its seed, and so does everything that happens in it.
+A scenario, and everything that happens in it, is determined by its seed.
 
 >>> scenario = draw_scenario(11)
 >>> played = play(scenario)
@@ -50,19 +50,18 @@ BROKEN = {"open": Unopenable, "unpickle": Unloadable, "poison": Poison}
 """Functions that cannot be prepared, and one that fails on the first row unless it is rehearsed."""
 
 MOST_STEPS = 100_000
-"""Far more than any run takes (a few thousand)."""
+"""Upper bound on the steps of a run, which takes a few thousand."""
 
 
 @dataclass(frozen=True)
 class Wish:
     """A change to be requested once this share of the input has been read; beyond 1, some time after that.
 
-    ``transforms`` says whether keyed targets get a state transformation, ``rehearse`` whether new functions are tried
-    on a recent row. ``broken`` names a target whose new function is bad, and ``how`` what is bad about it (see
-    ``BROKEN``); both are empty if none is. ``version`` is the change's number, from 1 on, once it is asked for.
-
-    ``guard`` is how long it is under guard. Some new functions are ``bad``: they fail on the rows of these numbers; the
-    one that ``spoils`` them makes of them what the next operator fails on. ``returns``: the state has a way back.
+    ``transforms`` says whether keyed targets get a state transformation, ``rehearse`` whether new functions are
+    rehearsed. ``broken`` names a target with an invalid new function, and ``how`` its defect (see ``BROKEN``); both are
+    empty if there is none. ``version`` is the change's number, from 1 on, once it is requested. ``guard`` is the
+    duration of its guard. ``bad`` maps operators to the numbers of rows on which their new functions fail; the one in
+    ``spoils`` makes the next operator fail on them. ``returns``: the state transformation has an inverse.
     """
 
     at: float
@@ -82,13 +81,12 @@ class Wish:
 
 @dataclass(frozen=True)
 class Scenario:
-    """One random run, as far as it is decided beforehand.
+    """One random run, as far as it is determined beforehand.
 
-    ``ending`` is ``end`` (the sources run dry), ``drain`` or ``stop``, asked for when ``ending_at`` of the input has
-    been read. ``wishes`` are in order of their moments. The source workers in ``held`` do not end before all changes
-    have. ``requests`` are the moments at which a checkpoint is asked for. The numbers of the rows that an operator
-    cannot digest are in ``letters``, where it writes them to dead letters, or in ``stops``, where it stands in front of
-    them until it is mended.
+    ``ending`` is ``end`` (the sources run dry), ``drain`` or ``stop``, requested when ``ending_at`` of the input has
+    been read. ``wishes`` are in chronological order. The source workers in ``held`` do not end before all changes have.
+    ``requests`` are the times at which a checkpoint is requested. Operators fail on the rows with the numbers in
+    ``letters``, which they write to dead letters, or in ``stops``, on which they pause until they are fixed.
     """
 
     seed: int
@@ -106,7 +104,7 @@ class Scenario:
 
     @cached_property
     def expected(self) -> Reference:
-        """What the reference says of a whole run."""
+        """The reference's result for the whole run."""
         return evaluate(self.flow.nodes, self.inputs, copies(self.graph), self.letters)
 
     def __str__(self) -> str:
@@ -120,7 +118,7 @@ class Scenario:
 
 @dataclass
 class Played:
-    """A run that was played to its end; ``changes`` maps change ids to what was wished."""
+    """A completed run; ``changes`` maps change ids to wishes."""
 
     scenario: Scenario
     cluster: Cluster
@@ -128,7 +126,7 @@ class Played:
 
 
 def draw_scenario(seed: int, schedules: tuple[tuple[str, bool], ...] = SCHEDULES) -> Scenario:
-    """The scenario of this seed. ``naive`` is drawn only where the plan calls it safe."""
+    """The scenario of a seed. The naive scheduler is drawn only if the plan calls it safe."""
     chance = random.Random(seed)
     flow = draw_flow(chance)
     graph = repartitioned(flow.dataflow.graph(), chance)
@@ -163,12 +161,12 @@ def _wish(
 
 
 def draw_troubled(seed: int) -> Scenario:
-    """A scenario of this seed in which things go wrong, and any scheduler is used: kills, full disks, poison."""
+    """A scenario with faults and any scheduler: kills, full disks, poison."""
     return _troubled(draw_scenario(seed, ALL_SCHEDULES), random.Random(f"trouble {seed}"))
 
 
 def draw_focused(seed: int, chained: bool = False) -> Scenario:
-    """Likewise a small dataflow with keyed state, changed in mid-stream: what is seldom met elsewhere happens often."""
+    """The same with a small dataflow with keyed state, changed in mid-stream, in which rare events are frequent."""
     chance = random.Random(f"focus {seed}")
     flow = (chained_flow if chained else counting_flow)(chance)
     graph = flow.dataflow.graph()
@@ -190,7 +188,7 @@ def draw_focused(seed: int, chained: bool = False) -> Scenario:
 
 
 def draw_guarded(seed: int) -> Scenario:
-    """Changes under guard, by any scheduler, of which most fail on some tuples: soon, later, or below themselves."""
+    """A scenario of guarded changes, most of which fail on some tuples: soon, later, or further below."""
     chance = random.Random(f"guard {seed}")
     kind = chance.choice(("counting", "chained", "any"))
     plain = draw_scenario(seed, ALL_SCHEDULES) if kind == "any" else draw_focused(seed, kind == "chained")
@@ -227,7 +225,7 @@ def _guarded(chance: random.Random, flow: DrawnFlow, wish: Wish, count: int) -> 
 
 
 def _sound(function: Any) -> Any:
-    """The function as it was before rows were drawn that it cannot digest."""
+    """The function without the rows that it fails on."""
     if not getattr(function, "poison", None):
         return function
     sound = copy.copy(function)
@@ -236,7 +234,7 @@ def _sound(function: Any) -> Any:
 
 
 def draw_standing(seed: int) -> Scenario:
-    """A small dataflow two of whose operators pause on some tuples, changed together by any scheduler meanwhile."""
+    """A small dataflow with two operators that pause on some tuples and are meanwhile changed together."""
     chance = random.Random(f"standing {seed}")
     plain = draw_focused(seed)
     pausing = tuple(chance.sample(plain.flow.tasting, 2))
@@ -277,7 +275,7 @@ def _troubled(plain: Scenario, chance: random.Random) -> Scenario:
 
 
 def _poison(chance: random.Random, scenario: Scenario) -> tuple[Poisoned, Poisoned]:
-    """Which rows are dead letters of which operators, and in front of which ones operators stand."""
+    """Rows that become dead letters, and rows on which operators pause, by operator."""
     letters, stops = {}, {}
     count = max(map(len, scenario.inputs.values()))
     for name in scenario.flow.tasting:
@@ -300,7 +298,7 @@ def _poisoned(operator: Operator, letters: Poisoned, stops: Poisoned) -> Operato
 
 
 def play(scenario: Scenario) -> Played:
-    """Run it to the end, with the changes asked for at their moments, and operators mended that stand."""
+    """Run a scenario to its end, with its changes, and with fixes for paused operators."""
     return _Play(scenario).whole()
 
 
@@ -315,7 +313,7 @@ class _Play:
         self._mended: set[str] = set()
 
     def whole(self) -> Played:
-        """From the beginning to the end."""
+        """Play from the beginning to the end."""
         scenario, cluster = self._scenario, self._cluster
         cluster.hold(scenario.held)
         moments: list[tuple[float, Wish | None]] = [(wish.at, wish) for wish in scenario.wishes]
@@ -356,7 +354,7 @@ class _Play:
         cluster.steps(max(0, int((share - 1.0) * 3_000)))
 
     def _mend(self, operator: str) -> None:
-        """Ask for a fix, unless one waits or is prepared; one that is committed may be stuck behind the tuple."""
+        """Request a fix, unless one waits or is prepared; a committed one may be stuck behind the tuple."""
         states = self._cluster.controller.changes
         waiting = {
             self._played.changes[change].targets

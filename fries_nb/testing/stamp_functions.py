@@ -1,16 +1,16 @@
-"""Functions that leave their name and version on every row, so that a row tells who made it what it is.
+"""Functions that append their name and version to every row, so that a row shows which versions processed it.
 
-Rows have these columns: ``id``, which tells the rows of a stream apart; ``number``, which predicates look at;
-``customer``, a key; ``items``, a list to unnest; and ``trail``, to which every operator that can appends a stamp:
+Rows have these columns: ``id``, unique in a stream; ``number``, used by predicates; ``customer``, a key; ``items``, a
+list to unnest; and ``trail``, to which operators append stamps:
 
-    M3@0;           operator M3 by its first version
-    K4@2#5,31;      keyed operator K4 by version 2, as fifth tuple of its key, with checksum 31
-    (..|..)         what a self-join put together
+    M3@0;           operator M3 with its first version
+    K4@2#5,31;      keyed operator K4 with version 2, fifth tuple of its key, with checksum 31
+    (..|..)         the result of a self-join
 
-A function may find the rows of some numbers poisonous: then it raises, when it has half done its work.
+A function may be poisoned by the numbers of some rows: it then raises, after half of its work.
 
-What a function does to a row depends on the row and on ``salt`` alone, never on the version: of the rows a reference
-knows all but the versions. A keyed function mixes its version into the state of the key, tuple by tuple.
+The effect on a row depends on the row and on ``salt`` only, never on the version, so a reference knows everything about
+rows except versions. A keyed function includes its version in the state of the key, tuple by tuple.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Row = dict[str, Any]
 
 
 class Stamp(NamedTuple):
-    """What an operator left on a row; ``place`` and ``checksum`` are 0 unless it is keyed."""
+    """The stamp of an operator; ``place`` and ``checksum`` are 0 unless it is keyed."""
 
     operator: str
     version: int
@@ -50,7 +50,7 @@ def stamps(trail: str) -> list[Stamp]:
 
 
 def without_versions(trail: str) -> str:
-    """The way that a row took.
+    """The operators that a row passed.
 
     >>> without_versions("(M3@0;|K4@2#5,31;)F5@1;")
     '(M3;|K4;)F5;'
@@ -59,22 +59,22 @@ def without_versions(trail: str) -> str:
 
 
 def passes(number: int, salt: int) -> bool:
-    """What filters let through: three rows of four."""
+    """Whether filters keep a row: three of four."""
     return (number * 7 + salt) % 4 != 0
 
 
 def branch_of(number: int, salt: int, into: int) -> int:
-    """Where a split sends a row."""
+    """The branch of a split for a row."""
     return (number // 3 + salt) % into
 
 
 def copies_of(number: int, salt: int) -> int:
-    """How many rows a flat_map makes of one: none, one or two."""
+    """The number of rows that a flat_map makes of one: none, one or two."""
     return (number + salt) % 3
 
 
 def elements_of(number: int) -> list[int]:
-    """What a list column has, different elements each: it holds at least one, or nothing could tell its type."""
+    """The value of a list column, with distinct elements; never empty, since an empty list has no type."""
     return [number % 5, number % 5 + 1][: 1 + number % 2]
 
 
@@ -130,7 +130,7 @@ class Many(_Versioned):
 
 
 class Echo(_Versioned):
-    """flat_map: the row twice, the same id on both."""
+    """flat_map: duplicates the row, with the same id."""
 
     def __call__(self, row: Row) -> Iterator[Row]:
         made = row | {"trail": row["trail"] + self.stamp()}
@@ -140,7 +140,7 @@ class Echo(_Versioned):
 
 
 class Relabel(_Versioned):
-    """map, behind an unnest: the element goes into the id, and there is a new list."""
+    """map below an unnest: includes the element in the id, and creates a new list."""
 
     def __call__(self, row: Row) -> Row:
         row["id"] = f"{row['id']}/{row['items']}"
@@ -151,7 +151,7 @@ class Relabel(_Versioned):
 
 
 class Label(_Versioned):
-    """map, behind a join: what the table says becomes part of the id and of the trail."""
+    """map below a join: includes the table's columns in the id and in the trail."""
 
     def __call__(self, row: Row) -> Row:
         self.taste(row)
@@ -161,13 +161,13 @@ class Label(_Versioned):
 
 
 class Table(JoinTable):
-    """What a join runs, with its version."""
+    """The table of a join, with its version."""
 
     version = 0
 
 
 def table_of(name: str, salt: int, version: int, customers: int = 4) -> pa.Table:
-    """What a join looks into: no row for some customers, two for others, the join's stamp on each."""
+    """A table for a join: no row for some customers, two for others, each with the join's stamp."""
     rows = [
         {"who": customer, "copy": copy, "stamp": f"{name}@{version};"}
         for customer in range(customers)
@@ -178,7 +178,7 @@ def table_of(name: str, salt: int, version: int, customers: int = 4) -> pa.Table
 
 
 class Fold(_Versioned):
-    """map, behind a self-join: one row of the two."""
+    """map below a self-join: merges the two rows."""
 
     def __call__(self, row: Row) -> Row:
         trail = f"({row['trail']}|{row['trail_right']}){self.stamp()}"
@@ -211,9 +211,9 @@ class Slices(_Versioned):
 
 @dataclass
 class Counter(_Versioned):
-    """keyed map: counts the tuples of its key, logs which version had which, and keeps a checksum of that.
+    """keyed map: counts the tuples of its key, logs the version of each, and keeps a checksum of them.
 
-    ``form`` is what the state must have been transformed to, ``None`` if any will do.
+    ``form`` is the version to which the state must have been transformed, ``None`` for any.
     """
 
     form: int | None = field(default=None, kw_only=True)
@@ -260,7 +260,7 @@ class Poison(_Versioned):
 
 
 class Spoil(_Versioned):
-    """map that digests all rows, and makes of some what the next operator fails on."""
+    """map that accepts all rows, and makes the next operator fail on some."""
 
     def __call__(self, row: Row) -> Row:
         row["trail"] = None if row["number"] in self.poison else row["trail"] + self.stamp()
@@ -273,13 +273,13 @@ def counted(checksum: int, version: int) -> int:
 
 
 def converted(checksum: int, version: int) -> int:
-    """The checksum after the state was transformed for this version."""
+    """The checksum after the state was transformed to this version."""
     return (checksum * 5 + 100 * version) % MODULUS
 
 
 @dataclass
 class Convert:
-    """A state transformation: the state of :class:`Counter` in the form of a version."""
+    """A state transformation: converts the state of :class:`Counter` to a version."""
 
     version: int
 

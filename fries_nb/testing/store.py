@@ -1,7 +1,7 @@
-"""What survives a kill in the seeded cluster: snapshots, records, decisions, closed parts, and what is output.
+"""The storage of the seeded cluster, which survives kills: snapshots, records, decisions, closed parts, and output.
 
-It is what a real run keeps at its checkpoint place and in its sinks' directories, and it keeps the promises that a
-disk keeps and no others: what was written stays, whole. The trace lies here too, as if somebody had watched.
+It holds what a real run keeps in its checkpoint directory and its sinks' directories, with the guarantees of a disk:
+writes are atomic and durable. It also holds the trace, as an external observer would.
 
 >>> store = Store({"FM": "FM"})
 >>> store.restoration().checkpoint is None
@@ -28,15 +28,15 @@ Place = tuple[str, int]
 
 
 class Store:
-    """All that is on disk.
+    """The durable state.
 
     Args:
         head_of: operator to the first operator of its chain, by which a checkpoint names workers.
 
     Attributes:
         records: complete checkpoints, in order.
-        decided: what was journaled, in order.
-        committed: (epoch, parts by sink), in order.
+        decided: decisions, in order.
+        committed: (commit number, parts by sink), in order.
         ports: every port that was ever opened, with its operator.
     """
 
@@ -54,7 +54,7 @@ class Store:
     # ---- checkpoints
 
     def save(self, epoch: int, incarnation: int, snapshot: Snapshot) -> str:
-        """Write a worker's snapshot; its name."""
+        """Write a worker's snapshot and return its name."""
         name = f"{epoch}-{incarnation}/{snapshot.operator}-{snapshot.index}"
         self._files[name] = msgspec.msgpack.encode(snapshot)
         return name
@@ -64,35 +64,35 @@ class Store:
         return msgspec.msgpack.decode(self._files[name], type=Snapshot)
 
     def keep(self, record: Checkpoint) -> None:
-        """The record is on disk. Of workers that had ended, the trace is complete."""
+        """Write the record of a checkpoint. The trace of workers that had ended is complete then."""
         self.records.append(record)
         for place, records in self._trace.items():
             if self._had_ended(place, record):
                 self._noted[record.epoch][place] = len(records)
 
     def restoration(self) -> Restoration:
-        """What a new incarnation starts from."""
+        """The state from which a new incarnation starts."""
         return Restoration(self.records[-1] if self.records else None, in_effect(self.decided))
 
     # ---- sinks
 
     def open_port(self, worker: WorkerId, incarnation: int) -> ListPort:
-        """A port of a new incarnation's worker: its parts have names of their own."""
+        """Open a port for a worker of a new incarnation; its parts have unique names."""
         port = ListPort(f"{worker}.{incarnation}")
         self.ports.append((worker, port))
         return port
 
     def commit(self, epoch: int, files: dict[str, tuple[str, ...]]) -> None:
-        """These parts are output."""
+        """Make these parts output."""
         self.committed.append((epoch, files))
 
     def complete(self) -> None:
-        """Make output what the last record names, where the driver died before it came to it."""
+        """Commit the parts of the last record, if the driver died before it did."""
         if self.records and (record := self.records[-1]).sinks and record.epoch not in dict(self.committed):
             self.commit(record.epoch, record.sinks)
 
     def rows_of(self, sink: str, parts: Iterable[str]) -> list[dict[str, Any]]:
-        """The rows of some closed parts."""
+        """The rows of closed parts."""
         closed = {name: rows for worker, port in self.ports if worker.operator == sink
                   for name, rows in port.parts.items()}  # fmt: skip
         return [row for part in parts for row in closed[part]]
@@ -100,31 +100,31 @@ class Store:
     # ---- the trace
 
     def trace(self, records: Iterable[WorkerRecord]) -> None:
-        """The next records of some workers."""
+        """Append records of workers to the trace."""
         for record in records:
             self._trace[record.operator, record.worker].append(record)
 
     def note(self, epoch: int, workers: Iterable[WorkerId]) -> None:
-        """What is traced of these workers by now lies in front of the marker of this checkpoint."""
+        """Mark the current length of these workers' traces as the position of this checkpoint's marker."""
         for worker in workers:
             self._noted[epoch][worker] = len(self._trace[worker])
 
     def cut(self) -> None:
-        """Forget what was traced behind the last record: it will happen anew."""
+        """Remove the trace after the last record, since a recovery processes these tuples again."""
         noted = self._noted[self.records[-1].epoch] if self.records else {}
         for place, records in self._trace.items():
             del records[noted.get(place, 0) :]
 
     def traced(self) -> list[WorkerRecord]:
-        """The trace, each worker's records in its order."""
+        """The trace, with each worker's records in order."""
         return [record for records in self._trace.values() for record in records]
 
     def resume(self) -> None:
-        """Another driver goes on from here; the trace that the dead one kept in memory is not its own."""
+        """Continue with another driver, which does not have the trace that the killed one kept in memory."""
         self._resumed = {place: len(records) for place, records in self._trace.items()}
 
     def resumed(self) -> list[WorkerRecord]:
-        """What the present driver has of the trace."""
+        """The trace that the current driver has."""
         return [record for place, records in self._trace.items() for record in records[self._resumed.get(place, 0) :]]
 
     def _had_ended(self, place: Place, record: Checkpoint) -> bool:

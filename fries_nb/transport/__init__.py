@@ -1,1 +1,1 @@
-"""Messages between processes: frames on the wire, links, keys and control envelopes."""
+"""Transport: messages between the processes of a run; frames on the wire, links, keys and control envelopes."""

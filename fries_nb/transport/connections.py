@@ -1,6 +1,6 @@
-"""What becomes of connections, as ZeroMQ's own threads report it: those that this process makes, and those made to it.
+"""Monitors connections through the events that ZeroMQ's threads report, at both the connecting and the listening end.
 
-Reports wait until they are looked at, without a limit: a monitor whose queue is full would hold up ZeroMQ's thread.
+Events are queued without a limit until they are read: a monitor with a full queue would block ZeroMQ's thread.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from fries_nb.errors import LinkError
 
 _SO_ATTACH_FILTER, _SO_DETACH_FILTER = 26, 27  # Python's socket module does not name them
 STRANGERS = 128
-"""Connections beside those of the peers, before a port is closed for a while."""
+"""Number of connections in excess of the peers' at which a port is closed for a while."""
 
 
 class _Monitor:
-    """The reports about one socket."""
+    """The events of one socket."""
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], socket: zmq.Socket[bytes], events: int) -> None:
         address = f"inproc://monitor-{socket.underlying}"
@@ -34,7 +34,7 @@ class _Monitor:
         self.reports.connect(address)
 
     def take(self) -> list[tuple[int, int]]:
-        """Events since the last time, in order, each with its value."""
+        """Events since the last call, in order, each with its value."""
         taken = []
         while self.reports.poll(0):
             report = recv_monitor_message(self.reports)
@@ -47,14 +47,12 @@ class _Monitor:
 
 
 class Connection:
-    """The connection of a socket that calls.
-
-    All methods belong to the thread that polls the socket.
+    """The connection of a client socket. All methods must be called from the thread that polls the socket.
 
     Args:
-        context: of the socket.
-        socket: one that has not connected yet.
-        whose: at the other end, for messages.
+        context: context of the socket.
+        socket: a socket that has not connected yet.
+        whose: name of the peer, for messages.
         silence_s: seconds without a connection after which the peer counts as unreachable.
     """
 
@@ -69,14 +67,14 @@ class Connection:
         self._missing_since: float | None = time.monotonic()
 
     def check(self, needed: bool) -> None:
-        """Look at what has happened.
+        """Check whether the connection was lost.
 
         Args:
-            needed: the peer does not go before this process does, so a connection that ended is a loss at once.
+            needed: the peer must outlive this process, so that the end of the connection is a loss at once.
 
         Raises:
-            LinkError: the connection has ended and was perhaps made again, so that messages may be lost; or there is
-                none for ``silence_s``.
+            LinkError: the connection has ended, and may have been made again, so that messages may be lost; or there
+                has been none for ``silence_s``.
         """
         for event, _ in self._monitor.take():
             self._missing_since = time.monotonic() if event == zmq.EVENT_DISCONNECTED else None
@@ -88,25 +86,25 @@ class Connection:
             raise LinkError(f"{self._whose} could not be reached for {self._silence_s:g} s; is its port open to us?")
 
     def close(self) -> None:
-        """Look no more; before the socket is closed."""
+        """Stop monitoring; called before the socket is closed."""
         self._monitor.close()
 
 
 class Entrance:
-    """The port of a socket that listens: closed for a while where too many connections are held.
+    """The port of a server socket, which is closed for a while if it has too many connections.
 
-    Strangers that do not show a key are hung up on soon. Until then each costs an open file, and without the limit
-    they would leave none for anything else. While the port is closed the system drops what asks for a connection; it
-    asks again, so peers come later, and those that are connected notice nothing. (ZeroMQ's own ``unbind`` would end
-    their connections, too.)
+    Peers that do not prove a key are disconnected soon. Until then each costs an open file, and without a limit
+    strangers could exhaust them. While the port is closed the system drops connection requests and the requesters
+    retry, so peers are delayed, and existing connections are unaffected. (ZeroMQ's own ``unbind`` would end them as
+    well.)
 
     Args:
-        context: of the socket.
-        socket: one that does not listen yet.
-        peers: how many connections may be expected.
+        context: context of the socket.
+        socket: a socket that does not listen yet.
+        peers: number of expected connections.
 
     Attributes:
-        reports: readable where ``attend`` has something to look at.
+        reports: readable if ``attend`` has something to process.
     """
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], socket: zmq.Socket[bytes], peers: int) -> None:
@@ -118,7 +116,7 @@ class Entrance:
         self._gate: Gate | None = None
 
     def open(self, interface: str, port: int) -> int:
-        """Listen at a name or address of this machine; returns the port, which is any free one where 0 is given.
+        """Listen at a name or address of this machine; returns the port, a free one if ``port`` is 0.
 
         Raises:
             OSError: the port is taken, or the address is not this machine's.
@@ -129,7 +127,7 @@ class Entrance:
         return self._gate.port
 
     def attend(self) -> None:
-        """Close the port, or open it again, by the number of connections."""
+        """Close or reopen the port, depending on the number of connections."""
         for event, connection in self._monitor.take():
             if event == zmq.EVENT_ACCEPTED:
                 self._connections.add(connection)
@@ -142,19 +140,19 @@ class Entrance:
                 self._gate.unshut()
 
     def close(self) -> None:
-        """Look no more; before the socket is closed."""
+        """Stop monitoring; called before the socket is closed."""
         self._monitor.close()
         if self._gate is not None:
             self._gate.close()
 
 
 class Gate:
-    """A listening TCP socket, at which Linux can be told to drop what asks for a connection; others cannot.
+    """A listening TCP socket that can be made to drop connection requests, on Linux only.
 
     Attributes:
-        address: numeric.
-        port: the one it listens at.
-        can_shut: whether the system can.
+        address: its numeric address.
+        port: its port.
+        can_shut: whether the system supports dropping.
 
     Raises:
         OSError: see ``Entrance.open``.
@@ -174,11 +172,11 @@ class Gate:
         self.unshut()
 
     def duplicate(self) -> int:
-        """The file of the socket, for another owner."""
+        """A duplicate of the socket's file descriptor, for another owner."""
         return os.dup(self._listening.fileno())
 
     def shut(self) -> None:
-        """Drop what asks for a connection; again does nothing."""
+        """Drop connection requests; idempotent."""
         if self.can_shut and not self._is_shut:
             drop = ctypes.create_string_buffer(struct.pack("HBBI", 6, 0, 0, 0))  # BPF: return 0 bytes
             program = struct.pack("HP", 1, ctypes.addressof(drop))
@@ -186,11 +184,11 @@ class Gate:
             self._is_shut = True
 
     def unshut(self) -> None:
-        """Let connections be made again; again does nothing."""
+        """Accept connection requests again; idempotent."""
         if self._is_shut:
             self._listening.setsockopt(SOL_SOCKET, _SO_DETACH_FILTER, 0)
             self._is_shut = False
 
     def close(self) -> None:
-        """Listen no more, as far as this owner is concerned."""
+        """Close this owner's descriptor of the socket."""
         self._listening.close()

@@ -1,8 +1,8 @@
-"""The control lane: the controller's end and a host's end. Data never travels here, and nothing waits for credit.
+"""The control lane: the controller's end and a host's end. It carries no data, and no message waits for credit.
 
-Any thread may ``send``; it appends to a queue and rings a bell. The one thread that polls does all that touches a
-socket. An incarnation is stamped on what is sent, and what comes from an older one is dropped and counted in
-``stale``. A host that has joined none yet speaks in incarnation 0, which always passes, and so does a hello.
+Any thread may ``send``, which appends to a queue and wakes the polling thread; only that thread touches sockets. Each
+message carries the sender's incarnation; messages of older incarnations are dropped and counted in ``stale``. A host
+that has joined none yet sends in incarnation 0, which always passes, as does a hello.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from fries_nb.transport.pieces import Part, joined, split
 from fries_nb.transport.sockets import PEERS, SILENCE_S, CurveSockets, Lane, Wakeup
 
 BURST = 1000
-"""Control messages taken in one poll."""
+"""Maximum number of control messages received in one poll."""
 
 
 @dataclass(frozen=True)
 class Gone:
-    """Not sent by a host but noticed at this end: a message for the host found its connection closed."""
+    """The connection to a host was found closed when a message was to be sent; generated at this end."""
 
 
 class Heard(NamedTuple):
-    """A message of a host. ``peer`` is where an answer goes: one connection, hence one attempt of one host."""
+    """A message of a host. ``peer`` identifies the connection, hence one attempt of one host, for replies."""
 
     peer: bytes
     host: int
@@ -51,12 +51,12 @@ class ControlServer:
     """The controller's end.
 
     Args:
-        keys: of the run; peers with other keys are refused.
+        keys: keys of the run; peers with other keys are refused.
         interface: address of this machine to listen at; ``0.0.0.0`` for all.
-        port: 0 for any free one.
-        advertised: name or address by which hosts reach this machine, if not ``interface``.
-        silence_s: seconds for which a host's machine may not answer, before its connection is closed.
-        peers: how many hosts are expected.
+        port: TCP port; 0 for any free one.
+        advertised: name or address at which hosts reach this machine, if it differs from ``interface``.
+        silence_s: seconds without an answer after which the connection to a host's machine is closed.
+        peers: number of expected hosts.
 
     Raises:
         LinkError: the port is taken.
@@ -93,20 +93,20 @@ class ControlServer:
 
     @property
     def refused(self) -> int:
-        """Peers turned away because their key was not the run's."""
+        """Number of peers refused because of a wrong key."""
         return self._sockets.refused
 
     def send(self, peer: bytes, message: ControllerMessage) -> None:
-        """Send to the host behind ``peer``; from any thread. If it is gone, ``poll`` says ``Gone``, once.
+        """Send a message to the host behind ``peer``, from any thread. If it has gone, ``poll`` returns ``Gone``, once.
 
         Raises:
-            LinkError: the server is closed, or the message too large.
+            LinkError: the server is closed, or the message is too large.
         """
         self._outbox.append((peer, encode(ToHost(self.incarnation, message))))
         self._bell.ring()
 
     def wake(self) -> None:
-        """Let a poll that waits, or else the next one, return at once; from any thread.
+        """Make the current or the next poll return at once; from any thread.
 
         Raises:
             LinkError: the server is closed.
@@ -114,10 +114,10 @@ class ControlServer:
         self._bell.ring()
 
     def poll(self, timeout_ms: int) -> list[Heard]:
-        """Send what waits; what hosts said, waiting at most ``timeout_ms`` for it. May return nothing earlier.
+        """Send queued messages, and receive; waits for at most ``timeout_ms`` and may return early without a message.
 
         Raises:
-            LinkError: a message is malformed or from a later incarnation than the run's. Others are not lost by it.
+            LinkError: a message is malformed or from a future incarnation; other messages are kept.
         """
         ready = dict(self._poller.poll(timeout_ms))
         if self._bell.fileno() in ready:
@@ -130,7 +130,7 @@ class ControlServer:
         return heard
 
     def close(self, linger_ms: int = 0) -> None:
-        """End it from the polling thread, giving what was sent so long to leave; again does nothing."""
+        """Close the server from the polling thread, after a time for queued messages to be sent; idempotent."""
         if self._closed:
             return
         self._closed = True
@@ -139,7 +139,7 @@ class ControlServer:
         self._sockets.close({self._router: linger_ms})
 
     def _flush(self) -> list[Heard]:
-        """Hand to ZeroMQ what waits to be sent; the hosts that it cannot reach any more."""
+        """Pass queued messages to ZeroMQ; returns the peers that cannot be reached any more."""
         gone: list[Heard] = []
         while self._outbox:
             peer, encoded = self._outbox.popleft()
@@ -173,7 +173,7 @@ class ControlServer:
 
 
 class ControlClient:
-    """A host's end; ``HostLinks`` polls it."""
+    """A host's end, polled by ``HostLinks``."""
 
     def __init__(self, sockets: CurveSockets, bell: Wakeup, keys: HostKeys, host: int, controller: str) -> None:
         self.socket = sockets.call(zmq.DEALER, Lane.CONTROL, controller, keys.controller_public, "the driver")
@@ -185,24 +185,24 @@ class ControlClient:
         self.stale = 0
 
     def send(self, message: HostMessage) -> None:
-        """Send to the controller; from any thread.
+        """Send a message to the controller; from any thread.
 
         Raises:
-            LinkError: the link is closed, or the message too large.
+            LinkError: the link is closed, or the message is too large.
         """
         self._outbox.append(encode(FromHost(self.incarnation, self._host, message)))
         self._bell.ring()
 
     def flush(self) -> None:
-        """Hand to ZeroMQ what waits to be sent."""
+        """Pass queued messages to ZeroMQ."""
         while self._outbox:
             self.socket.send_multipart(split([self._outbox.popleft()]), zmq.NOBLOCK)
 
     def receive(self) -> None:
-        """Take from ZeroMQ what has come.
+        """Receive pending messages from ZeroMQ.
 
         Raises:
-            LinkError: a message is malformed; those before it are kept.
+            LinkError: a message is malformed; earlier ones are kept.
         """
         for _ in range(BURST):
             if not self.socket.poll(0):
@@ -214,13 +214,13 @@ class ControlClient:
                 self._arrived.append(envelope.message)
 
     def take(self) -> list[ControllerMessage]:
-        """What has come since the last take."""
+        """The messages received since the last call."""
         arrived, self._arrived = self._arrived, []
         return arrived
 
 
 def _only(pieces: list[bytes]) -> Part:
-    """A control message, which is one part."""
+    """The single part of a control message."""
     parts = joined(pieces)
     if len(parts) != 1:
         raise LinkError(f"got a control message of {len(parts)} parts; expected 1")

@@ -1,8 +1,8 @@
-"""What controller and hosts send each other on the control lane, as msgpack.
+"""Envelopes: the messages between controller and hosts on the control lane, encoded as msgpack.
 
-A host runs several workers, so a message for or from workers travels in an envelope that also has messages of the
-hosts' own. Every envelope carries the incarnation of its sender: after a failure the controller raises the
-incarnation, and what survivors of the old one still say is told apart by it.
+A host runs several workers, so messages for and from workers travel in envelopes, together with messages of the host
+itself. Each envelope carries the incarnation of its sender: after a failure the controller increments the incarnation,
+so that messages from survivors of the old one are recognised.
 
 >>> from fries_nb.messages import SetRate
 >>> letter = ToHost(3, ToWorker(WorkerId("FM", 1), SetRate(100.0)))
@@ -21,14 +21,14 @@ from fries_nb.messages import Answer, Control, Prepare, WorkerId
 from fries_nb.transport.packing import Packed
 
 LIMIT = 1 << 30
-"""Bytes above which a message, or one frame of it, is refused."""
+"""Maximum length in bytes of a message, and of one frame of it."""
 
 
 # ---- from a host
 
 
 class Hello(msgspec.Struct, frozen=True, tag=True):
-    """The first message of a host, which was started for this incarnation.
+    """The first message of a host that was started for this incarnation.
 
     Peers reach it at ``data_address``; ``pid`` and ``hostname`` are for people.
     """
@@ -52,34 +52,34 @@ class Said(msgspec.Struct, frozen=True, tag=True):
 
 
 class Records(msgspec.Struct, frozen=True, tag=True):
-    """A piece of the audit trace of one worker, in that worker's order."""
+    """Records of the audit trace of one worker, in that worker's order."""
 
     worker: WorkerId
     records: tuple[Packed, ...]
 
 
 class Line(NamedTuple):
-    """A line that a function of this worker printed; of a thread of the user's own, its name."""
+    """A line that the function of a worker printed; for a thread of the user's, ``worker`` is the thread's name."""
 
     worker: str
     text: str
 
 
 class Printed(msgspec.Struct, frozen=True, tag=True):
-    """What the host's workers printed or logged since the last time."""
+    """Lines that the host's workers printed or logged since the last message."""
 
     lines: tuple[Line, ...]
 
 
 class Took(msgspec.Struct, frozen=True, tag=True):
-    """The host has taken one more ``Chunk``, and the controller may send another."""
+    """The host has received a ``Chunk``; the controller may send another one."""
 
 
 HostMessage = Hello | Goodbye | Said | Records | Printed | Took
 
 
 class FromHost(msgspec.Struct, frozen=True, array_like=True):
-    """Envelope to the controller. ``incarnation`` is the one that the host has joined."""
+    """An envelope to the controller. ``incarnation`` is the one that the host has joined."""
 
     incarnation: int
     host: int
@@ -90,25 +90,25 @@ class FromHost(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Welcome(msgspec.Struct, frozen=True, tag=True):
-    """Join the envelope's incarnation. ``peers`` maps all its hosts to their data addresses."""
+    """Join the envelope's incarnation. ``peers`` maps all of its hosts to their data addresses."""
 
     peers: dict[int, str]
 
 
 class Refused(msgspec.Struct, frozen=True, tag=True):
-    """The hello is not accepted; the host ends."""
+    """The hello is rejected; the host ends."""
 
     reason: str
 
 
 class Leave(msgspec.Struct, frozen=True, tag=True):
-    """End: the run is over, or the host survived its incarnation."""
+    """The host ends, since the run is over or its incarnation is superseded."""
 
     reason: str = ""
 
 
 class Probe(msgspec.Struct, frozen=True, tag=True):
-    """Asks nothing: that it can be sent shows the controller that the host's connection is still there."""
+    """An empty message, by which the controller checks that the host's connection exists."""
 
 
 class ToWorker(msgspec.Struct, frozen=True, tag=True):
@@ -119,15 +119,15 @@ class ToWorker(msgspec.Struct, frozen=True, tag=True):
 
 
 class Chunk(msgspec.Struct, frozen=True, tag=True):
-    """The next bytes of a change's function; see ``payloads``. Chunks of different transfers do not mingle."""
+    """The next bytes of a change's function; see ``payloads``. Transfers to one host are sequential."""
 
     data: bytes
 
 
 class Shipped(msgspec.Struct, frozen=True, tag=True):
-    """The transfer is complete: what the chunks hold is the payload of these orders, which came without theirs.
+    """The end of a transfer: the chunks are the payload of these orders, which were sent without theirs.
 
-    ``digest`` is BLAKE2b over the payload. Without orders the change was given up, and the chunks are of no use.
+    ``digest`` is BLAKE2b over the payload. Without orders the change was aborted, and the chunks are discarded.
     """
 
     digest: bytes
@@ -138,7 +138,7 @@ ControllerMessage = Welcome | Refused | Leave | Probe | ToWorker | Chunk | Shipp
 
 
 class ToHost(msgspec.Struct, frozen=True, array_like=True):
-    """Envelope to a host. ``incarnation`` is the run's at the time of sending."""
+    """An envelope to a host. ``incarnation`` is the run's at the time of sending."""
 
     incarnation: int
     message: ControllerMessage
@@ -164,19 +164,19 @@ def encode(envelope: FromHost | ToHost) -> bytes:
 
 
 def decode_from_host(data: bytes | memoryview) -> FromHost:
-    """A host's message.
+    """Decode a host's message.
 
     Raises:
-        LinkError: the bytes are cut off, too many, or something else.
+        LinkError: the bytes are truncated, too long, or no envelope.
     """
     return _decode(_from_host, "a host's", data)
 
 
 def decode_to_host(data: bytes | memoryview) -> ToHost:
-    """The controller's message.
+    """Decode the controller's message.
 
     Raises:
-        LinkError: the bytes are cut off, too many, or something else.
+        LinkError: the bytes are truncated, too long, or no envelope.
     """
     return _decode(_to_host, "the controller's", data)
 

@@ -1,7 +1,7 @@
-"""The CURVE keys of one run: who may talk to whom.
+"""The CURVE keys of a run, which authenticate and encrypt its connections.
 
-The driver makes them when a run starts. The controller has a pair of its own; all hosts of the run share another. A
-host gets ``RunKeys.hosts`` through Spark and so knows the controller's public key, not its secret: it cannot pose as
+The driver creates them when a run starts. The controller has one key pair; all hosts of the run share another. A host
+gets ``RunKeys.hosts`` through Spark: it knows the controller's public key, not its secret, and so cannot impersonate
 the controller. Keys travel by pickle inside Spark's own channels and are never printed.
 
 >>> make_keys()
@@ -17,7 +17,7 @@ import zmq
 
 @dataclass(frozen=True)
 class HostKeys:
-    """What a host holds: the hosts' pair and the controller's public key, all in Z85 (40 bytes)."""
+    """The keys that a host holds: the hosts' pair and the controller's public key, each in Z85 (40 bytes)."""
 
     public: bytes = field(repr=False)
     secret: bytes = field(repr=False)
@@ -26,7 +26,7 @@ class HostKeys:
 
 @dataclass(frozen=True)
 class RunKeys:
-    """What the driver holds: the controller's secret too."""
+    """The keys that the driver holds, with the controller's secret."""
 
     controller_secret: bytes = field(repr=False)
     hosts: HostKeys

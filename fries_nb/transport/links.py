@@ -1,10 +1,9 @@
-"""The links of one host: control to and from the driver, frames to and from the other hosts.
+"""The links of a host: control to and from the driver, frames to and from other hosts.
 
-One thread of the host, and only that, polls all of them. It hears control first and takes a bounded amount of data at
-a time, so a backlog of data delays no control message. Other threads ``say`` and ``post``: they append to a queue and
-ring a bell, once for a burst; the polling thread then merges what waits for one host into one message a poll.
-
-Memory is bounded by credits, so no socket here has a high-water mark, and posting never blocks.
+One thread of the host polls all of them. It processes control first and a bounded amount of data at a time, so a
+backlog of data delays no control message. Other threads ``say`` and ``post``, which append to a queue and wake the
+polling thread once for a burst; that thread merges the frames for one host into one message per poll. Credits bound the
+memory, so sockets have no high-water mark, and posting never blocks.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ from fries_nb.transport.wire import Arrival, Head, Packer, Payload, Routes, Unpa
 
 BURST_MESSAGES = 256
 BURST_BYTES = 4 << 20
-"""Data taken in one poll, before control is looked at again: whichever comes first."""
+"""Bytes of data received in one poll before control is processed again."""
 
 
 class Received(NamedTuple):
-    """What a poll brought, in order of arrival within each lane. Handle ``control`` first."""
+    """The result of a poll, in order of arrival within each lane. Process ``control`` first."""
 
     control: list[ControllerMessage]
     data: list[Arrival]
@@ -39,7 +38,7 @@ class Received(NamedTuple):
 
 @dataclass(frozen=True)
 class Peer:
-    """Another host, and what goes to it."""
+    """Another host, and the queue of frames to it."""
 
     address: str
     socket: zmq.Socket[bytes]
@@ -48,7 +47,7 @@ class Peer:
 
 
 class DataLink:
-    """Frames to and from the other hosts; ``HostLinks`` polls it."""
+    """Frames to and from the other hosts; polled by ``HostLinks``."""
 
     def __init__(
         self,
@@ -113,7 +112,7 @@ class DataLink:
         self._bell.ring()
 
     def flush(self) -> None:
-        """Hand to ZeroMQ one message for each host, of what waits for it; the bell rings if more is left.
+        """Pass one message for each host to ZeroMQ; wakes the polling thread again if frames are left.
 
         Raises:
             LinkError: a frame is larger than the limit.
@@ -128,10 +127,10 @@ class DataLink:
                     self._bell.ring()
 
     def receive(self) -> None:
-        """Take from ZeroMQ some of what has come.
+        """Receive a bounded number of bytes from ZeroMQ.
 
         Raises:
-            LinkError: a message is malformed or missing; frames before it are kept.
+            LinkError: a message is malformed or missing; earlier frames are kept.
         """
         size = 0
         for _ in range(BURST_MESSAGES):
@@ -152,7 +151,7 @@ class DataLink:
             self._arrived += self._unpackers[head.sender].unpack(head, parts)
 
     def take(self) -> list[Arrival]:
-        """What has come since the last take."""
+        """The frames received since the last call."""
         arrived, self._arrived = self._arrived, []
         return arrived
 
@@ -162,16 +161,16 @@ class HostLinks:
 
     Args:
         keys: the hosts' keys of the run; peers with other keys are refused.
-        host: this host's number.
+        host: index of this host.
         controller: address of the ``ControlServer``.
         interface: address of this machine to listen at for other hosts; ``0.0.0.0`` for all.
-        advertised: name or address by which other hosts reach this machine, if not ``interface``.
-        silence_s: seconds for which another machine may not answer, before it counts as lost.
-        peers: how many other hosts are expected.
-        limit: bytes above which a frame is refused, at either end.
+        advertised: name or address at which other hosts reach this machine, if it differs from ``interface``.
+        silence_s: seconds without an answer after which another machine counts as lost.
+        peers: number of other hosts.
+        limit: maximum size of a frame in bytes, at both ends.
 
     Raises:
-        LinkError: the controller's address is not one, or the interface is not this machine's.
+        LinkError: the controller's address is malformed, or the interface is not this machine's.
     """
 
     def __init__(
@@ -203,7 +202,7 @@ class HostLinks:
 
     @property
     def data_address(self) -> str:
-        """Where other hosts reach this one; belongs into the hello."""
+        """The address at which other hosts reach this one; part of the hello."""
         return self._data.address
 
     @property
@@ -213,26 +212,26 @@ class HostLinks:
 
     @property
     def stale(self) -> int:
-        """Messages of older incarnations that were dropped."""
+        """Number of messages of older incarnations that were dropped."""
         return self._control.stale + self._data.stale
 
     @property
     def refused(self) -> int:
-        """Peers turned away because their key was not the run's."""
+        """Number of peers refused because of a wrong key."""
         return self._sockets.refused
 
     def join(self, incarnation: int, peers: dict[int, str], channels: Sequence[ChannelId]) -> None:
-        """Enter an incarnation, as a welcome says. Call it from the polling thread, when no older worker posts.
+        """Join an incarnation after a welcome; called from the polling thread once older workers no longer post.
 
-        What is queued of the older incarnation is dropped; frames of this one that came early arrive at the next poll.
+        Queued frames of the older incarnation are dropped; early frames of this one are returned by the next poll.
 
         Args:
-            incarnation: of the run; larger than that joined before.
-            peers: host number to data address; this host's own entry is passed over.
-            channels: all channels of the region, on every host in the same order.
+            incarnation: the incarnation; larger than that joined before.
+            peers: host index to data address; this host's own entry is ignored.
+            channels: all channels of the region, in the same order on every host.
 
         Raises:
-            LinkError: the incarnation is not newer, or a peer's address is not one.
+            LinkError: the incarnation is not newer, or a peer's address is malformed.
         """
         if incarnation <= self.incarnation:
             raise LinkError(f"cannot join incarnation {incarnation}; this host is in {self.incarnation} already")
@@ -240,7 +239,7 @@ class HostLinks:
         self._data.join(incarnation, peers, channels)
 
     def say(self, message: HostMessage) -> None:
-        """Send to the controller; from any thread, never blocks.
+        """Send a message to the controller; from any thread, never blocks.
 
         Raises:
             LinkError: the links are closed, or the message is too large.
@@ -258,10 +257,10 @@ class HostLinks:
         self._data.post(host, frame, channels)
 
     def poll(self, timeout_ms: int) -> Received:
-        """Send what waits; what has come, waiting at most ``timeout_ms`` for it. May return nothing earlier.
+        """Send queued messages, and receive; waits for at most ``timeout_ms`` and may return early without a message.
 
         Raises:
-            LinkError: a message is malformed, too large, or missing. What came before it is at the next poll.
+            LinkError: a message is malformed, too large, or missing. Earlier ones are returned by the next poll.
         """
         ready = dict(self._poller.poll(timeout_ms))
         if self._bell.fileno() in ready:
@@ -276,20 +275,20 @@ class HostLinks:
         return Received(self._control.take(), self._data.take())
 
     def check(self) -> None:
-        """See whether the driver and the other hosts are still connected; from the polling thread, now and then.
+        """Check the connections to the driver and the other hosts; called periodically from the polling thread.
 
         Raises:
-            LinkError: the driver has gone, or the connection to a host broke, so that frames may be lost. (A host
-                that has gone is the controller's to find; this one waits for its word.)
+            LinkError: the driver has gone, or the connection to a host broke, so that frames may be lost. (Hosts that
+                have gone are detected by the controller; this host waits for its message.)
         """
         self._sockets.check(self._control.socket, needed=True)
         self._data.check()
 
     def close(self, linger_ms: int = 0) -> None:
-        """End all links from the polling thread; again does nothing.
+        """Close all links from the polling thread; idempotent.
 
-        What was said gets ``linger_ms`` to leave. Frames get none: a host leaves when the controller tells it to, and
-        by then every frame has arrived.
+        Control messages get ``linger_ms`` milliseconds to be sent. Frames get none: a host leaves when the controller
+        tells it to, and by then every frame has arrived.
         """
         if self._closed:
             return

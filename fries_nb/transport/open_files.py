@@ -1,6 +1,6 @@
-"""Room for open files, without which no connection can be made.
+"""The limit on open files, which bounds the number of connections.
 
-Many systems let a process open 1,024 files unless it asks for more, and allow it far more where it asks.
+Many systems limit a process to 1,024 open files by default and allow it to raise the limit far above that.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ import os
 from fries_nb.errors import LinkError
 
 MOST = 1 << 16
-"""What is asked for, where the system allows so much."""
+"""Highest limit to request."""
 SPARE = 256
-"""Files for Spark, for the user's functions and for strangers that have not been turned away yet."""
+"""Files reserved for Spark, user functions and connections that are not authenticated yet."""
 PER_HOST = 8
-"""Sockets and what belongs to them, for each other host."""
+"""Files needed for each other host."""
 
 
 def make_room(hosts: int) -> None:
-    """Raise this process's limit of open files as far as it may, and see that the links of so many hosts fit.
+    """Raise this process's limit on open files as far as allowed, and check that the links of these hosts fit.
 
     Raises:
-        LinkError: they do not; says what is allowed, open and needed.
+        LinkError: they do not fit; names the limit, the open files and the need.
     """
     if os.name != "posix":
         return

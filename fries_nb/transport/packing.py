@@ -1,7 +1,7 @@
-"""A trace on its way to the driver: a run of data operations is one block of memory, not a million objects.
+"""Compact encoding of trace records on their way to the driver: the operations of a run are one block of memory.
 
-Sources that run flat out make tens of millions of operations a second. Decoding each to a Python integer would keep
-the driver from its other work for seconds, and would hold five times the memory.
+Sources at full speed cause tens of millions of operations per second. Decoding each to a Python integer would occupy
+the driver for seconds, and take five times the memory.
 
 >>> run = RanMany((7, 8, 9), "FM", 1)
 >>> packed = pack(run)
@@ -27,7 +27,7 @@ class PackedRun(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind
 
 
 class PackedEmitted(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="packed_emitted"):
-    """An ``Emitted``, likewise."""
+    """An ``Emitted`` with its transactions as little-endian 64-bit integers."""
 
     transactions: bytes
     extra: int
@@ -40,7 +40,7 @@ Packed = Ran | Updated | Wrote | PackedRun | PackedEmitted
 
 
 def pack(record: WorkerRecord) -> Packed:
-    """The record as it travels and is kept."""
+    """The record in its compact encoding, in which it is also kept."""
     match record:
         case RanMany(transactions, operator, worker, function):
             return PackedRun(_packed(transactions), operator, worker, function)
@@ -50,7 +50,7 @@ def pack(record: WorkerRecord) -> Packed:
 
 
 def unpack(packed: Packed) -> WorkerRecord:
-    """The record as it was."""
+    """The original record."""
     match packed:
         case PackedRun(transactions, operator, worker, function):
             return RanMany(_unpacked(transactions), operator, worker, function)

@@ -1,8 +1,8 @@
-"""New functions on their way to the hosts: large ones in chunks, beside whatever else is said on the control lane.
+"""Transfer of new functions to hosts: large ones in chunks, interleaved with other messages of the control lane.
 
-A payload goes to a host once, for all of its workers that need it. A few chunks are under way at a time, and the host
-asks for more; so a model of gigabytes delays a fast control message by those few. The orders that it belongs to
-(``Prepare``) follow the last chunk, so nobody has to wait for a payload that is not there yet.
+A payload is sent to a host once, for all of its workers that need it. A few chunks are in flight at a time, and the
+host requests more, so a model of gigabytes delays a fast control message by those few chunks only. The orders that it
+belongs to (``Prepare``) follow the last chunk, so no worker waits for a payload.
 
 >>> sent = []
 >>> out, came = PayloadSender(lambda peer, message: sent.append(message)), PayloadReceiver()
@@ -31,11 +31,11 @@ from fries_nb.messages import Prepare, WorkerId
 from fries_nb.transport.envelopes import Chunk, Shipped
 
 CHUNK = 256 * 1024
-"""Bytes of a chunk; payloads that are no longer go with their orders."""
+"""Size of a chunk in bytes; payloads up to this size are sent with their orders."""
 LARGEST = (1 << 32) - 1
-"""Bytes of a payload that a decision on disk (msgpack) can hold."""
+"""Maximum size of a payload in bytes, given by the msgpack encoding of decisions."""
 WINDOW = 4
-"""Chunks on their way to one host: what a fast control message may have to wait for."""
+"""Number of chunks in flight to one host, which bounds the delay of a fast control message."""
 
 
 def _digest() -> Any:
@@ -54,7 +54,7 @@ class _Transfer:
 
 @dataclass
 class _Lane:
-    """What goes to one host, one transfer after the other."""
+    """The transfers to one host, in order."""
 
     waiting: deque[_Transfer] = field(default_factory=deque)
     on_the_way: int = 0
@@ -64,7 +64,7 @@ class PayloadSender:
     """The driver's end.
 
     Args:
-        send: sends a message to a peer, in order.
+        send: sends a message to a peer; keeps the order.
     """
 
     def __init__(self, send: Callable[[bytes, Chunk | Shipped], None]) -> None:
@@ -72,7 +72,7 @@ class PayloadSender:
         self._lanes: dict[bytes, _Lane] = {}
 
     def prepare(self, peer: bytes, worker: WorkerId, order: Prepare) -> None:
-        """Send an order behind its payload; all orders with this very payload share one transfer."""
+        """Send an order after its payload; orders with the same payload share one transfer."""
         lane = self._lanes.setdefault(peer, _Lane())
         known = [transfer for transfer in lane.waiting if transfer.payload is order.payload]
         if not known:
@@ -82,7 +82,7 @@ class PayloadSender:
         self._go_on(peer)
 
     def abort(self, peer: bytes, worker: WorkerId, change: str) -> None:
-        """Send this order no more, and what nobody needs neither."""
+        """Cancel an order, and its transfer if no other order needs it."""
         lane = self._lanes.get(peer, _Lane())
         for transfer in tuple(lane.waiting):
             transfer.orders = [(to, order) for to, order in transfer.orders if (to, order.change) != (worker, change)]
@@ -92,13 +92,13 @@ class PayloadSender:
                     self._send(peer, Shipped(b"", ()))
 
     def took(self, peer: bytes) -> None:
-        """The host has taken a chunk."""
+        """Process the host's acknowledgement of a chunk."""
         if peer in self._lanes:
             self._lanes[peer].on_the_way -= 1
             self._go_on(peer)
 
     def clear(self) -> None:
-        """The hosts are no more."""
+        """Discard all transfers, since the hosts have ended."""
         self._lanes.clear()
 
     def _go_on(self, peer: bytes) -> None:
@@ -125,15 +125,15 @@ class PayloadReceiver:
         self._file, self._digest = io.BytesIO(), _digest()
 
     def take(self, chunk: Chunk) -> None:
-        """Add a chunk to the payload that comes."""
+        """Append a chunk to the current payload."""
         self._file.write(chunk.data)
         self._digest.update(chunk.data)
 
     def complete(self, shipped: Shipped) -> list[tuple[WorkerId, Prepare]]:
-        """The orders, each with the payload, which is held once.
+        """The orders of a complete transfer, with the payload, which is held once.
 
         Raises:
-            LinkError: it is not what was sent.
+            LinkError: the digest does not match.
         """
         payload, digest = self._file.getvalue(), self._digest.digest()
         self._begin()

@@ -1,8 +1,8 @@
-"""Messages in pieces: no part of a message is longer on the wire than ``PIECE``.
+"""Splits messages so that no part on the wire is longer than ``PIECE``.
 
-ZeroMQ reads a part whole before it looks at it, also that of a stranger who has not shown a key yet, so that the
-longest part is what each stranger can make this process hold. A piece of full length is continued by the next one, so
-a part always ends with a shorter one, maybe an empty one.
+ZeroMQ reads a part completely before it inspects it, even from a peer that has not proved a key. The maximum part size
+therefore bounds the memory that each such peer can occupy. A piece of full length is continued by the next one, so a
+part always ends with a shorter piece, which may be empty.
 
 >>> parts = [b"head", bytes(PIECE + 1), bytes(PIECE), b""]
 >>> [len(piece) for piece in split(parts)] == [4, PIECE, 1, PIECE, 0, 0]
@@ -18,13 +18,13 @@ from collections.abc import Sequence
 from fries_nb.errors import LinkError
 
 PIECE = 1 << 20
-"""Bytes. Most batches are shorter and are read where they lie, without a copy."""
+"""Maximum length of a piece in bytes. Most batches are shorter and are read without a copy."""
 
 Part = bytes | memoryview
 
 
 def split(parts: Sequence[Part]) -> Sequence[Part]:
-    """The parts of a message as they travel."""
+    """The parts of a message as pieces."""
     if all(len(part) < PIECE for part in parts):
         return parts
     views = [memoryview(part) for part in parts]
@@ -32,10 +32,10 @@ def split(parts: Sequence[Part]) -> Sequence[Part]:
 
 
 def joined(pieces: Sequence[Part]) -> Sequence[Part]:
-    """The parts of a message that travelled so.
+    """The parts of a message, from its pieces.
 
     Raises:
-        LinkError: the last part is cut off.
+        LinkError: the last part is truncated.
     """
     if all(len(piece) < PIECE for piece in pieces):
         return pieces

@@ -1,15 +1,14 @@
-"""Sockets of one run in one process, all of which speak CURVE.
+"""CURVE sockets of one run in one process.
 
-ZeroMQ asks whether to let a peer in by a socket of its own ("ZAP", https://rfc.zeromq.org/spec/27), one to a context.
-So each run has its own context here, and the thread that polls the run's sockets answers those questions too: no
-thread is spent on it, and runs in one process do not meet. A peer without a key never gets as far as a question; one
-with a key that is not the run's is refused; neither delivers a byte.
+ZeroMQ asks whether to accept a peer through a socket of its own ("ZAP", https://rfc.zeromq.org/spec/27), one for each
+context. So each run has its own context, and the thread that polls the run's sockets also answers these requests: this
+needs no further thread, and separates runs in one process. A peer without a key does not even cause a request; one with
+a wrong key is refused; neither delivers a byte.
 
-Control and data are served by different threads of ZeroMQ, so that a large batch under encryption delays no control.
-
-Those threads also ask each peer, several times in ``silence_s``, whether it is still there, and answer such questions.
-They need no interpreter lock, so a process whose Python code is busy for minutes is alive, while one that was stopped,
-or whose machine cannot be reached any more, loses its connections within ``silence_s``.
+Different ZeroMQ threads serve control and data, so encrypting a large batch does not delay control messages. These
+threads also exchange heartbeats with each peer, several times in ``silence_s``. They need no interpreter lock, so a
+process whose Python code is busy for minutes counts as alive, while one that was stopped, or whose machine is
+unreachable, loses its connections within ``silence_s``.
 """
 
 from __future__ import annotations
@@ -29,23 +28,23 @@ from fries_nb.transport.pieces import PIECE
 
 ZAP = "inproc://zeromq.zap.01"
 SILENCE_S = 10.0
-"""Seconds for which a peer's machine may not answer, before the connection to it is given up."""
+"""Default number of seconds without an answer after which the connection to a peer is given up."""
 HANDSHAKE_MS = 5_000
-"""For a peer to show its key. One of ours that is too slow, as while Python is busy at this end, just tries again."""
+"""Milliseconds for a peer to prove its key. A peer that exceeds it, since Python is busy at this end, retries."""
 PEERS = 16
-"""Connections that a port expects, where nobody says how many."""
+"""Default number of expected connections of a port."""
 _LONGEST_MS = 2**31 - 1
 
 
 class Lane(IntEnum):
-    """Which of ZeroMQ's threads serves a socket (bit mask)."""
+    """The ZeroMQ thread that serves a socket (bit mask)."""
 
     CONTROL = 1
     DATA = 2
 
 
 class Wakeup:
-    """Wakes the thread that polls ``fileno``, from any thread: one write to a pipe for a burst of rings."""
+    """Wakes the thread that polls ``fileno``, from any thread; a burst of rings costs one write to a pipe."""
 
     def __init__(self) -> None:
         self._read, self._write = os.pipe()
@@ -56,14 +55,14 @@ class Wakeup:
         self._lock = threading.Lock()
 
     def fileno(self) -> int:
-        """What to poll."""
+        """The file descriptor to poll."""
         return self._read
 
     def ring(self) -> None:
-        """Wake the poller. Call it after the thing to look at is in place.
+        """Wake the poller. Call it after the work has been queued.
 
         Raises:
-            LinkError: nobody listens any more.
+            LinkError: the poller has closed.
         """
         if self._rung:
             return
@@ -74,12 +73,12 @@ class Wakeup:
             os.write(self._write, b"!")
 
     def hush(self) -> None:
-        """Take the rings so far, when ``fileno`` is readable. Call it before looking: a ring during it wakes again."""
+        """Reset, when ``fileno`` is readable. Call it before looking for work: a ring in between wakes again."""
         os.read(self._read, 4096)
         self._rung = False
 
     def close(self) -> None:
-        """Give the pipe back; again does nothing."""
+        """Close the pipe; idempotent."""
         with self._lock:
             if self._closed:
                 return
@@ -90,9 +89,9 @@ class Wakeup:
 
 
 class CurveSockets:
-    """Makes sockets that hold one key pair and let in the peers whose public key is in ``admitted``.
+    """Creates sockets that use one key pair and accept the peers whose public key is in ``admitted``.
 
-    All methods belong to one thread, the one that polls. ``refused`` counts the peers whose key was wrong.
+    All methods must be called from the polling thread. ``refused`` counts peers with a wrong key.
     """
 
     def __init__(self, public: bytes, secret: bytes, admitted: frozenset[bytes], silence_s: float) -> None:
@@ -177,11 +176,11 @@ class CurveSockets:
         return made
 
     def check(self, socket: zmq.Socket[bytes], needed: bool) -> None:
-        """See whether a socket of ``call`` has lost its peer; see ``Connection.check``."""
+        """Check whether a socket of ``call`` has lost its peer; see ``Connection.check``."""
         self._connections[socket].check(needed)
 
     def drop(self, socket: zmq.Socket[bytes]) -> None:
-        """Close one of the sockets, with what it has not sent."""
+        """Close one of the sockets and discard its unsent messages."""
         self._drop(socket, 0)
 
     def _drop(self, socket: zmq.Socket[bytes], linger_ms: int) -> None:
@@ -193,11 +192,11 @@ class CurveSockets:
 
     @property
     def readable(self) -> list[zmq.Socket[bytes]]:
-        """What to poll beside the sockets, for ``attend``."""
+        """File descriptors to poll in addition to the sockets, for ``attend``."""
         return [self._questions, *(entrance.reports for entrance in self._entrances.values())]
 
     def attend(self, ready: Container[object]) -> None:
-        """See to those who knock, where what was polled is ready: let them in, or close the port for a while."""
+        """Process authentication requests and connection events; closes or reopens ports as needed."""
         if self._questions in ready:
             self._answer()
         for entrance in self._entrances.values():
@@ -213,7 +212,7 @@ class CurveSockets:
             self._questions.send_multipart([version, request, *verdict, b"", b""])
 
     def close(self, linger: dict[zmq.Socket[bytes], int]) -> None:
-        """Close all sockets and end ZeroMQ's threads; ``linger`` gives sockets milliseconds to send what they hold."""
+        """Close all sockets and end ZeroMQ's threads; ``linger`` is the time in ms to send queued messages."""
         for socket in tuple(linger):
             self._drop(socket, linger[socket])
         for socket in tuple(self._sockets):

@@ -1,14 +1,13 @@
-"""Frames between two hosts as bytes: no socket, no clock.
+"""Encoding of frames between two hosts; without sockets or clocks.
 
-A message is a list of parts. The first, the head, is msgpack: who sends, in which incarnation, the how-manieth message
-this is, and a list of frames. A frame names all its channels, so a marker to many workers of one host travels once.
-Each large Arrow batch follows as a part of its own and is read where it lies, without a copy; a small one lies within
-the head, since a part costs more than the copying of a few kilobytes. A schema travels once, under a small number that
-later batches refer to.
+A message is a list of parts. The first, the head, is msgpack: sender, incarnation, sequence number of the message, and
+a list of frames. A frame names all of its channels, so a marker to many workers of one host travels once. Each large
+Arrow batch follows as a part of its own and is read without a copy; a small batch is embedded in the head, since a part
+costs more than copying a few kilobytes. A schema is sent once, with a small number to which later batches refer.
 
-Channels travel as numbers: sender and receiver count the same channels in the same order (``Routes``), and the head
-carries a checksum of that order, so a disagreement is an error and not a misdelivery. The count of messages tells of
-one that was lost, as when a connection breaks and is made again.
+Channels are encoded as numbers: sender and receiver number the same channels in the same order (``Routes``). The head
+carries a checksum of that order, so that a disagreement is an error and not a misdelivery. Sequence numbers detect lost
+messages, as when a connection breaks and is made again.
 
 >>> from fries_nb.messages import WorkerId
 >>> ab = ChannelId(WorkerId("A", 0), WorkerId("B", 1))
@@ -36,25 +35,25 @@ from fries_nb.transport.envelopes import LIMIT
 from fries_nb.transport.pieces import Part
 
 INLINE = 8192
-"""Batches up to this many bytes lie within the head. ZeroMQ shares its receive buffer (8 KiB) among parts that fit it,
-and so delivers those at odd addresses, where Arrow would read slowly; larger parts are its own allocations, aligned."""
+"""Size in bytes up to which batches are embedded in the head. ZeroMQ shares its receive buffer (8 KiB) among parts that
+fit it and delivers them unaligned, which Arrow reads slowly; larger parts are separate, aligned allocations."""
 
 MERGED = 1 << 20
-"""Bytes after which further frames go into another message: a receiver sees a message when all of it has come, and the
-sender's thread hears control between two messages."""
+"""Size in bytes after which further frames go into another message: a receiver sees a message only when it is complete,
+and the sender's thread processes control between two messages."""
 
 SMALL = 64
-"""Bytes for which a frame without a batch counts."""
+"""Assumed size in bytes of a frame without a batch."""
 
 SCHEMAS = 64
-"""Schemas a sender numbers before it uses a number again."""
+"""Number of schemas after which a sender reuses numbers."""
 
 SELF_DESCRIBED = -1
-"""In place of a schema's number: the body is an Arrow IPC stream with its schema and its dictionaries."""
+"""In place of a schema's number: the body is an Arrow IPC stream with its schema and dictionaries."""
 
 
 class Credit(msgspec.Struct, frozen=True, tag=True):
-    """Against the stream: the receiver of the channel lets its sender send so many bytes more."""
+    """Sent against the stream: the receiver of the channel allows its sender to send so many bytes more."""
 
     size: int
 
@@ -63,14 +62,14 @@ Payload = Data | Marker | End | Credit
 
 
 class Arrival(NamedTuple):
-    """A frame that came from another host, and all channels that it came on (a credit goes to their senders)."""
+    """A frame from another host, and all channels that it arrived on (a credit goes to their senders)."""
 
     channels: tuple[ChannelId, ...]
     frame: Payload
 
 
 class DataFrame(msgspec.Struct, frozen=True, array_like=True, tag=0, gc=False):
-    """``definition`` holds the schema where its number is new; ``body`` is None where the batch is a part."""
+    """A data frame. ``definition`` holds the schema if its number is new; ``body`` is None if the batch is a part."""
 
     channels: tuple[int, ...]
     timestamp: int
@@ -89,7 +88,7 @@ class OtherFrame(msgspec.Struct, frozen=True, array_like=True, tag=1):
 
 
 class Head(msgspec.Struct, frozen=True, array_like=True):
-    """The first part of a message. ``number`` counts the messages from this sender in this incarnation."""
+    """The first part of a message. ``number`` is its sequence number from this sender in this incarnation."""
 
     incarnation: int
     sender: int
@@ -103,10 +102,10 @@ _decoder = msgspec.msgpack.Decoder(Head)
 
 
 def read_head(part: Part, limit: int = LIMIT) -> Head:
-    """The head of a message.
+    """Decode the head of a message.
 
     Raises:
-        LinkError: it is cut off, too long, or something else.
+        LinkError: it is truncated, too long, or no head.
     """
     _check_size(len(part), limit)
     try:
@@ -124,7 +123,7 @@ def _check_size(size: int, limit: int) -> None:
 
 
 class Routes:
-    """Numbers for channels: the same on all hosts that list the same channels in the same order."""
+    """The numbering of channels, equal on all hosts that list the same channels in the same order."""
 
     def __init__(self, channels: Iterable[ChannelId]) -> None:
         self._channels = tuple(channels)
@@ -132,10 +131,10 @@ class Routes:
         self.checksum = zlib.crc32("\n".join(map(str, self._channels)).encode())
 
     def numbers(self, channels: Iterable[ChannelId]) -> tuple[int, ...]:
-        """The channels' numbers.
+        """The numbers of channels.
 
         Raises:
-            LinkError: a channel is not in the list.
+            LinkError: a channel is unknown.
         """
         try:
             return tuple([self._numbers[channel] for channel in channels])
@@ -143,10 +142,10 @@ class Routes:
             raise LinkError(f"no channel {error.args[0]}; expected one of the {len(self._channels)} agreed") from None
 
     def channels(self, numbers: Iterable[int]) -> tuple[ChannelId, ...]:
-        """The channels of these numbers.
+        """The channels with these numbers.
 
         Raises:
-            LinkError: there is no channel of this number.
+            LinkError: a number is unknown.
         """
         known = len(self._channels)
         found = []
@@ -158,7 +157,7 @@ class Routes:
 
 
 class Packer:
-    """Frames to one host in one incarnation, merged into messages. Counts messages and remembers schemas."""
+    """Encodes frames to one host in one incarnation as messages; counts messages and remembers schemas."""
 
     def __init__(self, routes: Routes, sender: int, incarnation: int, limit: int = LIMIT) -> None:
         self._routes = routes
@@ -170,7 +169,7 @@ class Packer:
         self._defined = 0
 
     def pack(self, waiting: deque[tuple[tuple[int, ...], Payload]]) -> list[Part]:
-        """One message of the first frames that wait, which it takes; the tuples are channel numbers.
+        """Encode the first waiting frames as one message, and remove them; the tuples contain channel numbers.
 
         Raises:
             LinkError: a frame is larger than the limit.
@@ -222,7 +221,7 @@ class Packer:
 
 
 def _has_dictionary(kind: pa.DataType) -> bool:
-    """Whether batches of this type need dictionaries sent before them."""
+    """Whether batches of this type are preceded by dictionaries."""
     if pa.types.is_dictionary(kind):
         return True
     return any(_has_dictionary(kind.field(i).type) for i in range(kind.num_fields))
@@ -236,7 +235,7 @@ def _stream(batch: pa.RecordBatch) -> pa.Buffer:
 
 
 class Unpacker:
-    """The other end: messages from one host in one incarnation, in their order."""
+    """Decodes messages from one host in one incarnation, in order."""
 
     def __init__(self, routes: Routes, sender: int, limit: int = LIMIT) -> None:
         self._routes = routes
@@ -246,10 +245,10 @@ class Unpacker:
         self._schemas: dict[int, pa.Schema] = {}
 
     def unpack(self, head: Head, parts: Sequence[Part]) -> list[Arrival]:
-        """The frames of a message; ``parts`` are those after the head, and large batches keep them alive.
+        """The frames of a message. ``parts`` are those after the head; large batches keep them alive.
 
         Raises:
-            LinkError: a message is missing before this one, or this one is malformed.
+            LinkError: an earlier message is missing, or this one is malformed.
         """
         self._check(head, parts)
         bodies = iter(parts)

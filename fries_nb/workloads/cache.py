@@ -1,4 +1,4 @@
-"""What is made once and kept: files in the user's cache directory."""
+"""The user's cache directory, for files that are generated once."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import fries_nb as fn
 
 
 def cache_directory() -> Path:
-    """Where what was made once is kept: ``fries_nb`` in XDG_CACHE_HOME or ``~/.cache``."""
+    """The directory: ``fries_nb`` in XDG_CACHE_HOME or ``~/.cache``."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fries_nb"
 
 
 def unwritable(what: str, cache: Path, error: OSError, otherwise: str = "") -> fn.SourceError:
-    """The error of a cache directory in which nothing can be kept; ``otherwise`` is another way out."""
+    """The error for a cache directory that cannot be written; ``otherwise`` names an alternative for the user."""
     return fn.SourceError(
         f"cannot keep {what} in {str(cache)!r}: {error.strerror or error}; "
         f"set XDG_CACHE_HOME to a directory that can be written{otherwise}"
@@ -24,10 +24,19 @@ def unwritable(what: str, cache: Path, error: OSError, otherwise: str = "") -> f
 
 
 def kept(name: str, what: str, make: Callable[[Path], None], otherwise: str = "") -> Path:
-    """The cached file or directory of that name; ``make`` writes it, at the path that it is given, if it is not there.
+    """A cached file or directory; generated if it does not exist.
+
+    Args:
+        name: its name in the cache.
+        what: its content, for error messages.
+        make: writes it at the given path.
+        otherwise: an alternative for the user, for error messages.
+
+    Returns:
+        Its path.
 
     Raises:
-        SourceError: the cache directory cannot be written; names ``what`` was to be kept.
+        SourceError: the cache directory cannot be written.
     """
     cache = cache_directory()
     if (cache / name).exists():
@@ -44,7 +53,7 @@ def kept(name: str, what: str, make: Callable[[Path], None], otherwise: str = ""
 
 
 def _move(made: Path, place: Path) -> None:
-    """Puts it into place; a directory that somebody else has put there meanwhile is as good."""
+    """Move the result into place; if another process has put an equal directory there, it is kept."""
     try:
         made.replace(place)
     except OSError:

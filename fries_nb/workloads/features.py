@@ -1,11 +1,11 @@
-"""What the learned models look at: eight numbers about a customer's, or a terminal's, recent payments.
+"""The features of the learned models: eight numbers about the recent payments of a customer or a terminal.
 
-The state of a key is a list of payments, **newest first** as everywhere in the running example, and ``None`` is a
-payment not known; so ``pad_to_ten`` and ``keep_five`` transform it like the plain list of amounts. Training replays
-past payments through the very same functions, so a model meets in a running dataflow what it was trained on.
+The state of a key is a list of payments, **newest first** as everywhere in the running example; ``None`` is an unknown
+payment. So ``pad_to_ten`` and ``keep_five`` transform it like the plain list of amounts. Training replays past payments
+through the same functions, so models see the same features in a running dataflow as in training.
 
-Whether a payment was a fraud is only used once it is a day old: that is when card holders have noticed. (The Fraud
-Detection Handbook, chapter 3, waits for a week, which needs a longer memory than ten payments.)
+The label of a payment is only used once it is a day old, the time that card holders need to notice a fraud. (The Fraud
+Detection Handbook, chapter 3, waits for a week, which requires a longer memory than ten payments.)
 
 >>> state = []
 >>> for amount, day, fraud in ((10.0, 0, 0), (200.0, 1, 1), (30.0, 3, 0)):
@@ -38,13 +38,13 @@ Payments = list[Payment | None]
 
 
 def remember_payment(state: Payments, row: Mapping[str, Any], window: int) -> None:
-    """Puts the row's payment in front, and forgets what is then beyond the window."""
+    """Insert the row's payment in front, and drop payments beyond the window."""
     state.insert(0, (row[AMOUNT], row[SECONDS], row[FRAUD]))
     del state[window:]
 
 
 def features(state: Sequence[Payment | None]) -> list[float]:
-    """The numbers of ``FEATURES`` about the first payment, given those behind it; its own TX_FRAUD is not looked at."""
+    """The values of ``FEATURES`` for the first payment, given those behind it; its own TX_FRAUD is not used."""
     newest, *older = (payment for payment in state if payment is not None)
     amount, now, _ = newest
     if not older:

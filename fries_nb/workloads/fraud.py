@@ -2,12 +2,11 @@
 
 FC keeps a customer's last 5 payments and adds ``p_c``; FM a merchant's last 5 and adds ``p_m5``; MC averages the two
 with the weights [0.4, 0.6]. The change replaces FM and MC together: the new FM keeps 10 payments and adds ``p_m10`` and
-``p_m5``, the new MC weighs three probabilities with [0.4, 0.4, 0.2]. An MC that meets another FM's tuple is given the
-wrong number of probabilities, which is how a schedule that mixes the two shows.
+``p_m5``, the new MC weighs three probabilities with [0.4, 0.4, 0.2]. An MC that receives a tuple of the other FM gets
+the wrong number of probabilities, which makes an inconsistent schedule visible.
 
-The state of FC and FM is the plain list of recent amounts, **newest first**. So older payments stand at the end, and
-the nulls that ``pad_to_ten`` appends are payments older than those kept, of which nothing is known; they leave the
-window before any known amount does.
+The state of FC and FM is the plain list of recent amounts, **newest first**. Older payments are at the end, and the
+nulls that ``pad_to_ten`` appends represent unknown payments older than those kept; they leave the window first.
 
 >>> state = [5.0, 4.0, 3.0, 2.0, 1.0]
 >>> padded = pad_to_ten(state)
@@ -41,7 +40,8 @@ PROBABILITIES = ("p_c", f"p_m{LONG}", f"p_m{SHORT}")  # in the order of the weig
 class CustomerModel:
     """Keeps a customer's last ``window`` amounts and adds the column ``p_c``, their score; keyed by CUSTOMER_ID.
 
-    ``cost_ms`` is how long it waits for each tuple. Raises ValueError for a bad window or cost.
+    ``cost_ms`` is the time in milliseconds for which it waits on each tuple. Raises ValueError for an invalid window or
+    cost.
     """
 
     window: int = SHORT
@@ -51,11 +51,11 @@ class CustomerModel:
         refuse_bad("CustomerModel", self.window, self.cost_ms)
 
     def initial_state(self) -> Amounts:
-        """No payment yet."""
+        """An empty list."""
         return []
 
     def process(self, row: Row, state: Amounts) -> Row:
-        """Remembers the payment and scores it."""
+        """Add the payment to the state, and score it."""
         wait(self.cost_ms)
         remember(state, row[AMOUNT], self.window)
         row["p_c"] = deviation_score(state)
@@ -66,8 +66,8 @@ class CustomerModel:
 class MerchantModel:
     """Keeps a terminal's last ``window`` amounts and adds ``p_m<window>``, their score; keyed by TERMINAL_ID.
 
-    With a window above 5 it adds ``p_m5`` as well, the score of the newest five. ``cost_ms`` is how long it waits for
-    each tuple. Raises ValueError for a bad window or cost.
+    With a window above 5 it also adds ``p_m5``, the score of the newest five. ``cost_ms`` is the time in milliseconds
+    for which it waits on each tuple. Raises ValueError for an invalid window or cost.
     """
 
     window: int = SHORT
@@ -77,11 +77,11 @@ class MerchantModel:
         refuse_bad("MerchantModel", self.window, self.cost_ms)
 
     def initial_state(self) -> Amounts:
-        """No payment yet."""
+        """An empty list."""
         return []
 
     def process(self, row: Row, state: Amounts) -> Row:
-        """Remembers the payment and scores it, in the longest window first."""
+        """Add the payment to the state, and score it in each window, longest first."""
         wait(self.cost_ms)
         remember(state, row[AMOUNT], self.window)
         row[f"p_m{self.window}"] = deviation_score(state)
@@ -94,10 +94,11 @@ class MerchantModel:
 class Combine:
     """Adds the column ``p``, the weighted sum of a row's probabilities.
 
-    A row with another number of probabilities than weights raises ValueError. With ``strict=False`` it is let through
-    with whatever sum comes out, the paper's "incorrect result", and the column ``mismatch`` says of each row whether it
-    was so. ``cost_ms`` is how long it waits for each tuple; ``columns`` are those that may hold a probability, in the
-    order of the weights. They are named, since going through a row's own names would convert all its columns.
+    A row whose number of probabilities differs from that of the weights raises ValueError. With ``strict=False`` it
+    passes with an incorrect sum, as in the paper, and the column ``mismatch`` marks such rows. ``cost_ms`` is the time
+    in milliseconds for which it waits on each tuple; ``columns`` are the columns that may hold a probability, in the
+    order of the weights. They are named explicitly, since iterating over a row's names would convert all of its
+    columns.
     """
 
     weights: Sequence[float]
@@ -112,7 +113,7 @@ class Combine:
         object.__setattr__(self, "weights", tuple(self.weights))
 
     def __call__(self, row: Row) -> Row:
-        """Combines the probabilities of one row."""
+        """Combine the probabilities of one row."""
         wait(self.cost_ms)
         names = [name for name in self.columns if name in row and row[name] is not None]
         fits = len(names) == len(self.weights)
@@ -128,19 +129,19 @@ class Combine:
 
 
 def pad_to_ten(state: Amounts) -> Amounts:
-    """The state transformation of the change: the payments kept, then nulls for the older ones, ten in all."""
+    """The state transformation of the change: the known payments, padded with nulls to ten."""
     return state + [None] * (LONG - len(state))
 
 
 def keep_five(state: Amounts) -> Amounts:
-    """The transformation back: the five newest payments, unknown ones left out."""
+    """The inverse transformation: the five newest payments, without unknown ones."""
     return [amount for amount in state[:SHORT] if amount is not None]
 
 
 def fraud_flow(
     source: Any, sink: Any, workers: int | None = None, cost_ms: float = 0.0, strict: bool = True
 ) -> fn.Dataflow:
-    """The dataflow payments -> FC -> FM -> MC -> scored in its old configuration.
+    """The dataflow payments -> FC -> FM -> MC -> scored, in its old configuration.
 
     Args:
         source: description of the source, such as ``fn.replay(path, rate=1_000)``; its rows have the columns
@@ -149,6 +150,9 @@ def fraud_flow(
         workers: parallel instances of each of FC, FM and MC; the run's default if None.
         cost_ms: milliseconds for which FC and FM wait on each tuple.
         strict: if true MC raises on a row of mixed configurations, else it adds the column ``mismatch``.
+
+    Returns:
+        The dataflow.
     """
     flow = fn.Dataflow("fraud")
     stream = flow.source("payments", source)
@@ -160,7 +164,7 @@ def fraud_flow(
 
 
 def fraud_change(cost_ms: float = 0.0, strict: bool = True) -> dict[str, Any]:
-    """The change of the running example, as ``run.reconfigure`` takes it; it can be rolled back."""
+    """The change of the running example for ``run.reconfigure``; it can be rolled back."""
     merchant = MerchantModel(window=LONG, cost_ms=cost_ms)
     return {
         "FM": fn.Update(merchant, state=pad_to_ten, back=keep_five),

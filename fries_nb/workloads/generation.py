@@ -1,14 +1,14 @@
-"""Card payments made from a seed: customers, terminals near them, and three ways of fraud.
+"""Card payments generated from a seed: customers, terminals near them, and three fraud scenarios.
 
-The columns are those of the public simulated data set of the Fraud Detection Handbook (Le Borgne et al., "Reproducible
-machine learning for credit card fraud detection", chapter 3), and so is the model: every customer has a mean amount, a
-place and a level of activity, and pays at terminals nearby. A payment is a fraud by scenario
+The columns and the model are those of the public simulated data set of the Fraud Detection Handbook (Le Borgne et al.,
+"Reproducible machine learning for credit card fraud detection", chapter 3): every customer has a mean amount, a place
+and a level of activity, and pays at terminals nearby. A payment is a fraud by scenario
 
 1. if its amount is above 220;
 2. if its terminal is compromised: two more every day, for 28 days;
 3. if its customer's card is stolen: three more every day, for 14 days; a third of their payments then grow fivefold.
 
-Everything is vectorised: ten million payments take seconds, in the order of their time.
+Generation is vectorised: ten million payments take seconds, in chronological order.
 
 >>> table = payments(1000, seed=7)
 >>> table.num_rows, table.column_names[:5]
@@ -48,16 +48,19 @@ Bools = npt.NDArray[np.bool_]
 
 
 def payments(rows: int, seed: int = 0, customers: int = 5_000, terminals: int = 10_000) -> pa.Table:
-    """A table of payments in the order of their time, equal for equal arguments.
+    """A table of payments in chronological order; equal for equal arguments.
 
     Args:
-        rows: number of payments; they stretch over as many days as these customers need for them.
-        seed: any whole number from 0 on.
-        customers: CUSTOMER_ID runs from 0 to customers - 1.
-        terminals: TERMINAL_ID runs from 0 to terminals - 1.
+        rows: number of payments; they span as many days as these customers need for them.
+        seed: a whole number of at least 0.
+        customers: number of customers; CUSTOMER_ID runs from 0.
+        terminals: number of terminals; TERMINAL_ID runs from 0.
+
+    Returns:
+        The table.
 
     Raises:
-        SourceError: a number out of range.
+        SourceError: a number is out of range.
     """
     _refuse_bad(rows, customers, terminals)
     rng = np.random.default_rng([seed, customers, terminals])
@@ -100,7 +103,7 @@ def _refuse_bad(rows: int, customers: int, terminals: int) -> None:
 
 
 def _times(rng: np.random.Generator, rows: int, days: int) -> Ints:
-    """Seconds since the first day, ascending; most payments are made around noon."""
+    """Seconds since the first day, ascending; most payments are around noon."""
     second = rng.normal(DAY_S / 2, 20_000, rows).astype(np.int64)
     outside = (second < 0) | (second >= DAY_S)
     second[outside] = rng.integers(0, DAY_S, int(outside.sum()))
@@ -110,14 +113,14 @@ def _times(rng: np.random.Generator, rows: int, days: int) -> Ints:
 
 
 def _by_activity(rng: np.random.Generator, rows: int, customers: int) -> Ints:
-    """Who pays: customers make from none to four payments a day, each at a rate of his own."""
+    """The customer of each payment: customers make from none to four payments a day, each at an individual rate."""
     share = np.cumsum(rng.uniform(0, 4, customers))
     chosen: Ints = np.searchsorted(share, rng.random(rows) * share[-1], side="right")
     return np.minimum(chosen, customers - 1)
 
 
 def _nearby(rng: np.random.Generator, customer: Ints, customers: int, terminals: int) -> Ints:
-    """Where they pay: the map is a grid of squares with some 40 terminals each, and customers pay within their own."""
+    """The terminal of each payment: the map is a grid of squares with some 40 terminals; customers stay in one."""
     squares = max(1, int((terminals / 40) ** 0.5)) ** 2
     square_of = np.sort(rng.integers(0, squares, terminals))
     in_order = rng.permutation(terminals)
@@ -130,7 +133,7 @@ def _nearby(rng: np.random.Generator, customer: Ints, customers: int, terminals:
 
 
 def _amounts(rng: np.random.Generator, mean: Floats) -> Floats:
-    """Normal with half the mean as deviation; what comes out negative is drawn again, evenly up to twice the mean."""
+    """Normally distributed with half the mean as deviation; negative values are redrawn, up to twice the mean."""
     amount = rng.normal(mean, mean / 2)
     negative = amount < 0
     amount[negative] = rng.uniform(0, 2 * mean[negative])
@@ -138,10 +141,10 @@ def _amounts(rng: np.random.Generator, mean: Floats) -> Floats:
 
 
 def _taken(rng: np.random.Generator, who: Ints, day: Ints, population: int, a_day: int, lasting: int) -> Bools:
-    """Whether this card or terminal is in the hands of a thief that day.
+    """Whether a card or terminal is compromised on a day.
 
-    Each is taken once in a period long enough that ``a_day`` fall every day, each at a phase of its own; in a small
-    population the period is stretched, so that most are honest at any time.
+    Each is compromised once in a period, long enough that ``a_day`` start every day, with an individual phase. In a
+    small population the period is stretched, so that most are honest at any time.
     """
     period = max(population // a_day, 10 * lasting)
     phase = rng.integers(0, period, population)

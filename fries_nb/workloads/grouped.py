@@ -1,4 +1,4 @@
-"""Dataset 2 of the paper: the payments grouped per user, one row with a list of payments for each (Fries, table 3)."""
+"""Dataset 2 of the paper: payments grouped by user, one row with a list of payments for each (Fries, table 3)."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ ROW_GROUP = 256
 
 
 def grouped(payments: pa.Table, longest: int) -> pa.Table:
-    """One row a user and ``longest`` payments or less: CUSTOMER_ID, and ``payments``, a list of the payments' structs.
+    """One row for each user, or for ``longest`` payments of one: CUSTOMER_ID, and ``payments``, a list of structs.
 
-    In the order of users' first payments; a user with more payments has several rows.
+    Rows are in the order of users' first payments.
 
     >>> n = [1, 2, 3, 4]
     >>> table = pa.table({CUSTOMER: [7, 8, 7, 7], TERMINAL: n, AMOUNT: [1.0, 2, 3, 4], SECONDS: n})
@@ -41,7 +41,7 @@ def grouped(payments: pa.Table, longest: int) -> pa.Table:
 
 
 def grouped_path(longest: int = 1_000) -> str:
-    """A Parquet file of the payments of ``payments_path``, grouped; made once, in row groups that hosts can share.
+    """A Parquet file of the grouped payments of ``payments_path``; generated once, in row groups that hosts can share.
 
     Raises:
         SourceError: see ``payments_path``.

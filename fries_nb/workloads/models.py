@@ -1,4 +1,4 @@
-"""What the models share: a cheap score over recent amounts, and a wait that stands for a costly one."""
+"""Shared parts of the models: a cheap score over recent amounts, and a wait in place of an expensive one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TERMINAL = "TERMINAL_ID"
 
 
 def remember(amounts: list[float | None], newest: float, window: int) -> None:
-    """Puts the newest amount in front, and forgets what is then beyond the window.
+    """Insert the newest amount in front, and drop amounts beyond the window.
 
     >>> kept = [30.0, 20.0, 10.0]
     >>> remember(kept, 40.0, window=3)
@@ -24,9 +24,9 @@ def remember(amounts: list[float | None], newest: float, window: int) -> None:
 
 
 def deviation_score(amounts: Sequence[float | None]) -> float:
-    """How unusual the first of these amounts is among all of them: 0.5 if it is their mean, towards 1 far above it.
+    """How unusual the first of these amounts is: 0.5 if it equals their mean, approaching 1 far above it.
 
-    The logistic function of the deviation, in units of the mean's size plus one; ``None`` is an amount not known.
+    The logistic function of the deviation, in units of the mean's size plus one; ``None`` is an unknown amount.
 
     >>> deviation_score([10.0, 10.0, None])
     0.5
@@ -40,16 +40,16 @@ def deviation_score(amounts: Sequence[float | None]) -> float:
 
 
 def wait(cost_ms: float) -> None:
-    """Takes as long as a costly model would, without a processor: so many models can share few cores."""
+    """Wait as long as an expensive model would take, without a processor, so that many models can share few cores."""
     if cost_ms:
         time.sleep(cost_ms / 1000)
 
 
 def refuse_bad(model: str, window: int, cost_ms: float) -> None:
-    """Refuses a window that is no whole number from 1 on, and a negative cost.
+    """Check a window, a whole number of at least 1, and a cost, which must not be negative.
 
     Raises:
-        ValueError: says what was got.
+        ValueError: one is invalid.
     """
     if not isinstance(window, int) or isinstance(window, bool) or window < 1:
         raise ValueError(f"{model}(window={window!r}): expected a whole number of payments, 1 or more")

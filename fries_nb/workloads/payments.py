@@ -1,4 +1,4 @@
-"""Where payments are read from: the user's file, the public data set beside the checkout, or a generated month."""
+"""The source of payments: the user's file, the public data set beside the checkout, or a generated month."""
 
 from __future__ import annotations
 
@@ -26,10 +26,17 @@ ROW_GROUP = 32_768
 def payments_path(rows: int | None = None) -> str:
     """A Parquet file of payments, with at least ``rows`` of them.
 
-    In this order: the file that the environment variable FRIES_PAYMENTS names; ``shared/data/payments-2018-04.parquet``
-    beside the checkout or further up; a month generated from seed 0. Where that has too few rows, it is repeated, with
-    later times and further transaction numbers. What is made is kept in the user's cache directory (XDG_CACHE_HOME or
-    ``~/.cache``, there ``fries_nb``), in row groups of 32,768 rows, so that several hosts can share it.
+    The first of these is used: the file in the environment variable FRIES_PAYMENTS;
+        ``shared/data/payments-2018-04.parquet``
+    beside the checkout or further up; a month generated from seed 0. If it has too few rows it is repeated, with later
+    times and new transaction numbers. Generated files are kept in the user's cache directory (``fries_nb`` in
+    XDG_CACHE_HOME or ``~/.cache``), in row groups of 32,768 rows, so that several hosts can share them.
+
+    Args:
+        rows: minimum number of payments.
+
+    Returns:
+        The path.
 
     Raises:
         SourceError: FRIES_PAYMENTS names no Parquet file of payments; too many rows for TX_TIME_SECONDS; the cache
@@ -52,7 +59,7 @@ def _found() -> Path | None:
 
 
 def _rows_of(path: Path) -> int:
-    """Number of payments in the file, which is refused if it is not one of payments."""
+    """Number of payments in a file; refuses files of other content."""
     try:
         file = pq.ParquetFile(path)
     except (OSError, pa.ArrowException) as error:
@@ -66,7 +73,7 @@ def _rows_of(path: Path) -> int:
 
 
 def _repeated(path: Path, rows: int) -> Iterator[pa.Table]:
-    """The file's payments again and again, each time as many whole days later as it lasts, until there are ``rows``."""
+    """The file's payments, repeated with a shift of whole days until there are ``rows``."""
     month = pq.read_table(path, columns=SCHEMA.names).cast(SCHEMA)
     days = pc.max(month["TX_TIME_DAYS"]).as_py() + 1
     further = pc.max(month["TRANSACTION_ID"]).as_py() + 1
@@ -86,7 +93,7 @@ def _repeated(path: Path, rows: int) -> Iterator[pa.Table]:
 
 
 def _kept(name: str, tables: Callable[[], Iterable[pa.Table]]) -> Path:
-    """The cached file of that name, written now if it is not there yet."""
+    """A cached file, written if it does not exist."""
 
     def write(path: Path) -> None:
         with pq.ParquetWriter(path, SCHEMA, compression="zstd") as writer:

@@ -1,7 +1,7 @@
-"""The running example in plain Python, without a runtime: what a run that changed must have put out, tuple by tuple.
+"""The running example in plain Python, without the runtime: the expected output of a run that was changed.
 
-A run's output tells of each tuple whether the new configuration processed it (it has ``p_m10``, say). The reference
-takes that as given, and works out every value that must then be in the row.
+The output of a run shows for each tuple whether the new configuration processed it (by the column ``p_m10``). The
+reference takes that as given, and computes every value that the row must then have.
 
 >>> rows = [{"CUSTOMER_ID": 1, "TERMINAL_ID": 2, "TX_AMOUNT": 10.0, "n": n} for n in range(3)]
 >>> [[name for name in row if name.startswith("p")] for row in replay_fraud(rows, lambda row: row["n"] > 1)]
@@ -28,19 +28,19 @@ from fries_nb.workloads.models import CUSTOMER, TERMINAL
 
 
 def replay_fraud(rows: Iterable[Row], switched: Callable[[Row], bool]) -> Iterator[Row]:
-    """Runs payments through FC, FM and MC one by one, changing FM and MC as ``switched`` says.
+    """Process payments by FC, FM and MC one by one, with FM and MC changed as ``switched`` says.
 
     Args:
-        rows: payments, those of one customer and those of one terminal in the order in which they were processed; not
-            changed.
-        switched: whether the new FM and MC process this payment. A terminal's state is transformed when the first
-            such payment touches it; a terminal first seen after the change starts in the new configuration.
+        rows: payments; those of one customer, and those of one terminal, in the order in which they were processed.
+            They are not modified.
+        switched: whether the new FM and MC process this payment. A terminal's state is transformed when the first such
+            payment touches it; a terminal first seen after the change starts in the new configuration.
 
     Yields:
         Each payment with ``p_c``, ``p_m5`` or ``p_m10`` and ``p_m5``, and ``p``.
 
     Raises:
-        ValueError: a payment is given to the old FM after another of its terminal was given to the new one.
+        ValueError: the old FM gets a payment after the new one got another of the same terminal.
     """
     customers: dict[Any, Amounts] = {}
     old, new = _Merchants(MerchantModel()), _Merchants(MerchantModel(window=LONG))
@@ -57,7 +57,7 @@ def replay_fraud(rows: Iterable[Row], switched: Callable[[Row], bool]) -> Iterat
 
 
 class _Merchants:
-    """One configuration of FM with the state of every terminal that it has."""
+    """One configuration of FM, with the state of each of its terminals."""
 
     def __init__(self, model: MerchantModel) -> None:
         self.model = model

@@ -1,9 +1,9 @@
-"""An inference operator whose model is a real network, or a wait that stands for one.
+"""An inference operator whose model is a real network, or a wait in its place.
 
-The paper's model is an LSTM auto-encoder (Fries, section 8.1): it is given the last payments of a key, reconstructs
-them, and what it cannot reconstruct is unusual. ``Network`` is a small one in numpy: a recurrent layer reads the
-amounts one by one, and a linear layer, fitted to made-up customers, gives them back. Its cost grows with the number of
-amounts and with its width. ``Waits`` costs no processor, so that queues of a cluster of 40 cores are true on two.
+The paper's model is an LSTM auto-encoder (Fries, section 8.1): it reconstructs the last payments of a key, and the
+reconstruction error shows unusual ones. ``Network`` is a small one in numpy: a recurrent layer reads the amounts one by
+one, and a linear layer, fitted to synthetic customers, reconstructs them. Its cost grows with the number of amounts and
+with its width. ``Waits`` uses no processor, so that queues of a cluster with 40 cores can be reproduced on two.
 
 >>> network = Network(width=48)
 >>> network.open(window=10)
@@ -33,24 +33,24 @@ Floats = npt.NDArray[np.float64]
 
 SEED = 11
 CUSTOMERS = 600
-"""Made-up customers whose payments the network is fitted to."""
+"""Number of synthetic customers to whose payments the network is fitted."""
 PENALTY = 1e-2
 UNKNOWN = 0.0
 
 
 class Scorer(Protocol):
-    """Says how unusual the first of some amounts is: 0 to 1."""
+    """Scores how unusual the first of some amounts is, from 0 to 1."""
 
     def open(self, window: int) -> None:
-        """Get ready for so many amounts."""
+        """Prepare for this number of amounts."""
 
     def score(self, amounts: Sequence[float | None]) -> float:
-        """The score of the first amount, given those behind it; ``None`` is an amount not known."""
+        """The score of the first amount, given those behind it; ``None`` is an unknown amount."""
 
 
 @dataclass(frozen=True)
 class Waits:
-    """The cheap score of ``deviation_score`` after a wait of ``cost_ms``, which takes no processor.
+    """The score of ``deviation_score`` after a wait of ``cost_ms`` milliseconds, which uses no processor.
 
     Raises:
         ValueError: the cost is negative.
@@ -62,17 +62,17 @@ class Waits:
         refuse_bad("Waits", 1, self.cost_ms)
 
     def open(self, window: int) -> None:
-        """Nothing to do."""
+        """Does nothing."""
 
     def score(self, amounts: Sequence[float | None]) -> float:
-        """Waits, then scores."""
+        """Wait, then score."""
         wait(self.cost_ms)
         return deviation_score(amounts)
 
 
 @dataclass(frozen=True)
 class _Layers:
-    """Of a network that was fitted: what it does with an amount, with what it remembers, and how it reconstructs."""
+    """The layers of a fitted network: for an amount, for the memory, and for the reconstruction."""
 
     inward: Floats
     around: Floats
@@ -81,7 +81,7 @@ class _Layers:
 
 @cache
 def _fitted(width: int, window: int) -> _Layers:
-    """The layers of a network: two from a seed, the outward one by ridge regression; once a process."""
+    """The layers of a network: two drawn from a seed, the outward one by ridge regression; computed once a process."""
     rng = np.random.default_rng([SEED, width, window])
     inward = rng.normal(0, 0.5, width)
     # A spectral radius of about 0.9, so that the layer forgets, and remembers for about a window.
@@ -98,12 +98,12 @@ def _fitted(width: int, window: int) -> _Layers:
 
 @dataclass
 class Network:
-    """A recurrent auto-encoder: the score is what it cannot reconstruct of the newest amount.
+    """A recurrent auto-encoder; the score is the reconstruction error of the newest amount.
 
-    Equal for equal widths and windows. Amounts count in units of their mean.
+    Networks of equal width and window are equal. Amounts are in units of their mean.
 
     Raises:
-        ValueError: the width is no whole number from 1 on.
+        ValueError: the width is not a whole number of at least 1.
     """
 
     width: int = 48
@@ -114,12 +114,12 @@ class Network:
             raise ValueError(f"Network(width={self.width!r}): expected a whole number of units, 1 or more")
 
     def open(self, window: int) -> None:
-        """Fits it, if this process has not done so before."""
+        """Fit the network, unless this process has done so before."""
         self._window = window
         _fitted(self.width, window)
 
     def score(self, amounts: Sequence[float | None]) -> float:
-        """0 where the newest amount is reconstructed exactly, towards 1 with the error."""
+        """0 if the newest amount is reconstructed exactly, approaching 1 with the error."""
         layers = _fitted(self.width, self._window)
         known = [UNKNOWN if amount is None else amount for amount in amounts[: self._window]]
         scaled = np.zeros(self._window)
@@ -135,7 +135,7 @@ class Network:
 class Inference:
     """Keeps the ``window`` most recent amounts of a key, newest first, and adds their score in ``column``.
 
-    Raises ValueError for a bad window.
+    Raises ValueError for an invalid window.
     """
 
     scorer: Scorer
@@ -146,15 +146,15 @@ class Inference:
         refuse_bad("Inference", self.window, 0.0)
 
     def open(self) -> None:
-        """Gets the model ready."""
+        """Prepare the model."""
         self.scorer.open(self.window)
 
     def initial_state(self) -> Amounts:
-        """No payment yet."""
+        """An empty list."""
         return []
 
     def process(self, row: Row, state: Amounts) -> Row:
-        """Remembers the payment and scores it."""
+        """Add the payment to the state, and score it."""
         remember(state, row[AMOUNT], self.window)
         row[self.column] = self.scorer.score(state)
         return row

@@ -1,14 +1,13 @@
-"""The running example with models that have learned: a random forest, and the logistic regression that replaces it.
+"""The running example with trained models: a random forest, and the logistic regression that replaces it.
 
-``ForestMerchant`` asks a hundred trees about every payment, ``LogisticMerchant`` adds up eight products; both are about
-as good (``training.learned(...).auc``: 0.91 and 0.92 on the public payments). State included, a payment costs the
-forest some 1,200 times what it costs the regression: 5.9 ms to 5 microseconds on one core of a small machine. They keep
-the same state and add the same column, so either replaces the other while the dataflow runs; and with ``window=10`` the
-light one brings the running example's three probabilities (``lighter_change``).
+``ForestMerchant`` evaluates a hundred trees for every payment, ``LogisticMerchant`` sums eight products; both are about
+as good (``training.learned(...).auc``: 0.91 and 0.92 on the public payments). With its state, a payment costs the
+forest some 1,200 times what it costs the regression: 5.9 ms against 5 microseconds on one core of a small machine. They
+keep the same state and add the same column, so either can replace the other while the dataflow runs; with ``window=10``
+the cheap one provides the running example's three probabilities (``lighter_change``).
 
-Models are trained, or unpickled where they have been, by ``open()``, off the data path; ``process`` only scores.
-
-There is no variant for batches: what a payment is compared with is the state of its own key, one payment at a time.
+Models are trained, or unpickled if they were trained before, by ``open()``, off the data path; ``process`` only scores.
+There is no vectorised variant, since a payment is compared with the state of its own key, one payment at a time.
 """
 
 from __future__ import annotations
@@ -40,19 +39,19 @@ class _Scoring:
         refuse_bad(type(self).__name__, self.window, 0.0)
 
     def initial_state(self) -> Payments:
-        """No payment yet."""
+        """An empty list."""
         return []
 
     def open(self) -> None:
-        """Loads a model for each window, or trains it: some three seconds for a forest, one for a regression."""
+        """Load a model for each window, or train it: some three seconds for a forest, one for a regression."""
         self._scores = {window: learned(self.learner, self.key, window).score() for window in self.windows()}
 
     def windows(self) -> tuple[int, ...]:
-        """The lengths that are scored, the longest first."""
+        """The lengths of the scored windows, longest first."""
         return (self.window,)
 
     def process(self, row: Row, state: Payments) -> Row:
-        """Remembers the payment and adds the score of each window."""
+        """Add the payment to the state, and add the score of each window to the row."""
         remember_payment(state, row, self.window)
         for window, score in self._scores.items():
             row[self.column.format(window)] = score(features(state[:window]))
@@ -61,38 +60,38 @@ class _Scoring:
 
 @dataclass
 class _Merchant(_Scoring):
-    """Scores a terminal's payments, in its own window and, if that is longer, in the newest five as well."""
+    """Scores a terminal's payments in its own window and, if that is longer, in the newest five as well."""
 
     key: ClassVar[str] = TERMINAL
     column: ClassVar[str] = "p_m{}"
 
     def windows(self) -> tuple[int, ...]:
-        """The lengths that are scored, the longest first."""
+        """The lengths of the scored windows, longest first."""
         return (self.window, SHORT) if self.window > SHORT else (self.window,)
 
 
 class ForestMerchant(_Merchant):
-    """Expensive: adds ``p_m<window>``, and ``p_m5`` with a window above 5, by random forests; keyed by TERMINAL_ID.
+    """Adds ``p_m<window>``, and ``p_m5`` with a window above 5, by random forests (expensive); keyed by TERMINAL_ID.
 
-    Raises ValueError for a bad window; ``open`` raises what ``training.learned`` raises.
+    Raises ValueError for an invalid window; ``open`` raises what ``training.learned`` raises.
     """
 
     learner = Learner.FOREST
 
 
 class LogisticMerchant(_Merchant):
-    """Light: adds ``p_m<window>``, and ``p_m5`` with a window above 5, by logistic regression; keyed by TERMINAL_ID.
+    """Adds ``p_m<window>``, and ``p_m5`` with a window above 5, by logistic regression (cheap); keyed by TERMINAL_ID.
 
-    Raises ValueError for a bad window; ``open`` raises what ``training.learned`` raises.
+    Raises ValueError for an invalid window; ``open`` raises what ``training.learned`` raises.
     """
 
     learner = Learner.LOGISTIC
 
 
 class LogisticCustomer(_Scoring):
-    """Light: adds ``p_c``, a customer's score, by logistic regression; keyed by CUSTOMER_ID.
+    """Adds ``p_c``, a customer's score, by logistic regression (cheap); keyed by CUSTOMER_ID.
 
-    Raises ValueError for a bad window; ``open`` raises what ``training.learned`` raises.
+    Raises ValueError for an invalid window; ``open`` raises what ``training.learned`` raises.
     """
 
     learner = Learner.LOGISTIC
@@ -101,7 +100,7 @@ class LogisticCustomer(_Scoring):
 
 
 def lighter_change(strict: bool = True) -> dict[str, Any]:
-    """Replaces the expensive FM by the light one over ten payments, and MC by one that weighs three probabilities."""
+    """The change from the expensive FM to the cheap one over ten payments, with an MC of three weights."""
     return {
         "FM": fn.Update(LogisticMerchant(window=LONG), state=pad_to_ten, back=keep_five),
         "MC": Combine(NEW_WEIGHTS, strict=strict),

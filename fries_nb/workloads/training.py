@@ -1,10 +1,10 @@
-"""Training the learned models: in seconds, once a machine, and the same from the same payments.
+"""Training of the learned models: in seconds, once a machine, and reproducibly from the same payments.
 
-Of the payments of ``payments_path`` those of every fifth customer (or terminal) are replayed, each with all its
-payments, so that their history is complete; those of the next fifth are kept for the judgement. Frauds are less than
-one in a hundred: all of them are taken, and a share of the honest payments.
+Training replays those payments of ``payments_path`` that belong to every fifth customer (or terminal), all of them, so
+that histories are complete; the next fifth is kept for evaluation. Frauds are less than one in a hundred: all of them
+are used, and a sample of the honest payments.
 
-What was trained is kept beside the payments in the user's cache directory, so a host unpickles it and does not train.
+Trained models are kept beside the payments in the user's cache directory, so a host unpickles them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Score = Callable[[Sequence[float]], float]
 
 
 class Learner(StrEnum):
-    """How a model is learned: ``FOREST`` is the expensive one, ``LOGISTIC`` the light one."""
+    """The learning method: ``FOREST`` is expensive, ``LOGISTIC`` cheap."""
 
     FOREST = "forest"
     LOGISTIC = "logistic"
@@ -49,12 +49,12 @@ class Learner(StrEnum):
 
 @dataclass(frozen=True)
 class Learned:
-    """A trained model, and how good it is.
+    """A trained model and its quality.
 
     Attributes:
-        learner: which of the two it is.
-        estimator: scikit-learn's; its probabilities are those of a world with more frauds than ours, hence scores.
-        auc: area under the ROC curve on the payments of customers (or terminals) that it was not trained on.
+        learner: the learning method.
+        estimator: the scikit-learn estimator; its probabilities are those of the resampled payments, hence scores only.
+        auc: area under the ROC curve, on payments of customers (or terminals) that were not used for training.
     """
 
     learner: Learner
@@ -62,7 +62,7 @@ class Learned:
     auc: float
 
     def score(self) -> Score:
-        """A function from the numbers of ``FEATURES`` to a score in 0..1, as quick as the model allows."""
+        """A function from the values of ``FEATURES`` to a score in 0..1, as fast as the model allows."""
         if self.learner is Learner.FOREST:
             return lambda row: float(self.estimator.predict_proba(np.array([row], dtype=np.float32))[0, 1])
         # One row is too little for numpy: the weights, brought to the scale of the features, are used as they are.
@@ -74,18 +74,19 @@ class Learned:
 
 @cache
 def _lock() -> threading.Lock:
-    """Workers of one host open their models at once; one of them trains."""
+    """Excludes the workers of one host from each other while one of them trains."""
     return threading.Lock()
 
 
 def learned(learner: Learner, key: str, window: int) -> Learned:
-    """The model of this kind for the newest ``window`` payments of a ``key`` column's values.
+    """The trained model for the newest ``window`` payments of each value of the column ``key``.
 
-    Unpickled if it was trained before, on this machine and these payments; trained otherwise, in a few seconds.
+    It is unpickled if it was trained before, on this machine and these payments, and otherwise trained in a few
+    seconds.
 
     Raises:
         FriesError: scikit-learn is not installed.
-        SourceError: no payments to train on, see ``payments_path``; the cache directory cannot be written.
+        SourceError: no payments to train on, see ``payments_path``; or the cache directory cannot be written.
     """
     with _lock():
         return _learned(learner, key, window, payments_path())
@@ -116,12 +117,12 @@ def _learned(learner: Learner, key: str, window: int, path: str) -> Learned:
 
 
 def _sources() -> tuple[bytes, ...]:
-    """What training does, so that a kept model is one that this code would train."""
+    """The source code that determines training; a kept model is only used if it is unchanged."""
     return tuple(Path(__file__).with_name(name).read_bytes() for name in ("features.py", "training.py"))
 
 
 def train(learner: Learner, key: str, window: int, path: str) -> Learned:
-    """Train and judge a model on a file of payments; equal for equal arguments."""
+    """Train and evaluate a model on a file of payments; equal for equal arguments."""
     from sklearn.ensemble import RandomForestClassifier
     from sklearn.linear_model import LogisticRegression
     from sklearn.metrics import roc_auc_score
@@ -143,7 +144,7 @@ def train(learner: Learner, key: str, window: int, path: str) -> Learned:
 
 
 def _examples(path: str, key: str, window: int, fold: int) -> tuple[Floats, npt.NDArray[np.int64]]:
-    """Features and labels of the payments whose key leaves the remainder ``fold``, in their order."""
+    """Features and labels of the payments whose key has the remainder ``fold``, in order."""
     table = pq.read_table(path, columns=[key, AMOUNT, SECONDS, FRAUD])
     table = table.filter(pc.equal(pc.subtract(table[key], pc.multiply(pc.divide(table[key], SHARE), SHARE)), fold))
     states: dict[int, Payments] = {}

@@ -16,8 +16,8 @@ Amounts = list[float | None]
 class FraudDetector:
     """Keeps a customer's 10 most recent amounts, newest first, and adds the column ``p``, their score.
 
-    ``cost_ms`` is how long it waits for each tuple: the paper's model takes 25 ms. Raises ValueError for a bad window
-    or cost.
+    ``cost_ms`` is the time in milliseconds for which it waits on each tuple; the paper's model takes 25 ms. Raises
+    ValueError for an invalid window or cost.
 
     >>> detector, state = FraudDetector(), []
     >>> [round(detector.process({"TX_AMOUNT": amount}, state)["p"], 2) for amount in (10.0, 10.0, 100.0)]
@@ -31,11 +31,11 @@ class FraudDetector:
         refuse_bad("FraudDetector", self.window, self.cost_ms)
 
     def initial_state(self) -> Amounts:
-        """No payment yet."""
+        """An empty list."""
         return []
 
     def process(self, row: Row, state: Amounts) -> Row:
-        """Remembers the payment and scores it."""
+        """Add the payment to the state, and score it."""
         wait(self.cost_ms)
         remember(state, row[AMOUNT], self.window)
         row["p"] = deviation_score(state)

@@ -1,8 +1,8 @@
 """Workflow W2 (Fries, section 8.1; TPC-DS query 40): Src -> J1 -> J2 -> J3 -> J4 -> Sink.
 
-For items priced 0.99 to 1.49, sales of a 60-day period with what was refunded, and the state of the warehouse. Every
-join meets a primary key and partitions its input by that key, so each edge between joins has as many channels as the
-square of their workers; with one worker at the sink, that makes 4p^2 + p (table 7).
+For items priced 0.99 to 1.49, the sales of a 60-day period with refunds, and the state of the warehouse. Every join is
+with a primary key and partitions its input by that key, so each edge between joins has as many channels as the square
+of their workers; with one worker at the sink, that makes 4p^2 + p (table 7).
 """
 
 from __future__ import annotations

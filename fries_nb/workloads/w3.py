@@ -1,7 +1,7 @@
 """Workflow W3 (Fries, section 8.1; TPC-DS query 71): {J5, J6, J7} -> U1 -> J8 -> J9 -> Sink, a source for each channel.
 
-What a manager's brands sold at breakfast and dinner time in November 1999, on the web, by catalog and in stores: each
-channel's sales meet the month (J5, J6, J7), U1 puts them together, J8 finds the item and J9 the time of day.
+The sales of a manager's brands at breakfast and dinner time in November 1999, on the web, by catalog and in stores:
+each channel's sales are joined with the month (J5, J6, J7), U1 unites them, J8 joins the item and J9 the time of day.
 """
 
 from __future__ import annotations

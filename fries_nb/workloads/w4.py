@@ -1,9 +1,9 @@
 """Workflow W4 (Fries, section 8.1): Src -> F1 -> U2 -> {FD1, FD2} -> F2 -> Sink, over payments grouped per user.
 
 F1 keeps users with many payments, U2 makes a row of each payment, FD1 scores it by its customer's last 10 and FD2 by
-its terminal's last 50, and F2 flags what either of them finds unusual. U2 multiplies tuples, so whatever is replaced
-behind it is synchronised from U2 on. Two streams make up what is one edge each in the paper's drawing: the
-``Replicate(U2)`` in front of FD1 and FD2, and a union ``UN`` in front of F2.
+its terminal's last 50, and F2 keeps payments that either finds unusual. U2 multiplies tuples, so a change of any
+operator below it is synchronised from U2 on. Two operators replace what is one edge each in the paper's drawing: the
+``Replicate(U2)`` in front of FD1 and FD2, and the union ``UN`` in front of F2.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ADDED = ("Replicate(U2)", "UN")
 
 @dataclass(frozen=True)
 class ManyPayments:
-    """Whether a user has at least so many payments.
+    """Whether a user has at least this many payments.
 
     >>> ManyPayments(2)({"payments": [1, 2]})
     True
@@ -36,7 +36,7 @@ class ManyPayments:
     least: int = 2
 
     def __call__(self, row: Row) -> bool:
-        """Looks at the list's length."""
+        """Compare the length of the list."""
         return len(row[PAYMENTS]) >= self.least
 
 
@@ -49,7 +49,7 @@ class EachPayment:
     """
 
     def __call__(self, row: Row) -> Iterator[Row]:
-        """Splits the list."""
+        """Split the list."""
         for payment in row[PAYMENTS]:
             yield {CUSTOMER: row[CUSTOMER], **payment}
 
@@ -65,17 +65,17 @@ class Flagged:
     threshold: float = 0.6
 
     def __call__(self, row: Row) -> bool:
-        """Compares the score with the threshold."""
+        """Compare the score with the threshold."""
         return bool(row["p"] > self.threshold)
 
 
 def by_customer(scorer: Scorer) -> Inference:
-    """What FD1 does."""
+    """The function of FD1."""
     return Inference(scorer, CUSTOMER_WINDOW)
 
 
 def by_terminal(scorer: Scorer) -> Inference:
-    """What FD2 does."""
+    """The function of FD2."""
     return Inference(scorer, TERMINAL_WINDOW)
 
 

@@ -1,10 +1,10 @@
-"""Workflow W5 (Fries, sections 6.3 and 8.1): two copies of a payment scored apart, and joined again.
+"""Workflow W5 (Fries, sections 6.3 and 8.1): two copies of a payment are scored separately, and joined again.
 
-Src -> RE; RE -> FD3 -> S1 -> F3 -> SJ and RE -> F4 -> FD4 -> SJ; SJ -> E1 -> Sink. FD3 scores by customer, and S1 holds
-that against what the terminal has seen lately; FD4 scores by terminal. F3 and F4 leave out the same payments, the
-small ones, so that no copy waits for a partner that never comes. SJ puts the copies together, E1 their scores. RE
-replicates, which is one-to-many as a whole and one-to-one along each edge, and SJ is unique per transaction: so a
-change of one operator needs no synchronisation at all.
+Src -> RE; RE -> FD3 -> S1 -> F3 -> SJ and RE -> F4 -> FD4 -> SJ; SJ -> E1 -> Sink. FD3 scores by customer, and S1
+compares that with recent scores at the terminal; FD4 scores by terminal. F3 and F4 drop the same payments, the small
+ones, so that no copy waits for a partner that was dropped. SJ joins the copies, E1 combines their scores. RE
+replicates, which is one-to-many as a whole and one-to-one along each edge, and SJ is unique per transaction: a change
+of one operator therefore needs no synchronisation.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SUFFIX = "_right"
 
 @dataclass(frozen=True)
 class Worthwhile:
-    """Whether a payment is large enough to be looked at.
+    """Whether a payment is large enough to be scored.
 
     >>> Worthwhile(1.0)({"TX_AMOUNT": 0.5})
     False
@@ -35,13 +35,13 @@ class Worthwhile:
     least: float = 1.0
 
     def __call__(self, row: Row) -> bool:
-        """Compares the amount."""
+        """Compare the amount."""
         return bool(row[AMOUNT] >= self.least)
 
 
 @dataclass(frozen=True)
 class Lately:
-    """Keeps a terminal's mean score ``p_c``, in which old ones fade, and adds this one's distance to it as ``d_c``.
+    """Keeps a terminal's moving average of ``p_c``, and adds the distance of this payment's score to it as ``d_c``.
 
     >>> lately, state = Lately(fading=0.5), []
     >>> [lately.process({"p_c": p}, state)["d_c"] for p in (0.5, 1.0, 0.75)]
@@ -55,7 +55,7 @@ class Lately:
         return []
 
     def process(self, row: Row, state: list[float]) -> Row:
-        """Compares, then remembers."""
+        """Compare the score, then update the average."""
         before = state[0] if state else row["p_c"]
         row["d_c"] = row["p_c"] - before
         state[:] = [self.fading * before + (1 - self.fading) * row["p_c"]]
@@ -64,7 +64,7 @@ class Lately:
 
 @dataclass(frozen=True)
 class Combined:
-    """Makes ``p`` of the scores of the two copies, and drops what came twice.
+    """Computes ``p`` from the scores of the two copies, and drops duplicate columns.
 
     >>> Combined()({"TX_AMOUNT": 1.0, "p_c": 0.2, "TX_AMOUNT_right": 1.0, "p_m": 0.6})
     {'TX_AMOUNT': 1.0, 'p_c': 0.2, 'p_m': 0.6, 'p': 0.4}
@@ -73,19 +73,19 @@ class Combined:
     weight: float = 0.5
 
     def __call__(self, row: Row) -> Row:
-        """Weighs the scores."""
+        """Weigh the scores."""
         once = {name: value for name, value in row.items() if not name.endswith(SUFFIX)}
         once["p"] = self.weight * row["p_c"] + (1 - self.weight) * row["p_m"]
         return once
 
 
 def by_customer(scorer: Scorer) -> Inference:
-    """What FD3 does."""
+    """The function of FD3."""
     return Inference(scorer, CUSTOMER_WINDOW, "p_c")
 
 
 def by_terminal(scorer: Scorer) -> Inference:
-    """What FD4 does."""
+    """The function of FD4."""
     return Inference(scorer, TERMINAL_WINDOW, "p_m")
 
 

@@ -1,7 +1,7 @@
-"""The performance harness: each benchmark runs our side and its rivals in turn and reports figures and ratios.
+"""The performance harness: each benchmark alternates between our side and its rivals, and reports values and ratios.
 
-``BENCHMARKS`` lists them by name. Each takes a scale (1.0 is the size the promises are made for) and the number of
-pairs, and returns a ``BenchReport``. No test is judged by these; they are run by hand, on a machine at rest.
+``BENCHMARKS`` lists them by name. Each takes a scale (1.0 is the size of the targets) and the number of pairs, and
+returns a ``BenchReport``. No test depends on them; they are run by hand, on an idle machine.
 """
 
 from __future__ import annotations

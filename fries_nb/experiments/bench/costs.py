@@ -1,4 +1,4 @@
-"""What being there costs: latency at a modest rate, a row function's overhead, a host at rest, control and metrics."""
+"""Fixed costs: latency at a moderate rate, overhead of a row function, memory of an idle host, control and metrics."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BATCH = 10_000
 
 
 def latency(scale: float, runs: int) -> BenchReport:
-    """W1 at 1,000 tuples a second, commits included: the medians, over windows, of each window's quantiles."""
+    """W1 at 1,000 tuples per second, commits included: the medians, over windows, of each window's quantiles."""
     windows = 4 * runs
     rows = int(RATE * (SETTLE_S + WINDOW_S * windows) * 2)
     with spark_session() as spark:
@@ -59,7 +59,7 @@ def _after(seconds: float, run: Run) -> Latency:
 
 
 def row(scale: float, runs: int) -> BenchReport:
-    """A row function that looks at nothing, called by the worker's loop and by a bare loop; what is over is our own."""
+    """A row function that reads nothing, called by the worker's loop and by a bare loop; the rest is overhead."""
     rows = max(BATCH, int(ROWS * scale))
     batch = pa.RecordBatch.from_pydict({"CUSTOMER_ID": pa.array(range(BATCH)), "TX_AMOUNT": pa.array([1.0] * BATCH)})
     result = pairs(
@@ -74,7 +74,7 @@ def row(scale: float, runs: int) -> BenchReport:
 
 
 def rest(scale: float, runs: int) -> BenchReport:
-    """Resident memory of the largest host while one tuple a second passes."""
+    """Resident memory of the largest host while one tuple per second passes."""
     require("psutil")
     with spark_session() as spark:
         flow = fn.Dataflow("rest")
@@ -90,7 +90,7 @@ def rest(scale: float, runs: int) -> BenchReport:
 
 
 def quiet(scale: float, runs: int) -> BenchReport:
-    """W1 flat out with the controller and metrics on, and with hosts that neither tick nor measure."""
+    """W1 at full speed with controller and metrics, and with hosts that neither tick nor measure."""
     rows = int(ROWS * scale)
     with spark_session() as spark:
         on = job(lambda path: flow_seconds(partial(_heard, True), spark, path), rows)
@@ -101,17 +101,17 @@ def quiet(scale: float, runs: int) -> BenchReport:
 
 
 class HopSample(LastTen):
-    """W1's score; its ``open`` turns its host's ticks and its latency meter on or off.
+    """W1's score; its ``open`` switches its host's ticks and latency meter on or off.
 
-    There is no option for it, since nobody but a benchmark would want hosts that nobody can hear. The interpreter of a
-    host may serve again, so both sides say what they want.
+    There is no option for that, since only a benchmark needs hosts without control. The interpreter of a host may be
+    reused, so both sides set the switch.
     """
 
     def __init__(self, heard: bool) -> None:
         self.heard = heard
 
     def open(self) -> None:
-        """Runs on the host, before the first tuple."""
+        """Called on the host before the first tuple."""
         from fries_nb.spark import host
         from fries_nb.worker import meter
 
@@ -155,7 +155,7 @@ def _bare_seconds(batches: int) -> float:
 
 
 def _host_sizes() -> list[int]:
-    """Resident bytes of each of Spark's Python workers below this process (their daemon, which forks them, apart)."""
+    """Resident bytes of each of Spark's Python workers below this process, without the daemon that forks them."""
     import psutil  # an extra, and the command line is to work without it
 
     below = [process for process in psutil.Process().children(recursive=True) if "pyspark.daemon" in process.cmdline()]

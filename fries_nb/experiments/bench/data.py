@@ -1,7 +1,7 @@
 """The payments of the benchmarks, in a form that both sides can read.
 
-Spark refuses Parquet times in nanoseconds, and shares a file among tasks by row groups; so the file is written with
-microseconds and in row groups small enough to be shared evenly.
+Spark refuses Parquet timestamps in nanoseconds, and distributes a file by row groups; so the file has microseconds, and
+row groups small enough for an even distribution.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ROW_GROUP = 31_250
 
 
 def payments_file(rows: int, directory: Path = DIRECTORY / "data") -> Path:
-    """A Parquet file of exactly ``rows`` payments, made once and kept in ``directory``."""
+    """A Parquet file of exactly ``rows`` payments; created once and kept in ``directory``."""
     path = directory / f"payments-{rows}.parquet"
     if not path.exists():
         directory.mkdir(parents=True, exist_ok=True)

@@ -1,9 +1,9 @@
-"""How long a change takes with ten seconds of work waiting in front of FD: Fries and Epoch in turn, in one run.
+"""The delay of a change with ten seconds of work queued in front of FD: Fries and Epoch alternating in one run.
 
-FD waits 2 ms for each tuple, two workers, so a second's work is a little less than a thousand tuples. Before each
-change the source runs ahead until ten seconds' work waits, by the pace at which FD is seen to work, and then keeps that
-pace. ``commit`` is first FCM to last worker switched, less the 2 ms of a tuple that may be in hand. Beside it: a
-function that polls a flag, at the same cost a tuple.
+FD waits 2 ms for each tuple and has two workers, so a second's work is a little less than a thousand tuples. Before
+each change the source runs ahead until ten seconds of work are queued, by FD's measured rate, and then keeps that rate.
+``commit`` is the time from the first FCM to the last worker's switch, less the 2 ms of the tuple in hand. It is
+compared with a function that polls a flag, at the same cost of a tuple.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PATIENCE_S = 120.0
 
 
 def delay(scale: float, runs: int) -> BenchReport:
-    """Fries against Epoch; ``scale`` multiplies the work that waits."""
+    """Fries against Epoch; ``scale`` multiplies the amount of queued work."""
     waiting_s = WAITING_S * scale
     rows = int(RATE * (3 * waiting_s + runs * (waiting_s + 5) * 2))
     changes: dict[str, list[ChangeResult]] = {"fries": [], "epoch": []}
@@ -68,10 +68,10 @@ def delay(scale: float, runs: int) -> BenchReport:
 
 
 def fill(run: Run, seconds: float) -> None:
-    """Sees that so many seconds' work waits in front of FD, a tenth more at most, and keeps the source at FD's pace.
+    """Queue this many seconds of work in front of FD, at most a tenth more, and keep the source at FD's rate.
 
     Raises:
-        RunError: the run ended, or it did not come to that in time.
+        RunError: the run ended, or the queue did not fill in time.
     """
     deadline = time.monotonic() + _PATIENCE_S
     while True:

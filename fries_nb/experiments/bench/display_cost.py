@@ -1,11 +1,11 @@
-"""What it costs to look: a run shown in a notebook against the same run not shown, and how soon there is a point.
+"""The cost of the live view: a run shown in a notebook against the same run not shown, and the time to the first point.
 
-One flow runs in a real kernel. By turns it is shown, with all its widgets, and hidden, and each time it is left alone
-for a while: first flat out, for the throughput, and then at 1,000 tuples a second, for the kernel's CPU. By then the
-plot has all the points that it ever draws. Rows and CPU of the first second after a turn count for neither side.
+One flow runs in a real kernel. It is shown, with all widgets, and hidden, in turn, and measured for a while each time:
+first at full speed, for throughput, then at 1,000 tuples per second, for the kernel's CPU. By then the plot has its
+maximum number of points. Rows and CPU time of the first second after each switch are excluded.
 
-Throughput is of the clock, so others on the machine disturb it, often by more than the display does. Tuples a second of
-processor time say the same of a machine that the flow has to itself, and are steadier.
+Throughput depends on the wall clock, so other load on the machine disturbs it, often more than the display does. Tuples
+per second of processor time are equivalent on an idle machine, and more stable.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ POINTS = "print(json.dumps([run.state, [(point.at_s, point.rate) for point in ru
 
 @dataclass(frozen=True)
 class Look:
-    """What one stretch of a run gave.
+    """The measurements of one interval of a run.
 
     Attributes:
-        rate: tuples a second at the sink.
-        cpu: of the kernel, in percent of a core.
-        per_cpu_s: tuples a second of processor time, that of the kernel, of Spark's Java and of the hosts together.
-        messages: that widgets sent, a second.
-        points: of the run's history at its end.
+        rate: tuples per second at the sink.
+        cpu: CPU use of the kernel in percent of a core.
+        per_cpu_s: tuples per second of processor time of the kernel, Spark's Java and the hosts together.
+        messages: messages that widgets sent per second.
+        points: number of points of the run's history at the end.
     """
 
     rate: float
@@ -68,7 +68,7 @@ class Look:
 
 
 def display(scale: float, runs: int) -> BenchReport:
-    """The fraud flow, shown and hidden by turns; ``scale`` multiplies how long each is looked at.
+    """The fraud flow, shown and hidden in turn; ``scale`` multiplies the duration of each interval.
 
     Raises:
         BenchError: the extra ``bench`` is not installed, or a cell failed.
@@ -105,7 +105,7 @@ def display(scale: float, runs: int) -> BenchReport:
 
 
 def compared(figures: Sequence[float], unit: str) -> PairedResult:
-    """Figures that were found in turn, the first of each pair with the run shown.
+    """Alternating measurements as pairs; the first of each pair is with the run shown.
 
     >>> print(compared([9.0, 10.0, 8.0, 10.0], "tuples/s"))
     shown 8.5 tuples/s, not shown 10 tuples/s: ratio 0.85 (0.80 to 0.90, 2 pairs)
@@ -114,7 +114,7 @@ def compared(figures: Sequence[float], unit: str) -> PairedResult:
 
 
 def added(result: PairedResult) -> float:
-    """The median, over pairs, of how much ``a`` is above ``b``.
+    """The median difference between ``a`` and ``b``, over pairs.
 
     >>> added(PairedResult("shown", "hidden", "%", (5.0, 7.0, 6.0), (3.0, 3.0, 3.0)))
     3.0
@@ -123,7 +123,7 @@ def added(result: PairedResult) -> float:
 
 
 def mean_rate(points: Sequence[tuple[float, float]], begin_s: float, end_s: float) -> float:
-    """Tuples a second between two moments, of a run's points: each a time, and the rate since the point before.
+    """Mean rate in tuples per second between two times, from points: times, and rates since the point before.
 
     >>> mean_rate([(1.0, 9.0), (2.0, 10.0), (4.0, 40.0), (5.0, 9.0)], 1.0, 4.5)
     30.0
@@ -139,7 +139,7 @@ def mean_rate(points: Sequence[tuple[float, float]], begin_s: float, end_s: floa
 
 
 def _first_points(notebook: Kernel, runs: int) -> list[float]:
-    """Seconds from a cell that runs and shows the flow to the first point of its plot; one before starts Spark."""
+    """Seconds from the cell that runs and shows the flow to its plot's first point; an earlier run starts Spark."""
     path = str(payments_file(ROWS).resolve())
     notebook.run(f"flow = fraud_flow(fn.replay({path!r}, rate={RATE}), fn.memory())")
     return [_first_point(notebook) for _ in range(runs + 1)][1:]
@@ -157,7 +157,7 @@ def _first_point(notebook: Kernel) -> float:
 
 
 def _by_turns(notebook: Kernel, look_s: float, runs: int) -> list[Look]:
-    """Looks at the run shown and not shown, in turn, so many at each."""
+    """Measurements of the run shown and hidden in turn, ``runs`` of each."""
     return [_look(notebook, cell, look_s) for _ in range(runs) for cell in (SHOW, HIDE)]
 
 
@@ -177,7 +177,7 @@ def _look(notebook: Kernel, cell: str, seconds: float) -> Look:
 
 @contextmanager
 def _rows(seconds: float) -> Iterator[tuple[Path, str]]:
-    """A directory of payments that last for so many seconds flat out, one file linked often; and one to write to."""
+    """A directory of payments for this many seconds at full speed (links to one file), and an output directory."""
     path = payments_file(ROWS).resolve()
     with tempfile.TemporaryDirectory(prefix="fries-bench-") as directory:
         source = Path(directory, "payments")

@@ -1,4 +1,4 @@
-"""What only benchmarks need, and a plain installation does not have."""
+"""Optional dependencies of the benchmarks."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from fries_nb.errors import FriesError
 
 
 class BenchError(FriesError):
-    """A benchmark that cannot be run, or whose other side failed."""
+    """A benchmark that cannot be run, or whose rival failed."""
 
 
 def require(*modules: str) -> None:
-    """See that these modules are installed; they are those of the extra ``bench``.
+    """Check that these modules, of the extra ``bench``, are installed.
 
     >>> require("json")
 
     Raises:
-        BenchError: one is not.
+        BenchError: one is not installed.
     """
     missing = [module for module in modules if find_spec(module) is None]
     if missing:

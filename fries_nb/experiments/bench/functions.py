@@ -28,7 +28,7 @@ def by_hour(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 @batched
 def by_risk(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Adds a risk: euros over the hour of the day, as a number without meaning."""
+    """Adds a risk: euros over the hour of the day, a synthetic figure."""
     return batch.append_column("RISK", pc.divide(batch["EUROS"], pc.add(pc.cast(batch["HOUR"], pa.float64()), 1.0)))
 
 
@@ -36,7 +36,7 @@ THREE = (in_euros, by_hour, by_risk)
 
 
 def score_of(amount: float, state: list[float]) -> float:
-    """The score of ``LastTen`` for rivals that make no dict of a row; ``state`` takes the amount.
+    """The score of ``LastTen``, for rivals that make no dict of a row; appends the amount to ``state``.
 
     >>> state, same = [], []
     >>> all(score_of(x, state) == LastTen().process({"TX_AMOUNT": x}, same)["SCORE"] for x in map(float, range(20)))
@@ -52,7 +52,7 @@ class LastTen:
     """W1's FD with a trivial score: a customer's last ten amounts, and the ratio of this one to their mean."""
 
     def initial_state(self) -> list[float]:
-        """No amount yet."""
+        """An empty list."""
         return []
 
     def process(self, row: dict[str, Any], state: list[float]) -> dict[str, Any]:

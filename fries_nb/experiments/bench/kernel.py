@@ -1,7 +1,7 @@
-"""A Jupyter kernel that a benchmark looks at from outside: it runs cells, hears what they publish, reads its CPU time.
+"""A Jupyter kernel observed by a benchmark: runs cells, receives what they publish, and reads its CPU time.
 
-The kernel is a process of its own, and this one stands where the Jupyter server would: it takes in all that widgets
-send. So what a display costs the kernel is all there; what a browser does with it is not.
+The kernel is a separate process, and this one takes the place of the Jupyter server: it receives all messages of
+widgets. So the full cost of a display to the kernel is measured; the cost to the browser is not.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Message = dict[str, Any]
 
 
 class Kernel:
-    """A kernel that has started, by a client that is connected to it."""
+    """A running kernel, with a connected client."""
 
     def __init__(self, client: BlockingKernelClient) -> None:
         import psutil
@@ -36,14 +36,14 @@ class Kernel:
         self._process = psutil.Process(int(self.run("import os; print(os.getpid())")))
 
     def begin(self, source: str) -> str:
-        """Let a cell run; returns its id at once."""
+        """Start a cell; returns its id at once."""
         return str(self._client.execute(source, store_history=False))
 
     def run(self, source: str) -> str:
         """Run a cell to its end; returns what it printed.
 
         Raises:
-            BenchError: it failed, or takes longer than ``PATIENCE_S``.
+            BenchError: the cell failed, or takes longer than ``PATIENCE_S``.
         """
         cell, printed = self.begin(source), ""
         for message in self.heard(PATIENCE_S):
@@ -56,7 +56,7 @@ class Kernel:
         raise BenchError(f"a cell of a benchmark takes longer than {PATIENCE_S:g} s: {source.strip()[-60:]!r}")
 
     def heard(self, seconds: float) -> Iterator[Message]:
-        """What the kernel publishes within so many seconds, as it comes.
+        """Messages that the kernel publishes within this many seconds, as they arrive.
 
         Raises:
             BenchError: a cell failed.
@@ -72,11 +72,11 @@ class Kernel:
             yield message
 
     def cpu_s(self) -> float:
-        """Seconds of processor time of the kernel's process so far; Spark's Java and its hosts are others."""
+        """Processor time of the kernel's process in seconds, without Spark's Java and the hosts."""
         return _cpu_s(self._process)
 
     def cpu_of_all_s(self) -> float:
-        """The same of the kernel and all processes below it, Spark's Java and hosts among them."""
+        """Processor time of the kernel and all processes below it in seconds, including Spark's Java and the hosts."""
         return sum(_cpu_s(process) for process in [self._process, *self._process.children(recursive=True)])
 
 
@@ -87,7 +87,7 @@ def _cpu_s(process: psutil.Process) -> float:
 
 @contextmanager
 def kernel() -> Iterator[Kernel]:
-    """A kernel with this interpreter, ended with the block."""
+    """A kernel with this interpreter, which ends with the block."""
     from jupyter_client.manager import start_new_kernel
 
     # What goes wrong in a cell comes as a message; the rest is Jupyter's and Java's warnings.
@@ -100,9 +100,9 @@ def kernel() -> Iterator[Kernel]:
 
 
 def first_plotted(messages: Iterable[Message]) -> bool:
-    """Take messages up to the one after which a browser has a view and a point of its plot; false if there is none.
+    """Consume messages up to the first one after which a browser has a view and a point; false if none does.
 
-    Only widgets that were made within these messages count, since those of an earlier cell may still be heard.
+    Only widgets created within these messages count, since messages of an earlier cell may still arrive.
 
     >>> made = {"msg_type": "comm_open", "content": {"comm_id": "p", "data": {"state": {"window": {}}}}}
     >>> shown = {"msg_type": "execute_result", "content": {"data": {WIDGET: {"model_id": "p"}}}}

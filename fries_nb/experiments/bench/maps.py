@@ -1,4 +1,4 @@
-"""Three vectorised functions, and two with an exchange between them, against plain PySpark doing the same."""
+"""Three vectorised functions in a chain, and two with an exchange between them, against the same in plain PySpark."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROWS = 1_000_000
 
 
 def three(source: Path, target: str) -> fn.Dataflow:
-    """The three functions in a row; forward edges, so they share a thread."""
+    """The three functions in a chain; forward edges, so they share a thread."""
     flow = fn.Dataflow("three")
     stream = flow.source("payments", fn.replay(str(source)), workers=2)
     for name, function in (("euros", in_euros), ("hour", by_hour), ("risk", by_risk)):
@@ -34,7 +34,7 @@ def two_apart(source: Path, target: str) -> fn.Dataflow:
 
 
 def chain(scale: float, runs: int) -> BenchReport:
-    """Ours against a chain of three ``mapInArrow``, and against one that calls all three; whole jobs."""
+    """Our chain against three ``mapInArrow``, and against one that calls all three functions; complete jobs."""
     rows = int(ROWS * scale)
     with spark_session() as spark, spark_jobs() as rival:
         ours = job(lambda path: flow_seconds(three, spark, path), rows)
@@ -50,7 +50,7 @@ def chain(scale: float, runs: int) -> BenchReport:
 
 
 def exchange(scale: float, runs: int) -> BenchReport:
-    """Ours on two hosts against Spark's ``repartition`` by key into two; whole jobs."""
+    """Our exchange on two hosts against Spark's ``repartition`` by key into two; complete jobs."""
     rows = int(ROWS * scale)
     with spark_session() as spark, spark_jobs() as rival:
         ours = job(lambda path: flow_seconds(two_apart, spark, path), rows)

@@ -1,4 +1,4 @@
-"""Our side of a benchmark: a flow run to its end on the Spark that the rival uses too."""
+"""Our side of a benchmark: runs a flow to its end, on the Spark session that the rival uses too."""
 
 from __future__ import annotations
 
@@ -38,9 +38,10 @@ def spark_session(hosts: int = HOSTS) -> Iterator[Any]:
 
 @dataclass(frozen=True)
 class Job:
-    """Something that reads ``rows`` payments from ``path`` and writes them; ``seconds`` runs it once.
+    """A job that reads ``rows`` payments and writes them; ``seconds`` runs it once and returns its duration.
 
-    ``start`` is what it takes with one row, so that the rows' own share can be told from that of starting and ending.
+    ``start`` is its duration with one row in seconds, which separates the time of starting and ending from that of the
+    rows.
     """
 
     rows: int
@@ -48,16 +49,16 @@ class Job:
     start: float = 0.0
 
     def rate(self) -> float:
-        """Rows a second over the whole job, starting and ending included."""
+        """Rows per second over the complete job, starting and ending included."""
         return self.rows / self.seconds()
 
     def flowing_rate(self) -> float:
-        """Rows a second while rows flow: the job's time less that of the same job with one row."""
+        """Rows per second while rows flow: the job's duration less that with one row."""
         return self.rows / max(1e-9, self.seconds() - self.start)
 
 
 def job(run_once: Callable[[Path], float], rows: int) -> Job:
-    """The job that ``run_once`` does with a file of that many payments; warmed up, and its start measured thrice."""
+    """The job ``run_once`` with a file of this many payments, after a warm-up; its start is measured three times."""
     path, one = payments_file(rows), payments_file(1)
     run_once(path)
     return Job(rows, lambda: run_once(path), median(run_once(one) for _ in range(3)))
@@ -66,12 +67,12 @@ def job(run_once: Callable[[Path], float], rows: int) -> Job:
 def flow_seconds(
     declare: Declare, spark: Any, source: Path, hosts: int = HOSTS, checkpoints_s: float | None = None
 ) -> float:
-    """Seconds from ``run`` to the end of a flow, its output committed; as many workers an operator as hosts.
+    """Seconds from ``run`` to the end of a flow with its output committed; one worker of each operator for each host.
 
-    ``checkpoints_s`` are the seconds between two checkpoints; without, there are none, and one commit at the end.
+    ``checkpoints_s`` is the checkpoint interval in seconds; without it there are none, and one commit at the end.
 
     Raises:
-        RunError: it did not finish; says why.
+        RunError: the flow did not finish; includes the reason.
     """
     target = tempfile.mkdtemp(prefix="fries-bench-")
     try:

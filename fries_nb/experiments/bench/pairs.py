@@ -1,7 +1,7 @@
-"""Paired runs: A B A B ..., so that whatever else the machine does falls on both sides alike.
+"""Paired measurements: A B A B ..., so that other load on the machine affects both sides alike.
 
-The answer is the ratio pair by pair. A median over pairs is steadier than a ratio of medians when the machine drifts,
-and its least and greatest say how far to trust it.
+The result is the ratio of each pair. The median of ratios is more stable than a ratio of medians when the machine
+drifts, and the minimum and maximum show how far to trust it.
 
 >>> figures = iter([10.0, 5.0, 12.0, 4.0, 11.0, 5.0])
 >>> result = pairs(Side("ours", lambda: next(figures)), Side("theirs", lambda: next(figures)), 3, unit="rows/s")
@@ -21,7 +21,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Side:
-    """One of two things compared: ``measure`` runs it once and returns its figure."""
+    """One of two sides that are compared: ``measure`` runs it once and returns its figure."""
 
     name: str
     measure: Callable[[], float]
@@ -29,7 +29,7 @@ class Side:
 
 @dataclass(frozen=True)
 class PairedResult:
-    """What the runs of ``a`` and ``b`` gave, in the order in which they were made; figures in ``unit``."""
+    """The figures of both sides in the order of measurement, in ``unit``."""
 
     a: str
     b: str
@@ -39,7 +39,7 @@ class PairedResult:
 
     @property
     def ratios(self) -> tuple[float, ...]:
-        """``a`` over ``b``, pair by pair."""
+        """``a`` over ``b`` for each pair."""
         return tuple(ours / theirs for ours, theirs in zip(self.a_figures, self.b_figures, strict=True))
 
     @property
@@ -68,7 +68,7 @@ class PairedResult:
         return max(self.ratios)
 
     def as_json(self) -> dict[str, Any]:
-        """All of it as JSON values."""
+        """All fields and statistics as JSON values."""
         return {
             "a": {"name": self.a, "figures": self.a_figures, "median": self.a_median},
             "b": {"name": self.b, "figures": self.b_figures, "median": self.b_median},
@@ -84,7 +84,16 @@ class PairedResult:
 
 
 def pairs(a: Side, b: Side, n: int, unit: str) -> PairedResult:
-    """Measures ``a`` and ``b`` in turn, ``n`` times each.
+    """Measure both sides in turn.
+
+    Args:
+        a: the first side.
+        b: the second side.
+        n: number of pairs.
+        unit: unit of the figures.
+
+    Returns:
+        The figures, with ratios ``a`` over ``b``.
 
     Raises:
         ValueError: ``n`` is less than 1.
@@ -97,7 +106,7 @@ def pairs(a: Side, b: Side, n: int, unit: str) -> PairedResult:
 
 
 def figure(value: float) -> str:
-    """A figure as a reader wants it: three digits if small, thousands apart if large.
+    """A figure as text: three significant digits, or thousands separators if it is large.
 
     >>> figure(1234567.8), figure(3.14159), figure(0.00123)
     ('1,234,568', '3.14', '0.00123')

@@ -1,8 +1,8 @@
-"""How long planning takes on a large graph, and whether the number of workers matters.
+"""Planning time on a large graph, and its dependence on the number of workers.
 
 The graph is a chain of diamonds: ``Ai -> {Bi, Ci} -> Di -> A(i+1)``, between one source and one sink, with hash edges.
-Every hundredth ``A`` is one-to-many, and the change is of the first and the last ``D``, so that the minimal covering
-sub-DAG is nearly the whole graph and pruning has decisions to make all along it.
+Every hundredth ``A`` is one-to-many, and the change is of the first and the last ``D``, so the minimal covering sub-DAG
+is nearly the whole graph, with pruning decisions all along it.
 
 >>> [(edge.source, edge.to) for edge in diamonds(6, workers=1).edges]
 [('Src', 'A0'), ('A0', 'B0'), ('A0', 'C0'), ('B0', 'D0'), ('C0', 'D0'), ('D0', 'Sink')]
@@ -24,7 +24,7 @@ MANY_EVERY = 100
 
 
 def diamonds(operators: int, workers: int) -> Graph:
-    """A chain of as many diamonds as ``operators`` allows, each operator with ``workers`` workers."""
+    """A chain of diamonds with at most ``operators`` operators, each with ``workers`` workers."""
     nodes, edges, before = [Operator("Src", workers=workers)], list[Edge](), "Src"
     for i in range((operators - 2) // 4):
         a, b, c, d = (f"{letter}{i}" for letter in "ABCD")
@@ -39,7 +39,7 @@ def diamonds(operators: int, workers: int) -> Graph:
 
 
 def plan_seconds(operators: int, workers: int, scheduler: str = "fries") -> float:
-    """Seconds to plan a change of the graph's ends and count its channels; the graph is new, so nothing is cached."""
+    """Seconds to plan a change of the graph's ends and to count its channels; the graph is new, so nothing cached."""
     graph = diamonds(operators, workers)
     ends = [edge.to for edge in (graph.edges[4], graph.edges[-2])]
     started = time.perf_counter()
@@ -49,7 +49,7 @@ def plan_seconds(operators: int, workers: int, scheduler: str = "fries") -> floa
 
 
 def planning(scale: float, runs: int) -> BenchReport:
-    """Plans with 1 and with 40 workers an operator, in turn."""
+    """Planning with 1 and with 40 workers for each operator, alternating."""
     operators = max(6, int(OPERATORS * scale))
     result = pairs(
         Side("1 worker", lambda: plan_seconds(operators, 1)),

@@ -1,8 +1,8 @@
-"""How soon output goes on after a host was killed: a keyed, stateful W1 at a steady rate, Parquet out, checkpoints.
+"""Recovery time after a host was killed: a keyed, stateful W1 at a constant rate, Parquet output, checkpoints.
 
-The clock starts at the kill and stops when rows are output that were not before: the first checkpoint kept after it.
-In between lie Spark's cancelling of the old tasks and start of new ones, from the submission of the job to the last
-host's hello, which is taken off. What is left is to notice the loss, to go on, and to commit.
+It is measured from the kill to the first checkpoint after it, which makes new rows visible. The time in which Spark
+cancels the old tasks and starts new ones, from the submission of the job to the last host's hello, is deducted. The
+rest is the time to detect the loss, to resume, and to commit.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LOOK_S = 0.005
 
 @dataclass(frozen=True)
 class Recovered:
-    """Seconds of one recovery: until the loss was noticed, until Spark had started hosts, until output came."""
+    """Durations of one recovery in seconds, up to loss detection, start of hosts by Spark, and output."""
 
     noticed_s: float
     restarted_s: float
@@ -42,12 +42,12 @@ class Recovered:
 
     @property
     def beyond_s(self) -> float:
-        """Without Spark's own part."""
+        """The duration without Spark's part in seconds."""
         return self.noticed_s + self.resumed_s
 
 
 def recovery(scale: float, runs: int) -> BenchReport:
-    """Kill one host after the other; ``scale`` multiplies the rate and the number of keys."""
+    """Kill hosts one after the other; ``scale`` multiplies the rate and the number of keys."""
     customers = max(1, int(CUSTOMERS * scale))
     source = fn.rate(RATE * scale, row=lambda value: {CUSTOMER: value % customers, AMOUNT: float(value % 97)})
     with spark_session() as spark, tempfile.TemporaryDirectory(prefix="fries-bench-") as target:
@@ -76,10 +76,10 @@ def recovery(scale: float, runs: int) -> BenchReport:
 
 
 def _killed(run: Run, host: int) -> Recovered:
-    """Kill a host right behind a checkpoint, and wait until two more are kept, so that the next kill meets a full run.
+    """Kill a host just after a checkpoint, and wait for two more, so that the next kill meets a recovered run.
 
     Raises:
-        RunError: the run has ended, or does not go on.
+        RunError: the run has ended, or does not recover.
     """
     before, kept = len(run.recoveries), len(run.checkpoints)
     _until(lambda: len(run.checkpoints) > kept, run)

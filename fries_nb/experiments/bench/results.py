@@ -1,4 +1,4 @@
-"""What a benchmark found, with what a reader needs to judge it: the machine, the versions, the credit bytes."""
+"""The result of a benchmark, with its context: the machine, the versions, the credit bytes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ VERSIONS_OF = ("pyspark", "pyarrow", "pyzmq", "bytewax", "ipykernel", "ipywidget
 
 @dataclass(frozen=True)
 class Target:
-    """A promise about one figure: at least, or at most, so much."""
+    """A bound on a figure: at least, or at most, this value."""
 
     what: str
     got: float
@@ -30,7 +30,7 @@ class Target:
 
     @property
     def met(self) -> bool:
-        """Whether the figure keeps the promise."""
+        """Whether the figure meets the bound."""
         return self.got >= self.bound if self.at_least else self.got <= self.bound
 
     def __str__(self) -> str:
@@ -40,7 +40,7 @@ class Target:
 
 @dataclass(frozen=True)
 class BenchReport:
-    """One benchmark's findings. ``credit_bytes`` is the run's byte budget a host; None if there was no channel."""
+    """The results of one benchmark. ``credit_bytes`` is the byte budget of a host; None if no channel was involved."""
 
     name: str
     scale: float
@@ -50,7 +50,7 @@ class BenchReport:
     credit_bytes: int | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """All of it as JSON values, with the machine and the versions."""
+        """All fields as JSON values, with the machine and the versions."""
         return {
             "name": self.name,
             "scale": self.scale,
@@ -76,7 +76,7 @@ class BenchReport:
 
 
 def keep(report: BenchReport, directory: Path = DIRECTORY) -> Path:
-    """Writes the report as JSON to a file of its own in ``directory`` and returns the file."""
+    """Write the report as JSON to a new file in ``directory``, and return the file."""
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"{report.name}-{datetime.now(UTC):%Y%m%dT%H%M%S}.json"
     path.write_text(json.dumps(report.as_json(), indent=1) + "\n")
@@ -93,7 +93,7 @@ def machine() -> str:
 
 
 def versions() -> dict[str, str]:
-    """The versions of what the figures depend on, as far as it is installed."""
+    """The installed versions of the packages that influence the figures."""
     found = {}
     for name in VERSIONS_OF:
         try:

@@ -1,7 +1,7 @@
-"""What a change by versions holds: new tuples that wait while a keyed operator still works off its old ones.
+"""Memory of a multi-version change: new tuples that are set aside while a keyed operator works off its old ones.
 
-Ahead of each change a second's work and more is made to wait in front of FD. From the first new tuple to the last old
-one both states exist, and what has been set aside is held in memory; then it is worked off, and nothing is held.
+Before each change more than a second of work is queued in front of FD. From the first new tuple to the last old one
+both states exist, and tuples that are set aside are held in memory; afterwards they are worked off.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _REPORTS_S = 0.6  # workers report four times a second, and one may be under way
 
 
 def versions(scale: float, runs: int) -> BenchReport:
-    """``scale`` multiplies the work that waits."""
+    """Bytes held by multi-version changes; ``scale`` multiplies the amount of queued work."""
     waiting_s = WAITING_S * scale
     rows = int(RATE * (3 * waiting_s + runs * (waiting_s + 10) * 2))
     delays, after = [], []
@@ -51,7 +51,7 @@ def versions(scale: float, runs: int) -> BenchReport:
 
 
 def _changed(run: Run) -> float:
-    """Change FD by versions, while the source goes on.
+    """Change FD with the multi-version scheduler while the source continues; returns the delay in milliseconds.
 
     Raises:
         RunError: the change was not made.
@@ -63,6 +63,6 @@ def _changed(run: Run) -> float:
 
 
 def _held_after(run: Run) -> int:
-    """Bytes held, by reports of a time at which the change was over: the first after it may speak of before."""
+    """Bytes held according to reports after the change; the first such report may still describe the time before."""
     time.sleep(2 * _REPORTS_S)
     return run.metrics().operators["FD"].held_bytes

@@ -23,7 +23,7 @@ INTERVAL_S = 5.0
 
 
 def scored(source: Path, target: str) -> fn.Dataflow:
-    """Payments, scored by customer."""
+    """The dataflow: payments, scored by customer."""
     flow = fn.Dataflow("W1")
     payments = flow.source("Src", fn.replay(str(source)))
     payments.map("FD", LastTen(), key="CUSTOMER_ID").sink("Sink", fn.parquet(target))

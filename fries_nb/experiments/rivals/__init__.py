@@ -1,3 +1,3 @@
-"""What the experiments are held against, as its own users would write it: plain PySpark."""
+"""Rivals of the experiments, written in plain PySpark as their own users would write them."""
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""All that the controller and the workers say to each other, as typed values.
+"""The messages between controller and workers, as typed values.
 
-Three lanes. *Control*, controller to worker, is never blocked by data: an ``Fcm`` on it is the paper's fast control
-message (Fries, definition 4.1). *Answers* go from a worker to the controller. *Frames* travel worker to worker on a
-FIFO channel, data and markers in one order; credit flows against them.
+There are three lanes. *Control*, from controller to worker, is never blocked by data: an ``Fcm`` on it is the paper's
+fast control message (Fries, definition 4.1). *Answers* go from a worker to the controller. *Frames* travel between
+workers on FIFO channels, data and markers in one order; credit flows in the opposite direction.
 
-A marker is ``(id, scope, action)``. Alignment looks at id and scope only, so that all actions share it.
+A marker is ``(id, scope, action)``. Alignment depends on id and scope only, so all actions share it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyarrow as pa
 
 
 class WorkerId(NamedTuple):
-    """One parallel instance of an operator; prints as ``FM[1]``."""
+    """A parallel instance of an operator; prints as ``FM[1]``."""
 
     operator: str
     index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
@@ -27,7 +27,7 @@ class WorkerId(NamedTuple):
 
 
 class ChannelId(NamedTuple):
-    """A FIFO from one worker to another."""
+    """A FIFO channel from one worker to another."""
 
     sender: WorkerId
     receiver: WorkerId
@@ -37,12 +37,13 @@ class ChannelId(NamedTuple):
 
 
 class Reconfigure(msgspec.Struct, frozen=True, tag=True):
-    """Switch the target operators to what was prepared under this change id.
+    """Action: switch the target operators to the configuration that was prepared for this change.
 
-    ``tagged``: by versions side by side. From the marker on, sources tag what they read as new; a worker runs old and
-    new configuration beside each other, by tag, until the marker has come on all its channels, and blocks none.
+    ``tagged``: a multi-version change. From the marker on, sources tag the tuples that they read as new; a worker runs
+    the old and the new configuration side by side, by tag, until the marker has arrived on all channels, and blocks
+    none.
 
-    ``before`` names a change that is ordered behind this one: a worker that has applied it already skips this one.
+    ``before`` names a change that is ordered after this one: a worker that has applied it already skips this one.
     """
 
     change: str
@@ -52,9 +53,9 @@ class Reconfigure(msgspec.Struct, frozen=True, tag=True):
 
 
 class Commit(msgspec.Struct, frozen=True, tag=True):
-    """Close what the sinks have written so far, to be committed as this epoch.
+    """Action: close the parts that the sinks have written, to be committed with this number.
 
-    ``checkpoint``: every worker hands over a snapshot of itself as well.
+    ``checkpoint``: every worker takes a snapshot as well.
     """
 
     epoch: int
@@ -62,13 +63,13 @@ class Commit(msgspec.Struct, frozen=True, tag=True):
 
 
 class Hold(msgspec.Struct, frozen=True, tag=True):
-    """A source takes no further tuple until ``Release``; all others let the marker pass: behind it nothing is left."""
+    """Action: sources stop until ``Release``; other workers pass the marker on. Behind it the dataflow is empty."""
 
     change: str
 
 
 class Release(msgspec.Struct, frozen=True, tag=True):
-    """A source that is held goes on."""
+    """Action: held sources continue."""
 
     change: str
 
@@ -77,7 +78,7 @@ Action = Reconfigure | Commit | Hold | Release
 
 
 class Marker(msgspec.Struct, frozen=True, tag=True):
-    """In-band control frame. ``scope`` holds operator names: an edge is in the scope if both its ends are."""
+    """An in-band control frame. ``scope`` holds operator names; an edge is in the scope if both of its ends are."""
 
     id: int
     scope: frozenset[str]
@@ -91,9 +92,9 @@ class Marker(msgspec.Struct, frozen=True, tag=True):
 class Data:
     """A batch of tuples; hidden columns (see ``HIDDEN``) travel with the user's.
 
-    ``timestamp`` is progress time. ``size`` is what the frame costs in credit, in bytes: measured once, by the sender,
-    and given back by the receiver as it stands (the same batch may measure otherwise after a journey). ``version`` is
-    the number of tagged changes that the source had behind it when it took these tuples.
+    ``timestamp`` is progress time. ``size`` is the cost of the frame in credit, in bytes: measured once by the sender,
+    and returned unchanged by the receiver (the same batch may have another size after a transfer). ``version`` is the
+    number of tagged changes that the source had applied when it read these tuples.
     """
 
     batch: pa.RecordBatch
@@ -103,15 +104,15 @@ class Data:
 
 
 class End(msgspec.Struct, frozen=True, tag=True):
-    """No frame follows on this channel; it counts as every later marker."""
+    """The last frame of a channel; it counts as every later marker."""
 
 
 Frame = Data | Marker | End
 
 DUE = "_fries_due"
-"""Hidden int64 column: when the source tuple was due, in nanoseconds since the Unix epoch."""
+"""Hidden int64 column: the time at which the source tuple was due, in nanoseconds since the Unix epoch."""
 TRANSACTION = "_fries_transaction"
-"""Hidden int64 column, present under audit: the source tuple's identity."""
+"""Hidden int64 column, present under audit: the identity of the source tuple."""
 HIDDEN = (DUE, TRANSACTION)
 
 
@@ -119,12 +120,12 @@ HIDDEN = (DUE, TRANSACTION)
 
 
 class Prepare(msgspec.Struct, frozen=True, tag=True):
-    """Get a new function ready off the data path. ``payload`` is a cloudpickled ``fries_nb.Update``.
+    """Prepare a new function off the data path. ``payload`` is a cloudpickled ``fries_nb.Update``.
 
-    ``rehearse``: hand over recent tuples for the rehearsal of the change. ``tagged``: the change will come by versions;
-    tuples of the next version are for this function, even before the marker. ``before`` names a change, prepared and
-    not yet applied everywhere, that is ordered behind this one. ``guard`` is the id of the rollback for which the
-    worker keeps what it runs now, from its switch on; or empty.
+    ``rehearse``: return recent tuples for the rehearsal of the change. ``tagged``: a multi-version change; tuples of
+    the next version are for this function, even before the marker. ``before`` names a change, prepared and not yet
+    applied everywhere, that is ordered after this one. ``guard`` is the id of the rollback for which the worker keeps
+    its current configuration from its switch on; empty for none.
     """
 
     change: str
@@ -136,9 +137,9 @@ class Prepare(msgspec.Struct, frozen=True, tag=True):
 
 
 class Rehearse(msgspec.Struct, frozen=True, tag=True):
-    """To a worker's host: run copies of all that is at or below a change's targets on recent tuples.
+    """To a worker's host: run copies of a change's targets and of all operators below them on recent tuples.
 
-    ``samples`` holds, for the targets below no other target, tuples as ``Prepared`` brought them.
+    ``samples`` holds tuples from ``Prepared``, for the targets below no other target.
     """
 
     change: str
@@ -146,7 +147,7 @@ class Rehearse(msgspec.Struct, frozen=True, tag=True):
 
 
 class Abort(msgspec.Struct, frozen=True, tag=True):
-    """Forget what was prepared under this change."""
+    """Discard what was prepared for this change."""
 
     change: str
 
@@ -158,15 +159,15 @@ class Fcm(msgspec.Struct, frozen=True, tag=True):
 
 
 class Cancel(msgspec.Struct, frozen=True, tag=True):
-    """Forget this marker; drop it where it arrives later."""
+    """Discard this marker, and drop it if it arrives later."""
 
     marker: int
 
 
 class Unguard(msgspec.Struct, frozen=True, tag=True):
-    """The guard of this change is over: failures follow the operator's own policy, also that of the tuple in hand.
+    """The guard of this change has ended: failures follow the operator's error policy, also for the current tuple.
 
-    ``keeps``: what the worker ran before is kept all the same, for a rollback that may come.
+    ``keeps``: the worker keeps its earlier configuration nevertheless, for a possible rollback.
     """
 
     change: str
@@ -174,13 +175,13 @@ class Unguard(msgspec.Struct, frozen=True, tag=True):
 
 
 class SetRate(msgspec.Struct, frozen=True, tag=True):
-    """To a source worker: tuples per second from now on, for this worker; 0 pauses it."""
+    """To a source worker: its rate in tuples per second from now on; 0 pauses it."""
 
     rate: float
 
 
 class Drain(msgspec.Struct, frozen=True, tag=True):
-    """To a source worker: read no more, end the stream."""
+    """To a source worker: stop reading, and end the stream."""
 
 
 Control = Prepare | Rehearse | Abort | Fcm | Cancel | Unguard | SetRate | Drain
@@ -190,9 +191,9 @@ Control = Prepare | Rehearse | Abort | Fcm | Cancel | Unguard | SetRate | Drain
 
 
 class Prepared(msgspec.Struct, frozen=True, tag=True):
-    """The worker is ready to switch, or says why it is not (``error``, with the user's traceback in ``details``).
+    """The worker is ready to switch; or ``error`` says why not, with the user's traceback in ``details``.
 
-    ``samples`` are recent tuples as they came to it, where ``Prepare`` asked for them; only a host can load them.
+    ``samples`` are recent input tuples, if ``Prepare`` requested them; they can only be decoded on a host.
     """
 
     change: str
@@ -203,17 +204,20 @@ class Prepared(msgspec.Struct, frozen=True, tag=True):
 
 
 class Rehearsed(msgspec.Struct, frozen=True, tag=True):
-    """How the rehearsal of a change went at the host of this worker.
+    """The result of a change's rehearsal on the host of this worker.
 
     Attributes:
-        error: why the change must not be made, in one sentence; ``details`` is the traceback from the user's frame on.
-        tuples: recent tuples that counted, which are those that the present configuration gets past.
+        change: id of the change.
+        worker: the worker.
+        error: why the change must not be made, in one sentence; empty if it may.
+        details: the traceback of the error from the user's first frame on.
+        tuples: number of recent tuples that count, which are those that the current configuration processes.
         tried: operators whose copies ran.
-        spared: operators that did not run because they are costly, and get columns of the same types as now.
-        unreached: operators and sinks below the targets to which no tuple of the rehearsal came.
-        writes: for the operators that ran, the columns that they wrote and their Arrow type names.
-        arriving: for each sink, the different Arrow schemas (serialised) in which rows came to it.
-        taken: for each of these sinks, the schema that its worker at this host has taken so far.
+        spared: operators that did not run because they are costly, and whose input types are unchanged.
+        unreached: operators and sinks below the targets that no tuple of the rehearsal reached.
+        writes: operator to the columns that its copy wrote and their Arrow type names.
+        arriving: sink to the distinct Arrow schemas (serialized) in which rows arrived.
+        taken: sink to the schema that its worker on this host has accepted so far.
     """
 
     change: str
@@ -233,11 +237,13 @@ class Done(msgspec.Struct, frozen=True, tag=True):
     """The worker has applied the marker and put it into its channels in scope.
 
     Attributes:
-        ended: the worker had ended before, and acknowledges for nothing.
-        switched: it was a target and now runs the new function.
-        old_tuples: tuples that it processed by the old function since the change was prepared.
-        files: what a sink closed at a commit marker.
-        read: of a source at a commit marker: the tuples that it has read in front of it.
+        marker: id of the marker.
+        worker: the worker.
+        ended: whether the worker had ended before, in which case it only acknowledges.
+        switched: whether it was a target and now runs the new function.
+        old_tuples: number of tuples that it processed with the old function since the change was prepared.
+        files: parts that a sink closed at a commit marker.
+        read: number of tuples that a source has read before a commit marker.
     """
 
     marker: int
@@ -250,17 +256,17 @@ class Done(msgspec.Struct, frozen=True, tag=True):
 
 
 class Ended(msgspec.Struct, frozen=True, tag=True):
-    """The worker has processed its last tuple and ended its out-channels."""
+    """The worker has processed its last tuple and ended its output channels."""
 
     worker: WorkerId
     files: tuple[str, ...] = ()
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):
-    """The worker stopped on an error of the operator; ``details`` is the traceback from the user's frame on.
+    """The worker stopped because its operator failed; ``details`` is the traceback from the user's first frame on.
 
-    ``column`` names the column that came to a sink in another type than before, if that was it, and ``columns`` is what
-    came before, as a serialized Arrow schema.
+    If the cause is a column that arrived at a sink in an incompatible type, ``column`` names it, and ``columns`` is the
+    earlier schema, as a serialized Arrow schema.
     """
 
     worker: WorkerId
@@ -271,7 +277,7 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
 
 
 class Saved(msgspec.Struct, frozen=True, tag=True):
-    """The worker's snapshot for this checkpoint is on disk as ``name``, or could not be written (``error``)."""
+    """The worker's snapshot for this checkpoint is stored as ``name``, or could not be written (``error``)."""
 
     epoch: int
     worker: WorkerId
@@ -281,10 +287,10 @@ class Saved(msgspec.Struct, frozen=True, tag=True):
 
 
 class Paused(msgspec.Struct, frozen=True, tag=True):
-    """The worker stands in front of a tuple on which its operator failed, and retries it after the next fix.
+    """The worker is paused on a tuple on which its operator failed, and retries it after the next fix.
 
-    ``row`` is the tuple as JSON (what JSON cannot say, as text); ``details`` the traceback from the user's frame on.
-    ``change`` is the guarded change whose configuration failed, where the worker waits for its rollback instead.
+    ``row`` is the tuple as JSON (other values as text); ``details`` the traceback from the user's first frame on.
+    ``change`` is the guarded change whose configuration failed, if the worker waits for its rollback instead.
     """
 
     worker: WorkerId
@@ -295,7 +301,7 @@ class Paused(msgspec.Struct, frozen=True, tag=True):
 
 
 class Resumed(msgspec.Struct, frozen=True, tag=True):
-    """A paused worker has got past its tuple."""
+    """A paused worker has processed its tuple."""
 
     worker: WorkerId
 
@@ -304,15 +310,16 @@ class Report(msgspec.Struct, frozen=True, tag=True):
     """A worker's measurements since its last report.
 
     Attributes:
-        processed: tuples taken from the inbox since the start.
-        queued: bytes waiting in its inbox now.
-        queued_tuples: tuples waiting in its inbox now.
-        reads: input columns that its function has looked at so far.
+        worker: the worker.
+        processed: number of tuples taken from the inbox since the start.
+        queued: bytes waiting in its inbox.
+        queued_tuples: tuples waiting in its inbox.
+        reads: input columns that its function has read so far.
         writes: columns of its output and their Arrow type names, as last seen.
-        latency: a sink's end-to-end latencies since the last report: (milliseconds, count) pairs.
-        held: bytes of new-tagged tuples set aside until the old ones have drained (at most, since the last report).
-        columns: of a sink: the columns that it has written so far, as a serialized Arrow schema, if there are new ones
-            since the last report.
+        latency: end-to-end latencies at a sink since the last report: (milliseconds, count) pairs.
+        held: maximum number of bytes of new-tagged tuples that were set aside since the last report.
+        columns: the columns that a sink has written so far, as a serialized Arrow schema, if new ones were added since
+            the last report.
     """
 
     worker: WorkerId

@@ -19,9 +19,23 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
+
+
+class Position(msgspec.Struct, frozen=True):
+    """Where the reading of a source's split goes on.
+
+    Attributes:
+        row: how many rows of the split come before; it numbers the next one.
+        at: what the source itself needs to find that row, if the number is not enough: an offset, the name of a file;
+            anything that msgpack can hold.
+    """
+
+    row: int = 0
+    at: Any = None
 
 
 class InstanceSnapshot(msgspec.Struct, frozen=True):
@@ -29,10 +43,12 @@ class InstanceSnapshot(msgspec.Struct, frozen=True):
 
     Attributes:
         operator: its name.
-        processed: tuples that it has taken in since the beginning of the run; a source's position.
+        processed: tuples that it has taken in since the beginning of the run.
         applied: the changes that it has switched to, in order.
         bins: bin number to the pickled dict from key to state, in the form of the last change applied.
         traced: under audit, the numbers of records written so far (``fries_nb.trace.Counts``).
+        positions: of a source, split number to where its reading goes on, ``None`` for a split that was read to its
+            end; a split that is not named has not been begun.
     """
 
     operator: str
@@ -40,6 +56,7 @@ class InstanceSnapshot(msgspec.Struct, frozen=True):
     applied: tuple[str, ...] = ()
     bins: dict[int, bytes] = {}
     traced: tuple[int, int, int] = (0, 0, 0)
+    positions: dict[int, Position | None] = {}
 
 
 class Snapshot(msgspec.Struct, frozen=True):

@@ -20,7 +20,10 @@ from fries_nb.dataflow.graph import Edge, Graph, Partitioning
 from fries_nb.errors import TraceError
 
 ROW_BITS = 40
-"""Number of bits of a source tuple's identity that hold its row at its source's worker; higher bits hold the worker."""
+"""Number of bits of a source tuple's identity that hold its row in its split; higher bits hold the split."""
+
+SPLIT_BITS = 10
+"""Number of bits of a source tuple's identity that hold its split; higher bits hold its source."""
 
 
 class Ran(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="data"):

@@ -85,6 +85,23 @@ class RateSchedule:
         self._rate = rate
         self._stretch = self._begin(now_ns)
 
+    def ready(self, now_ns: int, limit: int) -> int:
+        """How many tuples ``take`` would give.
+
+        >>> RateSchedule(1_000, now_ns=0).ready(2_500_000, limit=10)
+        3
+
+        Args:
+            now_ns: the present time.
+            limit: the most that are asked for.
+        """
+        if self._rate == math.inf:
+            return limit
+        waiting = sum(count - stretch.taken for stretch, count in self._waiting)
+        if self._stretch is not None:
+            waiting += max(0, self._stretch.due_by(now_ns) - self._stretch.taken)
+        return min(waiting, limit)
+
     def take(self, now_ns: int, limit: int) -> Times:
         """The due times of the tuples that are due by now and were not taken yet, in order, at most ``limit``."""
         parts = []

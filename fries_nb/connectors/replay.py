@@ -1,18 +1,18 @@
-"""Which rows of a Parquet path each worker of a source replays.
+"""A source that replays Parquet files, in order.
 
-A row stands at (file, row group, row). The rows in file order are cut into as many contiguous, equally long parts as
-there are workers, so at most one row group is shared by two neighbours; the cut depends on the files alone, and a
-position means the same after a retry.
+The rows in file order are cut into splits of equal length, so at most one row group is shared by two neighbours; the
+cut depends on the files alone.
+
+>>> Span("a.parquet", row_group=1, start=0, rows=4)
+Span(file='a.parquet', row_group=1, start=0, rows=4, content='')
 """
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import posixpath
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 import pyarrow as pa
@@ -20,18 +20,12 @@ import pyarrow.parquet as pq
 from msgspec.structs import replace
 from pyarrow import fs
 
+from fries_nb.connectors.row_groups import RowGroupReader, fingerprint
+from fries_nb.connectors.source import Position, Split
 from fries_nb.errors import SourceError
 from fries_nb.messages import HIDDEN
 from fries_nb.storage.delta import refuse_delta
 from fries_nb.storage.locations import is_local, locate
-
-
-class Position(NamedTuple):
-    """Of a row: ``row`` counts from the beginning of its row group."""
-
-    file: str
-    row_group: int
-    row: int
 
 
 class Span(msgspec.Struct, frozen=True):
@@ -44,8 +38,78 @@ class Span(msgspec.Struct, frozen=True):
     content: str = ""
 
 
-def plan_replay(path: str, workers: int, may_be_empty: bool = False) -> list[tuple[Span, ...]]:
-    """Deals the rows of a Parquet file or directory to workers: entry w is what worker w reads, in order.
+class ReplaySource:
+    """The rows of a Parquet file, or of all Parquet files of one schema in a directory and those below it.
+
+    Args:
+        path: local, or a URI that all hosts can read; not needed to open splits.
+        may_be_empty: no rows are as good as some.
+    """
+
+    def __init__(self, path: str = "", may_be_empty: bool = False) -> None:
+        self._path = path
+        self._may_be_empty = may_be_empty
+        self._groups: RowGroupReader | None = None
+
+    def __repr__(self) -> str:
+        return f"the replay of {self._path}"
+
+    def splits(self, count: int) -> list[Split]:
+        """Cut the rows into equally long pieces; see ``Source``."""
+        first, splits = 0, []
+        for number, spans in enumerate(plan_replay(self._path, count, self._may_be_empty)):
+            splits.append(Split(number, msgspec.to_builtins(spans), first, step=1))
+            first += sum(span.rows for span in spans)
+        return splits
+
+    def open(self, split: Split, position: Position) -> ReplayReader:
+        """Read one of the pieces; see ``Source``. Splits that share a row group decode it once, if read in order."""
+        if self._groups is None:
+            self._groups = RowGroupReader()
+        return ReplayReader(msgspec.convert(split.content, tuple[Span, ...]), position, self._groups)
+
+
+class ReplayReader:
+    """Reads spans of Parquet files, in order.
+
+    Args:
+        spans: all rows of the split.
+        position: where to begin; row groups that come before are not decoded.
+        groups: decodes row groups.
+
+    Attributes:
+        position: of the next row; see ``SplitReader``.
+    """
+
+    def __init__(self, spans: Sequence[Span], position: Position, groups: RowGroupReader) -> None:
+        self._ahead = list(behind(spans, position.row))
+        self._groups = groups
+        self.position = position if self._ahead else None
+
+    def read(self, limit: int, now_ns: int) -> pa.RecordBatch:
+        """The next rows, as many as are decoded; see ``SplitReader``.
+
+        Raises:
+            SourceError: a file has gone, is damaged, or has been replaced.
+        """
+        span = self._ahead[0]
+        batch = self._groups.rows(span.file, span.content, span.row_group, span.start, min(limit, span.rows))
+        self._ahead[:1] = behind([span], batch.num_rows)
+        assert self.position is not None, "a split is not read at its end"
+        self.position = Position(self.position.row + batch.num_rows) if self._ahead else None
+        return batch
+
+
+def plan_replay(path: str, parts: int, may_be_empty: bool = False) -> list[tuple[Span, ...]]:
+    """Cuts the rows of a Parquet file or directory into contiguous parts of equal length.
+
+    Args:
+        path: of the file or directory.
+        parts: how many.
+        may_be_empty: no rows are as good as some.
+
+    Returns:
+        For each part the rows in it, in order.
 
     Raises:
         SourceError: there is no such path, it holds something other than Parquet files of one schema, or no rows though
@@ -55,7 +119,7 @@ def plan_replay(path: str, workers: int, may_be_empty: bool = False) -> list[tup
     total = sum(group.rows for group in groups)
     if not total and not may_be_empty:
         raise SourceError(f"{path} holds no rows; a replay needs at least one")
-    cuts = [total * worker // workers for worker in range(workers + 1)]
+    cuts = [total * part // parts for part in range(parts + 1)]
     return [tuple(_between(groups, first, last)) for first, last in itertools.pairwise(cuts)]
 
 
@@ -69,15 +133,6 @@ def behind(spans: Iterable[Span], rows: int) -> Iterator[Span]:
         if rows < span.rows:
             yield replace(span, start=span.start + rows, rows=span.rows - rows)
         rows = max(0, rows - span.rows)
-
-
-def fingerprint(filesystem: fs.FileSystem, name: str) -> str:
-    """Tells contents of a Parquet file apart without its rows: by its size, and its footer, which places them all."""
-    with filesystem.open_input_file(name) as file:
-        size: int = file.size()
-        length = int.from_bytes(file.read_at(4, size - 8), "little")
-        footer = file.read_at(length, size - 8 - length)
-    return f"{size:,} bytes, footer {hashlib.blake2b(footer, digest_size=8).hexdigest()}"
 
 
 def _between(groups: list[Span], first: int, last: int) -> Iterator[Span]:

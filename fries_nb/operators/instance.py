@@ -23,6 +23,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from fries_nb.checkpoints import Position
 from fries_nb.dataflow.graph import Operator
 from fries_nb.errors import OperatorError, ProtocolError
 from fries_nb.messages import WorkerId
@@ -82,6 +83,7 @@ class Instance:
 
     Attributes:
         processed: tuples that it has taken in.
+        positions: of a source, split number to where its reading goes on; ``None`` for a split that has ended.
         applied: the changes that it has switched to, in order.
         prepared: change id to what is ready to be switched to.
         recreate: makes another function like the present one, not opened; ``None`` where that is not known.
@@ -106,6 +108,7 @@ class Instance:
         self.refused: set[int] = set()
         self.prepared: dict[str, Ready] = {}
         self.processed = 0
+        self.positions: dict[int, Position | None] = {}
         self.applied: tuple[str, ...] = ()
         self.dead_letters: SinkPort | None = None
         self.withheld: list[pa.RecordBatch] | None = None

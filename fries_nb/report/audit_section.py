@@ -6,9 +6,9 @@
 >>> sentence(verdict)
 'Not serializable: 2 of 900 source tuples met an old version and a new one.'
 >>> grouped(verdict)
-[('u1', 'FM', 'MC', 2, 'row 7 of source worker 1')]
+[('u1', 'FM', 'MC', 2, 'row 7 of split 1 of source 0')]
 >>> cycle(verdict)
-'row 7 of source worker 1 → (at FM) u1 → (at MC) row 7 of source worker 1'
+'row 7 of split 1 of source 0 → (at FM) u1 → (at MC) row 7 of split 1 of source 0'
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from fries_nb.audit import Verdict
 from fries_nb.errors import TraceError
 from fries_nb.report.markup import Column, Html, counted, joined, table, tag
-from fries_nb.trace import ROW_BITS
+from fries_nb.trace import ROW_BITS, SPLIT_BITS
 
 SHOWN = 12
 _COLUMNS = (
@@ -87,7 +87,7 @@ def others(verdict: Verdict) -> list[str]:
 
     >>> from fries_nb.audit import Astray
     >>> others(Verdict(False, (), (), (), 9, 0, lost=(Astray(7, "FM", "MC", 1, 0),)))
-    ['row 7 of source worker 0: FM emitted 1 for MC, which took 0']
+    ['row 7 of split 0 of source 0: FM emitted 1 for MC, which took 0']
     """
     found = [
         f"{one.operator}[{one.worker}] recorded the switch to {one.update or 'nothing'} and ran {one.tuples:,} tuples "
@@ -122,9 +122,10 @@ def cycle(verdict: Verdict) -> str:
 
 
 def named(transaction: str | int) -> str:
-    """A source tuple as a reader can find it: the source's worker and row that its id encodes."""
+    """A source tuple as a reader can find it: its id holds the source, the split and the row in the split."""
     digits = str(transaction)
     if not digits.isdigit():
         return digits
-    worker, row = divmod(int(digits), 1 << ROW_BITS)
-    return f"row {row:,} of source worker {worker}"
+    number, row = divmod(int(digits), 1 << ROW_BITS)
+    source, split = divmod(number, 1 << SPLIT_BITS)
+    return f"row {row:,} of split {split} of source {source}"

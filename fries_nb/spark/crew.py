@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from fries_nb.checkpoints import Snapshot
 from fries_nb.connectors.file_sink import FileSink, as_it_comes
-from fries_nb.connectors.sources import NoReader, Reader, open_reader
+from fries_nb.connectors.worker_reader import WorkerReader, open_reader
 from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import CheckpointError, FriesError, OperatorError
 from fries_nb.messages import Failed, WorkerId
@@ -109,13 +109,12 @@ class _Yard:
         fit = as_it_comes if table is None else TableColumns(path, pa.ipc.read_schema(pa.py_buffer(table))).fit
         return FileSink(path, worker, region.incarnation, region.run, fit=fit)
 
-    def _reader(self, instance: Instance, workers: int) -> Reader:
+    def _reader(self, instance: Instance, workers: int) -> WorkerReader:
         region, worker = self._region, instance.worker
-        if self._region.had_ended(worker):
-            return NoReader()
         number = region.graph.sources.index(worker.operator)
         plan = region.sources[worker.operator]
-        return open_reader(plan, worker, workers, number, region.options.audit, instance.processed)
+        positions = dict.fromkeys(range(len(plan.splits))) if region.had_ended(worker) else instance.positions
+        return open_reader(plan, worker, workers, number, region.options.audit, positions)
 
     def _instance(self, worker: WorkerId) -> Instance:
         operator = self._graph.operator(worker.operator)

@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fries_nb.connectors.sources import ReplayPlan, SourcePlan
+from fries_nb.connectors.source import Split
+from fries_nb.connectors.worker_reader import SourcePlan
 from fries_nb.controller.controller import Controller
 from fries_nb.controller.events import HostLost, HostsUnfit
-from fries_nb.dataflow.endpoints import DeltaTable, Memory, Replay
+from fries_nb.dataflow.endpoints import DeltaTable, Memory
 from fries_nb.dataflow.graph import Graph, Operator
 from fries_nb.dataflow.traits import Holds
 from fries_nb.dataflow.updates import Update
@@ -183,19 +184,15 @@ def _start(
 
 
 def _sources(graph: Graph, session: Session, place: CheckpointStore) -> dict[str, SourcePlan]:
-    """What the sources' readers need; rows are assigned to workers once a run, however often it is resumed."""
+    """What the sources' readers need; a source is cut into splits once a run, however often it is resumed."""
     plans: dict[str, SourcePlan] = {}
     for name, operator in graph.by_name.items():
         if not operator.traits.is_source:
             continue
-        kept = place.source(name, ReplayPlan) if isinstance(operator.function, Replay) else None
-        if kept is not None:
-            plans[name] = replace(kept, rate=operator.function.rate)
-            continue
-        plan = plan_source(operator.function, session.spark, place.staging, name, operator.workers)
-        if isinstance(plan, ReplayPlan):
-            place.keep_source(name, plan)
-        plans[name] = plan
+        kept = place.source(name, tuple[Split, ...])
+        plans[name] = plan_source(operator.function, session.spark, place.staging, name, operator.workers, kept)
+        if kept is None:
+            place.keep_source(name, plans[name].splits)
     return plans
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from fries_nb.checkpoints import Restoration
-from fries_nb.connectors.sources import SourcePlan
+from fries_nb.connectors.worker_reader import SourcePlan
 from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import DataflowError, OperatorError
 from fries_nb.messages import WorkerId
@@ -63,7 +63,7 @@ class RegionSpec:
         incarnation: of the run when the stage was submitted.
         graph: the graph, without functions; see ``with_functions``.
         functions: for each operator that has one, the pickled function.
-        sources: for each source what its readers need (see ``connectors.sources``).
+        sources: for each source what its readers need.
         sinks: for each sink, and each operator that keeps dead letters, the directory that it writes to.
         controller: address of the control server.
         keys: the hosts' keys.

@@ -1,4 +1,4 @@
-"""The driver's side of a replay: whatever the user gave becomes Parquet that every host can read.
+"""The driver's side of sources: whatever the user gave to replay becomes Parquet that every host can read.
 
 A DataFrame is written once, by Spark, before the run: any query or connector can feed a flow, and a row has a position
 that means the same after a retry.
@@ -16,12 +16,16 @@ from pyarrow import fs
 from pyspark.errors import PySparkException, PythonException
 from pyspark.sql import SparkSession
 
-from fries_nb.connectors.replay import Span, plan_replay
-from fries_nb.connectors.sources import ReplayPlan, SourcePlan
+from fries_nb.connectors.rate import RateSource
+from fries_nb.connectors.replay import ReplaySource
+from fries_nb.connectors.source import Source, Split
+from fries_nb.connectors.worker_reader import SourcePlan, planned
 from fries_nb.dataflow.endpoints import Rate, Replay
 from fries_nb.errors import SessionError, SourceError
 from fries_nb.storage.durable import make_directory
 from fries_nb.storage.locations import encoded, for_spark, join, locate
+
+Splits = tuple[Split, ...]
 
 SCRATCH = "FRIES_SCRATCH"
 """Environment variable: a directory, or URI of one, that the driver and all hosts can read and write."""
@@ -56,7 +60,9 @@ def remove_scratch(scratch: str) -> None:
         filesystem.delete_dir(path)
 
 
-def plan_source(description: Replay | Rate, spark: SparkSession, scratch: str, name: str, workers: int) -> SourcePlan:
+def plan_source(
+    description: Replay | Rate, spark: SparkSession, scratch: str, name: str, workers: int, kept: Splits | None = None
+) -> SourcePlan:
     """What the source's workers need to know. A DataFrame or a table is written to ``scratch`` once, and read there.
 
     Args:
@@ -65,23 +71,42 @@ def plan_source(description: Replay | Rate, spark: SparkSession, scratch: str, n
         scratch: a directory that all hosts reach.
         name: of the source.
         workers: of the source.
+        kept: the splits into which the source was cut when the run began, if it has begun before.
 
     Raises:
-        SourceError: it cannot be replayed.
+        SourceError: the source cannot be read, or Spark cannot compute or write the DataFrame.
     """
     if isinstance(description, Rate):
-        return description
-    return ReplayPlan(tuple(stage_replay(description, spark, scratch, name, workers)), description.rate)
+        rows: Source = RateSource(description.count, description.row)
+        return planned(rows, workers, description.rate) if kept is None else SourcePlan(rows, kept, description.rate)
+    if kept is not None:
+        return SourcePlan(ReplaySource(), kept, description.rate)
+    place = stage_replay(description, spark, scratch, name)
+    try:
+        return planned(ReplaySource(place, description.may_be_empty), workers, description.rate)
+    except SourceError as error:
+        if place == description.data:
+            raise
+        raise SourceError(f"the data of {name!r}: {str(error).removeprefix(place).strip()}") from error
 
 
-def stage_replay(source: Replay, spark: SparkSession, scratch: str, name: str, workers: int) -> list[tuple[Span, ...]]:
-    """What each worker of the source reads; a DataFrame or table is written below ``scratch`` first, as ``name``.
+def stage_replay(source: Replay, spark: SparkSession, scratch: str, name: str) -> str:
+    """Write a DataFrame or table below ``scratch``, as ``name``.
+
+    Args:
+        source: of the rows.
+        spark: computes and writes a DataFrame.
+        scratch: a directory that all hosts reach.
+        name: of the source.
+
+    Returns:
+        Where the Parquet files are; the user's own path, if that is what was given.
 
     Raises:
-        SourceError: no such path, no rows, not Parquet; or Spark cannot compute or write the DataFrame.
+        SourceError: Spark cannot compute or write the DataFrame, or Parquet does not hold it.
     """
     if isinstance(source.data, str):
-        return plan_replay(source.data, workers)
+        return source.data
     place = join(scratch, encoded(name))
     if isinstance(source.data, pa.Table):
         filesystem, path = locate(place)
@@ -92,10 +117,7 @@ def stage_replay(source: Replay, spark: SparkSession, scratch: str, name: str, w
             source.data.write.parquet(for_spark(place))
         except PySparkException as error:
             raise SourceError(f"Spark cannot write the DataFrame of {name!r}: {reason(error)}") from error
-    try:
-        return plan_replay(place, workers, source.may_be_empty)
-    except SourceError as error:
-        raise SourceError(f"the data of {name!r}: {str(error).removeprefix(place).strip()}") from error
+    return place
 
 
 def write_table(table: pa.Table, file: str, filesystem: fs.FileSystem, what: str) -> None:

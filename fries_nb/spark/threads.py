@@ -13,10 +13,8 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
-import pyarrow as pa
-
+from fries_nb.connectors.worker_reader import WorkerReader
 from fries_nb.errors import FriesError
 from fries_nb.messages import Drain, Failed, SetRate
 from fries_nb.worker.events import Event, Instruction, Supplied, TellController, ToReader, WorkerTick
@@ -24,20 +22,6 @@ from fries_nb.worker.worker import Worker
 
 READ_LIMIT = 16_384
 """Tuples that a source takes from its reader at a time."""
-
-
-class ReaderPort(Protocol):
-    """What a source reads from; see ``sources``."""
-
-    def read(self, now_ns: int, limit: int) -> tuple[pa.RecordBatch | None, int | None]:
-        """Tuples that are due, and when the next one will be."""
-
-    def set_rate(self, rate: float, now_ns: int) -> None:
-        """Tuples a second from now on."""
-
-    @property
-    def exhausted(self) -> bool:
-        """Nothing is left to read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +39,7 @@ class WorkerThread(threading.Thread):
     """
 
     def __init__(
-        self, worker: Worker, carry_out: Callable[[Instruction], None], reader: ReaderPort | None = None
+        self, worker: Worker, carry_out: Callable[[Instruction], None], reader: WorkerReader | None = None
     ) -> None:
         super().__init__(name=f"fries-{worker.wiring.id}", daemon=True)
         self.worker = worker
@@ -138,5 +122,5 @@ class WorkerThread(threading.Thread):
             if self._reader.exhausted:
                 self._due = 0
             return False
-        self.worker.handle(Supplied(batch))
+        self.worker.handle(Supplied(batch, self._reader.moved))
         return True

@@ -241,7 +241,7 @@ class CheckpointStore:
             self._claims.forget_older()
 
     def keep_source(self, name: str, plan: Any) -> None:
-        """Which rows the workers of a source read (any msgpack value).
+        """Into which splits a source was cut (any msgpack value).
 
         Raises:
             PlaceHeldError: a newer attempt holds the place.

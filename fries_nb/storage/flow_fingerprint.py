@@ -21,7 +21,7 @@ from fries_nb.dataflow.endpoints import DeltaTable, Memory, ParquetFiles
 from fries_nb.dataflow.graph import Edge, Graph, Operator
 from fries_nb.storage.locations import absolute
 
-FORMAT = 2
+FORMAT = 3
 """Of all that lies in a checkpoint; another one cannot be read."""
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import cloudpickle
 
 from fries_nb.checkpoints import Checkpoint, Restoration, Snapshot
+from fries_nb.connectors.worker_reader import Positions
 from fries_nb.dataflow.endpoints import Sink
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.traits import Holds
@@ -93,7 +94,7 @@ class Hosts:
                     name = error.operator or wiring.id.operator
                     self._failures.append(Failed(WorkerId(name, wiring.index), str(error), error.details))
         sources = [worker for worker in self._of if plan.graph.operator(worker.operator).traits.is_source]
-        positions = {worker: self._position(worker) for worker in sources}
+        positions = {worker: self._positions(worker) for worker in sources}
         self.supply = Supply(plan.graph, plan.inputs, plan.random, plan.due_ns, positions)
         self._all = list(self.workers.values())
 
@@ -144,8 +145,8 @@ class Hosts:
     def _had_ended(self, worker: WorkerId, record: Checkpoint) -> bool:
         return str(worker) in record.ended
 
-    def _position(self, source: WorkerId) -> int | None:
-        return None if source in self.spent else self.instance(source).processed
+    def _positions(self, source: WorkerId) -> Positions | None:
+        return None if source in self.spent else self.instance(source).positions
 
     def instance(self, worker: WorkerId) -> Instance:
         """An operator at one worker."""
@@ -243,8 +244,8 @@ class Hosts:
 
     def _feed(self, source: WorkerId) -> None:
         self.draws.discard(("feed", source))
-        if self._of[source].wants_input and (batch := self.supply.next(source)) is not None:
-            self.give(source, heard.Supplied(None if batch is self.supply.END else batch))
+        if self._of[source].wants_input and (supplied := self.supply.next(source)) is not None:
+            self.give(source, supplied)
 
     def tick(self) -> None:
         """One worker's clock ticks: it reports."""

@@ -1,7 +1,8 @@
-"""What the sources have yet to read: rows cut into small batches, with the hidden columns that real readers add."""
+"""What the sources of the seeded cluster have yet to read: lists of rows, read as on Spark and in small batches."""
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -9,25 +10,92 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
+from fries_nb.connectors.source import SPLITS_PER_SOURCE, Position, Split, split_count
+from fries_nb.connectors.worker_reader import Positions, SourcePlan, WorkerReader, open_reader, planned
 from fries_nb.dataflow.graph import Graph
-from fries_nb.messages import DUE, TRANSACTION, WorkerId
+from fries_nb.messages import WorkerId
 from fries_nb.trace import ROW_BITS
+from fries_nb.worker.events import Supplied
 
 Rows = Sequence[Mapping[str, Any]]
 
-FROM_THE_START: Mapping[WorkerId, int | None] = {}
+FROM_THE_START: Mapping[WorkerId, Positions | None] = {}
 
 MOST_ROWS = 5
 """Rows of the largest batch."""
 
 
-def transaction(source: int, worker: int, row: int) -> int:
-    """The identity of a source tuple: the number of the source, of its worker, and of the row there.
+def transaction(source: int, split: int, row: int) -> int:
+    """The identity of a source tuple: the number of the source, of its split, and of the row there.
 
     >>> transaction(0, 1, 5) == (1 << ROW_BITS) + 5
     True
+
+    Args:
+        source: number of the source in the graph.
+        split: number of the split.
+        row: number of the row in the split.
     """
-    return ((source * 64 + worker) << ROW_BITS) + row
+    return ((source * SPLITS_PER_SOURCE + split) << ROW_BITS) + row
+
+
+def transaction_of_row(source: int, workers: int, number: int) -> int:
+    """The identity of a row of a list.
+
+    >>> transaction_of_row(0, workers=2, number=33) == transaction(0, 1, 1)
+    True
+
+    Args:
+        source: number of the source in the graph.
+        workers: that the source started with.
+        number: of the row in the list.
+    """
+    row, split = divmod(number, split_count(workers))
+    return transaction(source, split, row)
+
+
+class ListSource:
+    """Rows in memory; split s of n has the rows s, s + n, ...
+
+    Args:
+        rows: all of them; the first one has all columns.
+    """
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = pa.RecordBatch.from_pylist([dict(row) for row in rows])
+
+    def splits(self, count: int) -> list[Split]:
+        """Deal the rows in turn; see ``Source``."""
+        return [Split(number, None, number, count) for number in range(count)]
+
+    def open(self, split: Split, position: Position) -> ListReader:
+        """Read the rows of one split; see ``Source``."""
+        mine = [self._rows.slice(row, 1) for row in range(split.first, self._rows.num_rows, split.step)]
+        return ListReader(pa.concat_batches(mine) if mine else self._rows.slice(0, 0), position)
+
+
+class ListReader:
+    """Reads rows in memory.
+
+    Args:
+        rows: of the split.
+        position: where to begin.
+
+    Attributes:
+        position: of the next row; see ``SplitReader``.
+    """
+
+    def __init__(self, rows: pa.RecordBatch, position: Position) -> None:
+        self._rows = rows
+        self.position = position if position.row < rows.num_rows else None
+
+    def read(self, limit: int, now_ns: int) -> pa.RecordBatch:
+        """The next rows; see ``SplitReader``."""
+        assert self.position is not None, "a split is not read at its end"
+        batch = self._rows.slice(self.position.row, limit)
+        last = self.position.row + batch.num_rows
+        self.position = Position(last) if last < self._rows.num_rows else None
+        return batch
 
 
 class Supply:
@@ -41,13 +109,14 @@ class Supply:
         held: the source workers that are held.
 
     Args:
-        graph, inputs: rows of each source; one with several workers takes them round robin.
+        graph: whose sources are read.
+        inputs: rows of each source.
         chance: cuts batches.
         due_ns: when all of them are due.
-        positions: rows that a source worker has behind it, ``None`` for one that has ended.
+        positions: where the reading of each source worker's splits goes on, ``None`` for a worker that has ended.
     """
 
-    END: ClassVar[pa.RecordBatch] = pa.RecordBatch.from_pydict({})
+    END: ClassVar[Supplied] = Supplied(None)
 
     def __init__(
         self,
@@ -55,27 +124,20 @@ class Supply:
         inputs: Mapping[str, Rows],
         chance: random.Random,
         due_ns: int,
-        positions: Mapping[WorkerId, int | None] = FROM_THE_START,
+        positions: Mapping[WorkerId, Positions | None] = FROM_THE_START,
     ) -> None:
-        self.read = 0
         self.total = sum(len(rows) for rows in inputs.values())
         self.held: set[WorkerId] = set()
-        self._spent: set[WorkerId] = set()
-        self._batches: dict[WorkerId, deque[pa.RecordBatch] | None] = {}
+        self._spent = {worker for worker, reached in positions.items() if reached is None}
+        self._batches: dict[WorkerId, deque[Supplied] | None] = {}
         for number, name in enumerate(graph.sources):
             workers = graph.operator(name).workers
+            plan = planned(ListSource(inputs[name]), workers, rate=None)
             for index in range(workers):
-                mine = inputs[name][index::workers]
-                rows = [
-                    {**row, DUE: due_ns, TRANSACTION: transaction(number, index, i)} for i, row in enumerate(mine)
-                ]
                 source = WorkerId(name, index)
-                position = positions.get(source, 0)
-                if position is None:
-                    self._spent.add(source)
-                    position = len(rows)
-                self.read += position
-                self._batches[source] = _cut(rows[position:], chance)
+                reader = _reader(plan, source, workers, number, positions.get(source, {}))
+                self._batches[source] = _cut(reader, chance, due_ns)
+        self.read = self.total - sum(map(_rows_of, self._batches.values()))
 
     @property
     def dry(self) -> bool:
@@ -95,7 +157,7 @@ class Supply:
         """Rows, or the end, are still to be handed out."""
         return self._batches[source] is not None
 
-    def next(self, source: WorkerId) -> pa.RecordBatch | None:
+    def next(self, source: WorkerId) -> Supplied | None:
         """The next batch, then ``END``, then ``None``; ``None`` too while it is held."""
         batches = self._batches[source]
         if batches is None or not self._may_read(source):
@@ -103,9 +165,9 @@ class Supply:
         if not batches:
             self._batches[source] = None
             return self.END
-        batch = batches.popleft()
-        self.read += batch.num_rows
-        return batch
+        supplied = batches.popleft()
+        self.read += _rows_of([supplied])
+        return supplied
 
     def drain(self, source: WorkerId) -> None:
         """Read no more; the end comes next, held or not."""
@@ -114,12 +176,25 @@ class Supply:
             batches.clear()
 
 
-def _cut(rows: list[dict[str, Any]], chance: random.Random) -> deque[pa.RecordBatch]:
-    batches: deque[pa.RecordBatch] = deque()
-    if not rows:
-        return batches
-    whole, start = pa.RecordBatch.from_pylist(rows), 0
-    while start < whole.num_rows:
-        batches.append(whole.slice(start, chance.randint(1, MOST_ROWS)))
-        start += batches[-1].num_rows
-    return batches
+def _reader(plan: SourcePlan, source: WorkerId, workers: int, number: int, reached: Positions | None) -> WorkerReader:
+    positions = dict.fromkeys(range(len(plan.splits))) if reached is None else reached
+    return open_reader(plan, source, workers, number, audit=True, positions=positions)
+
+
+def _cut(reader: WorkerReader, chance: random.Random, due_ns: int) -> deque[Supplied]:
+    """All that a reader has, in batches of a few rows: slices of a larger one, as those of a Parquet file are."""
+    batches: list[pa.RecordBatch] = []
+    positions: list[Positions] = []
+    while not reader.exhausted:
+        batch, _ = reader.read(due_ns, chance.randint(1, MOST_ROWS))
+        batches.append(batch)
+        positions.append(reader.moved)
+    if not batches:
+        return deque()
+    whole, starts = pa.concat_batches(batches), itertools.accumulate((batch.num_rows for batch in batches), initial=0)
+    slices = [whole.slice(start, batch.num_rows) for batch, start in zip(batches, starts, strict=False)]
+    return deque(map(Supplied, slices, positions))
+
+
+def _rows_of(batches: Sequence[Supplied] | deque[Supplied] | None) -> int:
+    return sum(one.batch.num_rows for one in batches or () if one.batch is not None)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from fries_nb.checkpoints import Snapshot
+from fries_nb.checkpoints import Position, Snapshot
 from fries_nb.messages import Answer, ChannelId, Control, Drain, Frame, Prepare, SetRate, WorkerId
 from fries_nb.operators.dry_run import DryRun, DryRunResult
 from fries_nb.trace import WorkerRecord
@@ -23,9 +24,13 @@ class Arrived:
 
 @dataclass(frozen=True, slots=True)
 class Supplied:
-    """A source's reader has read these tuples; ``None`` is the end of the source."""
+    """A source's reader has read these tuples; ``None`` is the end of the source.
+
+    ``positions`` are those behind the batch, in the splits that it came from; ``None`` for a split that has ended.
+    """
 
     batch: pa.RecordBatch | None
+    positions: Mapping[int, Position | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

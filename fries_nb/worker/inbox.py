@@ -21,10 +21,11 @@ A blocked channel keeps its frames; the others neither wait nor notice (DESIGN, 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import pyarrow as pa
 
+from fries_nb.checkpoints import Position
 from fries_nb.errors import ProtocolError
 from fries_nb.messages import ChannelId, Data, Frame
 
@@ -41,7 +42,7 @@ class Inbox:
         self._queues: dict[ChannelId, deque[Frame]] = {channel: deque() for channel in channels}
         self._ready: deque[ChannelId] = deque()
         self._blocked: set[ChannelId] = set()
-        self._supplied: deque[pa.RecordBatch | None] = deque()
+        self._supplied: deque[tuple[pa.RecordBatch | None, Mapping[int, Position | None]]] = deque()
         self.tuples = 0
         self.bytes = 0
 
@@ -61,9 +62,9 @@ class Inbox:
             self.tuples += frame.batch.num_rows
             self.bytes += frame.size
 
-    def supply(self, batch: pa.RecordBatch | None) -> None:
-        """A source's reader has read this batch; ``None`` is the end of the source."""
-        self._supplied.append(batch)
+    def supply(self, batch: pa.RecordBatch | None, positions: Mapping[int, Position | None]) -> None:
+        """A source's reader has read this batch, and has come to these positions; ``None`` is the source's end."""
+        self._supplied.append((batch, positions))
         self.tuples += 0 if batch is None else batch.num_rows
 
     @property
@@ -71,15 +72,15 @@ class Inbox:
         """Whether something waits that a reader has read."""
         return bool(self._supplied)
 
-    def take_supplied(self) -> pa.RecordBatch | None:
-        """What a reader has read first of what waits; ``None`` for the end of the source.
+    def take_supplied(self) -> tuple[pa.RecordBatch | None, Mapping[int, Position | None]]:
+        """What a reader has read first of what waits, as it was supplied.
 
         Raises:
             IndexError: nothing waits; see ``is_supplied``.
         """
-        batch = self._supplied.popleft()
+        batch, positions = self._supplied.popleft()
         self.tuples -= 0 if batch is None else batch.num_rows
-        return batch
+        return batch, positions
 
     def take(self) -> tuple[ChannelId, Frame] | None:
         """The next frame: channels in turn, order kept within each; ``None`` if nothing unblocked waits."""

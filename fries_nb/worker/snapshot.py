@@ -56,7 +56,8 @@ def saved(instance: Instance) -> InstanceSnapshot:
         bins = {number: cloudpickle.dumps(states) for number, states in instance.state.bins().items()}
     except Exception as error:
         raise Unsaved(f"the state of {name} cannot be saved: {_reason(error)}", name, user_traceback(error)) from error
-    return InstanceSnapshot(name, instance.processed, instance.applied, bins, instance.log.counts.as_tuple)
+    traced, positions = instance.log.counts.as_tuple, dict(instance.positions)
+    return InstanceSnapshot(name, instance.processed, instance.applied, bins, traced, positions)
 
 
 class Unsaved(OperatorError):
@@ -120,6 +121,7 @@ def restore(instance: Instance, snapshot: InstanceSnapshot | None, decided: Sequ
     first = instance.function
     instance.state.load(_states(name, before))
     instance.begin_at(before.processed, before.applied, Counts(*before.traced))
+    instance.positions = dict(before.positions)
     _apply_changes(instance, before, decided)
     if instance.function is not first:
         _open(name, instance.function)

@@ -18,11 +18,11 @@ another thread, queue the event and raise ``attention``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
 
-from fries_nb.checkpoints import Snapshot
+from fries_nb.checkpoints import Position, Snapshot
 from fries_nb.errors import ColumnError, FriesError, OperatorError, ProtocolError
 from fries_nb.messages import (
     Abort,
@@ -153,7 +153,7 @@ class Worker:
         if isinstance(event, Arrived):
             self._inbox.put(event.channel, event.frame)
         elif isinstance(event, Supplied):
-            self._inbox.supply(event.batch)
+            self._inbox.supply(event.batch, event.positions)
         elif isinstance(event, Granted):
             self._outbox.credit(event.channel, event.size)
         elif isinstance(event, Directed):
@@ -257,20 +257,21 @@ class Worker:
         if self._in_hand:
             self._advance(limit)
         elif self._inbox.is_supplied:
-            self._read(self._inbox.take_supplied(), limit)
+            self._read(*self._inbox.take_supplied(), limit)
         elif (taken := self._inbox.take()) is not None:
             self._receive(*taken, limit)
         else:
             return False
         return True
 
-    def _read(self, batch: pa.RecordBatch | None, limit: int) -> None:
-        """Work on what a source's reader has read; it has the version that the source has reached."""
+    def _read(self, batch: pa.RecordBatch | None, positions: Mapping[int, Position | None], limit: int) -> None:
+        """Work on what a source's reader has read, all of it; it has the version that the source has reached."""
         if batch is None:
             self._finish()
         else:
             self._begin("", batch, self._versions.number)
             self._advance(limit)
+            self.instances[0].positions.update(positions)
 
     def _receive(self, channel: ChannelId, frame: Frame, limit: int) -> None:
         """Work on a frame that came on a channel."""

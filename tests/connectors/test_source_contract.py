@@ -1,28 +1,29 @@
-"""What every source promises to the worker that reads it, at any number of workers.
+"""Every source keeps its promises, and a source that breaks one is caught.
 
 A new kind of source is one entry of ``KINDS``. What belongs to one kind alone is in ``test_sources``.
 """
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import source_contract
+from msgspec.structs import replace
+from source_contract import CHECKS, Check
 
-from fries_nb.connectors.replay import plan_replay
-from fries_nb.connectors.sources import Reader, ReplayPlan, SourcePlan, open_reader
-from fries_nb.dataflow.endpoints import Rate
-from fries_nb.messages import DUE, TRANSACTION, WorkerId
+from fries_nb.connectors.rate import RateSource
+from fries_nb.connectors.replay import ReplaySource
+from fries_nb.connectors.source import Position, Source, Split
+from fries_nb.connectors.worker_reader import planned
+from fries_nb.errors import SourceError
+from fries_nb.testing.readers import ListSource
 
-KINDS = ("rate", "rate with columns", "replay")
-NOW = 1_700_000_000_000_000_000
-ROWS = 23
-SECOND = 10**9
+ROWS = 83
 
 
 def square(value: int) -> dict[str, int]:
@@ -30,95 +31,148 @@ def square(value: int) -> dict[str, int]:
     return {"square": value * value}
 
 
-def plan_of(kind: str, path: Path, workers: int, rate: float | None) -> SourcePlan:
-    """What the workers of a source of ``ROWS`` rows are shipped."""
-    if kind != "replay":
-        return Rate(rate, ROWS, square if kind == "rate with columns" else None)
-    pq.write_table(pa.table({"value": range(ROWS)}), path / "rows.parquet", row_group_size=5)
-    return ReplayPlan(tuple(plan_replay(str(path), workers)), rate)
+class PolledReader:
+    """Every second time it is asked there are no rows at hand; where it goes on is known by a name."""
+
+    def __init__(self, last: int, position: Position, step: int) -> None:
+        self._next = int(position.at.removeprefix("value ")) if position.at else position.row * step
+        self._row, self._last, self._step, self._asked = position.row, last, step, 0
+
+    @property
+    def position(self) -> Position | None:
+        """Where the next row is found."""
+        return Position(self._row, f"value {self._next}") if self._next < self._last else None
+
+    def read(self, limit: int, now_ns: int) -> pa.RecordBatch | None:
+        """Two rows at a time."""
+        self._asked += 1
+        if self._asked % 2 == 0:
+            return None
+        values = list(range(self._next, self._last, self._step))[: min(limit, 2)]
+        self._next, self._row = self._next + len(values) * self._step, self._row + len(values)
+        return pa.record_batch({"value": values})
 
 
-def opened(plan: SourcePlan, workers: int, skip: int = 0) -> Iterator[Reader]:
-    """The readers of all workers of source number 1, as hosts open them from what they were shipped."""
-    shipped = pickle.loads(pickle.dumps(plan))
-    for index in range(workers):
-        yield open_reader(shipped, WorkerId("S", index), workers, 1, audit=True, skip=skip)
+class PolledSource:
+    """As a live source is: splits without an order, rows that are not at hand yet, positions of its own."""
+
+    def splits(self, count: int) -> list[Split]:
+        """The last one is not used."""
+        return [Split(number, [number, max(1, count - 1)]) for number in range(max(1, count - 1))]
+
+    def open(self, split: Split, position: Position) -> Any:
+        """Begin at the split's number, or at the name."""
+        number, step = split.content
+        return PolledReader(ROWS, position if position.at else Position(0, f"value {number}"), step)
 
 
-def read_all(reader: Reader, limit: int) -> list[dict[str, Any]]:
-    """All that a reader gives, without the times; it is asked again when it has said so."""
-    rows, now = [], NOW
-    while not reader.exhausted:
-        batch, again_at = reader.read(now, limit)
-        if batch is not None:
-            assert 1 <= batch.num_rows <= limit
-            assert max(batch[DUE].to_pylist()) <= now
-            rows += batch.select([name for name in batch.schema.names if name not in (DUE, "timestamp")]).to_pylist()
-        assert batch is not None or again_at is not None
-        assert again_at is None or again_at > now
-        now = again_at or now
-    return rows
+def replayed(path: Path) -> Source:
+    """Two files with several row groups."""
+    for name, rows in (("a", range(50)), ("b", range(50, ROWS))):
+        pq.write_table(pa.table({"value": rows}), path / f"{name}.parquet", row_group_size=7)
+    return ReplaySource(str(path))
 
 
-@pytest.fixture(params=KINDS)
-def kind(request: pytest.FixtureRequest) -> str:
-    """Each kind of source."""
-    return str(request.param)
+KINDS: dict[str, Callable[[Path], Source]] = {
+    "rate": lambda path: RateSource(ROWS),
+    "rate with columns": lambda path: RateSource(ROWS, square),
+    "replay": replayed,
+    "list": lambda path: ListSource([{"value": value} for value in range(ROWS)]),
+    "polled": lambda path: PolledSource(),
+}
 
 
-@pytest.mark.parametrize("workers", [1, 2, 5])
-def test_together_the_workers_give_each_row_once_and_the_same_each_time(
-    kind: str, tmp_path: Path, workers: int
-) -> None:
-    """However many rows are asked for at a time, flat out or paced; identities are unique in the whole source."""
-    parts = [
-        [read_all(reader, limit) for reader in opened(plan_of(kind, tmp_path, workers, rate), workers)]
-        for rate, limit in [(None, 1_000), (None, 1), (50.0, 3)]
-    ]
-    assert parts[0] == parts[1] == parts[2]
-    rows = [row for part in parts[0] for row in part]
-    assert sorted(row["value"] for row in rows) == list(range(ROWS))
-    assert len({row[TRANSACTION] for row in rows}) == ROWS
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_source_keeps_its_promises(kind: str, check: Check, tmp_path: Path) -> None:
+    """Each kind, each promise."""
+    check(KINDS[kind](tmp_path), ROWS)
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_at_every_position_what_is_left_is_exactly_the_rest(kind: str, tmp_path: Path, workers: int) -> None:
-    """Rows and identities are those that an attempt without a break would have given, at the very end, too."""
-    plan = plan_of(kind, tmp_path, workers, None)
-    whole = [read_all(reader, 4) for reader in opened(plan, workers)]
-    for skip in range(ROWS // workers + 1):
-        assert [read_all(reader, 4) for reader in opened(plan, workers, skip)] == [part[skip:] for part in whole]
+READING = ("a position too far", "a position behind", "from the start again", "over the limit", "no end")
 
 
-def test_an_end_is_an_end(kind: str, tmp_path: Path) -> None:
-    """Whatever is asked then, and whatever the rate becomes."""
-    [reader] = opened(plan_of(kind, tmp_path, 1, None), 1)
-    assert len(read_all(reader, 1_000)) == ROWS
-    reader.set_rate(10.0, NOW + SECOND)
-    assert reader.read(NOW + 2 * SECOND, 10) == (None, None)
-    assert reader.exhausted
-    assert reader.position is None
+class Broken(ListSource):
+    """A list that is cut or read badly."""
+
+    def __init__(self, spoil: str) -> None:
+        super().__init__([{"value": value} for value in range(ROWS)])
+        self.spoil = spoil
+
+    def splits(self, count: int) -> list[Split]:
+        """The content is where the split really begins."""
+        splits = [replace(split, content=split.first) for split in super().splits(count)]
+        if self.spoil == "a row in two splits":
+            splits[-1] = replace(splits[-1], content=max(0, count - 2))
+        elif self.spoil == "more splits than asked for":
+            splits.append(Split(count, 10**6, count, count))
+        elif self.spoil == "another order":
+            return [replace(split, first=count - 1 - split.first) for split in splits]
+        return splits
+
+    def open(self, split: Split, position: Position) -> Any:
+        """The split that it really is."""
+        lost = self.spoil == "lost on the way" and position.row > 0
+        reader = super().open(replace(split, first=split.content), Position(position.row + lost))
+        return BrokenReader(reader, self.spoil, position) if self.spoil in READING else reader
 
 
-@pytest.mark.parametrize("workers", [1, 2, 4])
-def test_the_rate_is_that_of_all_workers_together(kind: str, tmp_path: Path, workers: int) -> None:
-    """Eight rows a second for a second are eight, and the first of each worker is due at once."""
-    readers = list(opened(plan_of(kind, tmp_path, workers, 8.0), workers))
-    first = [reader.read(NOW, 100)[0] for reader in readers]
-    assert [batch.num_rows for batch in first if batch is not None] == [1] * workers
-    second = [batch for reader in readers for batch in iter(lambda one=reader: one.read(NOW + SECOND, 100)[0], None)]
-    assert sum(batch.num_rows for batch in second) == 8
+class BrokenReader:
+    """Reads otherwise than it says."""
+
+    def __init__(self, reader: Any, spoil: str, position: Position) -> None:
+        self._reader, self._spoil, self._begun = reader, spoil, position.row
+
+    @property
+    def position(self) -> Position | None:
+        """Off by one, or never the end."""
+        position = self._reader.position
+        if position is None:
+            return Position(10**6) if self._spoil == "no end" else None
+        if position.row > self._begun and self._spoil in ("a position too far", "a position behind"):
+            return Position(position.row + (1 if self._spoil == "a position too far" else -1))
+        return position
+
+    def read(self, limit: int, now_ns: int) -> pa.RecordBatch | None:
+        """More than was asked for, or other rows."""
+        if self._reader.position is None:
+            return None
+        batch = self._reader.read(limit + (self._spoil == "over the limit"), now_ns)
+        if self._spoil == "from the start again" and self._begun:
+            return pa.record_batch({"value": [0] * batch.num_rows})
+        return batch
 
 
-def test_a_reader_that_has_nothing_due_answers_and_does_not_wait(kind: str, tmp_path: Path) -> None:
-    """It says when to come back; a pause says nothing, and costs no row."""
-    [reader] = opened(plan_of(kind, tmp_path, 1, 1.0), 1)
-    reader.read(NOW, 100)
-    assert reader.read(NOW + 1, 100) == (None, NOW + SECOND)
-    reader.set_rate(0, NOW + 2)
-    assert reader.read(NOW + 100 * SECOND, 100) == (None, None)
-    assert not reader.exhausted
-    reader.set_rate(float("inf"), NOW + 100 * SECOND)
-    batch, _ = reader.read(NOW + 100 * SECOND, 2)
-    assert batch is not None
-    assert batch["value"].to_pylist() == [1, 2]
+@pytest.mark.parametrize(
+    ("spoil", "check"),
+    [
+        ("a row in two splits", source_contract.check_splits),
+        ("a row in two splits", source_contract.check_workers),
+        ("more splits than asked for", source_contract.check_splits),
+        ("another order", source_contract.check_order),
+        ("a position too far", source_contract.check_resuming),
+        ("a position behind", source_contract.check_resuming),
+        ("from the start again", source_contract.check_resuming),
+        ("from the start again", source_contract.check_handing_over),
+        ("over the limit", source_contract.check_limit),
+        ("lost on the way", source_contract.check_handing_over),
+        ("no end", source_contract.check_end),
+    ],
+)
+def test_a_broken_source_is_caught(spoil: str, check: Check) -> None:
+    """By its check, or refused by the runtime."""
+    with pytest.raises((AssertionError, SourceError)):
+        check(Broken(spoil), ROWS)
+
+
+def test_a_source_that_gives_more_splits_than_identities_are_for_is_refused() -> None:
+    """In a sentence."""
+    with pytest.raises(SourceError, match=r"gave 17 splits \(0, 1, 2, 3, 4, ...\); expected at most 16, from 0 up"):
+        planned(Broken("more splits than asked for"), 1, None)
+
+
+def test_a_reader_that_gives_more_than_it_was_asked_for_is_refused() -> None:
+    """Its rows would have no times."""
+    reader = source_contract.reader_of(planned(Broken("over the limit"), 1, None), 0, 1)
+    with pytest.raises(SourceError, match=r"split 0 was asked for at most 1 rows from row 0 on and gave 2, with "):
+        reader.read(source_contract.NOW, 1)

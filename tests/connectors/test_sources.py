@@ -14,15 +14,17 @@ from deltalake import DeltaTable, write_deltalake
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
+from source_setting import rate_reader, span_reader
 
 from fries_nb.connectors.rate_schedule import RateSchedule
-from fries_nb.connectors.replay import Position, Span, plan_replay
-from fries_nb.connectors.sources import RateReader, Reader, ReplayReader
+from fries_nb.connectors.replay import Span, plan_replay
+from fries_nb.connectors.source import Position
+from fries_nb.connectors.worker_reader import WorkerReader, open_reader
 from fries_nb.dataflow import JoinTable
 from fries_nb.dataflow.endpoints import replay
 from fries_nb.errors import SourceError
-from fries_nb.messages import DUE, TRANSACTION
-from fries_nb.spark.staging import make_scratch, remove_scratch, stage_replay
+from fries_nb.messages import DUE, TRANSACTION, WorkerId
+from fries_nb.spark.staging import make_scratch, plan_source, remove_scratch
 from fries_nb.spark.tables import stage_table
 from fries_nb.trace import ROW_BITS
 
@@ -30,7 +32,7 @@ NOW = 1_700_000_000_000_000_000
 RATES = st.floats(0.1, 5e6)
 
 
-def drain(reader: Reader, limit: int = 1_000) -> pa.Table:
+def drain(reader: WorkerReader, limit: int = 1_000) -> pa.Table:
     """All that a reader gives, read as its own answers say."""
     batches, now = [], NOW
     while not reader.exhausted:
@@ -41,7 +43,6 @@ def drain(reader: Reader, limit: int = 1_000) -> pa.Table:
             batches.append(batch)
         now = again_at or now
     assert reader.read(now, limit) == (None, None)
-    assert reader.position is None
     return pa.Table.from_batches(batches)
 
 
@@ -93,7 +94,7 @@ def test_tuples_that_wait_keep_their_times_when_the_rate_changes() -> None:
 
 def test_a_pause_makes_nothing_due_and_flat_out_all() -> None:
     """Rate 0 stops the source without a time to come back at; infinity gives as much as is asked for."""
-    reader = RateReader(0, 1, 1_000)
+    reader = rate_reader(0, 1, 1_000)
     reader.read(NOW, 10)
     reader.set_rate(0, NOW + 500_000)
     assert reader.read(NOW + 10**12, 10) == (None, None)
@@ -110,8 +111,8 @@ def test_a_pause_makes_nothing_due_and_flat_out_all() -> None:
 def test_a_rate_that_is_none_is_refused(rate: object) -> None:
     """Bad input, at the start and on the way."""
     with pytest.raises(SourceError, match=r"expected tuples a second: a number from 0 \(pause\) up"):
-        RateReader(0, 1, rate)  # type: ignore[arg-type]
-    reader = RateReader(0, 1, 1_000)
+        rate_reader(0, 1, rate)  # type: ignore[arg-type]
+    reader = rate_reader(0, 1, 1_000)
     reader.read(NOW, 1)
     with pytest.raises(SourceError, match="rate="):
         reader.set_rate(rate, NOW)  # type: ignore[arg-type]
@@ -122,7 +123,7 @@ def test_the_workers_of_a_rate_source_share_its_values(workers: int, count: int)
     """Together they give 0 to count - 1, each value once, and each worker's values in order."""
     values = []
     for worker in range(workers):
-        reader = RateReader(worker, workers, 1_000, count)
+        reader = rate_reader(worker, workers, 1_000, count)
         if not reader.exhausted:
             table = drain(reader, limit=3)
             values.append(table["value"].to_pylist())
@@ -133,7 +134,7 @@ def test_the_workers_of_a_rate_source_share_its_values(workers: int, count: int)
 
 def test_a_rate_source_adds_the_columns_of_its_row_function() -> None:
     """``row(value)`` gives further columns."""
-    table = drain(RateReader(1, 2, math.inf, 6, row=lambda value: {"square": value * value}))
+    table = drain(rate_reader(1, 2, math.inf, 6, row=lambda value: {"square": value * value}))
     assert table["square"].to_pylist() == [1, 9, 25]
 
 
@@ -155,7 +156,7 @@ def test_a_replay_gives_every_row_once_and_in_order(
     parts = []
     for number, spans in enumerate(plan_replay(str(path), workers)):
         if spans:
-            table = drain(ReplayReader(spans, math.inf, number), limit)
+            table = drain(span_reader(spans, math.inf, number), limit)
             assert table[TRANSACTION].to_pylist() == [number << ROW_BITS | row for row in range(table.num_rows)]
             parts.append(table["n"].to_pylist())
         else:
@@ -168,9 +169,13 @@ def test_a_replay_gives_every_row_once_and_in_order(
 def test_a_rate_source_goes_on_behind_what_was_read(workers: int, count: int, skip: int) -> None:
     """Values and identities are those that an attempt without a break would have given."""
     for worker in range(workers):
-        whole = drained(RateReader(worker, workers, 1e6, count, number=3))
-        rest = drained(RateReader(worker, workers, 1e6, count, number=3, skip=min(skip, len(whole))))
-        assert rest == whole[skip:]
+        whole = drained(rate_reader(worker, workers, math.inf, count, number=3))
+        read = rate_reader(worker, workers, math.inf, count, number=3)
+        positions: dict[int, Position | None] = {}
+        for _ in range(min(skip, len(whole))):
+            read.read(NOW, 1)
+            positions.update(read.moved)
+        assert drained(rate_reader(worker, workers, math.inf, count, number=3, positions=positions)) == whole[skip:]
 
 
 @pytest.mark.parametrize("skip", [0, 1, 6, 7, 8, 13, 20])
@@ -178,15 +183,14 @@ def test_a_replay_goes_on_behind_what_was_read(tmp_path: Path, skip: int) -> Non
     """Within a row group, at its end, at the very end: rows, identities and the position are the same."""
     pq.write_table(pa.table({"value": list(range(20))}), tmp_path / "rows.parquet", row_group_size=7)
     spans = plan_replay(str(tmp_path), 1)[0]
-    read, rest = ReplayReader(spans, 1e6, number=2), ReplayReader(spans, 1e6, number=2, skip=skip)
-    if skip:
+    read, rest = span_reader(spans, math.inf, number=2), span_reader(spans, math.inf, number=2, skip=skip)
+    for row in range(1, skip + 1):
         read.read(NOW, 1)
-        while read.position != rest.position:
-            read.read(NOW + 10**9, 1)
-    assert drained(rest) == drained(ReplayReader(spans, 1e6, number=2))[skip:]
+        assert read.moved == {2: Position(row) if row < 20 else None}
+    assert drained(rest) == drained(read) == drained(span_reader(spans, math.inf, number=2))[skip:]
 
 
-def drained(reader: Reader) -> list[tuple[int, int]]:
+def drained(reader: WorkerReader) -> list[tuple[int, int]]:
     """Value and identity of all that is left."""
     if reader.exhausted:
         return []
@@ -194,23 +198,24 @@ def drained(reader: Reader) -> list[tuple[int, int]]:
     return list(zip(table["value"].to_pylist(), table[TRANSACTION].to_pylist(), strict=True))
 
 
-def test_a_position_names_the_row_that_comes_next(tmp_path: Path) -> None:
-    """(file, row group, row): what a checkpoint keeps."""
+def test_a_position_numbers_the_row_that_comes_next(tmp_path: Path) -> None:
+    """What a checkpoint keeps of a split."""
     file = str(tmp_path / "a.parquet")
     pq.write_table(pa.table({"n": range(10)}), file, row_group_size=4)
-    reader = ReplayReader(plan_replay(file, 2)[1], math.inf)
-    assert reader.position == Position(file, 1, 1)
+    reader = span_reader(plan_replay(file, 2)[1], math.inf)
     reader.read(NOW, 2)
-    assert reader.position == Position(file, 1, 3)
+    assert reader.moved == {0: Position(2)}
     reader.read(NOW, 100)
-    assert reader.position == Position(file, 2, 0)
+    assert reader.moved == {0: Position(3)}
+    reader.read(NOW, 100)
+    assert reader.moved == {0: None}
 
 
 def test_a_paced_replay_stamps_rows_with_the_times_they_were_due(tmp_path: Path) -> None:
     """A reader that comes late gets what was due, with the times of old: latency counts from there."""
     file = str(tmp_path / "a.parquet")
     pq.write_table(pa.table({"n": range(10)}), file)
-    reader = ReplayReader(plan_replay(file, 1)[0], 1_000)
+    reader = span_reader(plan_replay(file, 1)[0], 1_000)
     assert reader.read(NOW, 100)[1] == NOW + 1_000_000
     batch, again_at = reader.read(NOW + 3_200_000, 100)
     assert batch is not None
@@ -231,7 +236,7 @@ def test_dictionaries_become_plain_and_nothing_else_changes(tmp_path: Path) -> N
         }
     )
     pq.write_table(table, tmp_path / "a.parquet")
-    got = drain(ReplayReader(plan_replay(str(tmp_path), 1)[0], math.inf)).drop_columns([DUE])
+    got = drain(span_reader(plan_replay(str(tmp_path), 1)[0], math.inf)).drop_columns([DUE])
     assert got.schema.types == [pa.string(), *table.schema.types[1:]]
     assert got.to_pylist() == table.to_pylist()
 
@@ -240,7 +245,7 @@ def test_a_uri_is_as_good_as_a_path(tmp_path: Path) -> None:
     """Hosts get places that say which file system they are on."""
     pq.write_table(pa.table({"n": [1, 2]}), tmp_path / "a.parquet")
     spans = plan_replay(tmp_path.as_uri(), 1)[0]
-    assert drain(ReplayReader(spans, math.inf))["n"].to_pylist() == [1, 2]
+    assert drain(span_reader(spans, math.inf))["n"].to_pylist() == [1, 2]
 
 
 def _bad(path: Path, kind: str) -> str:
@@ -283,7 +288,7 @@ def test_a_file_that_goes_away_while_it_is_read_is_an_error_of_the_source(tmp_pa
     """The reader names the file and the row group."""
     file = tmp_path / "a.parquet"
     pq.write_table(pa.table({"n": [1]}), file)
-    reader = ReplayReader(plan_replay(str(file), 1)[0], math.inf)
+    reader = span_reader(plan_replay(str(file), 1)[0], math.inf)
     file.unlink()
     with pytest.raises(SourceError, match=r"cannot read row group 0 of .*a\.parquet"):
         reader.read(NOW, 1)
@@ -297,11 +302,11 @@ def test_a_file_that_was_replaced_meanwhile_is_not_read_on(tmp_path: Path, skip:
     [spans] = plan_replay(str(file), 1)
     file.with_suffix(".copy").write_bytes(file.read_bytes())
     pq.write_table(pa.table({"n": range(100, 120)}), file)
-    reader = ReplayReader(spans, math.inf, skip=skip)
+    reader = span_reader(spans, math.inf, skip=skip)
     with pytest.raises(SourceError, match=r"numbers.parquet has been replaced since .*got .*, expected .* bytes"):
         drain(reader)
     file.with_suffix(".copy").replace(file)
-    assert drain(ReplayReader(spans, math.inf, skip=skip))["n"].to_pylist() == list(range(skip, 10))
+    assert drain(span_reader(spans, math.inf, skip=skip))["n"].to_pylist() == list(range(skip, 10))
 
 
 def test_a_plan_of_before_fingerprints_is_read_as_it_is(tmp_path: Path) -> None:
@@ -309,7 +314,7 @@ def test_a_plan_of_before_fingerprints_is_read_as_it_is(tmp_path: Path) -> None:
     pq.write_table(pa.table({"n": range(10)}), tmp_path / "numbers.parquet")
     [spans] = plan_replay(str(tmp_path), 1)
     older = [Span(span.file, span.row_group, span.start, span.rows) for span in spans]
-    assert drain(ReplayReader(older, math.inf))["n"].to_pylist() == list(range(10))
+    assert drain(span_reader(older, math.inf))["n"].to_pylist() == list(range(10))
 
 
 @pytest.mark.parametrize("partitions", [[], ["n"]])
@@ -328,21 +333,21 @@ def test_a_dataframe_is_written_once_and_read_with_its_types(spark: SparkSession
     frame = spark.sql("SELECT id, 'x' AS name, TIMESTAMP '2018-04-01 10:00:00 UTC' AS at FROM range(0, 10, 1, 3)")
     scratch = make_scratch(spark, "r1", {})
     try:
-        parts = stage_replay(replay(frame), spark, scratch, "payments", workers=2)
-        tables = [drain(ReplayReader(spans, math.inf)) for spans in parts]
+        plan = plan_source(replay(frame), spark, scratch, "payments", workers=2)
+        tables = [drain(open_reader(plan, WorkerId("payments", index), 2, 0, audit=False)) for index in range(2)]
     finally:
         remove_scratch(scratch)
     assert not Path(scratch).exists()
     rows = pa.concat_tables(tables)
-    assert rows["id"].to_pylist() == list(range(10))
+    assert sorted(rows["id"].to_pylist()) == list(range(10))
     at = datetime.datetime(2018, 4, 1, 10, tzinfo=datetime.UTC)
     assert set(rows["at"].to_pylist()) == {at}
 
 
 def test_an_arrow_table_is_replayed_too(spark: SparkSession, tmp_path: Path) -> None:
     """``replay`` takes a path, a table or a DataFrame."""
-    parts = stage_replay(replay(pa.table({"n": [3, 1, 2]})), spark, str(tmp_path), "numbers", workers=1)
-    assert drain(ReplayReader(parts[0], math.inf))["n"].to_pylist() == [3, 1, 2]
+    plan = plan_source(replay(pa.table({"n": [3, 1, 2]})), spark, str(tmp_path), "numbers", workers=1)
+    assert drain(open_reader(plan, WorkerId("numbers", 0), 1, 0, audit=False))["n"].to_pylist() == [3, 1, 2]
 
 
 def test_a_query_that_fails_or_gives_nothing_is_an_error_of_the_source(spark: SparkSession, tmp_path: Path) -> None:
@@ -352,7 +357,7 @@ def test_a_query_that_fails_or_gives_nothing_is_an_error_of_the_source(spark: Sp
         ("SELECT 1 AS x WHERE false", r"the data of 'payments'.* holds no rows"),
     ]:
         with pytest.raises(SourceError, match=message) as refused:
-            stage_replay(replay(spark.sql(query)), spark, str(tmp_path / "a b" / message[:5]), "payments", workers=1)
+            plan_source(replay(spark.sql(query)), spark, str(tmp_path / "a b" / message[:5]), "payments", workers=1)
         assert "\n" not in str(refused.value)
 
 

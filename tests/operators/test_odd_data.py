@@ -16,11 +16,14 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from source_setting import rate_reader, span_reader
 
 from fries_nb.connectors.file_sink import FileSink
+from fries_nb.connectors.rate import RateSource
 from fries_nb.connectors.replay import plan_replay
-from fries_nb.connectors.sources import WORKERS_PER_SOURCE, RateReader, ReplayReader, open_reader
-from fries_nb.dataflow.endpoints import Rate, memory
+from fries_nb.connectors.source import SPLITS_PER_SOURCE
+from fries_nb.connectors.worker_reader import open_reader, planned
+from fries_nb.dataflow.endpoints import memory
 from fries_nb.dataflow.graph import Edge, Emits, Graph, Kind, Operator, Partitioning
 from fries_nb.dataflow.operators import batched
 from fries_nb.errors import OperatorError, SinkError, SourceError
@@ -157,7 +160,7 @@ def test_equal_numbers_of_several_types_have_one_bin() -> None:
 
 def test_all_columns_of_made_up_rows_are_there() -> None:
     """The first row of a batch does not decide."""
-    reader = RateReader(0, 1, math.inf, 4, lambda n: {"even": n} if n % 2 == 0 else {"odd": float(n), "even": None})
+    reader = rate_reader(0, 1, math.inf, 4, lambda n: {"even": n} if n % 2 == 0 else {"odd": float(n), "even": None})
     batch, _ = reader.read(0, 100)
     assert batch is not None
     assert batch.column("even").to_pylist() == [0, None, 2, None]
@@ -166,7 +169,7 @@ def test_all_columns_of_made_up_rows_are_there() -> None:
 
 def test_a_column_of_made_up_rows_keeps_its_type() -> None:
     """A whole number after floats, in a batch of its own."""
-    reader = RateReader(0, 1, math.inf, 2, lambda n: {"x": 0.5 if n == 0 else 2})
+    reader = rate_reader(0, 1, math.inf, 2, lambda n: {"x": 0.5 if n == 0 else 2})
     types = [
         batch.schema.field("x").type for batch in (reader.read(0, 1)[0], reader.read(0, 1)[0]) if batch is not None
     ]
@@ -183,15 +186,16 @@ def test_a_column_of_made_up_rows_keeps_its_type() -> None:
 def test_what_made_up_rows_cannot_have_is_said(row: Callable[[int], Row], said: str) -> None:
     """By the source, in a sentence."""
     with pytest.raises(SourceError, match=said):
-        RateReader(0, 1, math.inf, 2, row).read(0, 10)
+        rate_reader(0, 1, math.inf, 2, row).read(0, 10)
 
 
 def test_sources_past_number_32_can_be_audited() -> None:
-    """A tuple's identity has room for a thousand workers of thousands of sources."""
+    """A tuple's identity has room for a thousand splits of thousands of sources."""
     seen: set[int] = set()
     for source in (31, 32, 33, 1000, 8191):
-        worker = WorkerId("S", WORKERS_PER_SOURCE - 1)
-        reader = open_reader(Rate(None, 2 * WORKERS_PER_SOURCE), worker, WORKERS_PER_SOURCE, source, audit=True)
+        worker = WorkerId("S", SPLITS_PER_SOURCE - 1)
+        plan = planned(RateSource(2 * SPLITS_PER_SOURCE), SPLITS_PER_SOURCE, rate=None)
+        reader = open_reader(plan, worker, SPLITS_PER_SOURCE, source, audit=True)
         batch, _ = reader.read(0, 10)
         assert batch is not None
         seen.update(batch.column(TRANSACTION).to_pylist())
@@ -203,7 +207,7 @@ def test_an_earlier_region_may_have_made_no_rows(tmp_path: Path) -> None:
     """As an aggregate of none does; a user's own empty file is refused as ever."""
     pa.parquet.write_table(pa.table({"n": pa.array([], pa.int64())}), tmp_path / "none.parquet")
     plan = plan_replay(str(tmp_path), 2, may_be_empty=True)
-    assert [ReplayReader(spans, math.inf).exhausted for spans in plan] == [True, True]
+    assert [span_reader(spans, math.inf).exhausted for spans in plan] == [True, True]
     with pytest.raises(SourceError, match="holds no rows"):
         plan_replay(str(tmp_path), 2)
 

@@ -103,7 +103,7 @@ def test_who_mixed_versions_is_said_with_a_cycle():
     """Counts, operators, one of the tuples, and the proof."""
     page = stands_alone(run_page(replace(story(), changes=(change(1, "naive", DONE),), verdict=MIXED)))
     assert "Not serializable: 1 of 9 source tuples met an old version and a new one." in page.texts
-    row = "row 7 of source worker 1"
+    row = "row 7 of split 1 of source 0"
     assert row in page.texts
     assert f"{row} → (at FM) u1 → (at {NASTY}) {row}" in page.texts
 

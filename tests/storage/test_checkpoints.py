@@ -142,19 +142,20 @@ def test_a_place_that_is_taken_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_place_without_a_checkpoint_or_of_another_version_is_refused(tmp_path: Path) -> None:
-    """What is none, and what a later fries_nb wrote."""
+    """What is none, and what an earlier or a later fries_nb wrote."""
     with pytest.raises(CheckpointError, match=r"holds no checkpoint; expected what flow.run\(checkpoint=...\) wrote"):
         CheckpointStore.load(str(tmp_path))
     for number, (name, content) in enumerate(
         [
             ("flow.json", b'{"format": 1, "flow": "w1"}'),
-            ("attempts/0001.json", sealed(b'{"format": 3, "flow": "w1"}', "attempts/0001.json")),
+            ("attempts/0001.json", sealed(b'{"format": 2, "flow": "w1"}', "attempts/0001.json")),
+            ("attempts/0001.json", sealed(b'{"format": 4, "flow": "w1"}', "attempts/0001.json")),
         ]
     ):
         file = tmp_path / str(number) / name
         file.parent.mkdir(parents=True)
         file.write_bytes(content)
-        with pytest.raises(CheckpointError, match=r"in format [13]; this fries_nb reads format 2: likely another vers"):
+        with pytest.raises(CheckpointError, match=r"in format [124]; this fries_nb reads format 3: likely another ver"):
             CheckpointStore.load(str(tmp_path / str(number)))
 
 

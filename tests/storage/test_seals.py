@@ -158,6 +158,6 @@ def test_a_staged_source_stays_below_its_place(tmp_path: Path) -> None:
     rows = pa.table({"n": [1]})
     place = tmp_path / "1" / "2" / "3"
     for name in ("../../../escaped", "..", "/tmp/escaped", "a/b"):
-        stage_replay(Replay(rows), None, str(place), name, 1)  # type: ignore[arg-type]
+        stage_replay(Replay(rows), None, str(place), name)  # type: ignore[arg-type]
     assert [path for path in tmp_path.rglob("*") if path.is_file() and not path.is_relative_to(place)] == []
     assert len(list(place.iterdir())) == 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 
 from fries_nb.checkpoints import in_effect
-from fries_nb.testing.readers import transaction
+from fries_nb.testing.readers import transaction_of_row
 from fries_nb.testing.stamp_functions import converted, counted
 from fries_nb.trace import ROW_BITS, RanMany
 
@@ -38,7 +38,7 @@ def transaction_of(played, row):
     source, _, rest = row["id"].partition(":")
     position = int(rest.replace("/", ".").split(".")[0])
     workers = scenario.graph.operator(source).workers
-    return transaction(scenario.graph.sources.index(source), position % workers, position // workers)
+    return transaction_of_row(scenario.graph.sources.index(source), workers, position)
 
 
 def rows_by_transaction(played):
@@ -48,7 +48,7 @@ def rows_by_transaction(played):
 
 
 def check_cut(committed, whole):
-    """What is committed is all that the first tuples of each source worker led to, and nothing else."""
+    """What is committed is all that the first tuples of each split led to, and nothing else."""
     last = defaultdict(lambda: -1)
     for identity, _ in committed:
         last[identity >> ROW_BITS] = max(last[identity >> ROW_BITS], identity)

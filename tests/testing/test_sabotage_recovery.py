@@ -61,7 +61,8 @@ def _align_no_checkpoint(alignment, marker, channel, holds=True, arrived=Alignme
 
 def _off_by_one(instance, saved=snapshot.saved):
     part = saved(instance)
-    return msgspec.structs.replace(part, processed=part.processed + 1)
+    moved = {split: at and msgspec.structs.replace(at, row=at.row + 1) for split, at in part.positions.items()}
+    return msgspec.structs.replace(part, processed=part.processed + 1, positions=moved)
 
 
 def _await_no_snapshot(checkpoints, settle=Checkpoints.settle):

@@ -1,0 +1,99 @@
+"""A source that makes rows up: ``value`` 0, 1, 2, ..., the time when each was due, and what a function adds.
+
+>>> source = RateSource(count=5)
+>>> reader = source.open(source.splits(2)[1], Position())
+>>> reader.read(10, 0).to_pydict(), reader.position
+({'value': [1, 3]}, None)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from fries_nb.connectors.source import DueTimes, Position, Split
+from fries_nb.errors import SourceError
+from fries_nb.messages import HIDDEN
+from fries_nb.operators.conversion import NOT_ARROW, to_arrow
+
+
+class RateSource:
+    """Rows with the values from 0 up; split s of n has the values s, s + n, ...
+
+    Args:
+        count: of rows; ``None`` for no end.
+        row: gives further columns from the value, which are null in the rows that lack them.
+    """
+
+    def __init__(self, count: int | None = None, row: Callable[[int], Mapping[str, Any]] | None = None) -> None:
+        self._count = count
+        self._row = row
+        self._types: dict[str, pa.DataType] = {}
+
+    def splits(self, count: int) -> list[Split]:
+        """Deal the values in turn; see ``Source``."""
+        return [Split(number, None, number, count) for number in range(count)]
+
+    def open(self, split: Split, position: Position) -> RateReader:
+        """Make up the values of one split; see ``Source``."""
+        rows = None if self._count is None else max(0, math.ceil((self._count - split.first) / split.step))
+        return RateReader(split.first, split.step, rows, position)
+
+    def with_due_times(self, batch: pa.RecordBatch, due: DueTimes) -> pa.RecordBatch:
+        """Add the times as ``timestamp``, then the further columns; see ``TimedSource``.
+
+        Raises:
+            SourceError: a further column has a name that the runtime needs, or values that make no column.
+        """
+        values = batch.column("value")
+        return pa.record_batch({"value": values, "timestamp": due} | self._further(values))
+
+    def _further(self, values: pa.Array) -> dict[str, pa.Array]:
+        if self._row is None:
+            return {}
+        rows = [dict(self._row(value)) for value in values.to_pylist()]
+        columns: dict[str, pa.Array] = {}
+        for name in dict.fromkeys(chain.from_iterable(rows)):
+            if name in HIDDEN:
+                raise SourceError(f"row= of rate gave the column {name!r}, a name for the runtime's own use; rename it")
+            try:
+                columns[name] = to_arrow([row.get(name) for row in rows], self._types.get(name))
+            except NOT_ARROW as error:
+                why = str(error).splitlines()[0]
+                raise SourceError(f"row= of rate gave values that make no column {name!r}: {why}") from error
+        self._types = self._types | {name: column.type for name, column in columns.items()}
+        return columns
+
+
+class RateReader:
+    """Counts: row r is ``first + r * step``.
+
+    Args:
+        first: value of row 0.
+        step: between two values.
+        rows: of the split; ``None`` for no end.
+        position: where to begin.
+
+    Attributes:
+        position: of the next row; see ``SplitReader``.
+    """
+
+    def __init__(self, first: int, step: int, rows: int | None, position: Position) -> None:
+        self._first = first
+        self._step = step
+        self._rows: float = math.inf if rows is None else rows
+        self.position = position if position.row < self._rows else None
+
+    def read(self, limit: int, now_ns: int) -> pa.RecordBatch:
+        """The next values; see ``SplitReader``."""
+        assert self.position is not None, "a split is not read at its end"
+        first = self.position.row
+        last = int(min(first + limit, self._rows))
+        values = np.arange(first, last, dtype=np.int64) * self._step + self._first
+        self.position = Position(last) if last < self._rows else None
+        return pa.record_batch({"value": values})

@@ -1,0 +1,104 @@
+"""Row groups of Parquet files, decoded as their rows are asked for, mostly in order."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from fries_nb.errors import SourceError
+from fries_nb.storage.locations import locate
+
+BATCH_ROWS = 16_384
+"""Rows that are decoded at a time; a slice of them shares their memory."""
+
+_NOTHING: pa.RecordBatch = pa.RecordBatch.from_pydict({})
+
+
+class RowGroupReader:
+    """Decodes row groups. The batch decoded last is kept, so that what comes next in the row group is at hand."""
+
+    def __init__(self) -> None:
+        self._name = ""
+        self._file: pq.ParquetFile | None = None
+        self._group = -1
+        self._first = 0  # number of the first row of the batch within the row group
+        self._batch = _NOTHING
+        self._batches: Iterator[pa.RecordBatch] = iter(())
+
+    def rows(self, file: str, content: str, group: int, start: int, limit: int) -> pa.RecordBatch:
+        """Rows of a row group, as many of them as the batch that holds the first one.
+
+        Args:
+            file: path or URI.
+            content: the file's fingerprint; empty if it was not taken.
+            group: number of the row group.
+            start: number of the first row within the row group.
+            limit: the most rows to return.
+
+        Raises:
+            SourceError: the file has gone, is damaged, or has been replaced.
+        """
+        try:
+            if file != self._name:
+                self._file, self._name, self._group = _open(file, content), file, -1
+            if group != self._group or start < self._first:
+                self._begin(group)
+            while start >= self._first + self._batch.num_rows:
+                self._first += self._batch.num_rows
+                self._batch = next(self._batches)
+        except (OSError, pa.ArrowException) as error:
+            raise SourceError(f"cannot read row group {group} of {file}: {error}") from error
+        except StopIteration:
+            raise SourceError(f"{file} has become shorter since the run was planned") from None
+        return self._batch.slice(start - self._first, limit)
+
+    def _begin(self, group: int) -> None:
+        assert self._file is not None
+        self._batches = _decoded(self._file, group)
+        self._group, self._first, self._batch = group, 0, _NOTHING
+
+
+def _decoded(file: pq.ParquetFile, group: int) -> Iterator[pa.RecordBatch]:
+    """The row group as batches of plain columns. One thread: a host has as many workers as it has cores."""
+    plain = _plain_types(file)
+    for batch in file.iter_batches(BATCH_ROWS, row_groups=[group], use_threads=False):
+        yield _with_types(batch, plain)
+
+
+def _open(name: str, content: str) -> pq.ParquetFile:
+    filesystem, path = locate(name)
+    if content and (found := fingerprint(filesystem, path)) != content:
+        raise SourceError(
+            f"{name} has been replaced since the run was planned (got {found}, expected {content}), so that "
+            "rows of both would be mixed; put the old file back and resume, or run the flow anew"
+        )
+    return pq.ParquetFile(path, filesystem=filesystem, coerce_int96_timestamp_unit="us", pre_buffer=False)
+
+
+def fingerprint(filesystem: fs.FileSystem, name: str) -> str:
+    """Tells contents of a Parquet file apart without its rows: by its size, and its footer, which places them all."""
+    with filesystem.open_input_file(name) as file:
+        size: int = file.size()
+        length = int.from_bytes(file.read_at(4, size - 8), "little")
+        footer = file.read_at(length, size - 8 - length)
+    return f"{size:,} bytes, footer {hashlib.blake2b(footer, digest_size=8).hexdigest()}"
+
+
+def _plain_types(file: pq.ParquetFile) -> dict[str, pa.DataType]:
+    """Columns to convert: dictionaries become what they stand for, and Spark's INT96 the instant that it means."""
+    plain = {field.name: field.type.value_type for field in file.schema_arrow if pa.types.is_dictionary(field.type)}
+    for index in range(len(file.schema)):
+        column = file.schema.column(index)
+        if column.physical_type == "INT96" and column.path == column.name:
+            plain[column.name] = pa.timestamp("us", "UTC")
+    return plain
+
+
+def _with_types(batch: pa.RecordBatch, types: dict[str, pa.DataType]) -> pa.RecordBatch:
+    for name, kind in types.items():
+        batch = batch.set_column(batch.schema.get_field_index(name), name, batch.column(name).cast(kind))
+    return batch

@@ -1,0 +1,296 @@
+"""What one worker of a source reads: its splits as one stream of rows, each with the time when it was due.
+
+A reader holds no thread and no clock: ``read(now_ns, limit)`` answers with a batch, or with the time to come back at.
+A batch has the user's columns, ``_fries_due`` and, under audit, ``_fries_transaction``: (source, split, row of the
+split) in one number, which means the same in every attempt and at any number of workers.
+
+>>> from fries_nb.connectors.rate import RateSource
+>>> plan = planned(RateSource(count=6), workers=2, rate=2_000)
+>>> reader = open_reader(plan, WorkerId("S", 1), workers=2, source=0, audit=False)
+>>> batch, again_at = reader.read(now_ns=0, limit=100)
+>>> batch.column("value").to_pylist(), again_at
+([1], 1000000)
+>>> batch, again_at = reader.read(now_ns=5_000_000, limit=100)
+>>> batch.column("value").to_pylist(), batch.column("_fries_due").to_pylist(), reader.exhausted
+([3, 5], [1000000, 2000000], True)
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from fries_nb.connectors.rate_schedule import RateSchedule, checked
+from fries_nb.connectors.source import (
+    SPLITS_PER_SOURCE,
+    Position,
+    Source,
+    Split,
+    SplitReader,
+    TimedSource,
+    split_count,
+    splits_of,
+)
+from fries_nb.errors import SourceError
+from fries_nb.messages import DUE, TRANSACTION, WorkerId
+from fries_nb.trace import ROW_BITS
+
+POLL_NS = 10_000_000
+"""After this time a split is asked again that had no rows at hand, in nanoseconds."""
+
+Answer = tuple[pa.RecordBatch | None, int | None]
+Positions = Mapping[int, Position | None]
+FROM_THE_START: Positions = {}
+
+
+@dataclass(frozen=True)
+class SourcePlan:
+    """What a source's workers are shipped.
+
+    Attributes:
+        source: opens the splits.
+        splits: all of them.
+        rate: of all workers together, in rows a second; ``None`` for as fast as they are taken.
+    """
+
+    source: Source
+    splits: tuple[Split, ...]
+    rate: float | None
+
+
+def planned(source: Source, workers: int, rate: float | None) -> SourcePlan:
+    """A plan for a new run.
+
+    Args:
+        source: is cut into splits.
+        workers: that the source starts with.
+        rate: see ``SourcePlan``.
+
+    Raises:
+        SourceError: the source cannot be read, or gives more splits than it was asked for.
+    """
+    count = split_count(workers)
+    splits = tuple(source.splits(count))
+    if [split.number for split in splits] != list(range(len(splits))) or len(splits) > count:
+        numbers = ", ".join(str(split.number) for split in splits[:5])
+        raise SourceError(f"{source!r} gave {len(splits)} splits ({numbers}, ...); expected at most {count}, from 0 up")
+    return SourcePlan(source, splits, rate)
+
+
+def open_reader(
+    plan: SourcePlan, worker: WorkerId, workers: int, source: int, audit: bool, positions: Positions = FROM_THE_START
+) -> WorkerReader:
+    """The reader of one worker of a source.
+
+    Args:
+        plan: of the whole source.
+        worker: that reads.
+        workers: of the source at present; they share its splits and, evenly, its rate.
+        source: the source's number in the graph.
+        audit: give each row its identity.
+        positions: where the reading of splits goes on; those that are not named are read from the start.
+
+    Raises:
+        SourceError: the plan's rate is none, or a split cannot be opened.
+    """
+    rate = math.inf if plan.rate is None else plan.rate / workers
+    number = source * SPLITS_PER_SOURCE if audit else None
+    splits = splits_of(plan.splits, worker.index, workers)
+    return WorkerReader(copy.copy(plan.source), splits, rate, number, positions)
+
+
+@dataclass(eq=False)
+class _OpenSplit:
+    """A split that is being read; ``turn`` is when that was last done, by the reader's count."""
+
+    split: Split
+    reader: SplitReader
+    position: Position
+    turn: int = 0
+
+    @property
+    def place(self) -> int:
+        """Of its next row, in the order of the source; without an order, of its next batch."""
+        return self.split.first + self.position.row * self.split.step if self.split.step else self.turn
+
+
+class _Piece(NamedTuple):
+    """Consecutive rows of one split."""
+
+    batch: pa.RecordBatch
+    split: Split
+    row: int
+
+    def numbers(self, first: int, step: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        """For each row ``first + row * step``."""
+        return np.arange(self.row, self.row + self.batch.num_rows, dtype=np.int64) * step + first
+
+
+class WorkerReader:
+    """One worker's part of a source.
+
+    Args:
+        source: opens the splits.
+        splits: those of this worker.
+        rate: of this worker, in rows a second; infinity for flat out, 0 for a pause.
+        number: added to a split's number in the identities of its rows; ``None`` for no identities.
+        positions: where the reading of splits goes on, ``None`` for one that has ended.
+
+    Attributes:
+        moved: the splits that the last batch came from, with the positions behind it.
+
+    Raises:
+        SourceError: the rate is none, or a split cannot be opened.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        splits: Iterable[Split],
+        rate: float,
+        number: int | None = None,
+        positions: Positions = FROM_THE_START,
+    ) -> None:
+        self.moved: dict[int, Position | None] = {}
+        self._timed = source if isinstance(source, TimedSource) else None
+        self._rate = checked(rate)
+        self._schedule: RateSchedule | None = None
+        self._number = number
+        self._turns = 0
+        self._open: list[_OpenSplit] = []
+        for split in splits:
+            position = positions.get(split.number, Position())
+            if position is None:
+                continue
+            reader = source.open(split, position)
+            if reader.position is not None:
+                self._open.append(_OpenSplit(split, reader, position))
+
+    @property
+    def exhausted(self) -> bool:
+        """There is nothing more to come, at whatever time."""
+        return not self._open
+
+    def read(self, now_ns: int, limit: int) -> Answer:
+        """Rows that are due. The first call starts the source's time.
+
+        Args:
+            now_ns: the present time, in nanoseconds since the Unix epoch.
+            limit: the most rows to return.
+
+        Returns:
+            The batch, ``None`` if no row is due or at hand; and when to come back, ``None`` if the next row is due
+            already, if the source is paused or if it is exhausted.
+
+        Raises:
+            SourceError: rows cannot be read.
+        """
+        self.moved = {}
+        if self.exhausted:
+            return None, None
+        if self._schedule is None:
+            self._schedule = RateSchedule(self._rate, now_ns)
+        wanted = self._schedule.ready(now_ns, limit)
+        pieces = self._pieces(wanted, now_ns) if wanted else []
+        if pieces:
+            count = sum(piece.batch.num_rows for piece in pieces)
+            batch = self._stamped(pieces, self._schedule.take(now_ns, count))
+            return batch, None if self.exhausted else self._schedule.next_due(now_ns)
+        if wanted and not self.exhausted:
+            return None, now_ns + POLL_NS
+        return None, None if self.exhausted else self._schedule.next_due(now_ns)
+
+    def set_rate(self, rate: float, now_ns: int) -> None:
+        """Change the rate; rows that are due already keep their times.
+
+        Args:
+            rate: of this worker, in rows a second; infinity for flat out, 0 for a pause.
+            now_ns: the present time.
+
+        Raises:
+            SourceError: the rate is none.
+        """
+        if self._schedule is None:
+            self._rate = checked(rate)
+        else:
+            self._schedule.set_rate(rate, now_ns)
+
+    def _pieces(self, limit: int, now_ns: int) -> list[_Piece]:
+        """The next rows in order, as far as they are at hand."""
+        pieces = []
+        for one, count in self._shares(limit):
+            self._turns += 1
+            one.turn = self._turns
+            before, batch = one.position.row, one.reader.read(count, now_ns)
+            position = one.reader.position
+            read = 0 if batch is None else batch.num_rows
+            if read > count or (position is not None and position.row != before + read):
+                raise SourceError(
+                    f"split {one.split.number} was asked for at most {count} rows from row {before} on and gave "
+                    f"{read}, with {position} as the next position"
+                )
+            if position is None:
+                self._open.remove(one)
+            else:
+                one.position = position
+            self.moved[one.split.number] = position
+            if batch is not None and read:
+                pieces.append(_Piece(batch, one.split, before))
+        return pieces
+
+    def _shares(self, limit: int) -> list[tuple[_OpenSplit, int]]:
+        """How many rows of which splits come next. Splits whose rows alternate are read together."""
+        order = sorted(self._open, key=lambda one: one.place) if len(self._open) > 1 else self._open
+        step = order[0].split.step
+        if not step or len(order) == 1:
+            return [(order[0], limit)]
+        bound = order[0].place + step
+        together = [one for one in order if one.place < bound]
+        if len(together) < len(order):
+            rounds = -((together[-1].place - order[len(together)].place) // step)
+            limit = min(limit, rounds * len(together))
+        each, more = divmod(limit, len(together))
+        return [(one, each + (place < more)) for place, one in enumerate(together) if each or place < more]
+
+    def _stamped(self, pieces: list[_Piece], due: np.ndarray[tuple[int], np.dtype[np.int64]]) -> pa.RecordBatch:
+        """The rows of all pieces in order, with the columns that the runtime adds."""
+        batch, order = _joined(pieces)
+        if self._timed is not None:
+            batch = self._timed.with_due_times(batch, due)
+        batch = batch.append_column(DUE, pa.array(due))
+        if self._number is None:
+            return batch
+        bases = [(self._number + piece.split.number) << ROW_BITS for piece in pieces]
+        numbers = np.concatenate([piece.numbers(base, 1) for piece, base in zip(pieces, bases, strict=True)])
+        return batch.append_column(TRANSACTION, pa.array(numbers if order is None else numbers[order]))
+
+
+def _joined(pieces: list[_Piece]) -> tuple[pa.RecordBatch, np.ndarray[tuple[int], np.dtype[np.int64]] | None]:
+    """The rows of all pieces in order, and which they are among those of one piece after another, unless the same."""
+    if len(pieces) == 1:
+        return pieces[0].batch, None
+    order = _order(pieces) if any(piece.batch.num_rows > 1 for piece in pieces) else None
+    try:
+        batch = pa.concat_batches([piece.batch for piece in pieces])
+        return batch if order is None else batch.take(pa.array(order)), order
+    except pa.ArrowException as error:
+        raise SourceError(f"splits of one source gave rows with different columns: {error}") from error
+
+
+def _order(pieces: list[_Piece]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Which row, of those of one piece after another, comes first in the order of the source, and so on."""
+    count = len(pieces)
+    turns = [np.arange(place, piece.batch.num_rows * count, count) for place, piece in enumerate(pieces)]
+    ranks = np.concatenate(turns)
+    if ranks.max() == len(ranks) - 1:  # one row of each in turn: no need to sort
+        order = np.empty(len(ranks), np.int64)
+        order[ranks] = np.arange(len(ranks))
+        return order
+    places = np.concatenate([piece.numbers(piece.split.first, piece.split.step) for piece in pieces])
+    return np.argsort(places, kind="stable")

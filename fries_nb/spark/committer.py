@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from fries_nb.checkpoints import Checkpoint
+from fries_nb.connectors.sink import Sink
 from fries_nb.controller import events as said
 from fries_nb.errors import CheckpointError, ColumnError, FriesError, PlaceHeldError, SinkError
-from fries_nb.storage import manifest
 from fries_nb.storage.checkpoint_store import CheckpointStore
-from fries_nb.storage.targets import Targets
 
 
 class Committer:
@@ -17,21 +16,18 @@ class Committer:
 
     Args:
         place: of the checkpoints.
-        sinks: sink (or operator with dead letters) to its directory.
-        run: whose output is read together.
+        sinks: by the name of the sink, or of the operator with dead letters.
         warn: called with what does no harm to the run.
 
     Attributes:
         failure: why output that was due could not be committed, empty otherwise.
     """
 
-    def __init__(self, place: CheckpointStore, sinks: Mapping[str, str], run: str, warn: Callable[[str], None]) -> None:
+    def __init__(self, place: CheckpointStore, sinks: Mapping[str, Sink], warn: Callable[[str], None]) -> None:
         self.failure = ""
         self._place = place
         self._sinks = sinks
-        self._run = run
         self._warn = warn
-        self._targets = Targets(sinks, run)
         self._prepared = 0  # the last epoch whose files were found fit
 
     def keep(self, record: Checkpoint) -> list[said.Event]:
@@ -42,7 +38,7 @@ class Committer:
         """
         for sink, files in record.sinks.items():
             try:
-                self._targets.prepare(sink, files)
+                self._sinks[sink].prepare(files)
             except SinkError as error:
                 self.failure = f"sink {sink} could not commit epoch {record.epoch}: {error}"
                 kept = said.CheckpointKept(record.epoch, self.failure)
@@ -64,8 +60,8 @@ class Committer:
         for sink, names in files.items():
             try:
                 if epoch != self._prepared:
-                    self._targets.prepare(sink, names)
-                manifest.commit(self._sinks[sink], epoch, names)
+                    self._sinks[sink].prepare(names)
+                self._sinks[sink].commit(epoch, names)
             except FriesError as error:
                 self.failure = f"sink {sink} could not commit epoch {epoch}: {error}"
                 failed.append(said.StopRequested())
@@ -93,8 +89,8 @@ class Committer:
         Then let the run be resumed elsewhere; if that cannot be written, others find out when this process ends.
         """
         if not self.failure and self._place.is_own:
-            for path in self._sinks.values():
-                manifest.sweep(path, self._run, self._place.incarnation, self._place.doubtful)
+            for sink in self._sinks.values():
+                sink.discard(self._place.incarnation, self._place.doubtful)
         try:
             self._place.release()
         except CheckpointError as error:

@@ -9,10 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-import pyarrow as pa
-
 from fries_nb.checkpoints import Snapshot
-from fries_nb.connectors.file_sink import FileSink, as_it_comes
+from fries_nb.connectors.sink import SinkWriter
 from fries_nb.connectors.worker_reader import WorkerReader, open_reader
 from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import CheckpointError, FriesError, OperatorError
@@ -22,7 +20,6 @@ from fries_nb.operators.failures import failure
 from fries_nb.operators.instance import Instance
 from fries_nb.spark.region_spec import RegionSpec
 from fries_nb.spark.threads import WorkerThread
-from fries_nb.storage.delta_columns import TableColumns
 from fries_nb.storage.snapshot_files import part_of, read_snapshots
 from fries_nb.storage.spill import spilled
 from fries_nb.worker.events import Instruction
@@ -103,11 +100,8 @@ class _Yard:
         worker = Worker(wiring, instances, self._window, time.time_ns, port, snapshot, spilled)
         return WorkerThread(worker, self._carry_out, reader)
 
-    def _port(self, worker: WorkerId) -> FileSink:
-        region = self._region
-        path, table = region.sinks[worker.operator], region.tables.get(worker.operator)
-        fit = as_it_comes if table is None else TableColumns(path, pa.ipc.read_schema(pa.py_buffer(table))).fit
-        return FileSink(path, worker, region.incarnation, region.run, fit=fit)
+    def _port(self, worker: WorkerId) -> SinkWriter:
+        return self._region.sinks[worker.operator].open(worker, self._region.incarnation)
 
     def _reader(self, instance: Instance, workers: int) -> WorkerReader:
         region, worker = self._region, instance.worker

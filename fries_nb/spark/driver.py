@@ -162,7 +162,7 @@ class Driver(threading.Thread):
         self._hello: bytes = b""
         self._payloads = PayloadSender(server.send)
         self._probed = 0.0
-        self._committer = Committer(place, region.sinks, region.run, lambda words: listener.heard((Line("", words),)))
+        self._committer = Committer(place, region.sinks, lambda words: listener.heard((Line("", words),)))
         self._closing = threading.Lock()
         self._closed = False
 

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from fries_nb.connectors.parquet_sink import DeltaSink, ParquetSink
+from fries_nb.connectors.sink import Sink
 from fries_nb.connectors.source import Split
 from fries_nb.connectors.worker_reader import SourcePlan
 from fries_nb.controller.controller import Controller
@@ -26,7 +28,6 @@ from fries_nb.spark.shipping import dumped
 from fries_nb.spark.stage import HostStage
 from fries_nb.spark.staging import make_scratch, plan_source, remove_scratch
 from fries_nb.spark.tables import stage_table, stage_update
-from fries_nb.storage import delta, manifest
 from fries_nb.storage.checkpoint_store import SINKS, CheckpointStore
 from fries_nb.storage.locations import absolute, encoded, join, resolved
 from fries_nb.storage.seals import NO_KEY
@@ -122,7 +123,7 @@ def launch(
         place = CheckpointStore.resume(path, graph, key) if resumed else CheckpointStore.claim(path, graph, run, key)
         undo.callback(place.release if resumed else place.withdraw)  # so that the next try does not find it taken
         sources, functions = _sources(graph, session, place), functions | _tables(graph, session, place)
-        sinks = _sink_directories(graph, path if checkpoint else scratch)
+        sinks = _sinks(graph, path if checkpoint else scratch, place.flow.run)
         if resumed:
             complete(place, sinks)
         keys = make_keys()
@@ -131,11 +132,11 @@ def launch(
         region = RegionSpec(
             place.flow.run, place.incarnation, _bare(graph), functions, sources, sinks, server.address, keys.hosts,
             interface, options, _heads(graph), SnapshotStore(path, place.flow.run, key), place.restoration,
-            _tables_of(graph, sinks),
         )  # fmt: skip
         driver = _start(graph, region, session, server, listener, place, bool(checkpoint))
         undo.pop_all()
-        return Launched(session, driver, dict(sinks), scratch, place, place.flow.run)
+        paths = {name: sink.path for name, sink in sinks.items()}
+        return Launched(session, driver, paths, scratch, place, place.flow.run)
 
 
 def _listen(session: Session, keys: RunKeys, options: Options) -> tuple[ControlServer, str]:
@@ -210,14 +211,12 @@ def _heads(graph: Graph) -> dict[str, str]:
     return {name: chain[0] for chain in chains(graph) for name in chain}
 
 
-def complete(place: CheckpointStore, sinks: dict[str, str]) -> None:
+def complete(place: CheckpointStore, sinks: Mapping[str, Sink]) -> None:
     """What the record names is output, also where the driver ended before it had said so to the sinks; and no more."""
     checkpoint = place.restoration.checkpoint
     if checkpoint is not None:
-        for sink, path in sinks.items():
-            files = checkpoint.sinks.get(sink, ())
-            manifest.take_back(path, place.flow.run, checkpoint.epoch)
-            manifest.commit(path, checkpoint.epoch, files)
+        for name, sink in sinks.items():
+            sink.recover(checkpoint.epoch, checkpoint.sinks.get(name, ()))
 
 
 def pickled_functions(graph: Graph) -> dict[str, bytes]:
@@ -252,33 +251,23 @@ def _bare(graph: Graph) -> Graph:
     return Graph(graph.name, tuple(replace(operator, function=None) for operator in graph.operators), graph.edges)
 
 
-def _sink_directories(graph: Graph, root: str) -> dict[str, str]:
+def _sinks(graph: Graph, root: str, run: str) -> dict[str, ParquetSink]:
     """Where sinks write, and operators their dead letters."""
-    directories: dict[str, str] = {}
+    sinks: dict[str, ParquetSink] = {}
     taken: set[str] = set()
     for name, operator in graph.by_name.items():
         given = _target(operator)
         if isinstance(given, str):
             continue
-        kept = join(root, SINKS, encoded(name))
-        path = kept if isinstance(given, Memory) else absolute(given.path)
+        path = join(root, SINKS, encoded(name)) if isinstance(given, Memory) else absolute(given.path)
         if resolved(path) in taken:
             raise DataflowError(f"two sinks write to {path}; each needs a directory of its own")
-        manifest.claim(path, graph.name, table=isinstance(given, DeltaTable))
+        sinks[name] = (DeltaSink if isinstance(given, DeltaTable) else ParquetSink)(path, run)
+        sinks[name].claim(graph.name)
         taken.add(resolved(path))
-        directories[name] = path
-    return directories
+    return sinks
 
 
 def _target(operator: Operator) -> Any:
     """Where a sink writes its rows, or another operator its dead letters; the name of its policy if it writes none."""
     return operator.function if operator.traits.is_sink else operator.on_error
-
-
-def _tables_of(graph: Graph, sinks: Mapping[str, str]) -> dict[str, bytes]:
-    """The columns of the Delta tables that are there, by the sinks (and dead letters) that add to them."""
-    tables = {}
-    for name, path in sinks.items():
-        if isinstance(_target(graph.operator(name)), DeltaTable):
-            tables[name] = delta.columns(path).serialize().to_pybytes()
-    return tables

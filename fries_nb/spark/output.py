@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from fries_nb.connectors.file_sink import part_writer
+from fries_nb.connectors.part_writer import part_writer
 from fries_nb.errors import SessionError
 from fries_nb.storage.locations import join, locate, read_by_spark
 from fries_nb.storage.manifest import committed, recover, see_unchanged

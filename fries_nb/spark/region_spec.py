@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from fries_nb.checkpoints import Restoration
+from fries_nb.connectors.sink import Sink
 from fries_nb.connectors.worker_reader import SourcePlan
 from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import DataflowError, OperatorError
@@ -64,14 +65,13 @@ class RegionSpec:
         graph: the graph, without functions; see ``with_functions``.
         functions: for each operator that has one, the pickled function.
         sources: for each source what its readers need.
-        sinks: for each sink, and each operator that keeps dead letters, the directory that it writes to.
+        sinks: for each sink, and each operator that keeps dead letters, what it writes to.
         controller: address of the control server.
         keys: the hosts' keys.
         interface: what hosts listen at for each other; empty for the address by which Spark knows their machine.
         heads: for each operator the first one of the chain that it may be in.
         snapshots: where snapshots are kept.
         restoration: what the workers start from.
-        tables: for sinks whose target is a Delta table the columns that it had, as a serialized schema.
     """
 
     run: str
@@ -79,7 +79,7 @@ class RegionSpec:
     graph: Graph
     functions: Mapping[str, bytes] = field(repr=False)
     sources: Mapping[str, SourcePlan]
-    sinks: Mapping[str, str]
+    sinks: Mapping[str, Sink]
     controller: str
     keys: HostKeys
     interface: str
@@ -87,7 +87,6 @@ class RegionSpec:
     heads: Mapping[str, str]
     snapshots: SnapshotStore = field(repr=False)
     restoration: Restoration = field(default=Restoration(None), repr=False)
-    tables: Mapping[str, bytes] = field(default_factory=dict, repr=False)
 
     def had_ended(self, worker: WorkerId) -> bool:
         """The checkpoint has it that this worker, of whatever operator, had ended in front of the marker.

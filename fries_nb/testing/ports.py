@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import pyarrow as pa
 
+from fries_nb.connectors.sink import Sink
 from fries_nb.dataflow.columns import united
+from fries_nb.errors import SinkError
+from fries_nb.messages import WorkerId
 
 
 class ListPort:
@@ -37,6 +41,73 @@ class ListPort:
         part = f"{self.name}-{len(self.parts)}"
         self.parts[part], self._open = self._open, []
         return (part,)
+
+
+class ListSink(Sink):
+    """Closed parts in memory, and which of them are committed: what a file system keeps when processes die.
+
+    >>> sink = ListSink()
+    >>> port = sink.open(WorkerId("out", 0), incarnation=1)
+    >>> port.write(pa.RecordBatch.from_pydict({"x": [1]}))
+    >>> parts = port.close_part()
+    >>> sink.commit(1, parts)
+    >>> parts, sink.rows_of(parts), sink.commits
+    (('out[0].1-0',), [{'x': 1}], {1: ('out[0].1-0',)})
+
+    Attributes:
+        ports: every port that was ever opened.
+        commits: number to the parts that are output.
+    """
+
+    def __init__(self) -> None:
+        self.ports: list[ListPort] = []
+        self.commits: dict[int, tuple[str, ...]] = {}
+
+    def open(self, worker: WorkerId, incarnation: int) -> ListPort:
+        """A port of its own for each worker and attempt; see ``Sink``."""
+        port = ListPort(f"{worker}.{incarnation}")
+        self.ports.append(port)
+        return port
+
+    def prepare(self, parts: Sequence[str]) -> None:
+        """See that the parts are closed; see ``Sink``."""
+        if gone := [part for part in parts if not any(part in port.parts for port in self.ports)]:
+            raise SinkError(f"the parts {gone} have gone")
+
+    def commit(self, number: int, parts: Sequence[str]) -> None:
+        """Note the parts; see ``Sink``."""
+        names = tuple(sorted(parts))
+        if not names:
+            return
+        if self.commits.get(number, names) != names:
+            raise SinkError(f"{number} is committed in memory with other files")
+        granted = max(map(_incarnation, (*names, *(part for noted in self.commits.values() for part in noted))))
+        if old := [part for part in names if _incarnation(part) < granted and number not in self.commits]:
+            raise SinkError(f"{old[0]} is of incarnation {_incarnation(old[0])}, and the memory is at {granted}")
+        self.prepare(names)
+        self.commits[number] = names
+
+    def recover(self, number: int, parts: Sequence[str]) -> None:
+        """Forget later commits, and note this one; see ``Sink``."""
+        for later in [other for other in self.commits if other > number]:
+            del self.commits[later]
+        self.commit(number, parts)
+
+    def discard(self, incarnation: int, spared: Collection[str]) -> None:
+        """Forget what is not committed; see ``Sink``."""
+        kept = {*spared, *(part for parts in self.commits.values() for part in parts)}
+        for port in self.ports:
+            for part in [one for one in port.parts if one not in kept and _incarnation(one) <= incarnation]:
+                del port.parts[part]
+
+    def rows_of(self, parts: Sequence[str]) -> list[dict[str, Any]]:
+        """The rows of closed parts."""
+        closed = {name: rows for port in self.ports for name, rows in port.parts.items()}
+        return [row for part in parts for row in closed[part]]
+
+
+def _incarnation(part: str) -> int:
+    return int(part.rpartition(".")[2].partition("-")[0])
 
 
 def _holding_both(columns: pa.Schema, new: pa.Schema) -> pa.Schema:

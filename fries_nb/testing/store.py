@@ -21,7 +21,7 @@ import msgspec
 
 from fries_nb.checkpoints import Checkpoint, CommittedChange, Restoration, Snapshot, in_effect
 from fries_nb.messages import WorkerId
-from fries_nb.testing.ports import ListPort
+from fries_nb.testing.ports import ListPort, ListSink
 from fries_nb.trace import WorkerRecord
 
 Place = tuple[str, int]
@@ -37,14 +37,14 @@ class Store:
         records: complete checkpoints, in order.
         decided: decisions, in order.
         committed: (commit number, parts by sink), in order.
-        ports: every port that was ever opened, with its operator.
+        sinks: sinks, and dead letters, by operator.
     """
 
     def __init__(self, head_of: Mapping[str, str]) -> None:
         self.records: list[Checkpoint] = []
         self.decided: list[CommittedChange] = []
         self.committed: list[tuple[int, dict[str, tuple[str, ...]]]] = []
-        self.ports: list[tuple[WorkerId, ListPort]] = []
+        self.sinks: defaultdict[str, ListSink] = defaultdict(ListSink)
         self._head_of = head_of
         self._files: dict[str, bytes] = {}
         self._trace: defaultdict[Place, list[WorkerRecord]] = defaultdict(list)
@@ -78,12 +78,16 @@ class Store:
 
     def open_port(self, worker: WorkerId, incarnation: int) -> ListPort:
         """Open a port for a worker of a new incarnation; its parts have unique names."""
-        port = ListPort(f"{worker}.{incarnation}")
-        self.ports.append((worker, port))
-        return port
+        return self.sinks[worker.operator].open(worker, incarnation)
 
     def commit(self, epoch: int, files: dict[str, tuple[str, ...]]) -> None:
-        """Make these parts output."""
+        """Make these parts output.
+
+        Raises:
+            SinkError: a part has gone, is of an older incarnation, or other parts were committed as this epoch.
+        """
+        for sink, parts in files.items():
+            self.sinks[sink].commit(epoch, parts)
         self.committed.append((epoch, files))
 
     def complete(self) -> None:
@@ -93,9 +97,7 @@ class Store:
 
     def rows_of(self, sink: str, parts: Iterable[str]) -> list[dict[str, Any]]:
         """The rows of closed parts."""
-        closed = {name: rows for worker, port in self.ports if worker.operator == sink
-                  for name, rows in port.parts.items()}  # fmt: skip
-        return [row for part in parts for row in closed[part]]
+        return self.sinks[sink].rows_of(tuple(parts))
 
     # ---- the trace
 

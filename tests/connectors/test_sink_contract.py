@@ -1,161 +1,188 @@
-"""What every sink promises, whatever keeps its rows: write, prepare (close what a commit takes), commit.
+"""Every sink keeps its promises, and a sink that breaks one is caught.
 
 A new kind of sink is one entry of ``KINDS``. What belongs to files alone is in ``test_sinks``.
 """
 
 from __future__ import annotations
 
-import pickle
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import sink_contract
+from sink_contract import CHECKS, Check, Target
 
-from fries_nb.connectors.file_sink import FileSink, as_it_comes
+from fries_nb.connectors.parquet_sink import DeltaSink, ParquetSink
+from fries_nb.connectors.sink import Sink
 from fries_nb.errors import SinkError
 from fries_nb.messages import WorkerId
-from fries_nb.storage import delta, manifest
+from fries_nb.storage import manifest
 from fries_nb.storage.checkpoint_store import SINKS
-from fries_nb.storage.delta_columns import TableColumns
-from fries_nb.storage.targets import Targets
+from fries_nb.testing.ports import ListPort, ListSink
 
-KINDS = ("parquet", "delta", "memory")
 RUN = "r1"
 
 
-@dataclass(frozen=True)
-class Target:
-    """A sink's target as the driver and its workers use it; made anew, it is that of another process."""
+def files(kind: type[ParquetSink], path: Path) -> Target:
+    """A directory of files that a flow has claimed; each start claims it again."""
 
-    path: str
-    is_table: bool
+    def sink() -> Sink:
+        one = kind(str(path), RUN)
+        one.claim("flow")
+        return one
 
-    def claim(self) -> None:
-        """Take it for the flow, as each start does."""
-        manifest.claim(self.path, "flow", table=self.is_table)
+    def output() -> list[dict[str, Any]]:
+        return [row for file in manifest.committed(str(path), RUN) for row in pq.read_table(file).to_pylist()]
 
-    def worker(self, index: int = 0, incarnation: int = 1) -> FileSink:
-        """A sink worker."""
-        fit = TableColumns(self.path, delta.columns(self.path)).fit if self.is_table else as_it_comes
-        return FileSink(self.path, WorkerId("scored", index), incarnation, RUN, fit=fit)
-
-    def prepared(self, *rows: dict[str, Any], index: int = 0, incarnation: int = 1) -> tuple[str, ...]:
-        """What a commit of these rows takes."""
-        worker = self.worker(index, incarnation)
-        for row in rows:
-            worker.write(pa.RecordBatch.from_pylist([row]))
-        return worker.close_part()
-
-    def commit(self, number: int, prepared: tuple[str, ...]) -> None:
-        """As the driver does: see that it can be committed, then commit."""
-        Targets({"scored": self.path}, RUN).prepare("scored", prepared)
-        manifest.commit(self.path, number, prepared)
-
-    def repeat(self, number: int, prepared: tuple[str, ...]) -> None:
-        """As a start does for what the last record names, whether it has been committed or not."""
-        manifest.commit(self.path, number, prepared)
-
-    def seen(self) -> list[dict[str, Any]]:
-        """The rows that are output, without the columns that they lack."""
-        rows = [row for file in manifest.committed(self.path, RUN) for row in pq.read_table(file).to_pylist()]
-        return sorted(({name: value for name, value in row.items() if value is not None} for row in rows), key=str)
+    sink()
+    return Target(sink, output, takes_back=kind is ParquetSink)
 
 
-@pytest.fixture(params=KINDS)
-def target(request: pytest.FixtureRequest, tmp_path: Path) -> Target:
-    """A target of each kind, claimed and empty."""
-    path = tmp_path / SINKS / "scored" if request.param == "memory" else tmp_path / "out"
-    one = Target(str(path), request.param == "delta")
-    one.claim()
-    return one
+def memory_of(sink: ListSink) -> Target:
+    """Lists, which outlive those that write."""
+
+    def output() -> list[dict[str, Any]]:
+        return [row for parts in sink.commits.values() for row in sink.rows_of(parts)]
+
+    return Target(lambda: sink, output, ship=lambda one: one)
 
 
-def test_what_is_prepared_and_not_committed_is_not_seen(target: Target) -> None:
-    """Also behind another start, which completes what is committed and nothing else."""
-    prepared = target.prepared({"n": 1}, {"n": 2})
-    assert target.seen() == []
-    target.claim()
-    assert target.seen() == []
-    target.commit(1, prepared)
-    assert target.seen() == [{"n": 1}, {"n": 2}]
+KINDS: dict[str, Callable[[Path], Target]] = {
+    "parquet": lambda path: files(ParquetSink, path / "out"),
+    "memory": lambda path: files(ParquetSink, path / SINKS / "scored"),
+    "delta": lambda path: files(DeltaSink, path / "out"),
+    "list": lambda path: memory_of(ListSink()),
+}
 
 
-def test_a_commit_takes_what_was_written_since_the_last_one(target: Target) -> None:
-    """Nothing written is nothing to commit; what was handed out is not handed out again."""
-    worker = target.worker()
-    assert worker.close_part() == ()
-    worker.write(pa.RecordBatch.from_pylist([{"n": 1}]))
-    first = worker.close_part()
-    assert worker.close_part() == ()
-    worker.write(pa.RecordBatch.from_pylist([{"n": 2}]))
-    second = worker.close_part()
-    target.commit(1, first)
-    assert target.seen() == [{"n": 1}]
-    target.commit(2, second)
-    target.commit(3, ())
-    assert target.seen() == [{"n": 1}, {"n": 2}]
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_sink_keeps_its_promises(kind: str, check: Check, tmp_path: Path) -> None:
+    """Each kind, each promise."""
+    check(KINDS[kind](tmp_path))
 
 
-def test_committing_twice_is_committing_once(target: Target) -> None:
-    """A driver may not know whether its last commit went through, or the one before."""
-    first, second = target.prepared({"n": 1}), target.prepared({"n": 2}, index=1)
-    for number, prepared in [(1, first), (1, first), (2, second), (1, first), (2, second)]:
-        target.commit(number, prepared)
-        target.repeat(number, prepared)
-    assert target.seen() == [{"n": 1}, {"n": 2}]
-
-
-def test_a_number_is_committed_with_one_set_of_rows(target: Target) -> None:
-    """Others under the same number are refused, and what is committed stays."""
-    target.commit(1, target.prepared({"n": 1}))
-    with pytest.raises(SinkError, match=r"is committed in .* with other files"):
-        target.commit(1, target.prepared({"n": 2}, index=1))
-    assert target.seen() == [{"n": 1}]
-
-
-def test_an_older_incarnation_is_refused(target: Target) -> None:
-    """By itself, and together with rows of the present one."""
-    late = target.prepared({"n": 99}, incarnation=1)
-    target.commit(1, target.prepared({"n": 1}, incarnation=2))
-    for prepared in (late, late + target.prepared({"n": 2}, index=1, incarnation=2)):
-        with pytest.raises(SinkError, match=r"is of incarnation 1, and .* is at 2"):
-            target.commit(2, prepared)
-    assert target.seen() == [{"n": 1}]
-
-
-@pytest.mark.parametrize("goes_on", [True, False])
-def test_killed_between_prepare_and_commit(target: Target, goes_on: bool) -> None:
-    """What was recorded is committed by whoever comes next; else the rows come anew, and the old ones never."""
-    prepared = target.prepared({"n": 1})
-    shipped = pickle.loads(pickle.dumps(prepared))  # all that is left of the process
-    target.claim()
-    if goes_on:
-        target.repeat(1, shipped)
-    else:
-        target.commit(1, target.prepared({"n": 1}, incarnation=2))
-        with pytest.raises(SinkError, match="is of incarnation 1"):
-            target.commit(2, shipped)
-        manifest.sweep(target.path, RUN, 2)
-        assert not list(Path(target.path).rglob("_fries/pending/*.parquet"))
-    target.claim()
-    assert target.seen() == [{"n": 1}]
-
-
-def test_columns_may_be_added(target: Target) -> None:
-    """Within one commit and from one to the next; rows of before keep what they had."""
-    target.commit(1, target.prepared({"n": 1}, {"n": 2, "name": "x"}))
-    target.commit(2, target.prepared({"n": 3, "name": "y", "score": 0.5}, index=1))
-    target.commit(3, target.prepared({"n": 4}, index=2))
-    assert target.seen() == [{"n": 1}, {"n": 2, "name": "x"}, {"n": 3, "name": "y", "score": 0.5}, {"n": 4}]
-
-
-def test_a_column_that_changes_its_kind_is_refused(target: Target) -> None:
+@pytest.mark.parametrize("kind", ["parquet", "memory", "delta"])
+def test_a_column_that_changes_its_kind_is_refused(kind: str, tmp_path: Path) -> None:
     """At the sink worker or in front of the commit; what is committed stays, and others can be committed."""
-    target.commit(1, target.prepared({"n": 1}))
+    target = KINDS[kind](tmp_path)
+    target.commit(1, target.closed({"n": 1}))
     with pytest.raises(SinkError, match="column 'n'"):
-        target.commit(2, target.prepared({"n": "x"}, index=1))
-    target.commit(2, target.prepared({"n": 2}, index=2))
+        target.commit(2, target.closed({"n": "x"}, index=1))
+    target.commit(2, target.closed({"n": 2}, index=2))
     assert target.seen() == [{"n": 1}, {"n": 2}]
+
+
+def test_what_is_discarded_leaves_no_files(tmp_path: Path) -> None:
+    """Parts that are on no record take no room."""
+    target = KINDS["parquet"](tmp_path)
+    target.closed({"n": 1})
+    target.sink().discard(1, ())
+    assert not list(tmp_path.rglob("_fries/pending/*.parquet"))
+
+
+class BrokenPort(ListPort):
+    """Closes a part without its rows, or twice."""
+
+    spoil = ""
+    last: tuple[str, ...] = ()
+
+    def close_part(self) -> tuple[str, ...]:
+        """Close what was written since the last call."""
+        if self.spoil == "what was closed is closed again" and not self._open:
+            return self.last
+        if self.spoil == "a part keeps growing":
+            rows = [row for part in self.parts.values() for row in part]
+            self._open = rows + self._open if self._open else []
+        self.last = super().close_part()
+        return self.last
+
+
+class Broken(ListSink):
+    """Lists that keep a promise less."""
+
+    def __init__(self, spoil: str) -> None:
+        super().__init__()
+        self.spoil = spoil
+
+    def open(self, worker: WorkerId, incarnation: int) -> ListPort:
+        """A port that does its part of it."""
+        name = f"{worker}.{1 if self.spoil == 'attempts share names' else incarnation}"
+        port = BrokenPort(name)
+        port.spoil = self.spoil
+        self.ports.append(port)
+        return port
+
+    def prepare(self, parts: Sequence[str]) -> None:
+        """Some commit at once, and some look at nothing."""
+        if self.spoil == "what is prepared is output":
+            self.commits[0] = tuple(parts)
+        if self.spoil != "parts that have gone are passed over":
+            super().prepare(parts)
+
+    def commit(self, number: int, parts: Sequence[str]) -> None:
+        """Some forget, and some remember too much."""
+        if self.spoil == "a commit is repeated":
+            self.commits[len(self.commits) + 1] = tuple(parts)
+        elif self.spoil == "a commit is replaced":
+            self.commits[number] = tuple(parts)
+        elif self.spoil == "a part is forgotten":
+            super().commit(number, parts[:1])
+        elif self.spoil == "a host of an old attempt counts" and number not in self.commits:
+            kept, self.commits = self.commits, {}
+            for part in parts:
+                super().commit(number, (part,))
+                del self.commits[number]
+            self.commits = {**kept, number: tuple(parts)}
+        elif self.spoil == "parts that have gone are passed over":
+            there = [part for part in parts if any(part in port.parts for port in self.ports)]
+            super().commit(number, there)
+        else:
+            super().commit(number, parts)
+
+    def recover(self, number: int, parts: Sequence[str]) -> None:
+        """Some leave things as they are."""
+        if self.spoil == "what was prepared is forgotten":
+            self.discard(10, ())
+        if self.spoil == "later commits stay":
+            self.commit(number, parts)
+        else:
+            super().recover(number, parts)
+
+    def discard(self, incarnation: int, spared: Any) -> None:
+        """Some delete too much, or nothing."""
+        if self.spoil == "what may be on record is deleted":
+            super().discard(incarnation, ())
+        elif self.spoil == "later attempts are deleted":
+            super().discard(10, spared)
+        elif self.spoil != "nothing is deleted":
+            super().discard(incarnation, spared)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "check"),
+    [
+        ("what is prepared is output", sink_contract.check_unseen),
+        ("what was closed is closed again", sink_contract.check_parts),
+        ("a part keeps growing", sink_contract.check_parts),
+        ("attempts share names", sink_contract.check_names),
+        ("a commit is repeated", sink_contract.check_idempotent),
+        ("a part is forgotten", sink_contract.check_whole),
+        ("parts that have gone are passed over", sink_contract.check_whole),
+        ("a commit is replaced", sink_contract.check_one_set),
+        ("a host of an old attempt counts", sink_contract.check_incarnations),
+        ("a host of an old attempt counts", sink_contract.check_killed_and_forgotten),
+        ("what was prepared is forgotten", sink_contract.check_killed_and_resumed),
+        ("later commits stay", sink_contract.check_taking_back),
+        ("what may be on record is deleted", sink_contract.check_discarding),
+        ("later attempts are deleted", sink_contract.check_discarding),
+        ("nothing is deleted", sink_contract.check_discarding),
+    ],
+)
+def test_a_broken_sink_is_caught(spoil: str, check: Check) -> None:
+    """By its check."""
+    check(memory_of(Broken("")))
+    with pytest.raises((AssertionError, SinkError, pytest.fail.Exception)):
+        check(memory_of(Broken(spoil)))

@@ -15,18 +15,18 @@ from pyarrow import fs
 from pyspark.sql import SparkSession
 
 import fries_nb as fn
-from fries_nb.connectors.file_sink import GROUP_ROWS, FileSink
+from fries_nb.connectors.part_writer import GROUP_ROWS, PartWriter
 from fries_nb.errors import SinkError
 from fries_nb.messages import DUE, TRANSACTION, WorkerId
-from fries_nb.spark.launch import _sink_directories
+from fries_nb.spark.launch import _sinks
 from fries_nb.spark.output import output
 from fries_nb.storage import manifest
 from fries_nb.storage.manifest import claim, commit, committed, recover, sweep
 
 
-def sink(path: Path, index: int = 0, incarnation: int = 1, run: str = "r1") -> FileSink:
+def sink(path: Path, index: int = 0, incarnation: int = 1, run: str = "r1") -> PartWriter:
     """A sink worker."""
-    return FileSink(str(path), WorkerId("scored", index), incarnation, run)
+    return PartWriter(str(path), WorkerId("scored", index), incarnation, run)
 
 
 def rows(*numbers: int) -> pa.RecordBatch:
@@ -71,7 +71,7 @@ def test_a_large_part_is_written_as_it_comes(tmp_path: Path) -> None:
 
 def test_hidden_columns_are_kept_on_request(tmp_path: Path) -> None:
     """A memory sink can show when each row was due."""
-    one = FileSink(str(tmp_path), WorkerId("s", 0), 1, "r1", keep_hidden=True)
+    one = PartWriter(str(tmp_path), WorkerId("s", 0), 1, "r1", keep_hidden=True)
     one.write(rows(1).append_column(DUE, pa.array([5])))
     assert pq.read_table(one.close_part()[0]).to_pylist() == [{"n": 1, DUE: 5}]
 
@@ -373,7 +373,7 @@ def test_a_place_that_is_none_is_refused_in_a_sentence(tmp_path: Path) -> None:
     flow = fn.Dataflow("elsewhere")
     flow.source("S", fn.rate(1)).sink("out", fn.parquet("file://somewhere/out"))
     with pytest.raises(SinkError, match="cannot open 'file://somewhere/out'"):
-        _sink_directories(flow.graph(), str(tmp_path))
+        _sinks(flow.graph(), str(tmp_path), "r1")
 
 
 def test_workers_that_disagree_about_a_column_are_told_so(spark: SparkSession, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from source_setting import rate_reader, span_reader
 
-from fries_nb.connectors.file_sink import FileSink
+from fries_nb.connectors.part_writer import PartWriter
 from fries_nb.connectors.rate import RateSource
 from fries_nb.connectors.replay import plan_replay
 from fries_nb.connectors.source import SPLITS_PER_SOURCE
@@ -293,7 +293,7 @@ def test_nanoseconds_are_not_cut(known: pa.DataType | None) -> None:
 
 def test_a_sink_refuses_nanoseconds_that_it_would_cut(tmp_path: Path) -> None:
     """Spark reads microseconds; what has no more than these is written."""
-    sink = FileSink(str(tmp_path / "out"), WorkerId("Sink", 0), 1, "run")
+    sink = PartWriter(str(tmp_path / "out"), WorkerId("Sink", 0), 1, "run")
     sink.write(pa.RecordBatch.from_pydict({"t": pa.array([1_000], pa.timestamp("ns"))}))
     with pytest.raises(SinkError, match=r"Sink\[0\] got times of column 't' with nanoseconds, .*; round them"):
         sink.write(pa.RecordBatch.from_pydict({"t": pa.array([1_001], pa.timestamp("ns"))}))
@@ -312,7 +312,7 @@ UNREAD = {
 @pytest.mark.parametrize("name", UNREAD)
 def test_a_sink_refuses_what_spark_does_not_read(tmp_path: Path, name: str) -> None:
     """A run that kept it would finish, and nobody could read its output, the rows of before included."""
-    sink = FileSink(str(tmp_path / "out"), WorkerId("Sink", 0), 1, "run")
+    sink = PartWriter(str(tmp_path / "out"), WorkerId("Sink", 0), 1, "run")
     sink.write(pa.RecordBatch.from_pydict({"n": [1]}))
     with pytest.raises(SinkError, match=rf"Sink\[0\] got '{name}' as .*, a type that Spark does not read; convert"):
         sink.write(pa.RecordBatch.from_pydict({name: UNREAD[name]}))
@@ -320,7 +320,7 @@ def test_a_sink_refuses_what_spark_does_not_read(tmp_path: Path, name: str) -> N
 
 def test_a_sink_refuses_columns_that_spark_cannot_tell_apart(tmp_path: Path) -> None:
     """Also where they come in batches of their own, as behind a change."""
-    sink = FileSink(str(tmp_path / "out"), WorkerId("Sink", 0), 1, "run")
+    sink = PartWriter(str(tmp_path / "out"), WorkerId("Sink", 0), 1, "run")
     sink.write(pa.RecordBatch.from_pydict({"score": [1]}))
     with pytest.raises(SinkError, match=r"got 'score' beside 'Score', which Spark does not tell apart"):
         sink.write(pa.RecordBatch.from_pydict({"Score": [2]}))
@@ -336,7 +336,7 @@ def test_a_sink_refuses_columns_that_spark_cannot_tell_apart(tmp_path: Path) -> 
 )
 def test_a_column_is_not_read_as_another_kind_of_value(tmp_path: Path, was: pa.DataType, now: pa.DataType) -> None:
     """Arrow would make one type of both; what was committed as text would be read as bytes."""
-    sink = FileSink(str(tmp_path / "out"), WorkerId("Sink", 0), 1, "run")
+    sink = PartWriter(str(tmp_path / "out"), WorkerId("Sink", 0), 1, "run")
     sink.write(pa.RecordBatch.from_pydict({"x": pa.array([None], was)}))
     with pytest.raises(SinkError, match=r"column 'x' was .* and is now .*; a column keeps its type"):
         sink.write(pa.RecordBatch.from_pydict({"x": pa.array([None], now)}))

@@ -17,7 +17,8 @@ from place_setting import decided, graph, silence
 from stopping_files import Killed, watch
 
 from fries_nb.checkpoints import Checkpoint, InstanceSnapshot, Snapshot
-from fries_nb.connectors.file_sink import FileSink
+from fries_nb.connectors.parquet_sink import ParquetSink
+from fries_nb.connectors.part_writer import PartWriter
 from fries_nb.controller import events as said
 from fries_nb.errors import CheckpointError, SinkError
 from fries_nb.messages import WorkerId
@@ -40,10 +41,10 @@ class Attempt:
         self.place = CheckpointStore.resume(place, graph()) if resumed else CheckpointStore.claim(place, graph(), "r1")
         manifest.claim(self.out, "w1")
         if resumed:
-            complete(self.place, {"out": self.out})
+            complete(self.place, {"out": ParquetSink(self.out, "r1")})
         self.store = SnapshotStore(place, self.place.flow.run)
         self.epoch = self._restored()
-        self.sinks = [FileSink(self.out, WorkerId("out", n), self.place.incarnation, "r1") for n in WORKERS]
+        self.sinks = [PartWriter(self.out, WorkerId("out", n), self.place.incarnation, "r1") for n in WORKERS]
 
     def _restored(self) -> int:
         """The epoch of the checkpoint, whose snapshots have to be there and to be of it."""
@@ -273,12 +274,12 @@ def test_what_a_record_names_is_on_disk_and_fits_before_it_is_kept(
 ) -> None:
     """Each part and the directory that names it are synced; a column in another type leaves no record."""
     driver, out, happened = Attempt(tmp_path, resumed=False), tmp_path / "out", []
-    committer = Committer(driver.place, {"out": str(out)}, "r1", happened.append)
+    committer = Committer(driver.place, {"out": ParquetSink(str(out), "r1")}, happened.append)
     monkeypatch.setattr(manifest, "see_durable", lambda files, path: happened.append(Path(path).name))
     monkeypatch.setattr(CheckpointStore, "_write", lambda place, name, content: happened.append(name))
 
     def keep(epoch: int, **columns: list[object]) -> list[said.Event]:
-        sink = FileSink(str(out), WorkerId("out", epoch), 1, "r1")
+        sink = PartWriter(str(out), WorkerId("out", epoch), 1, "r1")
         sink.write(pa.record_batch(columns))
         (part,) = sink.close_part()
         happened.clear()

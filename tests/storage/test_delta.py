@@ -12,18 +12,18 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from fries_nb.connectors.file_sink import FileSink
+from fries_nb.connectors.parquet_sink import DeltaSink
+from fries_nb.connectors.part_writer import PartWriter
 from fries_nb.errors import SinkError
 from fries_nb.messages import WorkerId
 from fries_nb.spark import output
 from fries_nb.storage import delta, manifest
 from fries_nb.storage.manifest import claim, commit, committed, recover, see_unchanged, sweep, take_back
-from fries_nb.storage.targets import Targets
 
 
 def part(path: Path, run: str = "r1", **columns: Any) -> tuple[str, ...]:
     """A closed part with these columns."""
-    one = FileSink(str(path), WorkerId("scored", 0), 1, run)
+    one = PartWriter(str(path), WorkerId("scored", 0), 1, run)
     one._serial = len(list(path.rglob("part-*")))
     one.write(pa.record_batch(columns))
     return one.close_part()
@@ -185,7 +185,7 @@ def test_a_table_that_is_rewritten_while_it_is_read_is_refused_and_added_to(
     with pytest.raises(SinkError, match=r"has been rewritten since .* of the 2 files that were committed"):
         output.output(spark, str(table), "r1")
     files = part(table, n=[3])
-    Targets({"scored": str(table)}, "r1").prepare("scored", files)
+    DeltaSink(str(table), "r1").prepare(files)
     commit(str(table), 3, files)
     assert [row["n"] for row in rows(table)] == sorted([*left, 3])
 

@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable, Field, Schema
 from deltalake.schema import StructType
 
-from fries_nb.connectors.file_sink import FileSink, as_it_comes
+from fries_nb.connectors.part_writer import PartWriter, as_it_comes
 from fries_nb.errors import ColumnError, SinkError
 from fries_nb.messages import WorkerId
 from fries_nb.storage import delta
@@ -36,7 +36,7 @@ def target(path: Path, *columns: Field) -> str:
 def part(path: str, batch: pa.RecordBatch, fits: bool = True) -> tuple[str, ...]:
     """A part as a sink closes it that knows the table as it is now; or as one does that began before there was one."""
     fit = TableColumns(path, delta.columns(path)).fit if fits else as_it_comes
-    sink = FileSink(path, WorkerId("scored", 0), 1, "r1", fit=fit)
+    sink = PartWriter(path, WorkerId("scored", 0), 1, "r1", fit=fit)
     sink._serial = len(list(Path(path).rglob("part-*")))
     sink.write(batch)
     return sink.close_part()

@@ -1,4 +1,4 @@
-"""The sink as it runs on a host: rows become Parquet part files, which the driver commits (see ``manifest``).
+"""What a sink of files does on a host: rows become Parquet part files, which the driver commits (see ``manifest``).
 
 A part is written under ``<path>/_fries/pending``, out of sight, and closed at a commit marker. Rows are gathered into
 row groups of ``GROUP_ROWS``, since a flow hands over one row as readily as ten thousand.
@@ -30,7 +30,7 @@ def as_it_comes(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch
 
 
-class FileSink:
+class PartWriter:
     """The part files of one sink worker.
 
     A schema may change from batch to batch within the bounds of ``schemas.unified``. If the part at hand cannot hold

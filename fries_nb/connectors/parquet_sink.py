@@ -1,0 +1,132 @@
+"""Sinks of Parquet files: a directory of part files, or a Delta Lake table.
+
+>>> import tempfile
+>>> with tempfile.TemporaryDirectory() as path:
+...     sink = ParquetSink(path, run="r1")
+...     writer = sink.open(WorkerId("scored", 0), incarnation=1)
+...     writer.write(pa.RecordBatch.from_pylist([{"n": 1}]))
+...     parts = writer.close_part()
+...     before = len(manifest.committed(path))
+...     sink.prepare(parts)
+...     sink.commit(1, parts)
+...     before, len(manifest.committed(path))
+(0, 1)
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import reduce
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from fries_nb.connectors.part_writer import PartWriter
+from fries_nb.connectors.sink import Sink
+from fries_nb.errors import SinkError
+from fries_nb.messages import WorkerId
+from fries_nb.storage import delta, manifest
+from fries_nb.storage.delta_columns import TableColumns
+from fries_nb.storage.locations import join, locate
+from fries_nb.storage.part_files import PartName
+from fries_nb.storage.schemas import unified
+
+
+class ParquetSink(Sink):
+    """Part files in a directory, each visible once it is committed.
+
+    Args:
+        path: the directory, local or a URI that the driver and all hosts reach.
+        run: whose output is read together.
+
+    Attributes:
+        path: of the directory.
+    """
+
+    def __init__(self, path: str, run: str) -> None:
+        self.path = path
+        self._run = run
+        self._columns: pa.Schema | None = None  # of what is committed or prepared, once it was looked at
+
+    def claim(self, flow: str) -> None:
+        """Make the directory a target of this flow, and complete what an earlier run of it left half done.
+
+        Args:
+            flow: name of the flow.
+
+        Raises:
+            SinkError: it holds data that this flow did not write, or cannot be written.
+        """
+        manifest.claim(self.path, flow)
+
+    def open(self, worker: WorkerId, incarnation: int) -> PartWriter:
+        """A writer of part files; see ``Sink``."""
+        return PartWriter(self.path, worker, incarnation, self._run)
+
+    def prepare(self, parts: Sequence[str]) -> None:
+        """See that the parts can be read together with what is committed, and are on disk; see ``Sink``."""
+        if self._columns is None:
+            self._columns = _columns(manifest.committed(self.path, self._run))
+        columns = unified(self._columns, _columns(_as_they_lie(self.path, parts)))
+        manifest.prepare(self.path, parts)
+        self._columns = columns
+
+    def commit(self, number: int, parts: Sequence[str]) -> None:
+        """Write the manifest of the commit, then move the files that it names; see ``Sink``."""
+        manifest.commit(self.path, number, parts)
+
+    def recover(self, number: int, parts: Sequence[str]) -> None:
+        """Take back what later commits made output, and commit this one; see ``Sink``."""
+        manifest.take_back(self.path, self._run, number)
+        manifest.commit(self.path, number, parts)
+
+    def discard(self, incarnation: int, spared: Collection[str]) -> None:
+        """Delete the parts of the run that no manifest names; see ``Sink``."""
+        manifest.sweep(self.path, self._run, incarnation, frozenset(spared))
+
+
+class DeltaSink(ParquetSink):
+    """A Delta Lake table; each commit is one transaction of its log. Needs the extra ``delta``.
+
+    Args:
+        path: the directory of the table, which may not exist yet.
+        run: whose output is read together.
+    """
+
+    def __init__(self, path: str, run: str) -> None:
+        super().__init__(path, run)
+        self._table = pa.schema([])
+
+    def claim(self, flow: str) -> None:
+        """As ``ParquetSink``; a table that could not be added to is refused."""
+        manifest.claim(self.path, flow, table=True)
+        self._table = delta.columns(self.path)
+
+    def open(self, worker: WorkerId, incarnation: int) -> PartWriter:
+        """A writer of files with the columns that the table had when it was claimed; see ``Sink``."""
+        fit = TableColumns(self.path, self._table).fit
+        return PartWriter(self.path, worker, incarnation, self._run, fit=fit)
+
+
+def _as_they_lie(path: str, files: Iterable[str]) -> Iterator[str]:
+    """The files, those that a commit has moved in the target itself."""
+    filesystem, root = locate(path)
+    for file in files:
+        moved = f"{root.rstrip('/')}/{posixpath.basename(file)}"
+        is_moved = filesystem.get_file_info(moved).type == fs.FileType.File
+        yield join(path, posixpath.basename(file)) if is_moved else file
+
+
+def _columns(files: Iterable[str]) -> pa.Schema:
+    """The columns of these files, by one file of each schema that their names tell apart."""
+    by_schema = {PartName.read(file).columns: file for file in files}
+    return reduce(unified, map(_schema, by_schema.values()), pa.schema([]))
+
+
+def _schema(file: str) -> pa.Schema:
+    filesystem, path = locate(file)
+    if filesystem.get_file_info(path).type != fs.FileType.File:
+        raise SinkError(f"the part {file} has gone")
+    return pq.read_schema(path, filesystem=filesystem).remove_metadata()

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from fries_nb.dataflow.builder import Stream
 from fries_nb.dataflow.endpoints import delta, memory, parquet, rate, replay
 from fries_nb.dataflow.limits import tuples
 from fries_nb.dataflow.operators import batched
+from fries_nb.dataflow.streams import Stream
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import FriesError, SourceError, UncommittedWarning
 

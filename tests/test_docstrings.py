@@ -20,7 +20,7 @@ from fries_nb.notebook.questions import FriesQuestions
 from fries_nb.run import Run
 
 CLASSES = [*(value for name in fn.__all__ if inspect.isclass(value := getattr(fn, name))), Run, Change, ChangeResult]
-PENDING = {fn.Dataflow, fn.Stream, Run}
+PENDING = {Run}
 """Classes whose rooms are being rebuilt; their docstrings follow."""
 FUNCTIONS = [value for name in fn.__all__ if inspect.isfunction(value := getattr(fn, name))]
 

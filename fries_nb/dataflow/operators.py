@@ -52,6 +52,7 @@ class BatchFunction:
         functools.update_wrapper(self, function)
 
     def __call__(self, *given: Any, **named: Any) -> Any:
+        """Call the marked function."""
         return self.function(*given, **named)
 
     def __get__(self, instance: object, owner: type | None = None) -> BatchFunction:

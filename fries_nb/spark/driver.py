@@ -184,6 +184,7 @@ class Driver(threading.Thread):
         return self.controller.state is RunState.FINISHED
 
     def run(self) -> None:
+        """The thread's body: processes events until the region has ended."""
         try:
             while self._over is None:
                 self._turn()

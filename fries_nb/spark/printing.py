@@ -1,13 +1,13 @@
-"""What users' functions print or log on a host: taken line by line, so that it can be shown in the notebook.
+r"""Captures what user functions print or log on a host, line by line, to show it in the notebook.
 
-While a host serves, this stands in the place of its standard output and error. A burst may be as long as what is
-allowed in a second; of what is beyond, only the number is kept, so that a print for every tuple delays nothing.
+It replaces the host's standard output and error while the host serves. The number of lines per second is limited; of
+further lines only the number is kept, so that a print for every tuple delays nothing.
 
 >>> printer = Printer(allowed=2)
 >>> print("loading ...", end="", file=printer); print(" done", file=printer)
 >>> printer.take(passed_s=1.0)
 (Line(worker='MainThread', text='loading ... done'),)
->>> print("first\\nsecond\\nthird\\nfourth", file=printer)
+>>> print("first\nsecond\nthird\nfourth", file=printer)
 >>> [line.text for line in printer.take(passed_s=1.0)]
 ['first', 'second', '... and 2 lines more: above 2 a second they are not kept']
 """
@@ -55,6 +55,7 @@ class Printer(io.TextIOBase):
         return "utf-8"
 
     def writable(self) -> bool:
+        """True, as of any output stream."""
         return True
 
     def write(self, text: str) -> int:

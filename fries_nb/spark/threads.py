@@ -57,6 +57,7 @@ class WorkerThread(threading.Thread):
             self.worker.attention.raised = True
 
     def run(self) -> None:
+        """The thread's body: processes events until the worker has left."""
         try:
             self.worker.handle(WorkerTick())  # a first report says where a restored worker stands
             while not self._left:

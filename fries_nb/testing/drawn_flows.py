@@ -15,9 +15,10 @@ from typing import Any
 
 import networkx as nx
 
-from fries_nb.dataflow.builder import DataflowBuilder, Stream
+from fries_nb.dataflow.builder import DataflowBuilder
 from fries_nb.dataflow.endpoints import memory, rate
 from fries_nb.dataflow.graph import Edge, Graph, Partitioning
+from fries_nb.dataflow.streams import Stream
 from fries_nb.testing import stamp_functions as fns
 from fries_nb.testing.stamp_functions import elements_of
 

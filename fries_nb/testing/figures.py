@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fries_nb.dataflow.builder import DataflowBuilder, Stream
+from fries_nb.dataflow.builder import DataflowBuilder
 from fries_nb.dataflow.endpoints import memory, rate
+from fries_nb.dataflow.streams import Stream
 from fries_nb.testing.stamp_functions import Many, Mark, Relabel, Router
 
 

@@ -1,0 +1,358 @@
+"""Streams: the outputs of operators, with a method for each kind of operator that consumes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fries_nb.dataflow.arguments import (
+    Columns,
+    Identity,
+    checked_suffix,
+    columns_of,
+    is_identity,
+    needed_columns,
+    number_of,
+)
+from fries_nb.dataflow.blocking import aggregation, ordering
+from fries_nb.dataflow.endpoints import OnError, Sink, checked_policy
+from fries_nb.dataflow.graph import Emits, Kind, Operator
+from fries_nb.dataflow.tables import JoinTable, join_columns
+from fries_nb.dataflow.traits import TRAITS
+from fries_nb.errors import DataflowError
+
+if TYPE_CHECKING:
+    from fries_nb.dataflow.builder import DataflowBuilder
+
+
+@dataclass(frozen=True, eq=False)
+class Stream:
+    """The output of an operator, or one branch of a split. The methods of ``Dataflow`` and of streams return them.
+
+    Each method declares an operator and returns its output; nothing runs.
+
+    Attributes:
+        flow: the dataflow.
+        operator: name of the operator.
+        kind: kind of the operator.
+        branch: index of the branch; 0 except for a split.
+        identity: the column that identifies source tuples, as far as known.
+    """
+
+    flow: DataflowBuilder
+    operator: str
+    kind: Kind
+    branch: int = 0
+    identity: Identity | None = None
+
+    @property
+    def name(self) -> str:
+        """The operator's name; for a split with the branch, as in ``SP[1]``."""
+        return f"{self.operator}[{self.branch}]" if TRAITS[self.kind].routes else self.operator
+
+    def __repr__(self) -> str:
+        return f"Stream({self.name!r})"
+
+    def map(
+        self, name: str, function: Any, key: Columns | None = None, workers: int | None = None,
+        on_error: OnError = "fail",
+    ) -> Stream:
+        """Declare an operator that makes one row of each row.
+
+        A function that returns ``None`` drops the row; a generator makes any number of rows.
+
+        Args:
+            name: name of the operator, unique in the dataflow.
+            function: a function of a row (a dict), a function of an Arrow batch (``fn.batched``), or an object with
+                ``process(row, state)``, whose state is kept per key.
+            key: column or columns by which rows are partitioned among workers and state is kept.
+            workers: number of parallel instances; ``None`` for the run's default.
+            on_error: the error policy for tuples on which the function fails. ``"fail"`` ends the run; ``"pause"``
+                pauses the operator until it is fixed, and then retries the tuple; a sink receives the tuple as a dead
+                letter.
+
+        Returns:
+            The output.
+
+        Raises:
+            DataflowError: duplicate or empty name, a function that cannot be called, a key that is not a column name,
+                or an invalid ``on_error``.
+        """
+        return self.flow._add_function(Kind.MAP, name, self, function, key, workers, on_error)
+
+    def flat_map(
+        self, name: str, function: Any, key: Columns | None = None, workers: int | None = None,
+        on_error: OnError = "fail",
+    ) -> Stream:
+        """Declare an operator that makes any number of rows of each row.
+
+        The function yields them or returns an iterable. A batched function returns a batch and, for each of its rows,
+        the index of the row that it derives from.
+
+        Args:
+            name: see ``map``.
+            function: see ``map``.
+            key: see ``map``.
+            workers: see ``map``.
+            on_error: see ``map``.
+
+        Returns:
+            The output.
+
+        Raises:
+            DataflowError: see ``map``.
+        """
+        return self.flow._add_function(Kind.FLAT_MAP, name, self, function, key, workers, on_error)
+
+    def filter(self, name: str, predicate: Any, workers: int | None = None, on_error: OnError = "fail") -> Stream:
+        """Declare an operator that keeps the rows for which a predicate is true.
+
+        Args:
+            name: see ``map``.
+            predicate: function of a row to a truth value, or a batched function to a boolean array.
+            workers: see ``map``.
+            on_error: see ``map``.
+
+        Returns:
+            The output.
+
+        Raises:
+            DataflowError: see ``map``.
+        """
+        return self.flow._add_function(Kind.FILTER, name, self, predicate, None, workers, on_error)
+
+    def split(
+        self, name: str, router: Any, into: int = 2, workers: int | None = None, on_error: OnError = "fail"
+    ) -> tuple[Stream, ...]:
+        """Declare an operator that sends each row to one of several streams.
+
+        Args:
+            name: see ``map``.
+            router: function of a row to the index of a stream (``False`` is 0, ``True`` is 1).
+            into: number of streams, at least 2.
+            workers: see ``map``.
+            on_error: see ``map``.
+
+        Returns:
+            The streams, in order of their index.
+
+        Raises:
+            DataflowError: ``into`` is below 2; or see ``map``.
+        """
+        number_of("split", name, "into", into)
+        self.flow._add_function(Kind.SPLIT, name, self, router, None, workers, on_error, into)
+        return tuple(self.flow.stream(f"{name}[{branch}]") for branch in range(into))
+
+    def union(self, name: str, *others: Stream, workers: int | None = None) -> Stream:
+        """Declare an operator that passes on the rows of several streams, in order of arrival.
+
+        Args:
+            name: see ``map``.
+            others: the other streams, at least one.
+            workers: see ``map``.
+
+        Returns:
+            The output.
+
+        Raises:
+            DataflowError: there is no other stream, one is of another dataflow, or two are outputs of one operator.
+        """
+        if not others:
+            raise DataflowError(f"union {name!r} has one input; expected at least one other stream")
+        return self.flow._add(Operator(name, kind=Kind.UNION), (self, *others), workers, None)
+
+    def replicate(self, name: str, n: int = 2, workers: int | None = None) -> tuple[Stream, ...]:
+        """Declare an operator that sends a copy of each row along each of its out-edges.
+
+        Args:
+            name: see ``map``.
+            n: number of returned handles, at least 2.
+            workers: see ``map``.
+
+        Returns:
+            The output, ``n`` times.
+
+        Raises:
+            DataflowError: ``n`` is below 2; duplicate or empty name.
+        """
+        copies = number_of("replicate", name, "n", n)
+        return (self.flow._add(replicating(name), (self,), workers, self.identity),) * copies
+
+    def unnest(self, name: str, column: str, workers: int | None = None, on_error: OnError = "fail") -> Stream:
+        """Declare an operator that makes one row of each element of a list column.
+
+        The fields of a struct element are merged into the row; any other element replaces the list.
+
+        Args:
+            name: see ``map``.
+            column: the list column.
+            workers: see ``map``.
+            on_error: see ``map``.
+
+        Returns:
+            The output.
+
+        Raises:
+            DataflowError: ``column`` is not a name; duplicate or empty name; invalid ``on_error``.
+        """
+        if not isinstance(column, str) or not column:
+            raise DataflowError(f"unnest {name!r} takes the name of a list column; got {column!r}")
+        policy = checked_policy(name, on_error)
+        operator = Operator(name, Emits.ONE_TO_MANY, kind=Kind.UNNEST, function=column, on_error=policy)
+        return self.flow._add(operator, (self,), workers, None)
+
+    def self_join(
+        self, name: str, other: Stream, on: Columns, suffix: str = "_right", unique: bool | None = None,
+        workers: int | None = None,
+    ) -> Stream:
+        """Declare an operator that joins rows of this stream with rows of another one, by equal values in columns.
+
+        Each row waits in keyed state for its partner. The output has this stream's columns, then the other's.
+
+        Args:
+            name: see ``map``.
+            other: the other stream.
+            on: column or columns to join on.
+            suffix: appended to the name of a column of ``other`` that this stream has as well.
+            unique: whether there is at most one output row for each source tuple; ``None`` to infer it (see
+                ``dataflow.builder``).
+            workers: see ``map``.
+
+        Returns:
+            The output.
+
+        Raises:
+            DataflowError: both streams are outputs of one operator, ``on`` names no column, or the suffix is not a
+                string.
+        """
+        key = needed_columns("self_join", name, on)
+        checked_suffix("self_join", name, suffix)
+        is_unique = is_identity(key, self.identity, getattr(other, "identity", None)) if unique is None else unique
+        operator = Operator(name, unique_per_transaction=is_unique, kind=Kind.SELF_JOIN, function=suffix, key=key)
+        return self.flow._add(operator, (self, other), workers, self.identity if is_unique else None)
+
+    def join(
+        self, name: str, table: Any, on: Columns | Mapping[str, str], how: str = "inner", one_to_many: bool = False,
+        suffix: str = "_right", on_error: OnError = "fail", workers: int | None = None, key: Columns | bool = False,
+    ) -> Stream:
+        """Declare an operator that joins each row with the row of a table that has an equal key.
+
+        The output has the stream's columns, then the table's without its key columns. Every host reads the table once,
+        before the run, and its workers share it. The table can be changed at run time: ``run.reconfigure({name:
+        other_table})``.
+
+        Args:
+            name: see ``map``.
+            table: a Spark DataFrame, an Arrow table, or the path of a Parquet file or directory.
+            on: columns to join on, with the same name on both sides, or a mapping from the stream's columns to the
+                table's.
+            how: ``"inner"`` drops rows without partner, ``"left"`` keeps them with nulls.
+            one_to_many: whether the table may have several rows of a key, each of which makes an output row.
+            suffix: appended to the name of a column of the table that the stream has as well.
+            on_error: see ``map``.
+            workers: see ``map``.
+            key: whether to partition rows by the stream's columns of ``on`` (``True``) or by other columns; with
+                ``False`` rows are not repartitioned.
+
+        Returns:
+            The output.
+
+        Raises:
+            DataflowError: the table cannot be used or lacks a column; ``on``, ``how`` or the suffix is invalid; see
+                ``map``.
+        """
+        columns = join_columns(name, on)
+        checked_suffix("join", name, suffix)
+        partitioned_by = () if key is False else tuple(columns) if key is True else columns_of(name, key)
+        operator = Operator(
+            name,
+            Emits.ONE_TO_MANY if one_to_many else Emits.ONE_TO_ONE,
+            kind=Kind.JOIN,
+            function=JoinTable(name, table, columns, how, one_to_many, suffix),
+            key=partitioned_by,
+            on_error=checked_policy(name, on_error),
+        )
+        return self.flow._add(operator, (self,), workers, None if one_to_many else self.identity)
+
+    def dedup(self, name: str, on: Columns, unique: bool | None = None, workers: int | None = None) -> Stream:
+        """Declare an operator that passes on the first row of each key; null is a value like any other.
+
+        Args:
+            name: see ``map``.
+            on: column or columns of the key.
+            unique: whether there is at most one output row for each source tuple; ``None`` to infer it: true if ``on``
+                is the identity of a stream that has not been multiplied (children of a flat_map may have their own
+                identities).
+            workers: see ``map``.
+
+        Returns:
+            The output.
+
+        Raises:
+            DataflowError: ``on`` names no column; duplicate or empty name.
+        """
+        columns = needed_columns("dedup", name, on)
+        is_unique = is_identity(columns, self.identity) if unique is None else unique
+        operator = Operator(name, unique_per_transaction=is_unique, kind=Kind.DEDUP, key=columns)
+        return self.flow._add(operator, (self,), workers, self.identity)
+
+    def aggregate(self, name: str, by: Columns | None, columns: Mapping[str, str]) -> Stream:
+        """Declare an operator that makes one row of each group, with SQL aggregates over the group.
+
+        It blocks: Spark SQL computes it once all input is available, and operators below it form a later region.
+
+        Args:
+            name: see ``map``.
+            by: column or columns to group by; ``None`` for a single group.
+            columns: name to SQL expression, as in ``{"total": "sum(amount)"}``.
+
+        Returns:
+            The output, with the columns of ``by`` and those of ``columns``.
+
+        Raises:
+            DataflowError: no expression, or a column name twice; duplicate or empty name.
+        """
+        function = aggregation(name, columns_of(name, by), columns)
+        return self.flow._add(Operator(name, blocking=True, kind=Kind.AGGREGATE, function=function), (self,), 1, None)
+
+    def sort(self, name: str, by: Columns, descending: bool = False) -> Stream:
+        """Declare an operator that sorts all rows; it blocks as ``aggregate`` does.
+
+        Args:
+            name: see ``map``.
+            by: column or columns to sort by.
+            descending: whether the order is descending.
+
+        Returns:
+            The output.
+
+        Raises:
+            DataflowError: ``by`` names no column; duplicate or empty name.
+        """
+        function = ordering(name, columns_of(name, by), descending)
+        operator = Operator(name, blocking=True, kind=Kind.SORT, function=function)
+        return self.flow._add(operator, (self,), 1, self.identity)
+
+    def sink(self, name: str, description: Sink, workers: int | None = None) -> Stream:
+        """Declare a sink, at which the stream ends.
+
+        Args:
+            name: see ``map``; ``run.output(name)`` reads the rows.
+            description: ``fn.memory()``, ``fn.parquet(path)`` or ``fn.delta(path)``.
+            workers: see ``map``.
+
+        Returns:
+            The sink, which no operator can consume.
+
+        Raises:
+            DataflowError: ``description`` is not a sink; duplicate or empty name.
+        """
+        if not isinstance(description, Sink):
+            raise DataflowError(f"sink {name!r} got {description!r}; expected memory(), parquet(path) or delta(path)")
+        return self.flow._add(Operator(name, kind=Kind.SINK, function=description), (self,), workers, None)
+
+
+def replicating(name: str) -> Operator:
+    """An operator that sends a copy of each row along each of its out-edges."""
+    return Operator(name, Emits.ONE_TO_MANY, edgewise_one_to_one=True, kind=Kind.REPLICATE)

@@ -20,7 +20,7 @@ class WorkerId(NamedTuple):
     """A parallel instance of an operator; prints as ``FM[1]``."""
 
     operator: str
-    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs here
+    index: int  # type: ignore[assignment]  # hides tuple.index, which is not needed here
 
     def __str__(self) -> str:
         return f"{self.operator}[{self.index}]"

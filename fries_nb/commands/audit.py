@@ -27,8 +27,9 @@ def add_parser(subparsers: Subparsers) -> None:
     """Register the command."""
     parser = subparsers.add_parser(
         "audit",
-        help="say whether a trace is conflict-serializable, and who mixed versions",
-        description="Say whether a trace is conflict-serializable; if not, who mixed versions at which operators.",
+        help="check whether a trace is conflict-serializable",
+        description="Check whether a trace is conflict-serializable; if not, list the transactions that mixed "
+        "versions, and at which operators.",
         epilog=FORMAT,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

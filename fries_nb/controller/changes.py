@@ -57,7 +57,7 @@ class Changes(KnownChanges):
             self.fix = change
             return []
         return self._abort(
-            change, now_ns, f"{operator} stands in front of a tuple that it fails on ({error}); nothing changed"
+            change, now_ns, f"{operator} is paused on a tuple that it fails on ({error}); nothing changed"
         )
 
     def _guarded(self, change: Transaction) -> list[Instruction]:

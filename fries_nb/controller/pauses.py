@@ -50,7 +50,7 @@ class PausedOperators:
             ProtocolError: it did not stand.
         """
         if worker not in self._paused:
-            raise ProtocolError(f"{worker} resumed, and had not said that it stands")
+            raise ProtocolError(f"{worker} resumed without having been paused")
         del self._paused[worker]
         return self._of(worker.operator)
 

@@ -74,10 +74,10 @@ def refuse_incomplete(request: ChangeRequested) -> None:
 
 
 def keeps_state(operator: str, before: str) -> str:
-    """Why a fix ahead of change ``before``, which was prepared for the state as it is, cannot transform that."""
+    """The reason why a fix ahead of ``before``, a change prepared for the current state, cannot transform state."""
     return (
-        f"{operator} stands in front of a tuple of before change {before!r}, which expects its state as it is; "
-        "expected a fix that keeps the state as it is"
+        f"{operator} is paused on a tuple from before change {before!r}, which was prepared for the current state; "
+        "expected a fix without a state transformation"
     )
 
 

@@ -116,11 +116,11 @@ def told_when_interrupted(words: str) -> Iterator[None]:
     """Adds a message to a KeyboardInterrupt that is raised in the block.
 
     >>> try:
-    ...     with told_when_interrupted("the change goes on"):
+    ...     with told_when_interrupted("the change continues"):
     ...         raise KeyboardInterrupt
     ... except Interrupted as interrupt:
     ...     print(interrupt)
-    the change goes on
+    the change continues
     """
     try:
         yield

@@ -53,7 +53,7 @@ class Ending:
         """
         name = self._run.graph.name
         now = f"%fries_stop {quoted(name)} --now ends it at once, without what still waits"
-        on = "goes on ending; %fries_status says how far it is" if self._now else f"goes on draining; {now}"
+        on = "is still ending; %fries_status shows its state" if self._now else f"is still draining; {now}"
         until_s = time.monotonic() + wait_s
         with told_when_interrupted(f"{name!r} {on}"):
             while not self._has_ended(until_s):

@@ -135,7 +135,7 @@ class ChangeForm(ipywidgets.VBox):
             return
         self.apply.disabled = True
         first = next(iter(in_the_way(self._run, self._chosen)), "")
-        waits = f" It waits for a change of {first} alone, which stands in front of a tuple." if first else ""
+        waits = f" It waits for a change of {first} alone, which is paused on a tuple." if first else ""
         self._say(f"under way ...{waits}")
         threading.Thread(target=self._apply, args=[entries], name="fries-apply", daemon=True).start()
 

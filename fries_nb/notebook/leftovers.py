@@ -87,7 +87,7 @@ def _ended(note: Note, path: Path) -> str:
         remove_scratch(note.scratch)
     path.unlink(missing_ok=True)
     count = f"{len(hosts)} {'process' if len(hosts) == 1 else 'processes'}"
-    return f"{note.flow!r} of a kernel that is no more (process {note.kernel.pid}): {count} ended, its files removed"
+    return f"{note.flow!r} of a kernel that has died (process {note.kernel.pid}): {count} ended, its files removed"
 
 
 def _command(pid: int) -> str:

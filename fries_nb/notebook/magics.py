@@ -300,7 +300,7 @@ def _beginning(flow: Dataflow, args: Namespace, variables: Mapping[str, Any]) ->
     if not args.resume:
         return functools.partial(flow.run, workers=args.workers, checkpoint=args.checkpoint or "", key=key)
     if not args.checkpoint:
-        raise UsageError("--resume goes on from a checkpoint; expected its place as well, as in --checkpoint PATH")
+        raise UsageError("--resume needs a checkpoint; expected its directory, as in --checkpoint PATH")
     return functools.partial(flow.resume, args.checkpoint, key=key)
 
 
@@ -335,17 +335,17 @@ def _seen(run: Run, change: Change, wait_s: float, variable: str) -> Summary:
     """
     targets = sorted(change.plan.targets)
     try:
-        with told_when_interrupted(f"the change of {', '.join(targets)} goes on; {variable}.result(timeout=60)"):
+        with told_when_interrupted(f"the change of {', '.join(targets)} continues; {variable}.result(timeout=60)"):
             result = _result(run, change, wait_s)
     except TimeoutError:
-        if stands := in_the_way(run, targets):
-            return summaries.of_change_that_waits(change, stands, variable)
+        if blocked_by := in_the_way(run, targets):
+            return summaries.of_change_that_waits(change, blocked_by, variable)
         return summaries.of_change_under_way(change, wait_s, variable)
     if result.outcome == "done":
         return summaries.of_change(result)
     more = f" (traceback: print({variable}.result().details))" if result.details else ""
-    stood = [name for name in in_the_way(run, targets) if result.error.startswith(f"{name} stands")]
-    fix = f"; fix it alone, with %fries_reconfigure {quoted(stood[0])}=..." if stood else ""
+    paused = [name for name in in_the_way(run, targets) if result.error.startswith(f"{name} is paused")]
+    fix = f"; fix it alone, with %fries_reconfigure {quoted(paused[0])}=..." if paused else ""
     raise ReconfigurationError(f"{', '.join(targets)} {result.outcome}: {result.error}{fix}{more}")
 
 

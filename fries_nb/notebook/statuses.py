@@ -105,7 +105,7 @@ def in_the_way(run: Run, change: Collection[str]) -> dict[str, str]:
 
 def _stands(operator: str, paused: Sequence[Paused]) -> str:
     why = shortened(paused[0].error.partition("\n")[0])
-    return f"{operator} stands: {why}; fix it alone, with %fries_reconfigure {quoted(operator)}=..."
+    return f"{operator} is paused: {why}; fix it alone, with %fries_reconfigure {quoted(operator)}=..."
 
 
 def changes_of(run: Run) -> str:

@@ -83,7 +83,7 @@ def of_start(
     size = f"{hosts} {_plural('host', hosts)}, {parallel}"
     names = changeable(graph)
     change = f"%fries_reconfigure {quoted(names[0])}=new_function, " if names else ""
-    starts = "goes on from its checkpoint" if workers is None else "starts"
+    starts = "resumes from its checkpoint" if workers is None else "starts"
     return Summary(
         f"{graph.name!r} {starts} on Spark: {size}{', audited' if audit else ''}; `{variable}` holds the run"
         + (f"\n{replaced}" if replaced else ""),
@@ -148,15 +148,15 @@ def of_change_under_way(change: Change, waited_s: float, variable: str) -> Summa
     return Summary(text, f"{variable}.result(timeout=60)")
 
 
-def of_change_that_waits(change: Change, stands: Mapping[str, str], variable: str) -> Summary:
+def of_change_that_waits(change: Change, blocked_by: Mapping[str, str], variable: str) -> Summary:
     """The summary of a change that is blocked by paused operators.
 
     Args:
         change: the change.
-        stands: the operators and their errors, as text.
+        blocked_by: the paused operators and their errors, as text.
         variable: the variable that holds the change.
     """
-    first, why = next(iter(stands.items()))
+    first, why = next(iter(blocked_by.items()))
     text = f"{', '.join(sorted(change.plan.targets))}: waits, since {why}"
     return Summary(text, f"%fries_reconfigure {quoted(first)}=new_function -o fix, {variable}.result(timeout=60)")
 

@@ -242,7 +242,7 @@ class Claims:
     def _held_by(self, claim: Claim, holder: Holder | None) -> PlaceHeldError:
         by = f" by {holder}" if holder is not None else ""
         hint = (
-            "that run goes on, so stop it or end its process first"
+            "that run is alive, so stop it or end its process first"
             if _goes_on(claim, holder)
             else "likely the run was resumed there"
         )

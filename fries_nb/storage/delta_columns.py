@@ -61,7 +61,8 @@ class TableColumns:
         new = [name for name in schema.names if name not in self._columns.names]
         if twins := alike([*self._columns.names, *new]):
             known, name = twins
-            raise self._refused(name, f"stands beside {known!r} in {self._table}, which tells no case apart; rename it")
+            problem = f"differs from {known!r} in {self._table} only in case, which the table ignores; rename it"
+            raise self._refused(name, problem)
         for name in self._required:
             if name not in schema.names:
                 self._taken(self._columns.field(name), pa.nulls(1))

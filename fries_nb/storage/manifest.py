@@ -201,7 +201,7 @@ def committed(path: str, run: str | None = None) -> list[str]:
     manifests = _manifests(filesystem, root, word(run) if run is not None else None)
     names = [name for manifest in manifests for name in manifest.files]
     if _is_table(filesystem, root):
-        logged = delta.names(path)  # whoever keeps the table may have rewritten or deleted some
+        logged = delta.names(path)  # maintenance of the table may have rewritten or deleted some
         names = [name for name in names if name in logged]
     return [join(path, name) for name in names]
 

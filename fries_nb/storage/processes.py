@@ -59,7 +59,7 @@ def born(pid: int) -> str:
     """The start time of a process as text; empty if there is no such process."""
     if Path("/proc/self/stat").exists():
         fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split()
-        if not fields or fields[0] in "ZX":  # a zombie is no more
+        if not fields or fields[0] in "ZX":  # a zombie has ended
             return ""
         return f"{_read('/proc/sys/kernel/random/boot_id')} {fields[19]}"
     return asked(pid, "lstart=")

@@ -1,7 +1,7 @@
 """Seals: a prefix of each checkpoint file that detects damage, exchange and forgery.
 
 Without a key a seal is a checksum of the file's name and content: it detects accidents. With a key it is their
-HMAC-SHA256: without the key nobody can create an accepted file, or exchange two existing ones. A checkpoint holds
+HMAC-SHA256: without the key an accepted file cannot be created, nor two existing ones exchanged. A checkpoint holds
 pickles, which execute code when loaded, so a seal is checked before anything is decoded.
 
 >>> key = secret("a phrase that only we know")

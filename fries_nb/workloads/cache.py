@@ -43,7 +43,7 @@ def kept(name: str, what: str, make: Callable[[Path], None], otherwise: str = ""
         return cache / name
     try:
         cache.mkdir(parents=True, exist_ok=True)
-        # Made aside and moved into place: nobody ever reads half a file, and two who make it do not disturb each other.
+        # Written to a temporary directory and moved into place, so that concurrent readers and writers see whole files.
         with tempfile.TemporaryDirectory(dir=cache) as aside:
             make(Path(aside, name))
             _move(Path(aside, name), cache / name)

@@ -37,7 +37,7 @@ def test_the_user_learns_who_stands_and_who_goes_on():
     assert desk.answer(again) == [OperatorPaused("FM", (again, other))]
     assert desk.answer(Resumed(FM0)) == [OperatorPaused("FM", (other,))]
     assert desk.answer(Resumed(FM1)) == [OperatorPaused("FM")]
-    with pytest.raises(ProtocolError, match=r"FM\[0\] resumed, and had not said that it stands"):
+    with pytest.raises(ProtocolError, match=r"FM\[0\] resumed without having been paused"):
         desk.answer(Resumed(FM0))
 
 
@@ -104,7 +104,7 @@ def test_what_prepares_is_aborted_unless_it_is_the_fix():
     said = desk.answer(STANDS)
     assert told(said, Abort) == ["FM[0]", "FM[1]", "MC[0]", "MC[1]"]
     assert desk.outcomes["u1"].error == (
-        "FM stands in front of a tuple that it fails on (FM: KeyError: 'x'); nothing changed"
+        "FM is paused on a tuple that it fails on (FM: KeyError: 'x'); nothing changed"
     )
     desk = Desk()
     desk.request(FM_BY_EPOCH, "u1")
@@ -153,8 +153,8 @@ def test_a_fix_in_the_old_version_keeps_the_state_as_the_change_under_way_expect
     asked = ChangeRequested("u2", MC_ALONE, {"MC": b"new"}, transforms=frozenset({"MC"}))
     assert only(desk.hear(asked), Tell) == []
     assert desk.outcomes["u2"].error == (
-        "MC stands in front of a tuple of before change 'u1', which expects its state as it is; "
-        "expected a fix that keeps the state as it is"
+        "MC is paused on a tuple from before change 'u1', which was prepared for the current state; "
+        "expected a fix without a state transformation"
     )
 
 

@@ -294,7 +294,7 @@ def test_a_change_that_waits_for_a_fix_says_so(view: RunView, run: StandIn, monk
             view.form.functions[operator].value = "dict"
         view.form.apply.click()
         joined("fries-apply")
-    waits = "under way ... It waits for a change of FM alone, which stands in front of a tuple."
+    waits = "under way ... It waits for a change of FM alone, which is paused on a tuple."
     assert [text for text in said if text.startswith("under way")] == [waits, "under way ..."]
 
 

@@ -53,7 +53,7 @@ def test_the_next_kernel_ends_what_a_killed_one_has_left(tmp_path: Path) -> None
             kernel.kill()
             kernel.wait(PATIENCE_S)
             status = told(shell, "%fries_status")
-        left = rf"'lasting' of a kernel that is no more \(process {kernel.pid}\): \d process"
+        left = rf"'lasting' of a kernel that has died \(process {kernel.pid}\): \d process"
         assert re.search(left, status), status
         assert psutil.wait_procs(processes, PATIENCE_S)[1] == []
         assert not Path(note.scratch).exists()

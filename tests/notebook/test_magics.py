@@ -161,7 +161,7 @@ def test_options_reach_the_run(shell: InteractiveShell, stand_ins: list[StandIn]
         ("%fries_run --workers -3", "--workers -3: expected a whole number, 1 or more"),
         ("%fries_run --commit-interval 0", "--commit-interval 0: expected a number of seconds, more than 0"),
         ("%fries_run --checkpoint p --key nosuch", "--key nosuch: there is no such variable; name one that holds text"),
-        ("%fries_run --resume", "--resume goes on from a checkpoint; expected its place as well"),
+        ("%fries_run --resume", "--resume needs a checkpoint; expected its directory"),
         ("%fries_run -o class", "not the name of a variable"),
         ("%fries_run ключ", "no dataflow 'ключ'; expected one of fraud"),
         ("%fries_stop", "no dataflow has been started"),

@@ -363,7 +363,7 @@ def test_what_a_dead_kernel_left_is_ended(tmp_path: Path, host: subprocess.Popen
     assert scratch.exists()
     dead.communicate()
     [line] = notes.clear()
-    assert "'fraud' of a kernel that is no more" in line
+    assert "'fraud' of a kernel that has died" in line
     assert "1 process ended" in line
     assert host.wait(PATIENCE_S) != 0
     assert not scratch.exists()

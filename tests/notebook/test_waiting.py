@@ -23,7 +23,7 @@ from fries_nb.running.telemetry import RecoveryTime
 from fries_nb.running.uncommitted import UncommittedCheck
 
 STANDS = {"FM": (Paused(WorkerId("FM", 0), "FM[0] failed: KeyError: 'shop'"),)}
-WHY = "FM stands: FM[0] failed: KeyError: 'shop'; fix it alone, with %fries_reconfigure FM=..."
+WHY = "FM is paused: FM[0] failed: KeyError: 'shop'; fix it alone, with %fries_reconfigure FM=..."
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_a_change_that_an_operator_in_its_way_has_aborted_says_how_to_fix_it(
 ) -> None:
     """The operator failed while the change prepared."""
     run.outcome, run.standing = "aborted", STANDS
-    run.why_aborted = said = "FM stands in front of a tuple that it fails on (KeyError); nothing changed"
+    run.why_aborted = said = "FM is paused on a tuple that it fails on (KeyError); nothing changed"
     error = refused(shell, "%fries_reconfigure MC=dict", capsys)
     assert type(error) is ReconfigurationError
     assert str(error) == f"MC aborted: {said}; fix it alone, with %fries_reconfigure FM=..."
@@ -93,13 +93,13 @@ def test_a_change_that_an_operator_in_its_way_has_aborted_says_how_to_fix_it(
 @pytest.mark.parametrize(
     ("cell", "waiting", "said"),
     [
-        ("%fries_reconfigure FM=dict", (Change, "result"), "the change of FM goes on; change.result(timeout=60)"),
+        ("%fries_reconfigure FM=dict", (Change, "result"), "the change of FM continues; change.result(timeout=60)"),
         (
             "%fries_stop",
             (StandIn, "wait"),
-            "'fraud' goes on draining; %fries_stop fraud --now ends it at once, without what still waits",
+            "'fraud' is still draining; %fries_stop fraud --now ends it at once, without what still waits",
         ),
-        ("%fries_stop --now", (StandIn, "wait"), "'fraud' goes on ending; %fries_status says how far it is"),
+        ("%fries_stop --now", (StandIn, "wait"), "'fraud' is still ending; %fries_status shows its state"),
         ("%fries_run --replace", (StandIn, "wait_flowing"), "'fraud' is not started; what has begun of it is stopped"),
     ],
 )  # fmt: skip
@@ -140,7 +140,7 @@ def test_a_drain_that_waits_for_a_fix_or_for_long_says_how_to_end_it(
     run.drains = True
     now = "%fries_stop fraud --now ends it at once, without what still waits"
     error = refused(shell, "%fries_stop --wait 0.01", capsys)
-    assert str(error) == f"'fraud' has not ended after 0.01 s and goes on draining; {now}"
+    assert str(error) == f"'fraud' has not ended after 0.01 s and is still draining; {now}"
     run.standing = STANDS
     error = refused(shell, "%fries_stop --wait 3600", capsys)
     assert str(error) == f"'fraud' cannot end yet: {WHY}; {now}"
@@ -166,7 +166,7 @@ def test_a_change_in_front_of_an_operator_that_stands_on_spark(
     try:
         until(lambda: "FM" in run.standing, run)
         line = "%fries_reconfigure MC=lambda row: row | {'version': 2} --wait 60"
-        why = "FM stands: FM failed on a tuple: KeyError: 'shop'; fix it alone, with %fries_reconfigure FM=..."
+        why = "FM is paused: FM failed on a tuple: KeyError: 'shop'; fix it alone, with %fries_reconfigure FM=..."
         assert told(shell, line).splitlines()[0] == f"MC: waits, since {why}"
         assert f"poison: {why}" in told(shell, "%fries_status").splitlines()
         told(shell, "%fries_reconfigure MC=lambda row: row | {'version': 3} --wait 0 -o later")

@@ -52,7 +52,7 @@ def test_a_resumed_place_numbers_on_and_the_old_attempt_writes_no_more(tmp_path:
 def test_a_place_whose_run_goes_on_is_not_taken_over(tmp_path: Path) -> None:
     """It says which process holds it; once the run has ended, the place is free, though its process goes on."""
     place = CheckpointStore.claim(str(tmp_path / "c"), graph(), "r1")
-    with pytest.raises(PlaceHeldError, match=rf"held by process {os.getpid()} on .* that run goes on, so stop it or"):
+    with pytest.raises(PlaceHeldError, match=rf"held by process {os.getpid()} on .* that run is alive, so stop it or"):
         CheckpointStore.resume(place.path, graph())
     place.begin(2)
     with pytest.raises(PlaceHeldError, match=r"\(attempt 2\)"):

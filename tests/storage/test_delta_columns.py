@@ -79,7 +79,7 @@ def test_columns_are_written_in_the_types_of_the_table(tmp_path: Path) -> None:
         (Field("x", "long"), {"x": 0.5}, "column 'x' is int64 in .* and now double; a column keeps its type"),
         (Field("x", "long", nullable=False), {"x": None}, "column 'x' is NOT NULL in .*; give it one in the operator"),
         (Field("x", "long", nullable=False), {"y": 1}, "column 'x' is NOT NULL in .*; give it one in the operator"),
-        (Field("x", "long"), {"X": 1}, "column 'X' stands beside 'x' in .*; rename it in the operator"),
+        (Field("x", "long"), {"X": 1}, "column 'X' differs from 'x' in .*; rename it in the operator"),
         (
             Field("x", "long"), {"took": datetime.timedelta(1)},
             "column 'took' is duration.us., a type that no Delta table has; convert it in the operator",
@@ -106,7 +106,7 @@ def test_names_that_differ_in_case_do_not_begin_a_table(tmp_path: Path) -> None:
     """Nor do parts of two workers that spell one differently."""
     path = target(tmp_path / "table")
     files = [part(path, pa.record_batch({name: [1]}), fits=False) for name in ("n", "N")]
-    with pytest.raises(ColumnError, match="stands beside 'n'"):
+    with pytest.raises(ColumnError, match="differs from 'n'"):
         commit(path, 1, [file for [file] in files])
     assert not delta.is_table(path)
 

@@ -112,7 +112,7 @@ def ends_well(played):
 FATAL = ("the last checkpoint could not be kept",)
 EXCUSES = (
     *("ended", "finished", "stopped", "cannot digest"),
-    *("the run failed", "was lost", "starts the run again", "stands in front of a tuple", "no space left on device"),
+    *("the run failed", "was lost", "starts the run again", "is paused on a tuple", "no space left on device"),
 )
 
 

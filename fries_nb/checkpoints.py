@@ -72,7 +72,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     operator: str
     index: int
     instances: tuple[InstanceSnapshot, ...]
-    round_robin_positions: dict[str, int] = msgspec.field(default_factory=dict, name="turns")
+    round_robin_positions: dict[str, int] = {}
     version: int = 0
 
 

@@ -43,7 +43,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from fries_nb.errors import ProtocolError
-from fries_nb.messages import ChannelId, Data, Frame, Marker, Reconfigure
+from fries_nb.messages import ChannelId, Data, Marker, Reconfigure
 from fries_nb.operators.executors import ChainExecutor
 from fries_nb.operators.instance import Instance
 from fries_nb.operators.state import keeps_state
@@ -119,9 +119,12 @@ class Versions:
             self._next = self._compiled(chain)
         return self._next
 
-    def sets_aside(self, channel: ChannelId, frame: Frame) -> bool:
-        """Keep the frame until the marker is complete, if it has to wait for that. The caller grants back its size."""
-        if not isinstance(frame, Data) or frame.version <= self.number or not self.waits:
+    def sets_aside(self, channel: ChannelId, frame: Data) -> bool:
+        """Keep a frame of the next version until the marker is complete, if it has to wait for that.
+
+        The caller grants back its size.
+        """
+        if not self.waits:
             return False
         frames = self._aside.setdefault(channel, [])
         self._in_memory.append((channel, len(frames)))

@@ -275,17 +275,19 @@ class Worker:
 
     def _receive(self, channel: ChannelId, frame: Frame, limit: int) -> None:
         """Work on a frame that came on a channel."""
-        if self._versions.sets_aside(channel, frame):
-            if isinstance(frame, Data) and frame.size:
-                self._instructions.append(Grant(channel, frame.size))
-        elif isinstance(frame, Data):
-            self._begin(channel.sender.operator, frame.batch, frame.version)
-            self._owed = Grant(channel, frame.size) if frame.size else None
-            self._advance(limit)
-        elif isinstance(frame, Marker):
+        if isinstance(frame, Marker):
             self._arrived(frame, channel)
-        else:
+        elif not isinstance(frame, Data):
             self._end_of(channel)
+        else:
+            grant = Grant(channel, frame.size) if frame.size else None
+            if frame.version > self._versions.number and self._versions.sets_aside(channel, frame):
+                if grant is not None:
+                    self._instructions.append(grant)
+            else:
+                self._begin(channel.sender.operator, frame.batch, frame.version)
+                self._owed = grant
+                self._advance(limit)
 
     def _begin(self, sender: str, batch: pa.RecordBatch, version: int) -> None:
         """Take a batch in hand."""

@@ -108,7 +108,7 @@ class Dataflow(builder.DataflowBuilder):
         only changes of the new run can be rolled back.
 
         A checkpoint holds pickled state and functions, and loading a pickle executes code: resume only checkpoints
-        written by you, or by somebody you trust to execute code as you. With ``key``, files that were not signed with
+        written by you, or by a person you trust to execute code as you. With ``key``, files that were not signed with
         it are refused before they are unpickled; an older checkpoint of the same run that was put back is not detected.
 
         If the newest checkpoint is damaged, the previous one is used, with a warning; output that was committed after

@@ -1,11 +1,11 @@
-"""The place where a run keeps what it would start again from; what lies in it is said in ``contents``.
+"""The checkpoint store of a run, in a directory whose layout is described in ``checkpoint_contents``.
 
-A place is a directory or a URI that the driver and all hosts reach, and is held by one attempt of a run at a time
-(see ``claims``). Whatever stops in between, the newest record that is whole is the checkpoint.
+The directory is a local path or a URI that the driver and all hosts reach, and is held by one attempt of a run at a
+time (see ``claims``). Whatever failure occurs, the newest intact record is the checkpoint.
 
-An attempt looks for a newer one behind each of its writes, and a newer one reads what is there behind its claim. So of
-an old driver and a new one that do not know of each other yet at least one does in time: either the old one's write
-counts and the new one goes on from it, or the old one is told before it acts on what it wrote.
+An attempt checks for a newer one after each of its writes, and a newer one reads the contents after its claim. So if an
+old and a new driver run concurrently, at least one of them notices in time: either the old one's write is valid and the
+new one resumes from it, or the old one learns of the new one before it relies on its write.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ _T = TypeVar("_T")
 
 
 class CheckpointStore:
-    """A checkpoint place, held by one attempt of a run; made by ``claim`` or ``resume``, and left by ``release``.
+    """A checkpoint directory held by one attempt of a run; made by ``claim`` or ``resume``, left by ``release``.
 
     Attributes:
-        path: of the place.
-        key: that signs its files; ``NO_KEY`` for none.
-        flow: whose it is.
-        incarnation: of the attempt that holds it.
-        restoration: what the run goes on from.
+        path: the directory.
+        key: signs the files; ``NO_KEY`` for none.
+        flow: the dataflow's fingerprint.
+        incarnation: incarnation of the attempt that holds the directory.
+        restoration: the state from which the run continues.
     """
 
     def __init__(self, at: Location, claims: Claims, found: Contents, restoration: Restoration) -> None:
@@ -79,10 +79,11 @@ class CheckpointStore:
 
     @classmethod
     def claim(cls, path: str, graph: Graph, run: str, key: bytes = NO_KEY) -> CheckpointStore:
-        """Make an empty or new directory the place of a run.
+        """Make an empty or new directory the checkpoint directory of a run.
 
         Raises:
-            CheckpointError: it cannot be written, or holds something: a run, which could be resumed, or other files.
+            CheckpointError: it cannot be written, or is not empty: it holds a run, which could be resumed, or other
+                files.
         """
         at = Location.of(path, key)
         _check_empty(at, graph)
@@ -100,13 +101,14 @@ class CheckpointStore:
 
     @classmethod
     def resume(cls, path: str, graph: Graph, key: bytes = NO_KEY) -> CheckpointStore:
-        """Take over a place whose run has ended or died, as the next attempt.
+        """Take over the directory of a run that has ended or died, as the next attempt.
 
-        If its newest checkpoint is damaged it is the one before it that the run goes on from, with a warning.
+        If the newest checkpoint is damaged the run continues from the one before it, with a warning.
 
         Raises:
-            PlaceHeldError: its run is known to go on, or another process takes it over just now; says which.
-            CheckpointError: there is none, it is of another flow or version, is damaged, or is not signed with the key.
+            PlaceHeldError: the run is known to be alive, or another process is taking over; names the process.
+            CheckpointError: there is no checkpoint, or it is of another dataflow or version, damaged, or not signed
+                with the key.
         """
         at = Location.of(path, key)
         if other := difference(expected(contents(at), path).flow, graph):
@@ -130,10 +132,10 @@ class CheckpointStore:
 
     @staticmethod
     def load(path: str, key: bytes = NO_KEY) -> tuple[FlowFingerprint, Restoration]:
-        """Whose place it is, and what a run would go on from; without taking it over, or reading the snapshots.
+        """The dataflow's fingerprint, and the state from which a run would continue; does not take over the directory.
 
         Raises:
-            CheckpointError: there is no checkpoint, it is of another version, is damaged, or not signed with the key.
+            CheckpointError: there is no checkpoint, or it is of another version, damaged, or not signed with the key.
         """
         at = Location.of(path, key)
         found = expected(contents(at), path)
@@ -142,17 +144,17 @@ class CheckpointStore:
 
     @staticmethod
     def is_there(path: str) -> bool:
-        """Whether a run has begun there; raises a CheckpointError if that cannot be told."""
+        """Whether a run has begun in the directory; raises a CheckpointError if it cannot be read."""
         return bool(begun(Location.of(path, NO_KEY)))
 
     @property
     def staging(self) -> str:
-        """Where this attempt writes rows for the hosts, which stay as long as decisions that name them."""
+        """The directory in which this attempt stages rows for hosts; kept as long as decisions refer to them."""
         return f"{self.path.rstrip('/')}/{STAGED}/{self.incarnation:04d}"
 
     @property
     def is_own(self) -> bool:
-        """No newer attempt has taken the place over, as far as one can tell."""
+        """Whether no newer attempt has taken over the directory, as far as is known."""
         try:
             with in_words(f"{self.path} cannot be read"):
                 self._claims.check()
@@ -162,36 +164,36 @@ class CheckpointStore:
 
     @property
     def doubtful(self) -> frozenset[str]:
-        """Files of sinks that are named by records which may be there, though writing them failed."""
+        """Files of sinks that are listed in records which may exist although writing them failed."""
         return frozenset(file for record in self._doubtful for files in record.sinks.values() for file in files)
 
     def withdraw(self) -> None:
-        """Leave the place as ``claim`` found it, empty; unless another attempt has come, which keeps what there is.
+        """Empty the directory, as ``claim`` found it, unless another attempt holds it.
 
         Raises:
             CheckpointError: it cannot be emptied.
         """
         with in_words(f"{self.path} cannot be emptied"):
             self._at.filesystem.delete_file(f"{self._at.root}/{attempt_file(self.incarnation)}")
-            if self.is_own:  # and who comes from now on finds that nothing has begun
+            if self.is_own:  # and later contenders find that nothing has begun
                 self._at.filesystem.delete_dir_contents(self._at.root)
             self._claims.release()
 
     def release(self) -> None:
-        """The run has ended: others may take the place over without asking whether its process is alive.
+        """Record that the run has ended, so that others can take over without checking its process.
 
         Raises:
-            CheckpointError: that cannot be written; this process knows it all the same.
+            CheckpointError: the record cannot be written; within this process the directory is released nevertheless.
         """
         with in_words(f"{self.path} cannot be released"):
             self._claims.release()
 
     def begin(self, incarnation: int) -> None:
-        """A new attempt of this run starts, a later one than that which holds the place; earlier ones write no more.
+        """Begin a new attempt of this run; earlier attempts can no longer write.
 
         Raises:
-            PlaceHeldError: another process has taken the place over; says which.
-            CheckpointError: the place cannot be written.
+            PlaceHeldError: another process has taken over the directory; names the process.
+            CheckpointError: the directory cannot be written.
         """
         with in_words(f"{self.path} cannot be written"):
             self._claims.advance(incarnation)
@@ -199,22 +201,22 @@ class CheckpointStore:
             self._begin()
 
     def decide(self, decided: CommittedChange) -> None:
-        """A change is decided once this returns.
+        """Store the decision of a change, durably.
 
         Raises:
-            PlaceHeldError: a newer attempt holds the place.
-            CheckpointError: the place cannot be written.
+            PlaceHeldError: a newer attempt holds the directory.
+            CheckpointError: the directory cannot be written.
         """
         name = entry(DECISIONS, f"{len(self._decisions) + 1:06d}", self.incarnation, "msgpack")
         self._write(name, msgspec.msgpack.encode(decided))
         self._decisions.append(name)
 
     def keep(self, record: Checkpoint) -> None:
-        """The checkpoint is complete once this returns.
+        """Store the record that completes a checkpoint, durably.
 
         Raises:
-            PlaceHeldError: a newer attempt holds the place, and decides whether this one counts.
-            CheckpointError: the place cannot be written.
+            PlaceHeldError: a newer attempt holds the directory, and decides whether this checkpoint is valid.
+            CheckpointError: the directory cannot be written.
         """
         name = entry(COMPLETE, f"{record.epoch:06d}", self.incarnation, "json")
         try:
@@ -225,9 +227,9 @@ class CheckpointStore:
         self._records[name] = record
 
     def tidy(self) -> None:
-        """Delete older checkpoints than the last two, and what no checkpoint came of.
+        """Delete checkpoints before the last two, and incomplete ones.
 
-        What newer attempts have written is left alone, so an old driver that tidies late harms nobody.
+        Files of newer attempts are kept, so a late call by an old driver is harmless.
 
         Raises:
             CheckpointError: they cannot be deleted.
@@ -241,18 +243,18 @@ class CheckpointStore:
             self._claims.forget_older()
 
     def keep_source(self, name: str, plan: Any) -> None:
-        """Into which splits a source was cut (any msgpack value).
+        """Store which rows the workers of a source read (any msgpack value).
 
         Raises:
-            PlaceHeldError: a newer attempt holds the place.
-            CheckpointError: the place cannot be written.
+            PlaceHeldError: a newer attempt holds the directory.
+            CheckpointError: the directory cannot be written.
         """
         file = entry(SOURCES, encoded(name), self.incarnation, "msgpack")
         self._write(file, msgspec.msgpack.encode(plan))
         self._sources[encoded(name)] = file
 
     def source(self, name: str, kind: type[_T]) -> _T | None:
-        """What was kept of the source, if anything was.
+        """The value stored for the source; ``None`` if there is none.
 
         Raises:
             CheckpointError: it is damaged.
@@ -261,7 +263,7 @@ class CheckpointStore:
         return None if file is None else self._at.read(file, kind, self.flow.run)
 
     def _begin(self) -> None:
-        """Say what the attempt begins with; from now on that, and what it writes, is what counts."""
+        """Record the state with which the attempt begins; from then on that, and its later writes, are valid."""
         begun = RunAttempt(FORMAT, self.flow, tuple(self._records), tuple(self._decisions), self._sources)
         name = attempt_file(self.incarnation)
         self._write_sealed(name, sealed(msgspec.json.encode(begun), name, self.key))
@@ -299,7 +301,7 @@ class CheckpointStore:
 
 
 def _readable(at: Location, found: Contents) -> dict[str, Checkpoint]:
-    """The last records by their names, oldest first; one that is damaged is no use to anybody."""
+    """The last records by name, oldest first, without damaged ones."""
     records = {}
     for name in found.records[-KEPT:]:
         with contextlib.suppress(CheckpointError):
@@ -308,7 +310,7 @@ def _readable(at: Location, found: Contents) -> dict[str, Checkpoint]:
 
 
 def _check_empty(at: Location, graph: Graph) -> None:
-    """Raise a CheckpointError if there is anything but claims, which those left who never began."""
+    """Raise a CheckpointError unless there are only claims, which failed attempts leave behind."""
     with in_words(f"{at.path} cannot hold checkpoints"):
         kind = at.filesystem.get_file_info(at.root).type
     if kind == fs.FileType.File:

@@ -1,8 +1,7 @@
-"""Whose checkpoint it is: the shape of a flow as text, and in words how another flow differs from it.
+"""The fingerprint of a dataflow in a checkpoint, and the differences of another dataflow from it, in words.
 
-State belongs to operators by name and to their workers by the hash of a key, so a flow fits a checkpoint if its
-operators, their keys and their workers, its edges and the targets of its sinks are those that took it. Functions may
-differ.
+State belongs to operators by name and to their workers by the hash of a key. So a dataflow fits a checkpoint if its
+operators, their keys and workers, its edges, and the targets of its sinks are the same. Functions may differ.
 
 >>> from fries_nb.dataflow.graph import Edge, Graph, Operator
 >>> graph = Graph("w1", (Operator("Src"), Operator("FD", workers=2)), (Edge("Src", "FD"),))
@@ -26,14 +25,14 @@ FORMAT = 3
 
 
 class FlowFingerprint(msgspec.Struct, frozen=True):
-    """The note in a checkpoint.
+    """The shape of a dataflow.
 
     Attributes:
-        format: of the files.
+        format: version of the file format.
         flow: name of the dataflow.
-        run: id of the run, which stays when it is resumed.
-        operators: name to kind, key, target and number of workers, in words.
-        edges: in words, in the order of declaration.
+        run: id of the run, unchanged when it is resumed.
+        operators: name to kind, key, target and number of workers, as text.
+        edges: the edges as text, in order of declaration.
         workers: operator to its number of workers.
     """
 
@@ -46,7 +45,7 @@ class FlowFingerprint(msgspec.Struct, frozen=True):
 
 
 def flow_of(graph: Graph, run: str) -> FlowFingerprint:
-    """The note for a graph."""
+    """The fingerprint of a graph."""
     return FlowFingerprint(
         FORMAT,
         graph.name,
@@ -58,7 +57,7 @@ def flow_of(graph: Graph, run: str) -> FlowFingerprint:
 
 
 def difference(flow: FlowFingerprint, graph: Graph) -> str:
-    """What of the flow the graph has not, as the end of a sentence on a checkpoint; empty if it fits."""
+    """The difference of a graph from the fingerprint, as the end of a sentence; empty if it fits."""
     if flow.flow != graph.name:
         return f"of flow {flow.flow!r}; expected {graph.name!r}"
     own = flow_of(graph, flow.run)
@@ -79,7 +78,7 @@ def _operator(operator: Operator) -> str:
 
 
 def _target(function: object) -> str:
-    """Where a sink writes: what was committed there is not in another target."""
+    """The target of a sink; committed output is not in another target."""
     match function:
         case Memory():
             return " into memory"

@@ -1,12 +1,12 @@
-"""The whole runtime in one thread, every interleaving drawn from a seed.
+"""The runtime in one thread, with every interleaving drawn from a seed.
 
-Workers and controller are the ones that run on Spark. Each step draws one thing that may happen next: a frame, a
-grant, a control message or an answer arrives, a reader reads, a worker processes a few tuples, a rehearsal finishes, a
-snapshot is written, a clock ticks, a host says hello. So whatever a real network may do to the order of events happens
-here too, and a failure is replayed from its seed.
+Workers and controller are the ones that run on Spark. Each step draws one of the possible events: a frame, a grant, a
+control message or an answer arrives, a reader reads, a worker processes a few tuples, a rehearsal finishes, a snapshot
+is written, a clock ticks, a host says hello. So every order of events that a real network may cause can occur, and a
+failure is replayed from its seed.
 
-Hosts and the driver may be killed at any step (``faults``). What then survives is in the ``store``; what was being
-said comes late, as a stranger's word, or never.
+Hosts and the driver may be killed at any step (``faults``). The ``store`` survives; messages in flight arrive late, as
+messages of an older incarnation, or never.
 
 >>> import fries_nb as fn
 >>> flow = fn.Dataflow("double")
@@ -54,44 +54,44 @@ from fries_nb.trace import Record, flow_of
 from fries_nb.worker.worker import Worker
 
 TICK = 0.02
-"""How likely a tick is at a step at which something else may happen as well."""
+"""Probability of a tick at a step at which another event is possible."""
 
 NEWS = 0.1
-"""How likely it is at a step that one of the hosts' comings and goings is noticed, if there are any."""
+"""Probability at a step that a start or loss of a host is noticed, if there is any."""
 
 PAUSES_NS = (1_000, 50_000, 3_000_000)
-"""How much time may pass from one step to the next."""
+"""Possible time from one step to the next in nanoseconds."""
 
 FAULTLESS = Faults()
 
 
 class Cluster:
-    """A seeded run of a graph over rows given per source.
+    """A seeded run of a graph over rows given for each source.
 
     Args:
-        graph: what runs; its functions are copied by pickling, as they are on Spark.
-        inputs: the rows of each source; a source with several workers takes them round robin.
-        hosts: number of hosts that the workers are spread over.
-        seed: draws the interleaving.
-        window: bytes of credit a channel; small windows make data wait.
-        chaining: whether operators are chained where they can be.
-        commit_interval_ns: interval of commit markers, ``None`` for a commit at the end only.
+        graph: the dataflow; its functions are copied by pickling, as on Spark.
+        inputs: the rows of each source.
+        hosts: number of hosts among which the workers are distributed.
+        seed: determines the interleaving.
+        window: bytes of credit of a channel; small windows make data wait.
+        chaining: whether operators are chained where possible.
+        commit_interval_ns: interval of commit markers; ``None`` for one commit at the end.
         audit: whether a trace is kept.
-        checkpoints: every commit is a checkpoint, and lost hosts are recovered from.
-        faults: what goes wrong.
+        checkpoints: whether every commit is a checkpoint, from which lost hosts are recovered.
+        faults: the faults to inject.
 
     Attributes:
-        outcomes: change id to outcome, as they come in.
-        guards: change id to how its guard ended, as they come in.
-        orphans: changes that had no outcome when the driver that they were asked of died.
-        state: ``running``, then what the run ended as; ``error`` and ``details`` say why it failed.
-        store: what survives.
-        hosts: the present incarnation.
-        recoveries: why the hosts were started again, each time.
-        ended: checkpoints that are complete or have come to nothing, in order.
-        standing: operators that wait for a fix.
-        asked: requests for checkpoints to the reason why they came to nothing (empty: it is kept), ``None`` while open.
-        random: the source of all chance.
+        outcomes: change id to outcome.
+        guards: change id to how its guard ended.
+        orphans: changes without an outcome whose driver died.
+        state: ``running``, then the final state; ``error`` and ``details`` say why it failed.
+        store: the storage that survives failures.
+        hosts: the current incarnation.
+        recoveries: the reason of each restart of the hosts.
+        ended: checkpoints that are complete or aborted, in order.
+        standing: paused operators.
+        asked: requests for checkpoints to the reason why they were aborted (empty: complete), ``None`` while open.
+        random: the source of all randomness.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class Cluster:
             self._say(said.HostJoined(host, f"host-{host}", 1))
 
     def _lead(self, incarnation: int, restored: Restoration | None) -> None:
-        """A driver begins, with a controller of its own."""
+        """Start a driver, with its own controller."""
         self.controller = Controller(
             self.graph, self._plan.hosts, incarnation, self._interval_ns,
             checkpoints=self._checkpoints, restored=restored, run="r", chaining=self._plan.chaining,
@@ -148,10 +148,10 @@ class Cluster:
         self, change: Mapping[str, Any], scheduler: str = "fries", *, pruning: bool = True, rehearse: bool = False,
         guard: Limit | None = None,
     ) -> str:  # fmt: skip
-        """Ask for a change; returns its id, under which the outcome will be found.
+        """Request a change; returns its id, a key of ``outcomes`` once it has ended.
 
-        ``guard`` puts it under guard for so many seconds of the cluster's clock, or tuples.
-        ``rehearse`` tries the new functions of targets below no other target on a recent tuple, as a run on Spark does.
+        ``guard`` guards it for seconds of the cluster's clock, or tuples. ``rehearse`` rehearses the new functions of
+        targets below no other target on a recent tuple, as a run on Spark does.
         """
         updates = as_updates(change)
         name = f"u{len(self._requested) + 1}"
@@ -163,28 +163,28 @@ class Cluster:
 
     @property
     def open(self) -> set[str]:
-        """The changes of which nobody knows yet what becomes of them."""
+        """The changes without an outcome."""
         return set(self._requested) - self.outcomes.keys() - self.orphans
 
     def checkpoint(self) -> str:
-        """Ask for a checkpoint; returns the id under which ``asked`` will have the answer."""
+        """Request a checkpoint; returns the id of the request, a key of ``asked``."""
         request = f"c{len(self.asked) + 1}"
         self.asked[request] = None
         self._say(said.CheckpointRequested(request))
         return request
 
     def stop(self, drain: bool = False) -> None:
-        """End the run now, or after what was read has left."""
+        """End the run at once, or drained."""
         self._draining |= drain
         self._say(said.DrainRequested() if drain else said.StopRequested())
 
     def hold(self, sources: Iterable[WorkerId]) -> None:
-        """These source workers keep their last rows, and do not end, until they are released."""
+        """Keep these source workers from reading their last rows and from ending, until they are released."""
         self._held.update(sources)
         self.supply.held.update(self._held)
 
     def release(self) -> None:
-        """All source workers may read on to their end."""
+        """Let all source workers read to their end."""
         self._held.clear()
         for source in sorted(self.supply.held):
             self.supply.held.discard(source)
@@ -209,17 +209,17 @@ class Cluster:
 
     @property
     def ports(self) -> dict[WorkerId, ListPort]:
-        """Where the present incarnation writes."""
+        """The ports of the current incarnation."""
         return self.hosts.ports
 
     @property
     def journal(self) -> list[CommittedChange]:
-        """Decisions that a real run has on disk."""
+        """The decisions, as a real run has them on disk."""
         return self.store.decided
 
     @property
     def epochs(self) -> list[dict[str, tuple[str, ...]]]:
-        """What was committed, an epoch after the other: parts by sink."""
+        """The commits in order: parts by sink."""
         return [files for _, files in self.store.committed]
 
     def rows(self, sink: str) -> list[dict[str, Any]]:
@@ -231,12 +231,12 @@ class Cluster:
         return self.hosts.worker_of(WorkerId(operator, index))
 
     def instances(self, operator: str) -> list[Instance]:
-        """The operator at each of its workers."""
+        """The operator's instances, one for each worker."""
         found = (instance for worker in self.workers.values() for instance in worker.instances)
         return [instance for instance in found if instance.worker.operator == operator]
 
     def records(self) -> list[Record]:
-        """The trace so far, with what workers have not handed out yet; each worker's records in its order."""
+        """The trace so far, with records that workers have not handed over yet; each worker's records are in order."""
         self.hosts.trace()
         return [flow_of(self.graph, finished=self.state == "finished"), *self.store.traced()]
 
@@ -246,17 +246,17 @@ class Cluster:
         """Take steps until the run has ended.
 
         Raises:
-            AssertionError: nothing can happen any more although the run has not ended, or it takes too long.
+            AssertionError: no event is possible although the run has not ended, or it takes too many steps.
         """
         self.until(lambda: self.state != "running", steps)
 
     def until(self, reached: Callable[[], bool], steps: int = 10**6) -> None:
-        """Take steps until something is so, or the run has ended; raises as ``run`` does."""
+        """Take steps until a condition holds, or the run has ended; raises as ``run`` does."""
         for _ in range(steps):
             if reached() or self.state != "running":
                 return
             if not self.step():
-                raise AssertionError(f"the run stands still: {self.describe()}")
+                raise AssertionError(f"the run is stuck: {self.describe()}")
         raise AssertionError(f"it has not come to it after {steps} steps: {self.describe()}")
 
     def steps(self, count: int) -> None:
@@ -266,12 +266,12 @@ class Cluster:
                 return
 
     def settle(self) -> None:
-        """After the end: let everything arrive that is still under way."""
+        """After the end: deliver all messages in flight."""
         while self._news or len(self.hosts.draws):
             self._happen()
 
     def step(self) -> bool:
-        """One event, drawn among those possible. Returns whether any was."""
+        """Carry out one possible event; returns whether there was any."""
         self.clock.advance(PAUSES_NS[int(self.random.random() * len(PAUSES_NS))])
         dying = self._fate.next_kill(bool(self.controller.on_the_way))
         if dying:
@@ -292,7 +292,7 @@ class Cluster:
         return True
 
     def tick(self) -> None:
-        """The controller's clock ticks, and one worker's does, which reports."""
+        """Advance the controller's clock and one worker's, which reports."""
         self._say(said.Tick())
         self.hosts.tick()
 
@@ -305,12 +305,12 @@ class Cluster:
     # ---- faults
 
     def kill(self, *hosts: int) -> None:
-        """These hosts die now; the controller hears of it some time later."""
+        """Kill these hosts; the controller is notified some time later."""
         self.hosts.kill(hosts)
         self._news += [said.HostLost(host, "it was killed", self.hosts.incarnation) for host in hosts]
 
     def kill_driver(self) -> None:
-        """The driver dies now, all hosts with it; the run is resumed from the store."""
+        """Kill the driver with all hosts; the run is resumed from the store."""
         self._doom = None
         self.orphans |= self.open
         self.asked = {request: answer for request, answer in self.asked.items() if answer is not None}
@@ -324,7 +324,7 @@ class Cluster:
             self._say(said.DrainRequested())
 
     def _start_again(self, incarnation: int, restoration: Restoration, reason: str) -> None:
-        """Other hosts take the place of the present ones, whose last words come late or never."""
+        """Replace the hosts by new ones; messages of the old ones arrive late or never."""
         self.recoveries.append(reason)
         self.standing.clear()
         old, self._news = self.hosts, []
@@ -381,7 +381,7 @@ class Cluster:
         return ()
 
     def _keep(self, instruction: said.KeepCheckpoint) -> list[said.Event]:
-        """Write the record, or fail to; the controller hears of it at once, or a little later."""
+        """Write the record, or fail; the controller is notified at once, or a little later."""
         reason = "no space left on device" if self._fate.disk_is_full() else ""
         if not reason:
             self.store.keep(instruction.record)
@@ -392,7 +392,7 @@ class Cluster:
         return []
 
     def describe(self) -> str:
-        """What is where, for the message of a failed run."""
+        """The state of workers and lanes, for the message of a failed run."""
         waiting = ", ".join(f"{kind.value} {place}: {count}" for (kind, place), count in self.network.waiting())
         going = ", ".join(str(id_) for id_, worker in self.workers.items() if not worker.ended)
         controller = f"{self.controller.state}, markers {self.controller.on_the_way}, {self.controller.changes}"

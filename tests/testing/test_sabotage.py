@@ -217,5 +217,5 @@ def test_a_change_behind_an_end_arrives():
 def test_the_ended_not_told_are_missed(monkeypatch):
     """Without that the run stands still."""
     monkeypatch.setattr(MarkerCoordinator, "start", _tell_only_the_living)
-    with pytest.raises(AssertionError, match="stands still"):
+    with pytest.raises(AssertionError, match="the run is stuck"):
         [_change_behind_an_end(seed) for seed in range(20)]

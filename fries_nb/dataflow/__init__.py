@@ -1,4 +1,4 @@
-"""WHAT runs: operators, edges, streams and requests to change them, all as values. Nothing here executes."""
+"""The dataflow as immutable values: operators, edges, streams and updates. Nothing here executes."""
 from __future__ import annotations
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""What an analyst writes in a declaration, checked and in one form."""
+"""Validation and normalisation of arguments of declarations."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ Columns = str | Sequence[str]
 
 @dataclass(frozen=True)
 class Identity:
-    """A column that tells the tuples of one source apart, on a stream with at most one row for each of them."""
+    """A column that identifies the tuples of one source, on a stream with at most one row for each of them."""
 
     source: str
     column: str
 
 
 def is_identity(key: tuple[str, ...], *sides: Identity | None) -> bool:
-    """Whether the key is the one identity of all these streams, so that no two rows of one of them have the same."""
+    """Whether the key is the identity of all these streams, so that the rows of each have distinct keys."""
     first = sides[0]
     return first is not None and set(sides) == {first} and key == (first.column,)
 
@@ -28,7 +28,7 @@ def columns_of(name: str, given: Columns | None) -> tuple[str, ...]:
     """A key as a tuple of column names, empty for none.
 
     Raises:
-        DataflowError: it is not a column name, or several, each once.
+        DataflowError: the key is neither a column name nor several distinct ones.
     """
     if given is None:
         return ()
@@ -42,10 +42,10 @@ def columns_of(name: str, given: Columns | None) -> tuple[str, ...]:
 
 
 def needed_columns(kind: str, name: str, on: Columns) -> tuple[str, ...]:
-    """The columns of a join or a dedup, which cannot do without.
+    """The key of a join or a dedup, which must not be empty.
 
     Raises:
-        DataflowError: there is none, or what ``columns_of`` raises.
+        DataflowError: there is no column; or see ``columns_of``.
     """
     key = columns_of(name, on)
     if not key:
@@ -55,10 +55,10 @@ def needed_columns(kind: str, name: str, on: Columns) -> tuple[str, ...]:
 
 
 def number_of(what: str, name: str, argument: str, given: object) -> int:
-    """How many streams or copies.
+    """The validated number of streams or copies.
 
     Raises:
-        DataflowError: not a whole number of 2 or more.
+        DataflowError: it is not a whole number of at least 2.
     """
     if not isinstance(given, int) or isinstance(given, bool) or given < 2:
         raise DataflowError(f"{what} {name!r} has {argument}={given!r}; expected {_EXPECTED[argument]}, 2 or more")
@@ -69,10 +69,10 @@ _EXPECTED = {"into": "a number of streams", "n": "a number of copies"}
 
 
 def checked_suffix(kind: str, name: str, suffix: object) -> str:
-    """What is added to the name of a column that both sides of a join have.
+    """The validated suffix for columns that both sides of a join have.
 
     Raises:
-        DataflowError: not a non-empty string.
+        DataflowError: it is not a non-empty string.
     """
     if not isinstance(suffix, str) or not suffix:
         raise DataflowError(f"{kind} {name!r} has suffix={suffix!r}; expected a non-empty string")

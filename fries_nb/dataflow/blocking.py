@@ -1,6 +1,6 @@
-"""Operators that must see all their input before they emit: they are Spark SQL, and cut a dataflow into regions.
+"""Blocking operators, which need all of their input before they emit: Spark SQL executes them between regions.
 
-What is declared here is only the query; the rows of the region before are the view that it reads.
+Only the query is declared here; it reads a view of the rows of the region above.
 
 >>> print(Aggregation(("shop",), (("total", "sum(amount)"),)).sql("rows"))
 SELECT `shop`, sum(amount) AS `total` FROM `rows` GROUP BY `shop`
@@ -18,7 +18,7 @@ from fries_nb.errors import DataflowError
 
 @dataclass(frozen=True)
 class Aggregation:
-    """One row for each group of equal values in ``by`` (one in all without any): those, and the named expressions."""
+    """One row for each group of equal values in ``by`` (one in all if it is empty), with named SQL expressions."""
 
     by: tuple[str, ...]
     columns: tuple[tuple[str, str], ...]
@@ -33,7 +33,7 @@ class Aggregation:
 
 @dataclass(frozen=True)
 class Ordering:
-    """All rows in the order of these columns, of each of which is told whether it descends."""
+    """All rows in the order of these columns, each with a flag for descending order."""
 
     by: tuple[tuple[str, bool], ...]
 
@@ -44,15 +44,15 @@ class Ordering:
 
 
 def quoted(name: str) -> str:
-    """A column's name as SQL takes it, whatever is in it."""
+    """A column name as a quoted identifier of SQL."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def aggregation(operator: str, by: tuple[str, ...], columns: object) -> Aggregation:
-    """What ``aggregate`` was given, checked as far as it can be without Spark.
+    """The validated arguments of ``aggregate``, as far as they can be checked without Spark.
 
     Raises:
-        DataflowError: no columns, a name or an expression that is no string, or a name twice.
+        DataflowError: no columns, a name or an expression that is not a string, or a name twice.
     """
     if not isinstance(columns, Mapping) or not columns:
         raise DataflowError(f"aggregate {operator!r} got {columns!r}; expected {{'total': 'sum(amount)'}} or the like")
@@ -67,7 +67,7 @@ def aggregation(operator: str, by: tuple[str, ...], columns: object) -> Aggregat
 
 
 def ordering(operator: str, by: Sequence[str], descending: object) -> Ordering:
-    """What ``sort`` was given.
+    """The validated arguments of ``sort``.
 
     Raises:
         DataflowError: no column to sort by, or ``descending`` is not a flag.

@@ -1,4 +1,4 @@
-"""Whether rows of one schema can go on where rows of another one came before.
+"""Compatibility of schemas: whether rows of one schema can follow rows of another one.
 
 >>> import pyarrow as pa
 >>> taken, new = pa.schema({"a": pa.int64(), "b": pa.null()}), pa.schema({"a": pa.float64(), "b": pa.string()})
@@ -17,17 +17,18 @@ from collections.abc import Iterable
 import pyarrow as pa
 
 MOST_DIGITS = 38
-"""Of Spark's decimals."""
+"""Maximum precision of Spark's decimals."""
 
 
 def united(one: pa.Schema, other: pa.Schema) -> pa.Schema:
     """The narrowest schema that holds rows of both: the columns of the first in their order, then the others.
 
-    Numbers widen, integers among floats too, and a column of nulls takes any type. Text does not become bytes, nor
-    decimals floats: what was written already would be read as something else.
+    Numbers widen, integers to floats too, and a column of nulls takes any type. Text does not become bytes, nor
+    decimals floats, since values that were written already would be read differently.
 
     Raises:
-        pyarrow.ArrowTypeError, pyarrow.ArrowInvalid: a column has two types that no one type holds.
+        pyarrow.ArrowTypeError: a column has two types that no one type holds.
+        pyarrow.ArrowInvalid: as ArrowTypeError.
     """
     whole = pa.unify_schemas([one, other], promote_options="permissive")
     known = set(one.names)
@@ -41,7 +42,7 @@ def united(one: pa.Schema, other: pa.Schema) -> pa.Schema:
 
 
 def are_apart(one: pa.DataType, other: pa.DataType) -> bool:
-    """Whether no column holds values of both as they are, though Arrow would unite the two types."""
+    """Whether no column type holds the values of both unchanged, although Arrow would unite them."""
     return {_family(one), _family(other)} in _APART
 
 
@@ -66,7 +67,7 @@ def _digits(kind: pa.DataType) -> int:
 
 
 def unreadable(columns: pa.Schema) -> str:
-    """What Spark could not read of rows with these columns, and why, for a sentence; empty if it reads them all."""
+    """The columns that Spark could not read, and why, as part of a sentence; empty if it can read all."""
     if twins := alike(columns.names):
         return f"{twins[0]!r} beside {twins[1]!r}, which Spark does not tell apart"
     for field in columns:
@@ -83,7 +84,7 @@ def _is_unread(kind: pa.DataType) -> bool:
 
 
 def alike(names: Iterable[str]) -> tuple[str, str] | None:
-    """The first two names that are equal but for the case of their letters, if there are two.
+    """The first two names that differ only in case, if there are two.
 
     >>> alike(["A", "b", "a"])
     ('A', 'a')
@@ -97,14 +98,15 @@ def alike(names: Iterable[str]) -> tuple[str, str] | None:
 
 
 def clash(taken: pa.Schema, new: pa.Schema, fixed: bool = False) -> tuple[str, pa.DataType, pa.DataType] | None:
-    """The first column that cannot go on: its name, its type so far, and the new one; ``None`` if all can.
+    """The first incompatible column: its name, its type so far, and the new one; ``None`` if all are compatible.
 
-    Columns may come, go and, unless ``fixed``, widen (integers among floats); one of nothing but nulls takes any type.
+    Columns may be added and removed and, unless ``fixed``, widen (integers to floats); one of only nulls takes any
+    type.
 
     Args:
         taken: the columns so far.
-        new: those of the rows that come now.
-        fixed: a column that has a type keeps it, and takes narrower values only, as those of a Delta table do.
+        new: the columns of the next rows.
+        fixed: whether a column that has a type keeps it and takes narrower values only, as in a Delta table.
     """
     for field in new:
         if field.name not in taken.names:

@@ -1,7 +1,7 @@
 """The logical dataflow graph: operators and edges as immutable values.
 
-A graph describes; it never executes. Planning reads only what the types say (``emits`` and so on); the runtime
-reads ``kind`` (see ``traits``) and ``function`` as well. A graph read from JSON has types but no functions.
+Planning depends on the operator types only (``emits`` and so on); the runtime also uses ``kind`` (see ``traits``) and
+``function``. A graph read from JSON has types but no functions.
 
 >>> graph = Graph("w1", (Operator("Src"), Operator("FD", workers=2), Operator("Sink")),
 ...               (Edge("Src", "FD", Partitioning.HASH, ("CUSTOMER_ID",)), Edge("FD", "Sink")))
@@ -41,24 +41,23 @@ class Partitioning(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """A node that the user declares.
+    """A node of the graph.
 
     Attributes:
         name: unique in the graph.
         emits: one-to-one, or one-to-many.
-        edgewise_one_to_one: may emit on several out-edges for one input tuple, but at most one tuple on each (a
-            Replicate); planning counts it as one-to-many.
-        unique_per_transaction: at most one output tuple for each data transaction (a self-join on the source tuple's
-            identity); a fact about this operator in this flow, which the planner trusts.
-        blocking: must see all its input before it emits (an aggregate, a sort).
+        edgewise_one_to_one: whether it may emit on several out-edges for one input tuple, but at most one tuple on each
+            (a Replicate); planning counts it as one-to-many.
+        unique_per_transaction: whether it emits at most one tuple for each data transaction (a self-join on the source
+            tuple's identity); a fact about this operator in this dataflow, which the planner trusts.
+        blocking: whether it needs all of its input before it emits (an aggregate, a sort).
         workers: number of parallel instances, at least 1.
         kind: how the runtime executes it.
-        function: what it executes: the user's callable or object, a source or a sink description; ``None`` in a graph
-            read from JSON, or where the kind needs none.
-        key: names of the columns that its state is kept by, empty for none.
+        function: what it executes: the user's callable or object, or the description of a source or a sink; ``None`` in
+            a graph read from JSON, or if the kind needs none.
+        key: names of the columns of its key, empty for none.
         branches: number of outputs that it routes between; more than 1 only for a split.
-        on_error: what becomes of a tuple that the function fails on: ``fail`` (the run fails), ``pause`` (the worker
-            waits for a fix and tries again), or the sink description that takes it, with its error, as a dead letter.
+        on_error: the error policy: ``fail``, ``pause``, or the description of a sink for dead letters.
     """
 
     name: str
@@ -75,15 +74,15 @@ class Operator:
 
     @property
     def traits(self) -> OperatorTraits:
-        """What is true of all operators of its kind."""
+        """The traits of its kind."""
         return TRAITS[self.kind]
 
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """A directed edge; ``key`` names the columns of a hash edge (empty in a graph read from JSON).
+    """A directed edge. ``key`` names the columns of a hash edge (empty in a graph read from JSON).
 
-    ``branch`` is the number of the output, for the edges that leave a split.
+    ``branch`` is the index of the output, for edges that leave a split.
     """
 
     source: str
@@ -95,7 +94,7 @@ class Edge:
 
 @dataclass(frozen=True)
 class Graph:
-    """An acyclic dataflow graph. Order of operators and edges is the order of declaration."""
+    """An acyclic dataflow graph, with operators and edges in order of declaration."""
 
     name: str
     operators: tuple[Operator, ...]
@@ -116,7 +115,7 @@ class Graph:
 
     @cached_property
     def order(self) -> tuple[str, ...]:
-        """Operator names, each after all that feed it (Kahn; names on a cycle, and what they feed, are left out)."""
+        """Operator names in topological order (Kahn's algorithm; without names on a cycle and below one)."""
         waiting = {name: len(edges) for name, edges in self._in.items()}
         ready = [name for name, count in waiting.items() if count == 0]
         for name in ready:
@@ -128,7 +127,7 @@ class Graph:
 
     @cached_property
     def digraph(self) -> nx.DiGraph[str]:
-        """The same graph for networkx; nodes are operator names."""
+        """The graph for networkx; nodes are operator names."""
         digraph: nx.DiGraph[str] = nx.DiGraph()
         digraph.add_nodes_from(operator.name for operator in self.operators)
         digraph.add_edges_from((edge.source, edge.to) for edge in self.edges)
@@ -146,7 +145,7 @@ class Graph:
         """The operator of that name.
 
         Raises:
-            DataflowError: there is none; names the closest one.
+            DataflowError: there is none; suggests the closest name.
         """
         if name not in self.by_name:
             raise DataflowError(unknown("operator", name, self.by_name))
@@ -168,11 +167,11 @@ class Graph:
         return name in self.by_name
 
     def successors(self, name: str) -> list[str]:
-        """Names of the operators that this one feeds; called as networkx calls it."""
+        """Names of the operators that this one feeds; compatible with networkx."""
         return [edge.to for edge in self._out[name]]
 
     def predecessors(self, name: str) -> list[str]:
-        """Names of the operators that feed this one; called as networkx calls it."""
+        """Names of the operators that feed this one; compatible with networkx."""
         return [edge.source for edge in self._in[name]]
 
     @cached_property

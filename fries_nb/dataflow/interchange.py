@@ -1,7 +1,8 @@
-"""A graph as JSON, and back: types and edges, without functions.
+"""Conversion of graphs to JSON and back: types and edges, without functions.
 
-All keys but names have defaults: ``one_to_one``, ``false``, ``false``, ``false``, 1 worker; ``forward``. ``on_error``
-(``fail``, ``pause`` or ``dead_letters``) is there where it is not ``fail``; of a sink only that there is one.
+All keys except names have defaults: ``one_to_one``, ``false``, ``false``, ``false``, 1 worker; ``forward``.
+    ``on_error``
+(``fail``, ``pause`` or ``dead_letters``) is included unless it is ``fail``; the sink of dead letters is not included.
 
 >>> graph = graph_from_json('''{"name": "w1", "operators": [{"name": "Src"}, {"name": "FD", "workers": 40}],
 ...                             "edges": [{"from": "Src", "to": "FD", "partitioning": "hash"}]}''')
@@ -34,10 +35,16 @@ class _Policy(StrEnum):
 
 
 def graph_from_json(given: str | bytes | Mapping[str, Any]) -> Graph:
-    """The graph in a JSON text, or in the dict that a JSON text stands for.
+    """Parse a graph.
+
+    Args:
+        given: JSON text, or the dict that it decodes to.
+
+    Returns:
+        The graph.
 
     Raises:
-        DataflowError: not JSON, a key that is missing, unknown or of the wrong type, or a graph that cannot be.
+        DataflowError: not JSON; a key that is missing, unknown or of the wrong type; or an invalid graph.
     """
     top = _object(_decoded(given) if isinstance(given, (str, bytes)) else given, "a dataflow")
     _refuse_unknown_keys(top, ("name", "operators", "edges"), "the dataflow")
@@ -50,7 +57,7 @@ def graph_from_json(given: str | bytes | Mapping[str, Any]) -> Graph:
 
 
 def graph_to_json(graph: Graph) -> dict[str, Any]:
-    """The graph as a dict for ``json.dumps``, every key given. Functions, kinds and keys of columns stay behind."""
+    """The graph as a dict for ``json.dumps``, with every key; functions, kinds and key columns are omitted."""
     return {
         "name": graph.name,
         "operators": [

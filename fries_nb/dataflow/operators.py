@@ -1,8 +1,8 @@
-"""What a user's function is, read off the function itself.
+"""The shape of user functions, determined by inspecting them.
 
-An operator runs a function of a row, a function of an Arrow batch (marked by ``batched``), or an object whose
-``process`` is called row by row, with the state of the row's key where it asks for one. From that follow how it is
-called (``Shape``) and how many tuples it may emit (``Emits``).
+An operator runs a function of a row, a function of an Arrow batch (marked with ``batched``), or an object whose
+``process`` is called with each row and, if it has a second parameter, the state of the row's key. This determines how
+it is called (``Shape``) and how many tuples it may emit (``Emits``).
 
 >>> def double(row):
 ...     return row | {"amount": row["amount"] * 2}
@@ -39,10 +39,11 @@ class Shape(StrEnum):
 
 
 class BatchFunction:
-    """A plain function marked as one of an Arrow batch.
+    """A plain function that is marked as vectorised.
 
-    The mark is a wrapper, because an attribute of the function would stay behind: a function that a host can import
-    travels by its name.
+    The mark is a wrapper, because an attribute of the function would be lost: a function that a host can import is
+        pickled by
+    its name.
     """
 
     __fries_batched__ = True
@@ -56,7 +57,7 @@ class BatchFunction:
         return self.function(*given, **named)
 
     def __get__(self, instance: object, owner: type | None = None) -> BatchFunction:
-        """A marked method is bound as any other, and stays marked."""
+        """A marked method is bound like any other, and remains marked."""
         return self if instance is None else BatchFunction(types.MethodType(self.function, instance))
 
 
@@ -81,10 +82,10 @@ def batched(function: Any) -> Any:
 
 
 def shape_of(function: object) -> Shape:
-    """How this function is called.
+    """How a function is called.
 
     Raises:
-        DataflowError: it is missing, a class instead of an instance, or nothing that can be called.
+        DataflowError: it is missing, a class instead of an instance, or not callable.
     """
     if function is None:
         raise DataflowError("no function was given; expected one of a row, or an object with process(row, state)")
@@ -103,7 +104,7 @@ def shape_of(function: object) -> Shape:
 
 
 def takes_state(function: object) -> bool:
-    """Whether it is an object whose ``process`` asks for the state of the row's key, as ``process(row, state)``."""
+    """Whether it is an object whose ``process`` takes the state of the row's key, as ``process(row, state)``."""
     if shape_of(function) is not Shape.KEYED:
         return False
     parameters = _parameters(_called(function))
@@ -113,8 +114,8 @@ def takes_state(function: object) -> bool:
 def emits_of(kind: Kind, function: object) -> Emits:
     """How many tuples an operator of this kind with this function may emit for one tuple.
 
-    A generator function is one-to-many in a map as well; a function that is not one is taken at the word of its kind,
-    and the worker reports the operator that breaks it.
+    A generator function is one-to-many in a map as well. Otherwise the kind determines it, and the worker reports an
+    operator that violates it.
     """
     traits = TRAITS[kind]
     is_many = traits.runs_user_code and traits.returns is Returns.ROW and is_generator(function)
@@ -127,11 +128,11 @@ def is_generator(function: object) -> bool:
 
 
 def check_function(name: str, function: object, key: tuple[str, ...], kind: Kind = Kind.MAP) -> None:
-    """Refuse a function that operator ``name`` could not run.
+    """Refuse a function that operator ``name`` cannot run.
 
     Raises:
-        DataflowError: no function, not callable, a wrong number of parameters, state without a key, or a filter or
-            a split that is a generator (which would always count as true), a split of batches.
+        DataflowError: no function, not callable, a wrong number of parameters, state without a key; a generator as a
+            filter or a split (which would always be true); or a split of batches.
     """
     try:
         shape = shape_of(function)
@@ -160,12 +161,12 @@ def check_function(name: str, function: object, key: tuple[str, ...], kind: Kind
 
 
 def _is_called_by_instance(given: type) -> bool:
-    """Whether it is a class of operators, rather than one that makes something of a row (as ``dict`` or ``bool``)."""
+    """Whether it is a class of callable instances, rather than one that converts a row (as ``dict`` or ``bool``)."""
     return callable(getattr(given, "process", None)) or any("__call__" in vars(base) for base in given.__mro__)
 
 
 def _is_batched(function: object) -> bool:
-    """Whether it is marked, or what it fills in arguments for is."""
+    """Whether it is marked, or the function of a partial is."""
     while isinstance(function, functools.partial):
         function = function.func
     return bool(getattr(function, BATCHED, False))
@@ -177,7 +178,7 @@ def _is_awaited(function: object) -> bool:
 
 
 def _called(function: Any) -> Any:
-    """The function or method that is really called for a row or a batch."""
+    """The function or method that is called for a row or a batch."""
     if isinstance(function, BatchFunction):
         return function.function
     if shape_of(function) is Shape.KEYED:
@@ -187,7 +188,7 @@ def _called(function: Any) -> Any:
 
 
 def _parameters(function: Any) -> list[inspect.Parameter] | None:
-    """The parameters, or ``None`` where Python does not know them (some built-in functions)."""
+    """The parameters, or ``None`` if Python does not know them (some built-in functions)."""
     try:
         return list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):

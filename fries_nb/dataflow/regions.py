@@ -1,10 +1,10 @@
-"""The regions of a dataflow: what runs pipelined, cut where an operator must see all its input first.
+"""The regions of a dataflow, which run pipelined; blocking operators separate them.
 
-An aggregate or a sort cannot pass a row on before it has seen the last one, so nothing is pipelined through it, and no
-change needs to be synchronised across it (Fries, section 7.1). The dataflow is cut there: what leads to the operator
-ends in a sink of its name, which keeps the rows; what follows begins with a source of its name, which replays what
-Spark SQL has made of them. Where a stream goes around a blocking operator into a later region, it is cut likewise, by
-a sink and a source called after the edge.
+An aggregate or a sort emits nothing before its last input row, so nothing is pipelined through it, and no change needs
+to be synchronised across it (Fries, section 7.1). The dataflow is cut there: the region above ends in a sink with the
+operator's name, which keeps the rows; the region below begins with a source of that name, which replays the result of
+Spark SQL. Where a stream bypasses a blocking operator into a later region, it is cut as well, by a sink and a source
+named after the edge.
 
 >>> from fries_nb.dataflow.graph import Edge
 >>> names = (Operator("Src"), Operator("FC"), Operator("Sum", blocking=True), Operator("FM"), Operator("Out"))
@@ -15,7 +15,7 @@ a sink and a source called after the edge.
 >>> list(second.graph), second.inputs["Sum"].inputs
 (['Sum', 'FM', 'Out'], (Kept(sink='Sum', region=0),))
 
-A region is as late as its own ends allow: a source whose rows are needed in the second region only is read there.
+A region is as late as its outputs allow: a source whose rows are needed in the second region only is read there.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
 
 @dataclass(frozen=True)
 class Kept:
-    """The rows that a sink of an earlier region has kept."""
+    """The rows kept by a sink of an earlier region."""
 
     sink: str
     region: int
@@ -37,7 +37,7 @@ class Kept:
 
 @dataclass(frozen=True)
 class Computed:
-    """What a blocking operator makes of all the rows of its inputs."""
+    """The result of a blocking operator."""
 
     operator: Operator
     inputs: tuple[Kept | Computed, ...]
@@ -48,12 +48,12 @@ Rows = Kept | Computed
 
 @dataclass(frozen=True)
 class Region:
-    """A part of a dataflow that runs as one.
+    """A part of a dataflow that runs as a unit.
 
     Attributes:
-        graph: what runs: operators of the dataflow, and the sinks and sources at which it was cut.
-        kept: those sinks.
-        inputs: those sources, each with the rows that it replays.
+        graph: operators of the dataflow, and the sinks and sources at which it was cut.
+        kept: these sinks.
+        inputs: these sources, each with the rows that it replays.
     """
 
     graph: Graph
@@ -62,12 +62,12 @@ class Region:
 
     @property
     def own(self) -> tuple[str, ...]:
-        """The operators that the user declared, which may be changed here."""
+        """The operators that the user declared, which can be changed."""
         return tuple(name for name in self.graph if name not in self.kept and name not in self.inputs)
 
 
 def regions(graph: Graph) -> tuple[Region, ...]:
-    """The regions in an order in which they can run: each after all that its inputs were kept in.
+    """The regions in an order in which they can run: each after those that keep its inputs.
 
     A dataflow without blocking operators is one region.
     """
@@ -80,7 +80,7 @@ def regions(graph: Graph) -> tuple[Region, ...]:
 
 
 def pipelined(graph: Graph) -> Graph:
-    """The same operators, and the edges along which a tuple goes on within its region; in O(V + E)."""
+    """The same operators, and the edges within regions; in O(V + E)."""
     if not any(operator.blocking for operator in graph.operators):
         return graph
     levels = _levels(graph)
@@ -89,7 +89,7 @@ def pipelined(graph: Graph) -> Graph:
 
 
 def _levels(graph: Graph) -> dict[str, int]:
-    """For each operator how many regions must have run first; for a blocking one, before its last input's."""
+    """For each operator the number of regions that run first; for a blocking one, before its last input's region."""
     levels: dict[str, int] = {}
     for name in graph.order:
         blocking = graph.by_name[name].blocking

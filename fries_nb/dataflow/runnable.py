@@ -1,4 +1,4 @@
-"""Whether a graph that is legal to plan can also run."""
+"""Whether a graph that can be planned can also be run."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from fries_nb.errors import DataflowError
 
 
 def check_runnable(graph: Graph) -> None:
-    """Refuse a graph that cannot run.
+    """Refuse a graph that cannot be run.
 
     Raises:
-        DataflowError: no source, no sink, an operator without a function (a graph read from JSON has none), an
-            operator that nothing feeds, or rows that would be lost because nothing consumes them.
+        DataflowError: there is no source or no sink; an operator has no function (as in a graph read from JSON) or no
+            input; or rows would be lost because nothing consumes them.
     """
     traits = [operator.traits for operator in graph.operators]
     for end, found, call in (

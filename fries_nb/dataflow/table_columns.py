@@ -1,7 +1,7 @@
-"""What a Delta table takes into its columns: the types it holds, and values that fit a column that it has.
+"""Types of Delta tables: the types that they support, and values that fit an existing column.
 
-A table has no unsigned numbers, no durations and no times of day, and a column keeps its type: it takes narrower
-numbers only, and no null where it is declared NOT NULL. Its columns are marked as such on their way to operators.
+A table has no unsigned integers, durations or times of day, and a column keeps its type: it takes narrower numbers, and
+no null if it is declared NOT NULL. Columns of a table are marked, so that operators above a sink can check them.
 
 >>> str(storable(pa.schema({"a": pa.uint8(), "b": pa.list_(pa.uint64())})).field("b").type)
 'list<item: decimal128(20, 0)>'
@@ -31,20 +31,20 @@ _HELD = frozenset({
 
 
 def fixed(schema: pa.Schema) -> pa.Schema:
-    """The columns, marked as those of a table: operators that are told them must keep their types, and NOT NULL."""
+    """The columns, marked as those of a table: operators must keep their types, and NOT NULL."""
     return pa.schema([field.with_metadata(_MARK) for field in schema])
 
 
 def is_fixed(column: pa.Field) -> bool:
-    """Whether the column is marked as one of a table."""
+    """Whether a column is marked as one of a table."""
     return bool(column.metadata == _MARK)
 
 
 def storable(schema: pa.Schema) -> pa.Schema:
-    """The columns in types that a table has, each the narrowest that holds all values of the given one.
+    """The columns in types that Delta supports, each the narrowest that holds all values of the given type.
 
     Raises:
-        KeyError: there is none for a column, which it names.
+        KeyError: there is none for a column; names the column.
     """
     columns = []
     for field in schema:
@@ -56,10 +56,10 @@ def storable(schema: pa.Schema) -> pa.Schema:
 
 
 def taken(column: pa.Field, values: pa.Array, table: str) -> pa.Array:
-    """The values in the type of a table's column; in one that a table can have where the column has none yet (null).
+    """The values in the type of a table's column; in a supported type if the column has none yet (null).
 
     Raises:
-        ValueError: the column does not take them; says why as the end of a sentence, with the remedy.
+        ValueError: the column cannot hold them; the message is the end of a sentence, with the remedy.
     """
     if values.null_count and not column.nullable:
         raise ValueError(f"is NOT NULL in {table} and a row has no value for it; give it one")
@@ -83,7 +83,7 @@ def taken(column: pa.Field, values: pa.Array, table: str) -> pa.Array:
 
 
 def _storable(kind: pa.DataType) -> pa.DataType | None:
-    """The type of a table for the values of this one, ``None`` if there is none."""
+    """The supported type for values of this type, ``None`` if there is none."""
     if pa.types.is_nested(kind):
         return _nested(kind)
     if kind in _HELD:

@@ -1,8 +1,8 @@
-"""The build side of a join: a table whose rows are found by key.
+"""The build side of a join: a table whose rows are looked up by key.
 
-Declaring a join makes a ``JoinTable`` of whatever the analyst gave. Before a run Spark's side puts its rows where every
-host can read them; ``open()`` reads them and sorts them out by key; ``find`` answers for a tuple. Keys compare as
-Spark compares them: null equals nothing, NaN equals NaN.
+Declaring a join makes a ``JoinTable`` of the given table. Before a run its rows are stored where every host can read
+them; ``open()`` reads them and builds an index; ``find`` looks up a tuple. Keys compare as in Spark: null equals
+nothing, NaN equals NaN.
 
 >>> table = JoinTable("J1", pa.table({"shop": [7, 8], "city": ["Rome", "Oslo"]}), {"SHOP_ID": "shop"})
 >>> table.open()
@@ -36,11 +36,11 @@ _FAMILIES = {
 
 
 class Index:
-    """The rows of a table by key. The key's columns are left out of the rows: the tuple has them.
+    """The rows of a table by key. The rows do not include the key's columns, which the tuple has.
 
     Attributes:
-        schema: of the rows.
-        repeated: keys that come more than once.
+        schema: schema of the rows.
+        repeated: keys that occur more than once.
     """
 
     def __init__(self, table: pa.Table, key: Sequence[str]) -> None:
@@ -55,10 +55,10 @@ class Index:
         self._columns = [(name, rest.column(name).to_pylist()) for name in rest.schema.names]
 
     def find(self, key: Any) -> list[dict[str, Any]]:
-        """The rows of a key (a tuple of values where it has several columns), as new dicts.
+        """The rows of a key (a tuple of values if it has several columns), as new dicts.
 
         Raises:
-            TypeError: it is of a kind that can equal no key of the table, say a string where they are numbers.
+            TypeError: it has a type that cannot equal any key of the table, such as a string among numbers.
         """
         positions = self._positions.get(self._plain(key), ())
         if not positions:
@@ -66,7 +66,7 @@ class Index:
         return [{name: values[position] for name, values in self._columns} for position in positions]
 
     def _plain(self, key: Any) -> Any:
-        """The key with one and the same NaN for all."""
+        """The key with a canonical NaN."""
         if not self._has_nan:
             return key
         if isinstance(key, tuple):
@@ -80,7 +80,7 @@ class Index:
 
 
 def _positions(keys: list[Any]) -> tuple[dict[Any, Sequence[int]], list[Any]]:
-    """Where the rows of each key are, and which keys come more than once; keys with a null count for nothing."""
+    """The positions of the rows of each key, and the keys that occur more than once; keys with a null are excluded."""
     positions: dict[Any, Sequence[int]] = {}
     repeated: list[Any] = []
     for position, key in enumerate(keys):
@@ -98,24 +98,24 @@ def _positions(keys: list[Any]) -> tuple[dict[Any, Sequence[int]], list[Any]]:
 
 
 def _family(value: Any) -> str:
-    """In words, what the value is among those that could be equal to it; empty for lists and the like."""
+    """The family of types whose values can equal this value, in words; empty for lists and the like."""
     family = next((words for kind, words in _FAMILIES.items() if isinstance(value, kind)), "")
     return f"{family} with a time zone" if getattr(value, "tzinfo", None) is not None else family
 
 
 class JoinTable:
-    """What a join runs: its table, how to look into it, and what becomes of a tuple that finds nothing.
+    """The function of a join: its table, and how it is looked up.
 
     Args:
         operator: the join's name, for errors.
         data: a Spark DataFrame, an Arrow table, or the path of a Parquet file or directory.
-        on: the stream's columns to the table's columns that have to be equal to them.
-        how: ``inner`` drops a tuple that finds no row, ``left`` keeps it with nulls.
-        one_to_many: a key may have several rows, each of which makes a tuple.
-        suffix: is added to the name of a column that the stream has as well.
+        on: the stream's columns to the table's columns.
+        how: ``inner`` drops a tuple without a partner, ``left`` keeps it with nulls.
+        one_to_many: whether a key may have several rows, each of which makes a tuple.
+        suffix: appended to the name of a column that the stream has as well.
 
     Raises:
-        DataflowError: data, columns or ``how`` are none of these; names the column that the table has not.
+        DataflowError: data, columns or ``how`` are invalid; names a column that the table lacks.
     """
 
     def __init__(
@@ -145,17 +145,17 @@ class JoinTable:
         return f"JoinTable({self.operator!r}, a {type(self.data).__name__}, on={self.on!r}, how={self.how!r})"
 
     def __getstate__(self) -> dict[str, Any]:
-        """Hosts build the index for themselves."""
+        """The index is not pickled; hosts build it themselves."""
         return self.__dict__ | {"_index": None}
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The stream's columns, in the order in which ``find`` takes their values."""
+        """The stream's columns, in the order of the values that ``find`` takes."""
         return tuple(self.on)
 
     @property
     def schema(self) -> pa.Schema:
-        """Of the rows that ``find`` gives.
+        """Schema of the rows that ``find`` returns.
 
         Raises:
             DeclarationError: the table is not open.
@@ -166,15 +166,15 @@ class JoinTable:
         """The same join with another table.
 
         Raises:
-            DataflowError: it is none, or has not the columns.
+            DataflowError: it is not a table, or lacks columns.
         """
         return JoinTable(self.operator, data, self.on, self.how, self.one_to_many, self.suffix)
 
     def check_columns(self, known: Iterable[str]) -> None:
-        """Refuse a table with these columns if it cannot be looked into.
+        """Refuse a table with these columns if the join cannot use it.
 
         Raises:
-            DataflowError: names a column that it has not.
+            DataflowError: names a column that it lacks.
         """
         names = list(known)
         for column in self.on.values():
@@ -182,11 +182,13 @@ class JoinTable:
                 raise DataflowError(f"the table of join {self.operator!r}: {unknown('column', column, names)}")
 
     def open(self) -> None:
-        """Read the table and sort its rows out by key.
+        """Read the table and build the index.
 
         Raises:
-            DeclarationError: keys come more than once in the table of a one-to-one join.
-            DataflowError: it has not the columns. OSError, pyarrow.ArrowException: it cannot be read.
+            DeclarationError: a key occurs more than once in the table of a one-to-one join.
+            DataflowError: it lacks columns.
+            OSError: it cannot be read.
+            pyarrow.ArrowException: it cannot be read.
         """
         index = self.load()
         if index.repeated and not self.one_to_many:
@@ -199,17 +201,17 @@ class JoinTable:
         self._index = index
 
     def load(self) -> Index:
-        """The rows by key; raises as ``open`` does. Where tables are shared, by whoever shares them."""
+        """The index; raises as ``open`` does. Workers of a host share it."""
         table = pq.read_table(self.data) if isinstance(self.data, str) else self.data
         self.check_columns(table.column_names)
         return Index(table, tuple(self.on.values()))
 
     def find(self, key: Any) -> list[dict[str, Any]]:
-        """The rows of this key (a tuple of values where it has several columns), without the key's columns.
+        """The rows of a key (a tuple of values if it has several columns), without the key's columns.
 
         Raises:
             DeclarationError: the table is not open.
-            TypeError: the key is of another kind than the table's, so that nothing could ever be found.
+            TypeError: the key has another type than the table's, so that no lookup could succeed.
         """
         return self._opened().find(key)
 
@@ -220,18 +222,18 @@ class JoinTable:
 
 
 def is_table(data: object) -> bool:
-    """Whether it can be the table of a join."""
+    """Whether an object can be the table of a join."""
     is_path = isinstance(data, (str, os.PathLike)) and bool(os.fspath(data))
     return is_path or isinstance(data, pa.Table) or is_spark_frame(data)
 
 
 def column_names(data: Any) -> list[str] | None:
-    """The columns of a table, as far as that is known without reading a file."""
+    """The columns of a table, as far as they are known without reading a file."""
     return None if isinstance(data, str) else list(data.schema.names)
 
 
 def join_columns(operator: str, on: object) -> dict[str, str]:
-    """What is given as ``on``, a column, several, or a mapping, as the stream's columns to the table's.
+    """The argument ``on``, a column, several, or a mapping, as a mapping from the stream's columns to the table's.
 
     >>> join_columns("J1", "SHOP_ID"), join_columns("J1", {"SHOP_ID": "shop"})
     ({'SHOP_ID': 'SHOP_ID'}, {'SHOP_ID': 'shop'})

@@ -1,7 +1,8 @@
-"""What there is to know about an operator's kind: one table, that every other room asks.
+"""The traits of operator kinds: one table, on which all other rooms depend.
 
-A new kind is a word in ``Kind`` and an entry in ``TRAITS``, and, if a worker calls it row by row or batch by batch,
-how, in ``operators/kinds.py``. No other module names kinds, except to declare operators (the builder, the regions).
+A new kind is a member of ``Kind`` and an entry in ``TRAITS``, and, if workers call a function row by row or batch by
+batch, an entry in ``operators/kinds.py``. No other module names kinds, except to declare operators (the builder, the
+regions).
 
 >>> TRAITS[Kind.MAP].runs_user_code, TRAITS[Kind.JOIN].runs_user_code, TRAITS[Kind.JOIN].is_changeable
 (True, False, True)
@@ -15,7 +16,7 @@ from enum import StrEnum
 
 
 class Kind(StrEnum):
-    """What the builder declared; tells the runtime how to execute the operator."""
+    """The kind of an operator, which determines how the runtime executes it."""
 
     SOURCE = "source"
     MAP = "map"
@@ -41,7 +42,7 @@ class Emits(StrEnum):
 
 
 class Execution(StrEnum):
-    """What a worker does with a batch."""
+    """How a worker processes a batch."""
 
     READ = "read"
     """A reader supplies it, and it passes as it is."""
@@ -56,7 +57,7 @@ class Execution(StrEnum):
 
 
 class Holds(StrEnum):
-    """What the ``function`` of an operator is."""
+    """The type of an operator's ``function``."""
 
     FUNCTION = "function"
     """The user's code."""
@@ -75,7 +76,7 @@ class Holds(StrEnum):
 
 
 class Returns(StrEnum):
-    """What the user's function returns for a row; a batched one returns the like for a batch."""
+    """What the user's function returns for a row; a batched one returns the same for a batch."""
 
     ROW = "row"
     """A row, or ``None``; a generator yields several."""
@@ -86,7 +87,7 @@ class Returns(StrEnum):
 
 
 class ColumnsOut(StrEnum):
-    """How the columns of the rows that leave are related to those of the rows that come."""
+    """The relation of the output columns to the input columns."""
 
     SAME = "same"
     """They are the same."""
@@ -98,20 +99,20 @@ class ColumnsOut(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorTraits:
-    """What is true of all operators of a kind.
+    """The traits of all operators of a kind.
 
     Attributes:
-        execution: what a worker does with a batch.
-        holds: what ``Operator.function`` is.
-        returns: what the user's function returns for a row; read only where ``holds`` is ``FUNCTION``.
-        emits: ``ONE_TO_MANY`` where one row may become many, whatever the function or table.
-        columns: how the columns that leave are related to those that come.
-        batched: whether the user's function may be one of an Arrow batch.
-        chained: whether it can share a worker with the operators before and behind it.
-        keeps_state: whether it keeps state by its key itself. (The user's function may do so wherever there is one.)
-        routes: whether it sends each row to one of several branches, which are streams of their own (``SP[1]``).
+        execution: how a worker processes a batch.
+        holds: the type of ``Operator.function``.
+        returns: what the user's function returns for a row; significant if ``holds`` is ``FUNCTION``.
+        emits: ``ONE_TO_MANY`` if one row may become many, whatever the function or table.
+        columns: the relation of the output columns to the input columns.
+        batched: whether the user's function may be vectorised.
+        chained: whether it can share a worker with its neighbours.
+        keeps_state: whether the operator itself keeps state by key. (A user function may keep state if there is a key.)
+        routes: whether it sends each row to one of several branches, which are separate streams (``SP[1]``).
         copies: whether it sends each row along all of its out-edges.
-        two_sided: whether it tells the rows of its first input, the left side, from the others.
+        two_sided: whether it distinguishes rows of its first input, the left side, from those of the others.
     """
 
     execution: Execution
@@ -138,17 +139,17 @@ class OperatorTraits:
 
     @property
     def runs_user_code(self) -> bool:
-        """Whether a worker calls a function of the user's."""
+        """Whether a worker calls a user function."""
         return self.holds is Holds.FUNCTION
 
     @property
     def keeps_columns(self) -> bool:
-        """Whether all columns that come leave, with others or without."""
+        """Whether the output has all input columns."""
         return self.columns is not ColumnsOut.OWN
 
     @property
     def is_changeable(self) -> bool:
-        """Whether it can be given another function, or table, while the dataflow runs."""
+        """Whether its function or table can be changed while the dataflow runs."""
         return self.holds in (Holds.FUNCTION, Holds.TABLE)
 
 

@@ -48,11 +48,11 @@ class Update:
 
 
 def as_updates(change: Mapping[str, Any]) -> dict[str, Update]:
-    """The change with every bare function wrapped into an ``Update`` that keeps the state.
+    """The change, with every plain function wrapped in an ``Update`` that keeps the state.
 
     Raises:
         PlanError: the change is empty, or not a mapping from operator names.
-        DataflowError: a function in it cannot be called; names the operator.
+        DataflowError: a function is not callable; names the operator.
     """
     if not isinstance(change, Mapping):
         raise PlanError(f"a change maps operator names to functions; got a {type(change).__name__}")
@@ -72,12 +72,12 @@ def _as_update(operator: str, given: Any) -> Update:
 
 
 def check_updates(graph: Graph, updates: Mapping[str, Update]) -> None:
-    """Refuse updates that the operators named could not run, or that would make the plan's types untrue.
+    """Refuse updates that the operators cannot run, or that would invalidate the operator types used for planning.
 
     Raises:
         DataflowError: no such operator, a wrong number of parameters, or state without a key.
-        PlanError: the operator runs no function of the user's, would change between rows and batches, or was planned
-            as one-to-one and would emit many.
+        PlanError: the operator runs no user function, would change between rows and batches, or was planned as
+            one-to-one and would emit many.
     """
     for name, update in updates.items():
         operator = graph.operator(name)
@@ -101,11 +101,11 @@ def check_updates(graph: Graph, updates: Mapping[str, Update]) -> None:
 
 
 def new_table(operator: Operator, update: Update) -> JoinTable:
-    """What a join is to run after the update: the table given, looked into as the old one was.
+    """The new function of a join: the new table, with the lookup of the current one.
 
     Raises:
-        PlanError: there is state to transform, which a join has not, or a one-to-one join would emit many.
-        DataflowError: it is no table, or has not the columns to join on.
+        PlanError: the update has a state transformation, or a one-to-one join would emit many.
+        DataflowError: it is not a table, or lacks the join's columns.
     """
     if update.state is not None:
         raise PlanError(f"{operator.name!r} is a join and keeps no state; expected an update without state=...")

@@ -1,1 +1,1 @@
-"""WHERE a dataflow runs: which workers there are, on which hosts, and the channels and chains between them."""
+"""Topology: the workers of a dataflow, their hosts, and the channels and chains between them."""

@@ -1,6 +1,6 @@
-"""From operators to workers, channels and chains: only for what is asked, never for the whole graph at once.
+"""Expansion of operators to workers, channels and chains; computed for single operators and edges on demand.
 
-Workers of one operator are alike, so that plans are made on operators and expanded here (Fries, section 7.2).
+Workers of one operator are equivalent, so plans are made on operators and expanded here (Fries, section 7.2).
 
 >>> from fries_nb.dataflow.graph import Operator
 >>> graph = Graph("pair", (Operator("A", workers=2), Operator("B", workers=2)), (Edge("A", "B"),))
@@ -49,7 +49,7 @@ def channels_of(graph: Graph, edge: Edge) -> Iterator[ChannelId]:
 
 
 def channel_count(graph: Graph, edges: Iterable[Edge]) -> int:
-    """How many channels these edges have, without listing them (Fries, table 7)."""
+    """The number of channels of these edges, computed without listing them (Fries, table 7)."""
     operators = graph.by_name
     total = 0
     for edge in edges:
@@ -59,17 +59,17 @@ def channel_count(graph: Graph, edges: Iterable[Edge]) -> int:
 
 
 def host_of(worker: WorkerId, hosts: int) -> int:
-    """The host that runs the worker, by the worker's index."""
+    """The host that runs a worker, by the worker's index."""
     return worker.index % hosts
 
 
 def chains(graph: Graph, chaining: bool = True) -> tuple[tuple[str, ...], ...]:
-    """The operators grouped into chains, each executed as one; every operator is in exactly one.
+    """The operators grouped into chains, each executed by one worker; every operator is in exactly one chain.
 
-    A chain follows forward edges between equally parallel operators that are executed alike, where the edge is the
-    only one out of its tail and into its head. It may end in a split. Operators of a kind that is not ``chained`` (see
-    ``dataflow.traits``) are alone, and so is one that pauses on a tuple, since it lets nothing pass meanwhile.
-    With ``chaining=False`` every operator is.
+    A chain follows forward edges between equally parallel operators that are executed alike, if the edge is the only
+    one out of its tail and into its head. It may end in a split. Operators of a kind that is not ``chained`` (see
+    ``dataflow.traits``) are alone, and so is one that pauses on errors, since it blocks meanwhile. With
+    ``chaining=False`` all are alone.
     """
     grouped: list[tuple[str, ...]] = []
     seen: set[str] = set()
@@ -90,7 +90,7 @@ def _is_one_to_one(graph: Graph, edge: Edge) -> bool:
 
 
 def _chained_after(graph: Graph, name: str) -> str | None:
-    """The operator that continues a chain behind ``name``, if there is one."""
+    """The operator that continues a chain after ``name``, if there is one."""
     out = graph.out_edges(name)
     if len(out) != 1 or len(graph.in_edges(out[0].to)) != 1 or not _is_one_to_one(graph, out[0]):
         return None
@@ -101,7 +101,7 @@ def _chained_after(graph: Graph, name: str) -> str | None:
 
 
 def _family(operator: Operator) -> _Family | None:
-    """How it is executed in a chain; ``None`` where it is alone. A graph read from JSON counts as rows."""
+    """How an operator is executed in a chain; ``None`` if it is alone. Graphs read from JSON count as rows."""
     if not operator.traits.chained or operator.on_error == "pause":
         return None
     if not operator.traits.runs_user_code or operator.function is None:

@@ -1,7 +1,8 @@
-"""How tuples are partitioned: a stable hash of the key, cut into bins, and bins assigned to workers.
+"""Partitioning of tuples: a stable hash of the key determines a bin, and bins are assigned to workers.
 
-The hash must be the same in every process and for every batch, so it is made of a column's values alone: 1, 1.0 and
-True fall into one bin as they are one key of a dict. Everything works on whole columns.
+The hash must be equal in every process and for every batch, so it depends on the values of the key only: 1, 1.0 and
+    True
+are in one bin, since they are one key of a dict. All functions work on whole columns.
 
 >>> import pyarrow as pa
 >>> bins = bins_of_values([pa.array([4963, 4963, 7])])
@@ -24,20 +25,20 @@ import numpy.typing as npt
 import pyarrow as pa
 
 BINS = 256
-"""Number of bins that the key space is cut into; more than workers, few enough to list."""
+"""Number of bins of the key space: more than there are workers, few enough to list."""
 
 MOST_KNOWN = 100_000
-"""So many lone keys are remembered before all are forgotten."""
+"""Number of single keys that are cached before the cache is cleared."""
 
 Bins = npt.NDArray[np.int64]
 _EXACT = Context(prec=80)
 _NAN = np.uint64(0x7FF8000000000000)
-"""The bits of every NaN: they are one key, whatever their own bits."""
+"""The canonical bits of NaN, which is one key whatever its bits."""
 _NULL = np.uint64(0x9E3779B97F4A7C15)
 
 
 def bins_of_values(columns: Sequence[pa.Array]) -> Bins:
-    """The bin, 0 to ``BINS`` - 1, of each row of these key columns (all of one length).
+    """The bin, 0 to ``BINS`` - 1, of each row of these key columns of equal length.
 
     Raises:
         pyarrow.ArrowNotImplementedError: a column of lists or structs, which cannot be a key.
@@ -53,9 +54,9 @@ def _bins(hashed: Sequence[npt.NDArray[np.uint64]]) -> Bins:
 
 
 def bins_of_keys(keys: Sequence[Any]) -> Bins:
-    """The bin of each key: a value, or a tuple of values; the same as that of the rows which have it.
+    """The bin of each key, a value or a tuple of values; equal to that of the rows with this key.
 
-    Equal values of several types are one key of a dict, so keys of one column may be of several types.
+    Equal values of several types are one key of a dict, so keys of one column may have several types.
 
     >>> bins_of_keys([7, 7.5, "a"]).tolist() == [
     ...     int(bins_of_values([pa.array([key])])[0]) for key in (7, 7.5, "a")]
@@ -69,8 +70,8 @@ def bins_of_keys(keys: Sequence[Any]) -> Bins:
 class Binning:
     """The bins of batches by some key columns.
 
-    At low rates every tuple is a batch of its own, so a lone row's bin is remembered: a look into a dict costs a
-    tenth of the way over columns.
+    At low rates every tuple is a batch of its own, so the bins of single rows are cached: a lookup costs a tenth of the
+    computation over columns.
 
     >>> binning = Binning(("c",))
     >>> lone = pa.RecordBatch.from_pydict({"c": [4963]})
@@ -103,12 +104,12 @@ class Binning:
 
 
 def routing_table(workers: int) -> Bins:
-    """Bin to worker index: contiguous runs of bins, even to within one."""
+    """Bin to worker index: contiguous ranges of bins, of equal size to within one."""
     return (np.arange(BINS, dtype=np.int64) * workers) // BINS
 
 
 def partition(batch: pa.RecordBatch, targets: Bins, workers: int) -> list[tuple[int, pa.RecordBatch]]:
-    """The batch cut by target worker, order kept within each; workers without rows are left out."""
+    """The batch split by target worker, with the order kept; workers without rows are omitted."""
     first = int(targets[0])
     if targets.size == 1 or bool((targets == first).all()):
         return [(first, batch)]
@@ -123,7 +124,7 @@ def partition(batch: pa.RecordBatch, targets: Bins, workers: int) -> list[tuple[
 
 
 def _mix(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """The finaliser of splitmix64: every input bit reaches every output bit."""
+    """The finaliser of splitmix64: every input bit affects every output bit."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return values ^ (values >> np.uint64(31))
@@ -148,7 +149,7 @@ def _hash(column: pa.Array) -> npt.NDArray[np.uint64]:
 
 
 def _bits(values: npt.NDArray[np.generic]) -> npt.NDArray[np.uint64]:
-    """Whole numbers by value, whatever their type; other floats by their bits (as are those beyond 64-bit integers)."""
+    """Integers by value, whatever their type; other floats by their bits (as are those beyond 64-bit integers)."""
     if values.dtype.kind != "f":
         return values.astype(np.int64).view(np.uint64) if values.dtype != np.uint64 else values.astype(np.uint64)
     floats = values.astype(np.float64)
@@ -162,7 +163,7 @@ def _bits(values: npt.NDArray[np.generic]) -> npt.NDArray[np.uint64]:
 
 
 def _hash_of_value(value: object) -> int:
-    """As ``_hash`` of a column with this one value."""
+    """The ``_hash`` of a column with this one value."""
     if value is None:
         return int(_NULL)
     if isinstance(value, (bool, int, float)):

@@ -13,8 +13,7 @@ An update may be ordered *ahead* of another one of the same operator; a worker t
 skipped one as well.
 
 Transactions that met the same versions are equivalent, so they are grouped while reading: a group is a state of a
-    finite
-automaton, with one dictionary look-up for each operation.
+finite automaton, with one dictionary look-up for each operation.
 
 >>> from fries_nb.trace import Ran, Updated
 >>> sightings = Sightings()

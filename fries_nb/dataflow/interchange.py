@@ -1,8 +1,8 @@
 """Conversion of graphs to JSON and back: types and edges, without functions.
 
 All keys except names have defaults: ``one_to_one``, ``false``, ``false``, ``false``, 1 worker; ``forward``.
-    ``on_error``
-(``fail``, ``pause`` or ``dead_letters``) is included unless it is ``fail``; the sink of dead letters is not included.
+``on_error`` (``fail``, ``pause`` or ``dead_letters``) is included unless it is ``fail``; the sink of dead letters is
+not included.
 
 >>> graph = graph_from_json('''{"name": "w1", "operators": [{"name": "Src"}, {"name": "FD", "workers": 40}],
 ...                             "edges": [{"from": "Src", "to": "FD", "partitioning": "hash"}]}''')

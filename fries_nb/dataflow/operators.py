@@ -42,8 +42,7 @@ class BatchFunction:
     """A plain function that is marked as vectorised.
 
     The mark is a wrapper, because an attribute of the function would be lost: a function that a host can import is
-        pickled by
-    its name.
+    pickled by its name.
     """
 
     __fries_batched__ = True

@@ -196,8 +196,7 @@ class FriesMagics(Magics):
                 return row | {"p": sum(w * row[f"p{i}"] for i, w in enumerate(weights))}
 
         A change is under guard: if a new function fails within 5 seconds, the change is rolled back automatically,
-            where
-        that is possible, and the old function processes the tuple. With ``--guard 0`` the operators' ``on_error``
+        where that is possible, and the old function processes the tuple. With ``--guard 0`` the operators' ``on_error``
         applies.
 
         Put parentheses around an expression that looks like an option, as in FM=(a --b).
@@ -230,7 +229,7 @@ class FriesMagics(Magics):
             %fries_rollback fraud --scheduler epoch --wait 60
 
         A change that transformed state can be undone if it declared the inverse: ``fn.Update(..., state=...,
-            back=...)``.
+        back=...)``.
         """
         args = arguments(self.fries_rollback, line, self)
         run = self._known.run(args.run)

@@ -9,12 +9,10 @@ An object store has neither, so a contender writes a claim, a file with a unique
     only claims with higher tokens             it lists again: they are about to withdraw
 
 Safety: at most one contender holds an attempt. Suppose two did: each listed the claims after writing its own and did
-    not
-see the other's. So each listed before the other wrote, and wrote before it listed: a cycle. (This requires a store
+not see the other's. So each listed before the other wrote, and wrote before it listed: a cycle. (This requires a store
 whose listings show earlier writes: S3 since 2020, GCS, Azure, HDFS, a local disk.) Liveness: of the remaining
-    contenders the
-one with the lowest token never withdraws, and sees all others withdraw. A contender that died before it withdrew is
-polled ``PATIENCE`` times; then its number is abandoned and the next one claimed.
+contenders the one with the lowest token never withdraws, and sees all others withdraw. A contender that died before it
+withdrew is polled ``PATIENCE`` times; then its number is abandoned and the next one claimed.
 
 Claims are never removed by others. The holder of an attempt looks for a higher number *after* each of its writes; the
 next contender reads the directory *after* its claim. So a write that its author relies on is seen by the next

@@ -1,8 +1,7 @@
 """The set of possible events, from which the next one is drawn in constant time, by a seed.
 
 Each event has its own pace, drawn when it is first added: most are fast, some slow, a few very slow. A uniform draw
-    would
-hardly ever let one channel or one worker fall far behind the others, where interleavings are most revealing.
+would hardly ever let one channel or one worker fall far behind the others, where interleavings are most revealing.
 
 >>> draws = Draws(random.Random(1))
 >>> for name in "abc":

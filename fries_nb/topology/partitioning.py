@@ -1,8 +1,7 @@
 """Partitioning of tuples: a stable hash of the key determines a bin, and bins are assigned to workers.
 
 The hash must be equal in every process and for every batch, so it depends on the values of the key only: 1, 1.0 and
-    True
-are in one bin, since they are one key of a dict. All functions work on whole columns.
+True are in one bin, since they are one key of a dict. All functions work on whole columns.
 
 >>> import pyarrow as pa
 >>> bins = bins_of_values([pa.array([4963, 4963, 7])])

@@ -27,10 +27,10 @@ def payments_path(rows: int | None = None) -> str:
     """A Parquet file of payments, with at least ``rows`` of them.
 
     The first of these is used: the file in the environment variable FRIES_PAYMENTS;
-        ``shared/data/payments-2018-04.parquet``
-    beside the checkout or further up; a month generated from seed 0. If it has too few rows it is repeated, with later
-    times and new transaction numbers. Generated files are kept in the user's cache directory (``fries_nb`` in
-    XDG_CACHE_HOME or ``~/.cache``), in row groups of 32,768 rows, so that several hosts can share them.
+    ``shared/data/payments-2018-04.parquet`` beside the checkout or further up; a month generated from seed 0. If it has
+    too few rows it is repeated, with later times and new transaction numbers. Generated files are kept in the user's
+    cache directory (``fries_nb`` in XDG_CACHE_HOME or ``~/.cache``), in row groups of 32,768 rows, so that several
+    hosts can share them.
 
     Args:
         rows: minimum number of payments.

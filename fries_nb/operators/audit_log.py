@@ -1,7 +1,7 @@
 """What one operator at one worker has done, for the audit: which tuples it ran, by which function, what it emitted.
 
 A run of tuples names the function that really ran them: a log is handed out when a chain is compiled, for the function
-that was compiled into it, so an execution that was not rebuilt at a switch keeps on writing under the old name. An
+that was compiled into it, so an executor that was not rebuilt at a switch keeps on writing under the old name. An
 operator emits one tuple for each that it takes; where it does not, because its function said so, it logs by how many
 it differs, so that a tuple that was lost or doubled on its way can be told from one that was dropped. What is handed
 out ends with the number of all records so far. Where a log continues an earlier one it begins with the number reached

@@ -41,7 +41,7 @@ _ABSENT: Any = object()
 
 
 class TypesMark(NamedTuple):
-    """What a ``Written`` knew at some moment."""
+    """What a ``ColumnTypes`` knew at some moment."""
 
     columns: Columns | None
     input: pa.Schema | None

@@ -1,8 +1,8 @@
-"""How a chain of operators runs over a frame: tuple by tuple, slice by slice, or passing it on.
+"""Executors: how a chain of operators processes a frame, row by row, slice by slice, or passing it on.
 
-All three ways have one face: ``load`` a frame, ``advance`` by at most a quota of tuples, take the ``results``. An
-execution stops early when ``attention`` is raised: between any two tuples, or between two slices of vectorised
-operators. It then stands between two tuples of its first operator, with nothing under way inside the chain.
+All are used alike: ``load`` a frame, ``advance`` by at most a quota of tuples, take the ``results``. An executor
+returns early when the interrupt flag is raised: between two tuples, or between two slices of vectorised operators. No
+tuple is then inside the chain.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _Told = TypeVar("_Told")
 
 
 class InterruptFlag:
-    """One plain attribute, set from any thread, that asks a worker to look up from its tuples."""
+    """One plain attribute, set from any thread, that asks a worker to return to its events."""
 
     __slots__ = ("raised",)
 
@@ -44,30 +44,30 @@ class InterruptFlag:
 
 
 class ChainExecutor(Protocol):
-    """One chain at work on one frame after another."""
+    """Processes one frame after another with one chain of operators."""
 
     def load(self, sender: str, batch: pa.RecordBatch) -> None:
-        """Begin a frame that came from operator ``sender``; the one before is finished."""
+        """Begin a frame from operator ``sender``; the frame before is finished."""
 
     def advance(self, quota: int) -> int:
         """Process at most ``quota`` tuples; returns how many were taken from the frame.
 
         Raises:
-            OperatorError: a function failed on a tuple. The execution then stands in front of it, with the results of
-                those before at hand; after these were taken, ``advance`` tries that tuple again.
+            OperatorError: a function failed on a tuple. The results of those before it can be taken; ``advance`` then
+                retries that tuple.
         """
 
     def results(self) -> Results:
         """Batches produced since the last call, as (branch, batch)."""
 
     def rebuild(self) -> None:
-        """Some function of the chain was switched."""
+        """Compile the chain anew, after a function of it was replaced."""
 
     def samples(self, position: int) -> Sequence[Recent]:
-        """Recent tuples that came to the operator at this position of the chain, as far as some are at hand."""
+        """Recent input tuples of the operator at this position of the chain, as far as they are kept."""
 
     def facing(self) -> pa.RecordBatch | None:
-        """The tuple that it stands in front of, as a batch of one row, without hidden columns."""
+        """The next tuple, as a batch of one row without hidden columns; ``None`` if there is none."""
 
     @property
     def reads(self) -> Sequence[str]:
@@ -93,9 +93,9 @@ def _weakly(method: Callable[_Asked, _Told]) -> Callable[_Asked, _Told]:
 class RowExecutor:
     """Row functions, tuple by tuple, depth first."""
 
-    def __init__(self, instances: Sequence[Instance], attention: InterruptFlag, branches: int, left: str) -> None:
+    def __init__(self, instances: Sequence[Instance], interrupt: InterruptFlag, branches: int, left: str) -> None:
         self._instances = instances
-        self._attention = attention
+        self._attention = interrupt
         many = any(instance.operator.emits is Emits.ONE_TO_MANY for instance in instances)
         output, own = ManyOutputs if many else Output, (_weakly(self._assembled), _weakly(self._learn))
         self._outputs = [output(*own) for _ in range(branches)]
@@ -104,7 +104,7 @@ class RowExecutor:
         self._columns: Columns | None = None
         self._rows: Iterator[Row] = iter(())
         self._position = 0
-        self._stands = False
+        self._failed = False
         self._reads = Reads()
         self._first: Step
         self._noting: Step
@@ -147,7 +147,7 @@ class RowExecutor:
             self._learn_types(self._columns.names)
         self._rows = self._columns.rows()
         self._position = 0
-        self._stands = False
+        self._failed = False
 
     def _settle(self, names: frozenset[str]) -> None:
         self._settled = names
@@ -165,22 +165,22 @@ class RowExecutor:
         return 0 if self._columns is None else self._columns.batch.num_rows - self._position
 
     def advance(self, quota: int) -> int:
-        if self._stands and self._columns is not None:
+        if self._failed and self._columns is not None:
             self.load(self._sender, self._columns.batch.slice(self._position))  # nobody has touched these columns
-        attention = self._attention
+        interrupt = self._attention
         row: Row | None = None
         try:
             for step, count in ((self._noting, 1), (self._first, quota - 1)):
                 for row in islice(self._rows, count):
                     step(row)
-                    if attention.raised:
+                    if interrupt.raised:
                         break
-                if attention.raised:
+                if interrupt.raised:
                     break
         except OperatorError:
             if row is not None:
                 self._take_up_to(row.index)
-            self._stands = True
+            self._failed = True
             raise
         return 0 if row is None else self._take_up_to(row.index + 1)
 
@@ -299,9 +299,9 @@ class SinkExecutor(PassExecutor):
         self._measure(batch)
 
 
-def execution_of(
+def executor_of(
     instances: Sequence[Instance],
-    attention: InterruptFlag,
+    interrupt: InterruptFlag,
     branches: int,
     left: str,
     port: SinkPort | None,
@@ -320,4 +320,4 @@ def execution_of(
         raise DeclarationError(f"{operator.name} ({operator.kind}) blocks; Spark SQL runs it between two regions")
     if operator.traits.runs_user_code and shape_of(instances[0].function) is Shape.BATCH:
         return BatchExecutor(instances)
-    return RowExecutor(instances, attention, branches, left)
+    return RowExecutor(instances, interrupt, branches, left)

@@ -1,7 +1,7 @@
 """A worker's thread in a host: it feeds the I/O-free worker and carries out what it says.
 
 Other threads only ``post``: they queue an event, and for one that must not wait for the slice in hand (an FCM, a
-prepare) they raise the worker's attention, one plain attribute that the loop over tuples looks at. Frames between
+prepare) they raise the worker's interrupt flag, one plain attribute that the loop over tuples reads. Frames between
 workers of one host pass by reference from thread to thread and never see a socket.
 """
 
@@ -54,14 +54,14 @@ class WorkerThread(threading.Thread):
         """Queue an event, from any thread; an urgent one is looked at before the next tuple."""
         self._events.put(event)
         if urgent:
-            self.worker.attention.raised = True
+            self.worker.interrupt.raised = True
 
     def run(self) -> None:
         """The thread's body: processes events until the worker has left."""
         try:
             self.worker.handle(WorkerTick())  # a first report says where a restored worker stands
             while not self._left:
-                self.worker.attention.raised = False
+                self.worker.interrupt.raised = False
                 self._take_events(block=False)
                 self._obey()  # an answer to an FCM does not wait for the next tuple
                 fed = self._feed()

@@ -29,7 +29,7 @@ and what was set aside waits in the inbox again, in front of what has come since
 >>> versions = Versions([instance], 0, Inbox([]), lambda chain: chain[0].function)
 >>> instance.expect("u1", tagged=True)
 >>> instance.prepared["u1"] = Ready(str.upper, None)
->>> versions.execution_of(0, str.lower)("Ab"), versions.execution_of(1, str.lower)("Ab")
+>>> versions.executor_of(0, str.lower)("Ab"), versions.executor_of(1, str.lower)("Ab")
 ('ab', 'AB')
 >>> instance.switch("u1"), versions.complete(), versions.number
 (True, None, 1)
@@ -64,7 +64,7 @@ class Versions:
         instances: its chain.
         number: of tagged changes behind it.
         inbox: where frames wait again that were set aside.
-        compiled: makes the execution of a chain.
+        compiled: makes the executor of a chain.
         limit: bytes that are set aside in memory.
         spill: moves batches out of memory; returns the same rows, which are read when somebody looks at them.
 
@@ -93,7 +93,7 @@ class Versions:
         self._in_memory: list[tuple[ChannelId, int]] = []  # places in what is set aside
         self._bytes_in_memory = self._bytes = self._most = 0
 
-    def execution_of(self, version: int, present: ChainExecutor) -> ChainExecutor:
+    def executor_of(self, version: int, present: ChainExecutor) -> ChainExecutor:
         """What processes a frame of this version; ``present`` is what processes the old ones.
 
         Raises:

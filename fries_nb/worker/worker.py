@@ -4,7 +4,7 @@ A worker is one chain of operators at one index. It holds no thread, socket or c
 or the seeded cluster of ``testing``) feeds it events with ``handle``, lets it work with ``run``, and carries out what
 ``take`` returns. All three are called from one thread. ``run`` does one slice of work and stands between two tuples
 when it returns, so whatever event is handled next is handled at a tuple boundary; to make ``run`` return early from
-another thread, queue the event and raise ``attention``.
+another thread, queue the event and raise ``interrupt``.
 
     event         what the worker does with it
     Arrived       queues the frame in its inbox
@@ -47,7 +47,7 @@ from fries_nb.messages import (
 )
 from fries_nb.operators.batch_size import MOST_PER_SLICE, AdaptiveBatchSize
 from fries_nb.operators.dry_run import DryRunResult, has_open
-from fries_nb.operators.executors import ChainExecutor, InterruptFlag, execution_of
+from fries_nb.operators.executors import ChainExecutor, InterruptFlag, executor_of
 from fries_nb.operators.instance import Instance, SinkPort
 from fries_nb.operators.recent import Recent
 from fries_nb.worker.alignment import Alignment
@@ -91,7 +91,7 @@ class Worker:
         ProtocolError: the snapshot is another worker's.
 
     Attributes:
-        attention: raise it to have ``run`` return at the next tuple boundary.
+        interrupt: raise it to have ``run`` return at the next tuple boundary.
         ended: all input is processed and the out-channels are ended.
         failed: an operator failed; the worker takes no further tuple.
         preparation: has the trial of a change whose ``Prepare`` comes in the middle of a slice; see there.
@@ -112,7 +112,7 @@ class Worker:
         self.instances = tuple(instances)
         for instance, needed in zip(instances, wiring.needed, strict=True):
             instance.written.needed = needed
-        self.attention = InterruptFlag()
+        self.interrupt = InterruptFlag()
         self.ended = False
         self.failed = False
         self.came: dict[str, pa.Schema] = {}
@@ -122,7 +122,7 @@ class Worker:
         self._alignment = Alignment(wiring.incoming)
         self._outbox = Outbox(wiring.edges)
         self._telemetry = WorkerReports(self.instances, self._inbox, clock, port)
-        self._execution = self._running = self._compiled(self.instances)
+        self._executor = self._running = self._compiled(self.instances)
         version, limit = snapshot.version if snapshot else 0, window * max(1, len(wiring.incoming))
         self._versions = Versions(self.instances, version, self._inbox, self._compiled, limit, spill)
         self._held = False
@@ -140,7 +140,7 @@ class Worker:
 
     def _compiled(self, instances: Sequence[Instance]) -> ChainExecutor:
         wiring, measure = self.wiring, self._telemetry.measure
-        return execution_of(instances, self.attention, wiring.branches, wiring.left, self._port, measure)
+        return executor_of(instances, self.interrupt, wiring.branches, wiring.left, self._port, measure)
 
     # ---- events
 
@@ -163,7 +163,7 @@ class Worker:
         elif isinstance(event, DryRunResult):
             keep_ready(event, self._instance(event.answer.worker)[1])
         else:
-            reads, in_hand, held = self._execution.reads, self._running.remaining, self._versions.held()
+            reads, in_hand, held = self._executor.reads, self._running.remaining, self._versions.held()
             self._instructions.extend(self._telemetry.report(reads, in_hand, held))
 
     def _direct(self, worker: WorkerId, control: Control) -> None:
@@ -176,7 +176,7 @@ class Worker:
             instance.forget(control.change)
         elif isinstance(control, Unguard):
             if instance.unguard(control.change, control.keeps):
-                self._execution.rebuild()
+                self._executor.rebuild()
                 self._standing.unguarded(control.change)
         elif isinstance(control, Cancel):
             self._alignment.cancel(control.marker)
@@ -204,8 +204,8 @@ class Worker:
 
     def _recent(self, position: int) -> tuple[Recent, ...]:
         """What to rehearse on; where the worker stands this is for a fix, so the tuple that it has to get past."""
-        facing = self._execution.facing() if self._standing.stands else None
-        return (Recent(facing, facing=True),) if facing is not None else tuple(self._execution.samples(position))
+        facing = self._executor.facing() if self._standing.stands else None
+        return (Recent(facing, facing=True),) if facing is not None else tuple(self._executor.samples(position))
 
     # ---- work
 
@@ -234,12 +234,12 @@ class Worker:
     def run(self, limit: int = MOST_PER_SLICE) -> bool:
         """Do one slice of work: at most ``limit`` tuples, or one marker. Returns whether there may be more to do.
 
-        While ``attention`` is raised no tuple is taken: lower it, then hand over the events, then run. When nothing can
+        While ``interrupt`` is raised no tuple is taken: lower it, then hand over the events, then run. When nothing can
         be done the output buffers are flushed, since their sender would wait.
         """
         if self.failed:
             return False
-        if self.attention.raised:
+        if self.interrupt.raised:
             return True
         try:
             if not self._work(limit):
@@ -291,7 +291,7 @@ class Worker:
 
     def _begin(self, sender: str, batch: pa.RecordBatch, version: int) -> None:
         """Take a batch in hand."""
-        self._running = self._versions.execution_of(version, self._execution)
+        self._running = self._versions.executor_of(version, self._executor)
         self._outbox.turn_to(version)
         self.came[sender] = batch.schema
         self._running.load(sender, batch)
@@ -362,9 +362,9 @@ class Worker:
             self._instructions.append(keep)
         if is_tagged(marker):
             self._versions.complete()
-            self._running = self._execution
+            self._running = self._executor
         if switched:
-            self._execution.rebuild()
+            self._executor.rebuild()
             self._standing.fixed()
 
     # ---- answers

@@ -19,7 +19,7 @@ from fries_nb.dataflow.updates import Update
 from fries_nb.errors import OperatorError
 from fries_nb.messages import DUE, TRANSACTION, ChannelId, Data, Rehearsed, WorkerId
 from fries_nb.operators.batch_size import MOST_PER_SLICE, SLICE_NS, AdaptiveBatchSize
-from fries_nb.operators.executors import InterruptFlag, execution_of
+from fries_nb.operators.executors import InterruptFlag, executor_of
 from fries_nb.operators.instance import Instance
 from fries_nb.worker.outbox import Outbox, OutEdge
 
@@ -110,7 +110,7 @@ def test_the_children_of_one_tuple_are_not_kept_as_rows() -> None:
     """Five hundred bytes a row were ten megabytes here."""
     chain = [one_to_many("F", multiplies), Operator("M", function=lambda row: row | {"twice": 2 * row["child"]})]
     instances = [Instance(WorkerId(one.name, 0), one, one.function, audit=False) for one in chain]
-    running = execution_of(instances, InterruptFlag(), 1, "", None, lambda batch: None)
+    running = executor_of(instances, InterruptFlag(), 1, "", None, lambda batch: None)
     running.load("S", numbers(1))
     gc.collect()
     tracemalloc.start()
@@ -147,7 +147,7 @@ def test_under_guard_all_of_a_tuple_is_taken_back() -> None:
     chain = [one_to_many("F", multiplies), Operator("M", function=fails_at_last)]
     instances = [Instance(WorkerId(one.name, 0), one, one.function, audit=False) for one in chain]
     instances[1].guarded = "g1"
-    running = execution_of(instances, InterruptFlag(), 1, "", None, lambda batch: None)
+    running = executor_of(instances, InterruptFlag(), 1, "", None, lambda batch: None)
     running.load("S", numbers(1, 5))
     with pytest.raises(OperatorError):
         running.advance(2)
@@ -175,7 +175,7 @@ def peak_of(operators: list[Operator], under_guard: str = "") -> tuple[int, list
     for instance in instances:
         instance.dead_letters = Port() if is_letters(instance.operator.on_error) else None
         instance.guarded = "u1" if instance.operator.name == under_guard else ""
-    running = execution_of(instances, InterruptFlag(), 1, "", None, lambda batch: None)
+    running = executor_of(instances, InterruptFlag(), 1, "", None, lambda batch: None)
     running.load("S", numbers(0, 1))
     running.advance(1)
     running.results()
@@ -249,7 +249,7 @@ def test_a_large_tuple_that_is_set_aside_leaves_no_type_behind(behind: bool) -> 
     chain = [replace(one_to_many("F", mixed), on_error="dead"), *[Operator("M", function=dict)] * behind]
     instances = [Instance(WorkerId(one.name, 0), one, one.function, audit=False) for one in chain]
     instances[0].dead_letters = port
-    running = execution_of(instances, InterruptFlag(), 1, "", None, lambda batch: None)
+    running = executor_of(instances, InterruptFlag(), 1, "", None, lambda batch: None)
     for number in (7, 7, 1, 2):
         running.load("S", numbers(number))
         assert running.advance(1) == 1
@@ -262,7 +262,7 @@ def test_under_guard_the_rows_in_front_of_a_large_tuple_that_fails_are_whole_num
     """They become a batch of their own, by their own types, in the midst of the tuple that is taken back."""
     instance = Instance(WorkerId("F", 0), one_to_many("F", halves), halves, audit=False)
     instance.guarded = "u1"
-    running = execution_of([instance], InterruptFlag(), 1, "", None, lambda batch: None)
+    running = executor_of([instance], InterruptFlag(), 1, "", None, lambda batch: None)
     running.load("S", numbers(1, 2, 7, 3))
     with pytest.raises(OperatorError, match="ZeroDivisionError"):
         running.advance(4)
@@ -294,7 +294,7 @@ def test_under_guard_the_tuples_before_stay(before: list[int], guarded: str) -> 
     instances = [Instance(WorkerId(one.name, 0), one, one.function, audit=False) for one in chain]
     for instance in instances:
         instance.guarded = "g1" if instance.operator.name == guarded else ""
-    running = execution_of(instances, InterruptFlag(), 1, "", None, lambda batch: None)
+    running = executor_of(instances, InterruptFlag(), 1, "", None, lambda batch: None)
     running.load("S", numbers(*before, 9_001, 6))
     with pytest.raises(OperatorError, match="F yielded str"):
         running.advance(100)
@@ -313,7 +313,7 @@ def test_under_guard_the_tuples_before_stay(before: list[int], guarded: str) -> 
 def test_a_failure_far_into_a_tuple_is_the_generators() -> None:
     """By its name, with its own words."""
     instance = Instance(WorkerId("F", 0), one_to_many("F", multiplies), multiplies, audit=False)
-    running = execution_of([instance], InterruptFlag(), 1, "", None, lambda batch: None)
+    running = executor_of([instance], InterruptFlag(), 1, "", None, lambda batch: None)
     running.load("S", numbers(7))
     with pytest.raises(OperatorError, match="F failed on a tuple: ValueError: at the very end"):
         running.advance(1)

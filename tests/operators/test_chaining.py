@@ -171,15 +171,15 @@ def test_a_broken_declaration_names_the_operator(broken: Instance, message: str)
 
 
 def test_a_raised_attention_stops_between_two_tuples_of_the_first_operator() -> None:
-    """A raised attention stops between two tuples of the first operator."""
-    attention = InterruptFlag()
+    """A raised interrupt stops between two tuples of the first operator."""
+    interrupt = InterruptFlag()
 
     def watch(row: dict[str, Any]) -> dict[str, Any]:
-        attention.raised = row["n"] == 2
+        interrupt.raised = row["n"] == 2
         return row
 
     running = execution(
-        instance("A", Kind.FLAT_MAP, lambda row: [row, row]), instance("B", Kind.MAP, watch), attention=attention
+        instance("A", Kind.FLAT_MAP, lambda row: [row, row]), instance("B", Kind.MAP, watch), interrupt=interrupt
     )
     running.load("L", batch(n=[1, 2, 3]))
     assert running.advance(100) == 2

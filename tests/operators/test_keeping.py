@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from fries_nb.dataflow.graph import Kind, Operator
 from fries_nb.messages import DUE, TRANSACTION, WorkerId
-from fries_nb.operators.executors import ChainExecutor, InterruptFlag, execution_of
+from fries_nb.operators.executors import ChainExecutor, InterruptFlag, executor_of
 from fries_nb.operators.instance import Instance
 
 
@@ -34,7 +34,7 @@ class Three:
 def running(kind: Kind, function: Any) -> ChainExecutor:
     """A chain of one operator."""
     worker = Instance(WorkerId("M", 0), Operator("M", kind=kind, function=function, key=("k",)), function, audit=False)
-    return execution_of([worker], InterruptFlag(), 1, "", None, lambda batch: None)
+    return executor_of([worker], InterruptFlag(), 1, "", None, lambda batch: None)
 
 
 def frames(execution: ChainExecutor, *frames: list[int]) -> list[dict[str, Any]]:

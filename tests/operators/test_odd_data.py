@@ -29,7 +29,7 @@ from fries_nb.dataflow.operators import batched
 from fries_nb.errors import OperatorError, SinkError, SourceError
 from fries_nb.messages import DUE, TRANSACTION, WorkerId
 from fries_nb.operators.conversion import to_arrow
-from fries_nb.operators.executors import InterruptFlag, execution_of
+from fries_nb.operators.executors import InterruptFlag, executor_of
 from fries_nb.operators.instance import Instance
 from fries_nb.operators.state import KeyedState
 from fries_nb.testing.ports import ListPort
@@ -63,7 +63,7 @@ def counting(kind: Kind = Kind.MAP, **more: Any) -> Instance:
 
 def outcome(instance: Instance, *batches: pa.RecordBatch) -> list[Row]:
     """What leaves, without hidden columns."""
-    running = execution_of([instance], InterruptFlag(), 1, "", None, lambda batch: None)
+    running = executor_of([instance], InterruptFlag(), 1, "", None, lambda batch: None)
     rows: list[Row] = []
     for batch in batches:
         running.load("S", batch)
@@ -274,7 +274,7 @@ def test_maps_stay_maps() -> None:
         return {**row, "size": len(row["m"] or ())}
 
     operator = Operator("M", kind=Kind.MAP, function=function)
-    running = execution_of([Instance(WorkerId("M", 0), operator, function, False)], InterruptFlag(), 1, "", None, print)
+    running = executor_of([Instance(WorkerId("M", 0), operator, function, False)], InterruptFlag(), 1, "", None, print)
     running.load("S", data)
     running.advance(10)
     [(_, out)] = running.results()
@@ -360,7 +360,7 @@ def test_an_answer_that_is_none_is_a_failure_on_its_tuple(answer: Callable[[], A
     operator = Operator("F", kind=Kind.FILTER, function=judge, on_error=memory())
     instance = Instance(WorkerId("F", 0), operator, judge, audit=False)
     instance.dead_letters = letters
-    execution = execution_of([instance], InterruptFlag(), 1, "", None, print)
+    execution = executor_of([instance], InterruptFlag(), 1, "", None, print)
     execution.load("A[0]", pa.RecordBatch.from_pydict({"n": [1, 2, 3]}))
     execution.advance(3)
     assert [row["n"] for _, batch in execution.results() for row in batch.to_pylist()] == [1, 3]

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from fries_nb.dataflow.graph import Kind
 from fries_nb.dataflow.operators import batched
 from fries_nb.errors import DeclarationError, OperatorError
-from fries_nb.operators.executors import InterruptFlag, execution_of
+from fries_nb.operators.executors import InterruptFlag, executor_of
 
 Row = dict[str, Any]
 
@@ -225,7 +225,7 @@ def test_a_list_that_came_is_the_rows_own() -> None:
     rows = outcome(numbers(3, tags=tags), instance(first), instance(second))
     assert [(row["tags"], row["count"]) for row in rows] == [(["a", "first"], 2), (["b"], 1), (None, 0)]
     data = numbers(3, tags=tags)
-    running = execution_of([instance(second)], InterruptFlag(), 1, "", None, lambda batch: None)
+    running = executor_of([instance(second)], InterruptFlag(), 1, "", None, lambda batch: None)
     running.load("S", data)
     running.advance(100)
     [(_, out)] = running.results()
@@ -268,7 +268,7 @@ def test_children_of_a_batched_flat_map_are_copied_and_parents_columns_are_not()
         return rows
 
     data = numbers(4)
-    running = execution_of([instance(same)], InterruptFlag(), 1, "", None, lambda batch: None)
+    running = executor_of([instance(same)], InterruptFlag(), 1, "", None, lambda batch: None)
     running.load("S", data)
     running.advance(100)
     [(_, out)] = running.results()

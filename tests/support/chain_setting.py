@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from fries_nb.dataflow.graph import Emits, Kind, Operator
 from fries_nb.messages import DUE, WorkerId
-from fries_nb.operators.executors import InterruptFlag, execution_of
+from fries_nb.operators.executors import InterruptFlag, executor_of
 from fries_nb.operators.instance import Instance
 
 Row = dict[str, Any]
@@ -24,7 +24,7 @@ def instance(function: Any, kind: Kind = Kind.MAP, **more: Any) -> Instance:
 
 def outcome(data: pa.RecordBatch, *chain: Instance, frame: int = 100, quota: int = 100) -> list[Row]:
     """What leaves a chain, without hidden columns: frames of so many tuples, slices of so many."""
-    running = execution_of(chain, InterruptFlag(), 1, "", None, lambda batch: None)
+    running = executor_of(chain, InterruptFlag(), 1, "", None, lambda batch: None)
     out: list[pa.RecordBatch] = []
     for start in range(0, data.num_rows, frame):
         running.load("S", data.slice(start, frame))

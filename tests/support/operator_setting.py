@@ -9,7 +9,7 @@ import pyarrow as pa
 from fries_nb.dataflow import memory
 from fries_nb.dataflow.graph import Kind, Operator
 from fries_nb.messages import DUE, TRANSACTION, WorkerId
-from fries_nb.operators.executors import ChainExecutor, InterruptFlag, execution_of
+from fries_nb.operators.executors import ChainExecutor, InterruptFlag, executor_of
 from fries_nb.operators.instance import Instance
 from fries_nb.testing.ports import ListPort
 
@@ -19,9 +19,9 @@ def instance(name: str, kind: Kind, function: Any, audit: bool = False, **more: 
     return Instance(WorkerId(name, 0), Operator(name, kind=kind, function=function, **more), function, audit)
 
 
-def execution(*instances: Instance, attention: InterruptFlag | None = None, branches: int = 1) -> ChainExecutor:
+def execution(*instances: Instance, interrupt: InterruptFlag | None = None, branches: int = 1) -> ChainExecutor:
     """The execution of a chain; ``L`` is a self-join's left sender."""
-    return execution_of(instances, attention or InterruptFlag(), branches, "L", None, lambda batch: None)
+    return executor_of(instances, interrupt or InterruptFlag(), branches, "L", None, lambda batch: None)
 
 
 def batch(**columns: list[Any]) -> pa.RecordBatch:

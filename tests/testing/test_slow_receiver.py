@@ -37,7 +37,7 @@ def with_one_still(how: Partitioning, rows: int, seed: int) -> Cluster:
     edges = (Edge("S", "A"), Edge("A", "B", how, key), Edge("B", "Z", Partitioning.REBALANCE))
     inputs = {"S": [{"n": number} for number in range(rows)]}
     cluster = Cluster(Graph("g", operators, edges), inputs, seed=seed, window=WINDOW, chaining=False)
-    cluster.worker("B", 1).attention.raised = True
+    cluster.worker("B", 1).interrupt.raised = True
     return cluster
 
 
@@ -49,7 +49,7 @@ def processed(cluster: Cluster) -> tuple[int, int, int]:
 
 def goes_on(cluster: Cluster) -> None:
     """The receiver that stood still goes on: every row comes out once."""
-    cluster.worker("B", 1).attention.raised = False
+    cluster.worker("B", 1).interrupt.raised = False
     cluster.run()
     assert cluster.state == "finished"
     numbers = sorted(row["n"] for row in cluster.rows("Z"))

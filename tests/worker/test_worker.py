@@ -233,13 +233,13 @@ def test_nothing_is_taken_while_a_channel_waits_for_credit() -> None:
 
 
 def test_while_attention_is_raised_no_tuple_is_taken() -> None:
-    """While attention is raised no tuple is taken."""
+    """While interrupt is raised no tuple is taken."""
     bench = Bench(Operator("M", function=version(1)))
     bench.arrive(0, data(1))
-    bench.worker.attention.raised = True
+    bench.worker.interrupt.raised = True
     assert bench.worker.run()
     assert bench.worker.instances[0].processed == 0
-    bench.worker.attention.raised = False
+    bench.worker.interrupt.raised = False
     bench.run()
     assert bench.sent == [1]
 

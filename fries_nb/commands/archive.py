@@ -24,9 +24,9 @@ def add_parser(subparsers: Subparsers) -> None:
     """Register the command."""
     parser = subparsers.add_parser(
         "archive",
-        help="let Spark start in less than half the time from now on",
-        description="Start Spark once, and have Java keep what it has loaded for the next starts (some 180 MB, in the "
-        "Python environment). `make` does it as a part of the set-up.",
+        help="create a class data archive, so that Spark starts in less than half the time",
+        description="Start Spark once to create a class data archive for Java, which later starts use (some 180 MB, in "
+        "the Python environment). `make` does it as a part of the set-up.",
     )
     parser.set_defaults(run=run)
 

@@ -33,7 +33,7 @@ def add_parser(subparsers: Subparsers) -> None:
         epilog=FORMAT,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("trace", metavar="TRACE.jsonl", help="what happened, one record a line")
+    parser.add_argument("trace", metavar="TRACE.jsonl", help="the trace: one JSON record per line")
     parser.add_argument("--json", action="store_true", help="print the whole verdict as one JSON object")
     parser.set_defaults(run=run)
 
@@ -78,11 +78,11 @@ def stale_in_words(stale: Stale) -> str:
     """A switch without effect, as text.
 
     >>> stale_in_words(Stale("FM", 0, "u1", "", 12))
-    'FM[0] recorded the switch to u1 and ran 12 tuples by its first function'
+    'FM[0] recorded the switch to u1 and ran 12 tuples with its first function'
     """
     recorded = f"the switch to {stale.update}" if stale.update else "no switch"
     by = f"the function of {stale.ran}" if stale.ran else "its first function"
-    return f"{stale.operator}[{stale.worker}] recorded {recorded} and ran {_counted(stale.tuples, 'tuple')} by {by}"
+    return f"{stale.operator}[{stale.worker}] recorded {recorded} and ran {_counted(stale.tuples, 'tuple')} with {by}"
 
 
 def astray_in_words(astray: Astray) -> str:

@@ -17,8 +17,8 @@ def add_parser(subparsers: Subparsers) -> None:
     """Register the command."""
     parser = subparsers.add_parser(
         "bench",
-        help="measure ourselves and our rivals in paired runs",
-        description="Measure ourselves and our rivals in paired runs; the figures are kept in bench-results/.",
+        help="compare fries_nb with other systems in paired runs",
+        description="Compare fries_nb with other systems in paired runs; the results are kept in bench-results/.",
     )
     parser.add_argument("name", choices=[*BENCHMARKS, "all"], help="which benchmark")
     parser.add_argument("--scale", type=_positive, default=1.0, help="size of the input, as a multiple (default 1)")

@@ -51,13 +51,12 @@ PATIENCE_S = 120.0
 HOSTS, WORKERS = 2, 2
 REPORT = "fries_nb-demo.html"
 SETTING = (
-    f"Card payments flow through three operators that score them for fraud: FC by customer, FM by merchant, MC puts "
-    f"both together. {CALM:,} payments a second come for {CALM_S:g} s, then {SURGE:,} a second, which is more than "
-    f"FM can take, so payments queue up in front of it. {SURGE_S:g} s later FM is replaced by a lighter model that "
-    "looks at ten payments instead of five, its state carried over, and MC by one that weighs three probabilities "
-    f"instead of two. The surge ebbs then to {BUSY:,} payments a second. "
-    "The two must change together: a payment that one of them scores by its old version and the other by its new one "
-    "is scored wrongly. This was done once by each of the schedulers, in a run of its own."
+    f"Card payments flow through three operators that score them for fraud: FC by customer, FM by merchant, MC by "
+    f"both. {CALM:,} payments a second arrive for {CALM_S:g} s, then {SURGE:,} a second, more than FM can process, so "
+    f"payments queue up in front of it. {SURGE_S:g} s later FM is replaced by a cheaper model that uses ten payments "
+    "instead of five, with its state carried over, and MC by one that weighs three probabilities instead of two. Then "
+    f"the rate falls to {BUSY:,} payments a second. The two must change together: a payment scored by the old version "
+    "of one and the new version of the other is scored wrongly. Each scheduler was measured once, in a run of its own."
 )
 
 

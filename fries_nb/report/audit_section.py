@@ -62,8 +62,8 @@ def verdict_parts(verdict: Verdict, labels: Mapping[str, str]) -> Html:
         parts.append(tag("ul", joined([tag("li", line) for line in found])))
     if not verdict.cycle:
         return joined(parts)
-    proof = "Proof: each of these had to come before the next, and they end where they began, so no order of whole "
-    parts.append(tag("p", proof, "tuples and whole changes explains what happened. ", tag("code", cycle(verdict))))
+    proof = "Proof: each of these must precede the next, and they form a cycle, so no serial order of whole tuples and "
+    parts.append(tag("p", proof, "whole changes is equivalent. ", tag("code", cycle(verdict))))
     return joined(parts)
 
 
@@ -75,9 +75,9 @@ def sentence(verdict: Verdict) -> str:
     if verdict.stale:
         return f"Not serializable: a switch was recorded at {counted(len(verdict.stale), 'worker')} and had no effect."
     if astray := {one.transaction for one in (*verdict.lost, *verdict.doubled)}:
-        return f"Not serializable: of {counted(len(astray), 'source tuple')} something was lost or came twice."
+        return f"Not serializable: tuples derived from {counted(len(astray), 'source tuple')} were lost or duplicated."
     if not verdict.mixed:
-        return "Not serializable: no tuple mixed versions of one change, but several changes came in different orders."
+        return "Not serializable: no tuple mixed versions of one change, but tuples met changes in different orders."
     mixed = len({entry.transaction for entry in verdict.mixed})
     return f"Not serializable: {mixed:,} of {verdict.transactions:,} source tuples met an old version and a new one."
 
@@ -91,7 +91,7 @@ def others(verdict: Verdict) -> list[str]:
     """
     found = [
         f"{one.operator}[{one.worker}] recorded the switch to {one.update or 'nothing'} and ran {one.tuples:,} tuples "
-        f"by {f'the function of {one.ran}' if one.ran else 'its first function'}"
+        f"with {f'the function of {one.ran}' if one.ran else 'its first function'}"
         for one in verdict.stale
     ]
     found += [

@@ -46,7 +46,8 @@ def dag_parts(graph: Graph, plan: Plan | None) -> Html:
         return figure(dag_svg(graph), f"The dataflow {graph.name}; data flows along the arrows.")
     titles = {decision.operator: decision.reason for decision in plan.covering.pruning}
     drawing = dag_svg(graph, roles(plan), titles=titles, marked=_marked(graph, _scopes(plan)))
-    marked = f"Marked is what {plan.scheduler.capitalize()} synchronises to change {_names(graph, plan.targets)}."
+    names = _names(graph, plan.targets)
+    marked = f"Highlighted: the part that {plan.scheduler.capitalize()} synchronises to change {names}."
     shown = figure(drawing, f"The dataflow {graph.name}; data flows along the arrows. {marked}")
     return joined([shown, listed(in_words(graph, plan))])
 
@@ -56,9 +57,9 @@ def in_words(graph: Graph, plan: Plan) -> list[str]:
     lines = [_of_scope(graph, plan, scope) for scope in _scopes(plan)]
     lines += [decision.reason for decision in plan.covering.pruning]
     if plan.covering.naive_safe:
-        lines.append("Telling each target directly would be safe here: no tuple meets two of them.")
+        lines.append("Naive FCM would be consistent here: no tuple meets two targets.")
     else:
-        lines.append("Telling each target directly would not be safe: a tuple may meet one old and another new.")
+        lines.append("Naive FCM would not be consistent: a tuple may meet one target old and another new.")
     return lines + foretold(plan)
 
 
@@ -93,7 +94,7 @@ def _of_scope(graph: Graph, plan: Plan, scope: frozenset[str]) -> str:
     changing = _names(graph, plan.targets & scope)
     edges = [" → ".join(ends) for ends in _marked(graph, [scope])]
     if not edges:
-        return f"{changing} is told directly, and no marker follows."
+        return f"{changing} receives the message directly, and no marker follows."
     verb = "change together" if len(plan.targets & scope) > 1 else "changes"
     return f"{changing} {verb}: the message goes to {told}, and a marker travels from there along {', '.join(edges)}."
 

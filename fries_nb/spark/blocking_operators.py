@@ -1,4 +1,4 @@
-"""Between two regions: Spark SQL computes the blocking operators over the rows that the earlier regions have kept."""
+"""Execution of blocking operators between two regions: Spark SQL over the rows kept by earlier regions."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from fries_nb.spark import interrupt
 
 
 def source_of(spark: SparkSession, rows: Rows, read: Callable[[Kept], DataFrame]) -> Source:
-    """What a region's source replays, as a description; Spark computes it when the region is launched.
+    """The description of a region's source. Spark computes its rows when the region is launched.
 
-    Where no row was kept, nobody knows its columns: then there is nothing to compute, and nothing to replay.
+    If no row was kept their columns are unknown, so nothing is computed, and nothing replayed.
 
     Raises:
-        DataflowError: Spark cannot make sense of a blocking operator over the columns that there are.
+        DataflowError: Spark cannot compute the blocking operator over the existing columns.
     """
     frame = _frame(spark, rows, read)
     return Rate(None, 0) if frame is None else Replay(frame, may_be_empty=True)
 
 
 def check_query(spark: SparkSession, operator: Operator) -> None:
-    """See that Spark can parse what a blocking operator computes; the columns are not known yet.
+    """Check that Spark can parse the query of a blocking operator; its columns are not known yet.
 
     Raises:
-        DataflowError: it is no SQL.
+        DataflowError: it is not valid SQL.
     """
     try:
         spark._jsparkSession.sessionState().sqlParser().parsePlan(operator.function.sql("rows"))
@@ -43,7 +43,7 @@ def check_query(spark: SparkSession, operator: Operator) -> None:
 
 @contextlib.contextmanager
 def job_group(spark: SparkSession, group: str) -> Iterator[None]:
-    """What this thread computes belongs to the group: an interrupt of a cell spares it, and ``cancel`` ends it."""
+    """Assigns Spark jobs of this thread to the group: interrupts of a cell spare them, and ``cancel`` ends them."""
     context = spark.sparkContext
     interrupt.spare(group)
     context.setJobGroup(group, "fries_nb between two regions", interruptOnCancel=False)
@@ -55,7 +55,7 @@ def job_group(spark: SparkSession, group: str) -> Iterator[None]:
 
 
 def cancel(spark: SparkSession, group: str) -> None:
-    """End what is computed in this group now. Later jobs are refused, but for the stages of an adaptive query."""
+    """Cancel the jobs of this group. Later jobs are refused, except stages of an adaptive query."""
     spark.sparkContext._jsc.sc().cancelJobGroupAndFutureJobs(group, "the fries_nb run was stopped")
 
 

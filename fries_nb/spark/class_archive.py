@@ -1,8 +1,8 @@
-"""What Java keeps of the classes that it has loaded, so that the next Spark starts in less than half the time.
+"""Class data archives of Java, with which Spark starts in less than half the time.
 
-Spark's start is mostly that: some 15,000 classes are found, checked and linked, each time anew. Java can write them
-down once and map the file afterwards. The file belongs to one environment (its Java, its PySpark); Java itself sees
-whether it fits, and does without it where it does not. ``python -m fries_nb archive`` makes it.
+Most of Spark's start-up time is spent on loading some 15,000 classes. Java can write them to an archive and map it
+later. An archive is specific to an environment (its Java, its PySpark); Java checks whether it fits, and ignores it
+otherwise. ``python -m fries_nb archive`` creates it.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ import sys
 from pathlib import Path
 
 _QUIET = "-Xlog:disable -Xlog:all=error:stderr"
-"""An archive that does not fit, or a class that cannot be in one, is no news for the user."""
+"""Suppresses Java's warnings on archives that do not fit, or classes that cannot be archived."""
 
 
 def archive_path() -> Path:
-    """Where this environment's archive is, or would be."""
+    """The path of this environment's archive, which need not exist."""
     return Path(sys.prefix) / "share" / "fries_nb" / "spark.jsa"
 
 
 def using_archive() -> dict[str, str]:
-    """Spark's settings to start with the archive, if there is one."""
+    """Spark's settings to start with the archive, if it exists."""
     path = archive_path()
     return _setting(f"-XX:SharedArchiveFile={_quoted(path)}") if path.exists() else {}
 
@@ -35,7 +35,7 @@ def _setting(option: str) -> dict[str, str]:
 
 
 def _quoted(path: Path) -> str:
-    """As Spark takes a path with spaces.
+    """The path in the form that Spark's options need if it has spaces.
 
     >>> _quoted(Path("/a b/spark.jsa"))
     '"/a b/spark.jsa"'

@@ -1,7 +1,7 @@
-"""The process that Spark forks Python workers from, with what a host needs loaded already.
+"""The process from which Spark forks Python workers, with the imports of a host preloaded.
 
-A host that is started again after a failure, or for the first time, would otherwise spend most of that time on
-imports. Spark starts it as ``python -m fries_nb.spark.daemon`` in sessions that fries_nb starts.
+Imports would otherwise take most of the time to start or restart a host. Spark starts it as
+``python -m fries_nb.spark.daemon`` in sessions that fries_nb starts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Why Spark gave a job of hosts up, from what it throws: pages of frames, the first line of which says nothing.
+"""The reason of a failed job of hosts, extracted from Spark's exception, which is long and begins with an empty phrase.
 
 >>> job = failure_of(MISSING)
 >>> job.reason, job.lasting
@@ -37,13 +37,13 @@ ModuleNotFoundError: No module named 'fries_nb'
 
 @dataclass(frozen=True)
 class JobFailure:
-    """Why a job of hosts has failed.
+    """The reason of a failed job of hosts.
 
     Attributes:
-        host: whose task brought it down, by Spark's sentence; 0 where it names none.
-        reason: in one line.
-        details: the traceback of its Python, if there is one.
-        lasting: it would fail again however often it is tried.
+        host: index of the host whose task failed, as Spark reports it; 0 if unknown.
+        reason: the reason in one line.
+        details: the traceback of its Python exception, if there is one.
+        lasting: whether a retry would fail again.
     """
 
     host: int
@@ -53,11 +53,14 @@ class JobFailure:
 
 
 def failure_of(text: str, place: Callable[[int, int], str] = lambda stage, task: "") -> JobFailure:
-    """Read what Spark has thrown.
+    """Extract the reason from an exception of Spark.
 
     Args:
         text: the exception's message, with all its lines.
-        place: tells the executor that a task of a stage ran on, as "executor 1 (10.0.0.7)"; empty if nobody knows.
+        place: returns the executor of a task of a stage, as "executor 1 (10.0.0.7)"; empty if unknown.
+
+    Returns:
+        The reason.
     """
     ended = _ENDED.search(text)
     host, executor = (int(ended[2]), place(int(ended[1]), int(ended[2]))) if ended else (0, "")
@@ -72,7 +75,7 @@ def failure_of(text: str, place: Callable[[int, int], str] = lambda stage, task:
 
 
 def _python(text: str) -> tuple[str, str]:
-    """What Python raised, and its traceback; both empty if it raised nothing."""
+    """Python's exception and its traceback; both empty if there is none."""
     _, found, after = text.partition(_TRACEBACK)
     if not found:
         return "", ""
@@ -84,7 +87,7 @@ def _python(text: str) -> tuple[str, str]:
 
 
 def _java(text: str) -> str:
-    """The first line, or behind the sentence that all failures of barrier tasks share, the one that says why."""
+    """The first line; or, behind the sentence common to all failures of barrier tasks, the line with the cause."""
     lines = [line for line in text.splitlines() if line.strip()]
     if len(lines) > 1 and _BARRIER in lines[0] and (_JAVA.match(lines[1]) or not lines[1].startswith("\t")):
         return lines[1].strip()
@@ -92,7 +95,7 @@ def _java(text: str) -> str:
 
 
 def _advice(reason: str, executor: str) -> str:
-    """What an executor lacks, and how to bring it."""
+    """What an executor lacks, and how to install it."""
     missing = _MISSING.match(reason)
     of = f"the Python of {executor}" if executor else "the executors' Python"
     if missing is None:

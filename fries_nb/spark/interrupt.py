@@ -1,7 +1,7 @@
-"""Ctrl-C ends what the user waits for, and none of the dataflows that run beside it.
+"""Handling of Ctrl-C: it cancels the jobs that the user waits for, but not the dataflows that run in the background.
 
-PySpark's own answer to an interrupt is to cancel all jobs of the session. The hosts of a region are such a job, so the
-interrupt of a cell that waits for ``change.result()`` would end the run. Ours cancels the others only.
+PySpark cancels all jobs of the session on an interrupt. The hosts of a region are such a job, so interrupting a cell
+that waits for ``change.result()`` would end the run. The handler installed here cancels the other jobs only.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ _regions: set[str] = set()
 
 
 def spare(group: str) -> None:
-    """The jobs of this group go on when the user interrupts."""
+    """Exempt the jobs of this group from interrupts."""
     _regions.add(group)
 
 
 def forget(group: str) -> None:
-    """The group is over; idempotent."""
+    """Remove the exemption of this group; idempotent."""
     _regions.discard(group)
 
 
 def take_over(context: SparkContext) -> None:
-    """Put our answer to an interrupt in the place of PySpark's; a handler of the user's own stays."""
+    """Install the handler in place of PySpark's; a handler of the user's is kept."""
     if threading.current_thread() is not threading.main_thread():
         return  # Python sets handlers from the main thread only; a run started there will do it
     if not getattr(signal.getsignal(signal.SIGINT), "__qualname__", "").startswith("SparkContext."):
@@ -45,7 +45,7 @@ def take_over(context: SparkContext) -> None:
 
 
 def take_over_active() -> None:
-    """Likewise for the session at hand, if there is one; for runs that are started beside the main thread."""
+    """Install the handler for the active session, if any; for runs that are started outside the main thread."""
     if SparkContext._active_spark_context is not None:
         take_over(SparkContext._active_spark_context)
 

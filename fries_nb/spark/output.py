@@ -1,6 +1,6 @@
-"""Reads what is committed in a target back into Spark, whatever schemas its parts have.
+"""Reads the committed rows of a target into Spark, whatever schemas its parts have.
 
-A Delta table is read by the files that its log names, so Spark needs no jar for it.
+A Delta table is read by the files that its log lists, so Spark needs no additional jar.
 """
 
 from __future__ import annotations
@@ -25,18 +25,21 @@ NOTHING = pa.schema([])
 
 
 def output(spark: SparkSession, path: str, run: str | None = None, written: pa.Schema = NOTHING) -> DataFrame:
-    """What is committed in a target, of all runs or of one; columns that a row had not are null.
+    """The committed rows of a target, of all runs or of one; columns that a row lacks are null.
 
     Args:
         spark: the session.
         path: the target.
-        run: whose rows; of all runs if left out.
-        written: the columns of what was written there, which the frame has if nothing is committed.
+        run: name of the run; ``None`` for all runs.
+        written: the columns that were written, which the frame has if nothing is committed.
+
+    Returns:
+        A Spark DataFrame.
 
     Raises:
         SessionError: the session has been stopped.
-        SinkError: two sink workers wrote a column in types that no one type holds; names it. Or a file has gone, or a
-            Delta table has been rewritten by others.
+        SinkError: two sink workers wrote a column in incompatible types, names it; or a file is missing, or a Delta
+            table was rewritten by others.
     """
     if spark.sparkContext._jsc is None:
         raise SessionError(f"the SparkSession of this run has been stopped; what was committed lies in {path}")
@@ -54,7 +57,7 @@ def output(spark: SparkSession, path: str, run: str | None = None, written: pa.S
 
 
 def _as_spark_reads(spark: SparkSession, path: str, schema: pa.Schema) -> StructType:
-    """The columns as they will be once parts with them are committed: Spark is shown such a part, without rows."""
+    """The columns as Spark will read them once parts with them are committed, found by a part without rows."""
     if not schema.names:
         return StructType([])
     part = join(path, "_fries", f"columns-{uuid.uuid4().hex[:8]}.parquet")
@@ -67,7 +70,7 @@ def _as_spark_reads(spark: SparkSession, path: str, schema: pa.Schema) -> Struct
 
 
 def _read(spark: SparkSession, files: list[str], schema: pa.Schema, whole: pa.Schema) -> DataFrame:
-    """Files of one schema. A column of nothing but nulls, which Spark would read as integers, is left to the others."""
+    """Files of one schema. Columns of only nulls, which Spark would read as integers, are omitted."""
     nulls = [field.name for field in schema if field.type == pa.null() and whole.field(field.name).type != pa.null()]
     return spark.read.parquet(*map(read_by_spark, files)).drop(*nulls)
 

@@ -35,7 +35,7 @@ def ship(spark: Any) -> str:
 
 
 def pack(file: Path) -> None:
-    """Write the package's modules into a zip from which Python imports them."""
+    """Write the package's modules into a zip file from which Python can import them."""
     modules = sorted(ROOT.rglob("*.py"))
     folders = sorted({module.parent for module in modules})  # those without __init__.py are found by their entries only
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as whole:

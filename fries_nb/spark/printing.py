@@ -26,19 +26,19 @@ from fries_nb.operators.instance import Instance
 from fries_nb.transport.envelopes import Line
 
 ALLOWED = 100
-"""Lines a second, of one host."""
+"""Maximum number of lines per second of one host."""
 LONGEST = 2_000
-"""Characters of a line; a longer one is cut in two."""
+"""Maximum length of a line in characters; longer lines are split."""
 OWN = "fries-"
-"""How the names of our threads begin; the worker's follows."""
+"""Prefix of the names of our threads, followed by the worker."""
 _NOTHING = Line("", "")
 
 
 class Printer(io.TextIOBase):
-    """A text stream that keeps whole lines, each with the worker whose thread wrote it.
+    """A text stream that keeps complete lines, each with the worker whose thread wrote it.
 
     Args:
-        allowed: lines a second.
+        allowed: maximum number of lines per second.
     """
 
     def __init__(self, allowed: int = ALLOWED) -> None:
@@ -51,7 +51,7 @@ class Printer(io.TextIOBase):
 
     @property
     def encoding(self) -> str:  # type: ignore[override]  # an attribute in the stubs
-        """Libraries ask what may be printed: everything."""
+        """The encoding, which libraries query: any text can be printed."""
         return "utf-8"
 
     def writable(self) -> bool:
@@ -59,7 +59,7 @@ class Printer(io.TextIOBase):
         return True
 
     def write(self, text: str) -> int:
-        """Keep what is whole lines by now; the rest waits for its end, in its own thread."""
+        """Keep the lines that are complete; an incomplete line is buffered for its thread."""
         thread, frame = threading.get_ident(), sys._getframe(1)
         with self._lock:
             *whole, begun = (self._begun.pop(thread, _NOTHING).text + text).split("\n")
@@ -73,13 +73,13 @@ class Printer(io.TextIOBase):
         return len(text)
 
     def end_lines(self) -> None:
-        """Nobody prints any more: a line without an end is one nevertheless."""
+        """Complete all buffered lines, since nothing more is printed."""
         with self._lock:
             self._lines += [Line(worker, text.rstrip("\r")) for worker, text in self._begun.values()]
             self._begun.clear()
 
     def take(self, passed_s: float) -> tuple[Line, ...]:
-        """The lines since the last time, which was so many seconds ago."""
+        """The lines since the last call, which was this many seconds ago."""
         with self._lock:
             lines, self._lines = self._lines, []
             self._left = min(self._left + passed_s * self._allowed, float(self._allowed))
@@ -98,12 +98,12 @@ class Printer(io.TextIOBase):
 
 
 def _visible(line: str) -> str:
-    """What a terminal would show of a line that was written over and over, as progress bars do."""
+    """What a terminal would show of a line with carriage returns, as of progress bars."""
     return line[line.rstrip("\r").rfind("\r") + 1 :]
 
 
 def _worker(frame: FrameType | None) -> str:
-    """Who prints: the worker whose function was called last, since all those of a chain share a thread."""
+    """The worker that prints: the one whose function was called last, since those of a chain share a thread."""
     while frame is not None:
         if frame.f_globals.get("__name__", "").startswith("fries_nb."):
             for name in ("instance", "order"):
@@ -120,7 +120,7 @@ _PRINTER = Printer()
 
 @contextlib.contextmanager
 def printing() -> Iterator[Printer]:
-    """The printer in the place of standard output and error, for as long as the block lasts."""
+    """Installs the printer as standard output and error within the block."""
     _PRINTER.take(1.0)  # what came after the last run is nobody's
     with contextlib.redirect_stdout(_PRINTER), contextlib.redirect_stderr(_PRINTER):
         yield _PRINTER

@@ -1,4 +1,4 @@
-"""What a host must know to take part in a run: the same for all hosts, shipped by Spark."""
+"""The specification of a region for its hosts, equal for all of them and distributed by Spark."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from fries_nb.transport.keys import HostKeys
 
 @dataclass(frozen=True)
 class Options:
-    """How to run a graph; ``fries_nb.Dataflow.run`` explains them.
-
-    Raises:
-        DataflowError: a number that is none, or out of its range.
+    """The options of ``Dataflow.run``.
 
     Attributes:
-        budget: bytes that may wait on one host, all channels together: in front of its workers and for credit behind
-            them.
-        silence_s: a machine that does not answer on the network for so long counts as lost.
-        port: of the controller; 0 for any free one.
+        hosts: number of Spark tasks.
+        budget: bytes that may wait on a host, in front of its workers and behind them for credit.
+        silence_s: seconds without an answer on the network after which a machine counts as lost.
+        port: TCP port of the controller; 0 for any free one.
+
+    Raises:
+        DataflowError: an option is not a number, or out of range.
     """
 
     hosts: int

@@ -1,10 +1,10 @@
-"""The Spark that a run uses: one that is there already, or an embedded one that we start.
+"""Leases on Spark sessions: an existing session, or an embedded one that fries_nb starts.
 
-A pipelined region holds one slot (task thread) a host for as long as it runs, so ``hosts + 2`` slots must be free: the
-hosts', and two for the SQL that runs beside them. A session that cannot serve is refused in one sentence, because
-Spark itself would wait without a word.
+A pipelined region occupies one task slot for each host while it runs, so ``hosts + 2`` slots must be free: the hosts',
+and two for concurrent SQL. A session that cannot serve is refused with an error, since Spark itself would wait
+silently.
 
-Every ``Session`` is a lease. A session that was there before stays; one that we started stops with its last lease.
+Every ``Session`` is a lease. An existing session is not stopped; one that was started here stops with its last lease.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from fries_nb.spark.java import cache_directory, java_home
 from fries_nb.spark.memory import MachineMemory, heap_mib, memory, shortage
 
 RESERVE = 2
-"""Slots that stay free beside the hosts, for the SQL before, behind and beside a region."""
+"""Task slots that are kept free besides the hosts', for SQL before, after and beside a region."""
 ADDRESS = "FRIES_DRIVER_ADDRESS"
-"""Environment variable: the host name or address at which hosts reach the driver."""
+"""Environment variable: host name or address at which hosts reach the driver."""
 
 LOOPBACK = "127.0.0.1"
 
@@ -67,7 +67,7 @@ class Session:
     Attributes:
         spark: the session.
         owned: whether fries_nb started it.
-        address: where hosts reach the driver.
+        address: address at which hosts reach the driver.
     """
 
     spark: SparkSession
@@ -76,14 +76,15 @@ class Session:
 
     @property
     def slots(self) -> int:
-        """Tasks that can run at once now, busy or free."""
+        """Number of task slots, busy or free."""
         return slots_of(self.spark)[0]
 
     def require(self, hosts: int, patience_s: float = _PATIENCE_S) -> None:
-        """See that a region of this size could start now.
+        """Check that a region of this size can start now.
 
         Raises:
-            SessionError: fewer than ``hosts + 2`` slots are free, for longer than ``patience_s``; has the numbers.
+            SessionError: fewer than ``hosts + 2`` slots have been free for ``patience_s`` seconds; includes the
+                numbers.
         """
         needed = hosts + RESERVE
         until = time.monotonic() + patience_s
@@ -100,7 +101,7 @@ class Session:
             )
 
     def release(self) -> None:
-        """Give the lease back; the last one on a session of ours stops it. Doing so twice is harmless."""
+        """Release the lease; the last one on a session that was started here stops it. Idempotent."""
         with _lock:
             if self not in _leases:
                 return
@@ -113,16 +114,19 @@ class Session:
 def start_or_find(
     hosts: int, borrowed: SparkSession | None = None, spare: int = 1, options: Mapping[str, str] | None = None
 ) -> Session:
-    """Lease the given session, else the active one, else an embedded ``local[N]`` that is started.
+    """Lease the given session, or the active one, or else an embedded ``local[N]`` session that is started.
 
     Args:
-        hosts: Spark tasks that a region will hold.
+        hosts: number of Spark tasks of a region.
         borrowed: the user's session.
-        spare: hosts by which a run may grow later; counts only for a session that is started here.
-        options: Spark settings of a session that is started here, over our own.
+        spare: number of hosts by which a run may grow later; used for a session that is started here.
+        options: Spark settings of a session that is started here; they override the defaults.
+
+    Returns:
+        The lease.
 
     Raises:
-        SessionError: no Java, or the session at hand cannot serve (Connect, dynamic allocation, too few slots).
+        SessionError: no Java, or the session is not suitable (Spark Connect, dynamic allocation, too few slots).
     """
     if not isinstance(hosts, int) or isinstance(hosts, bool) or hosts < 1:
         raise SessionError(f"hosts={hosts!r}; expected a whole number from 1 up")
@@ -137,7 +141,7 @@ def start_or_find(
 
 
 def _found(borrowed: SparkSession | None) -> Session | None:
-    """A lease on the session that is there, if there is one; its Java must still be there, too."""
+    """A lease on the active session, if there is one whose Java process is alive."""
     try:
         spark = borrowed if borrowed is not None else _active()
         if spark is None:
@@ -149,19 +153,19 @@ def _found(borrowed: SparkSession | None) -> Session | None:
 
 
 def driver_address(spark: SparkSession, environment: Mapping[str, str] = os.environ) -> str:
-    """Where hosts reach the driver: the environment's ``FRIES_DRIVER_ADDRESS``, else what Spark itself advertises."""
+    """The address at which hosts reach the driver: ``FRIES_DRIVER_ADDRESS``, or else what Spark itself advertises."""
     return environment.get(ADDRESS) or spark.conf.get("spark.driver.host") or "127.0.0.1"
 
 
 def driver_interface(spark: SparkSession, environment: Mapping[str, str] = os.environ) -> str:
-    """Where the driver listens: on this machine alone if all hosts are here, else at the address that Spark uses."""
+    """The interface at which the driver listens: loopback if all hosts are local, or else the one that Spark uses."""
     if (spark.sparkContext.master or "").startswith("local["):
         return LOOPBACK
     return spark.conf.get("spark.driver.bindAddress", "") or driver_address(spark, environment)
 
 
 def slots_of(spark: SparkSession) -> tuple[int, int]:
-    """How many tasks the session's executors can run at once, and how many more they could start now."""
+    """Number of task slots of the session's executors, and how many of them are free."""
     java = spark.sparkContext._jsc
     executors = java.sc().statusStore().executorList(True)
     total = busy = 0
@@ -173,9 +177,9 @@ def slots_of(spark: SparkSession) -> tuple[int, int]:
 
 
 def room_of(spark: SparkSession) -> int:
-    """How many tasks the executors can run at once, by the count by which Spark lets a barrier job begin.
+    """Number of task slots, by the count that Spark uses to admit a barrier job.
 
-    ``slots_of`` asks what Spark shows to its users, which may name an executor for a moment after its loss.
+    ``slots_of`` uses Spark's public status, which may include an executor for a moment after its loss.
     """
     java = spark._jsparkSession.sparkContext()
     return int(java.maxNumConcurrentTasks(java.resourceProfileManager().defaultResourceProfile()))
@@ -188,7 +192,7 @@ def _lease(spark: SparkSession, owned: bool) -> Session:
 
 
 def _ways_out(needed: int, free: int, total: int, local: bool) -> str:
-    """What helps where too few slots are free, and nothing that does not.
+    """Remedies for too few free slots that apply to this session.
 
     >>> _ways_out(needed=4, free=2, total=2, local=True)
     'end this session and start Spark with master("local[4]"), whose slots are threads and may outnumber the cores'
@@ -209,7 +213,7 @@ def _ways_out(needed: int, free: int, total: int, local: bool) -> str:
 
 
 def _active() -> SparkSession | None:
-    """The session that is active in this process, whichever thread asks; ``None`` if there is none that runs."""
+    """The active session of this process, from any thread; ``None`` if there is none that runs."""
     if SparkContext._active_spark_context is None and "SPARK_REMOTE" not in os.environ:
         return None
     try:
@@ -219,10 +223,10 @@ def _active() -> SparkSession | None:
 
 
 def check_kind(spark: Any) -> None:
-    """See that it is a session that can run regions.
+    """Check that a session can run regions.
 
     Raises:
-        SessionError: it is of Spark Connect, no session, stopped, or under dynamic allocation.
+        SessionError: it is no session or one of Spark Connect, has been stopped, or uses dynamic allocation.
     """
     if type(spark).__module__.startswith("pyspark.sql.connect"):
         raise SessionError("Spark Connect cannot run a region, which needs barrier tasks; pass a classic session")
@@ -238,7 +242,7 @@ def check_kind(spark: Any) -> None:
 
 
 def _start(hosts: int, spare: int, options: dict[str, str]) -> SparkSession:
-    """Start an embedded Spark for this Python, sized by the memory at hand (about 1 GB in all where there are two)."""
+    """Start an embedded Spark for this Python, sized by the available memory (about 1 GB in all if there are two)."""
     found = memory()
     if found is not None and (lacking := shortage(found, hosts)):
         warnings.warn(lacking, MemoryWarning, stacklevel=2)
@@ -260,7 +264,7 @@ def _start(hosts: int, spare: int, options: dict[str, str]) -> SparkSession:
 
 
 def _start_java(settings: Mapping[str, str]) -> None:
-    """Start Spark's Java as PySpark does, and pass on its standard error but for one line that says nothing."""
+    """Start Spark's Java as PySpark does, and forward its standard error except for one meaningless line."""
     conf = SparkConf(loadDefaults=False)
     for name, value in settings.items():
         conf.set(name, value)
@@ -277,7 +281,7 @@ def _start_java(settings: Mapping[str, str]) -> None:
 
 
 def _end_unfinished(error: BaseException) -> None:
-    """End a Java whose start was interrupted: PySpark leaves it behind, and only its frame knows the process."""
+    """End a Java whose start was interrupted, which PySpark leaves running; only its stack frame refers to the process."""
     for frame, _ in traceback.walk_tb(error.__traceback__):
         process = frame.f_locals.get("proc")
         if isinstance(process, subprocess.Popen):
@@ -286,7 +290,7 @@ def _end_unfinished(error: BaseException) -> None:
 
 
 def end_java() -> None:
-    """End the Java of this process, whose sessions have ended; it takes seconds where Java writes an archive."""
+    """End the Java of this process, whose sessions have ended; takes seconds if Java writes an archive."""
     gateway = SparkContext._gateway
     assert gateway is not None  # there is one from the first session on
     gateway.proc.stdin.close()
@@ -323,7 +327,7 @@ def _settings(found: MachineMemory | None) -> dict[str, str]:
 
 
 def _own_import_path() -> list[str]:
-    """Where this process imports from, the environment itself apart: hosts unpickle the user's functions by name."""
+    """Directories from which this process imports, without the environment's: hosts unpickle functions by name."""
     installed = tuple(str(Path(prefix)) + os.sep for prefix in {sys.prefix, sys.base_prefix, sys.exec_prefix})
     places = [os.path.abspath(place) for place in [*sys.path, str(Path(__file__).parents[2])]]
     return [place for place in dict.fromkeys(places) if os.path.isdir(place) and not place.startswith(installed)]
@@ -340,7 +344,7 @@ def _logging_file() -> Path:
 
 @contextlib.contextmanager
 def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables while Spark starts: it reads them then and only then."""
+    """Sets environment variables within the block, while Spark starts and reads them."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:

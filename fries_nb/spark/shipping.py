@@ -1,9 +1,9 @@
-"""Users' functions as bytes that any host can load: with the user's own modules, and the lines of their source.
+"""Pickling of user functions, with the user's own modules and the source lines of the functions.
 
-cloudpickle sends what a cell defines by value, and what a module defines by its name. A module that the user wrote
-beside the notebook is unknown on another machine, and a Python worker of Spark that is used again has the version of
-before the user's last edit. So such modules travel by value as well: all that are not installed, whoever imports them.
-The lines go along for the tracebacks, since neither the file of a cell nor that of a module need exist on a host.
+cloudpickle pickles definitions of cells by value, and those of modules by name. But a module that the user wrote beside
+the notebook does not exist on other machines, and a reused Python worker of Spark has its version before the last edit.
+So modules that are not installed are pickled by value as well. Source lines are included for tracebacks, since neither
+the file of a cell nor that of a module need exist on a host.
 
 >>> pickle.loads(dumped(len))("abc")
 3
@@ -30,7 +30,7 @@ from typing import Any
 import cloudpickle
 
 _KNOWN = frozenset({"fries_nb", "pyspark", "py4j", "__main__", "__mp_main__"})
-"""Packages that are on every host, wherever they lie, and the module that cloudpickle takes by value itself."""
+"""Packages that are on every host, wherever installed, and the module that cloudpickle pickles by value itself."""
 _INSTALLED = ("site-packages", "dist-packages")
 _LRU_CACHE = type(functools.lru_cache(len))
 
@@ -39,7 +39,7 @@ _others: set[str] = set()  # names of modules that were found to be no user's
 
 
 def dumped(value: Any) -> bytes:
-    """The value as bytes for ``pickle.loads``, on a host that has only what is installed.
+    """The value as bytes for ``pickle.loads`` on a host that has installed packages only.
 
     Raises:
         Exception: whatever pickling raises.
@@ -52,7 +52,7 @@ def dumped(value: Any) -> bytes:
 
 
 def user_modules() -> list[ModuleType]:
-    """The modules imported so far that are the user's own: Python files that were not installed."""
+    """The imported modules that are the user's own: Python files that were not installed."""
     found = []
     for name in list(sys.modules.keys() - _others):
         module = sys.modules.get(name)
@@ -89,7 +89,7 @@ def _installed_roots() -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def _by_value() -> Iterator[frozenset[str]]:
-    """For as long as the block lasts, cloudpickle takes the user's modules by value; afterwards as before."""
+    """Makes cloudpickle pickle the user's modules by value within the block."""
     with _lock:
         registered = cloudpickle.list_registry_pickle_by_value()
         modules = [module for module in user_modules() if module.__name__ not in registered]
@@ -103,13 +103,14 @@ def _by_value() -> Iterator[frozenset[str]]:
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
-    """cloudpickle's, which also takes modules that import each other, and functions behind ``functools.cache``.
+    """cloudpickle's pickler, extended to modules that import each other, and functions behind ``functools.cache``.
 
     Args:
-        modules: names of those to take by value; if ``empty``, without what they hold.
+        modules: names of the modules to pickle by value.
+        empty: whether they are pickled without their contents.
 
     Attributes:
-        files: of the users' functions that were pickled.
+        files: files of the user functions that were pickled.
     """
 
     def __init__(self, file: io.BytesIO, modules: frozenset[str], empty: bool = False) -> None:
@@ -133,7 +134,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
         return super().reducer_override(value)
 
     def _state(self, module: ModuleType) -> dict[str, Any]:
-        """What a module holds, but for its locks and connections: whoever needs one makes it in ``open()``."""
+        """The contents of a module, without locks and connections, which functions have to create in ``open()``."""
         names = {name: value for name, value in vars(module).items() if not name.startswith("__")}
         return {name: value for name, value in names.items() if self._can_travel(value)}
 
@@ -148,12 +149,12 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
 
 
 def _code(file: str, *parts: Any) -> CodeType:
-    """Code under the name of its own file, by which tracebacks find its lines; cloudpickle 3.1.3 replaces that name."""
+    """Code with the name of its own file, by which tracebacks find its lines; cloudpickle 3.1.3 replaces that name."""
     return CodeType(*parts).replace(co_filename=file)
 
 
 class _Shipped:
-    """A pickled value that brings the lines of its source along; loading gives the value."""
+    """A pickled value with the source lines of its functions; unpickles to the value."""
 
     def __init__(self, pickled: bytes, lines: dict[str, list[str]]) -> None:
         self._parts = (pickled, lines)
@@ -169,7 +170,7 @@ def _unpacked(pickled: bytes, lines: dict[str, list[str]]) -> Any:
 
 
 def _lines(files: set[str]) -> dict[str, list[str]]:
-    """The source of cells and of users' modules, as far as it is known."""
+    """The source of cells and of the user's modules, as far as known."""
     own = [file for file in files if not is_installed(file)]
     for file in own:
         linecache.checkcache(file)  # it may have been edited

@@ -1,9 +1,9 @@
-"""The Spark side of a region: a barrier job whose tasks are the hosts.
+"""The Spark job of a region: a barrier job whose tasks are the hosts.
 
-``spark.range`` is the only input (a union in front of a barrier stage is refused). A job is one attempt. When a host is
-lost Spark fails the job, since barrier tasks live and die together, and it is never asked to try again: we submit
-another job, for the next incarnation. So a session that allows few attempts of a stage survives many failures, and the
-reports need no shuffle behind the hosts to have Spark retry them.
+``spark.range`` is the only input (Spark refuses a union in front of a barrier stage). A job is one attempt. When a host
+is lost Spark fails the job, since barrier tasks fail together; it is not retried by Spark, but another job is submitted
+for the next incarnation. So a session with a low limit of stage attempts survives many failures, and no shuffle is
+needed behind the hosts.
 """
 
 from __future__ import annotations
@@ -32,23 +32,22 @@ from fries_nb.spark.session import room_of
 
 _SCHEMA = "report binary"
 EXIT_S = 0.5
-"""How long a host in which a user's function does not return has to hand over its report, before it ends itself."""
+"""Seconds for a host with a blocked user function to deliver its report, before it ends its process."""
 ROOM_S = 30.0
-"""How long a job waits for executors; then Spark is asked anyway, and says in its own words what it lacks."""
+"""Seconds that a job waits for executors; then it is submitted anyway, so that Spark reports the problem."""
 LOOK_S = 0.05
 _TASKS = 10_000
-"""Tasks of a stage that Spark is asked about: more than it has hosts."""
+"""Number of tasks of a stage to query: more than there are hosts."""
 Died = Callable[[int, JobFailure], None]
 
 
 class HostStage:
-    """Submits the hosts of a region, each incarnation as a job of its own, from a thread of its own.
+    """Submits the hosts of a region, each incarnation as a separate job, from a separate thread.
 
     Args:
-        spark: the session; its slots have been checked.
-        region: what the hosts run.
-        died: called from such a thread if its job ends before it was cancelled (which says nothing new where the run
-            is over): with the incarnation, and why.
+        spark: the session, whose slots have been checked.
+        region: the specification of the region.
+        died: called from such a thread if the job ends before it was cancelled, with the incarnation and the reason.
     """
 
     def __init__(self, spark: SparkSession, region: RegionSpec, died: Died) -> None:
@@ -61,9 +60,9 @@ class HostStage:
         self._jobs[-1].thread.start()
 
     def restart(self, region: RegionSpec) -> None:
-        """Cancel what is left of the present hosts and submit others for this region; returns at once.
+        """Cancel the remaining hosts and submit new ones for this region; returns at once.
 
-        They start when Spark has as many slots free.
+        They start when Spark has enough free slots.
 
         Raises:
             SessionError: the session has been stopped, or its Java process has ended.
@@ -75,7 +74,7 @@ class HostStage:
         self.start()
 
     def is_running(self) -> bool:
-        """Spark runs the tasks of the present hosts.
+        """Whether Spark runs the tasks of the current hosts.
 
         Raises:
             SessionError: see ``restart``.
@@ -84,7 +83,7 @@ class HostStage:
             return self._jobs[-1].is_running()
 
     def release(self, grace_s: float) -> None:
-        """See that no task of the stage is left: wait for them to end by themselves, then cancel the job."""
+        """Wait for all tasks of the stage to end, then cancel the job if some have not."""
         self._jobs[-1].thread.join(grace_s)
         for job in self._jobs:
             if job.thread.is_alive():
@@ -125,9 +124,9 @@ class _Job:
             interrupt.forget(self._group)
 
     def _await_room(self) -> None:
-        """Wait for executors in the place of lost ones, or until the job is cancelled: Spark then refuses it.
+        """Wait for replacements of lost executors, or until the job is cancelled.
 
-        Spark puts off a barrier job for which it has too few slots, and looks again only 15 s later.
+        Spark defers a barrier job for which it has too few slots, and checks again only after 15 s.
         """
         until = time.monotonic() + ROOM_S
         hosts = self._region.options.hosts
@@ -139,23 +138,23 @@ class _Job:
             self._died(self._region.incarnation, failure)
 
     def is_running(self) -> bool:
-        """Spark runs its tasks; it starts all of them together."""
+        """Whether Spark runs its tasks, which start together."""
         tracker = self._spark.sparkContext.statusTracker()
         jobs = (tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(self._group))
         stages = (tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds)
         return any(stage is not None and stage.numActiveTasks > 0 for stage in stages)
 
     def cancel(self, reason: str) -> None:
-        """End its tasks, wherever they are."""
+        """Cancel its tasks."""
         self._cancelled = True
         self._spark.sparkContext._jsc.sc().cancelJobGroupAndFutureJobs(self._group, reason)
 
 
 @contextlib.contextmanager
 def _own_python(context: SparkContext) -> Iterator[None]:
-    """Hosts on this machine run by this Python, unless somebody has chosen another.
+    """Makes local hosts use this Python, unless another one is configured.
 
-    A session that was made by hand would take the ``python3`` of the path, which need not have fries_nb.
+    A session that was created manually would use the ``python3`` of the path, which may lack fries_nb.
     """
     before = context.pythonExec
     if before == "python3" and (context.master or "").startswith("local"):
@@ -182,7 +181,7 @@ def _task(region: RegionSpec) -> Callable[[Iterator[pa.RecordBatch]], Iterator[p
 
 
 def _end_process(attempt: int) -> None:
-    """End this process once its task is over: Spark would use it again, with a thread in it that never ends."""
+    """End this process after its task: Spark would reuse it, with a thread in it that never ends."""
     time.sleep(EXIT_S)
     place = TaskContext.get()
     if place is None or place.taskAttemptId() == attempt:
@@ -203,7 +202,7 @@ def _text_of(error: Exception) -> str:
 
 
 def _executor_of(spark: SparkSession, stage: int, task: int) -> str:
-    """The executor that a task ran on, as far as Spark knows."""
+    """The executor that a task ran on, as far as Spark reports it."""
     store = spark.sparkContext._jsc.sc().statusStore()
     try:
         tasks = store.taskList(stage, store.lastStageAttempt(stage).attemptId(), _TASKS)

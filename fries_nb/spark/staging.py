@@ -1,7 +1,7 @@
-"""The driver's side of sources: whatever the user gave to replay becomes Parquet that every host can read.
+"""Staging of sources: data that is given to ``replay`` is written as Parquet that every host can read.
 
-A DataFrame is written once, by Spark, before the run: any query or connector can feed a flow, and a row has a position
-that means the same after a retry.
+Spark writes a DataFrame once, before the run. So any query or connector can feed a dataflow, and the position of a row
+is the same after a retry.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ SCRATCH = "FRIES_SCRATCH"
 
 
 def make_scratch(spark: SparkSession, run: str, environment: Mapping[str, str] = os.environ) -> str:
-    """A new directory for what one run writes for itself, visible to all hosts.
+    """Create a directory for the files of one run, visible to all hosts.
 
     Raises:
-        SessionError: the hosts are on other machines and no shared place is known.
+        SessionError: hosts are on other machines and no shared directory is configured.
     """
     shared = environment.get(SCRATCH)
     if not shared:
@@ -54,7 +54,7 @@ def make_scratch(spark: SparkSession, run: str, environment: Mapping[str, str] =
 
 
 def remove_scratch(scratch: str) -> None:
-    """Delete the directory and all that is in it, if it is there."""
+    """Delete the directory with its contents, if it exists."""
     filesystem, path = locate(scratch)
     if filesystem.get_file_info(path).type == fs.FileType.Directory:
         filesystem.delete_dir(path)
@@ -133,6 +133,6 @@ def write_table(table: pa.Table, file: str, filesystem: fs.FileSystem, what: str
 
 
 def reason(error: PySparkException) -> str:
-    """The line that says it: Spark's first, or the last of a user function's traceback."""
+    """The line of an exception with the cause: Spark's first one, or the last one of a user function's traceback."""
     lines = [line for line in str(error).splitlines() if line.strip(" \n") and not line.lstrip().startswith("SQLSTATE")]
     return lines[-1 if isinstance(error, PythonException) else 0]

@@ -1,8 +1,8 @@
-"""Tables of joins: the driver puts their rows where every host can read them, a host reads each of them once.
+"""Distribution of join tables: the driver stores their rows where every host can read them; a host reads each once.
 
-A DataFrame is written by Spark, an Arrow table by the driver, a path is read as it is. What travels to the hosts is the
-place. There the workers of one process share what was read, by place and key; when the last worker has switched to
-another table, the memory is free.
+Spark writes a DataFrame, the driver an Arrow table; a path is read in place. Only the location is sent to the hosts.
+There the workers of one process share the index, by location and key; when the last worker has switched to another
+table, its memory is released.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _READING = threading.Lock()
 
 
 class StagedTable(JoinTable):
-    """A join's table whose data is a place that all hosts reach, and whose rows they read once a process."""
+    """A join table in a location that all hosts reach; each process reads its rows once."""
 
     def load(self) -> Index:
-        """The rows by key, from this process's memory if some worker has them."""
+        """The index, from this process's cache if a worker has it."""
         place = self.data, tuple(self.on.values())
         with _READING:
             index = _SHARED.get(place)
@@ -47,13 +47,13 @@ class StagedTable(JoinTable):
 
 
 def stage_table(table: JoinTable, spark: SparkSession, scratch: str) -> StagedTable:
-    """The same join, with its rows where hosts can read them; a DataFrame or Arrow table is written below ``scratch``.
+    """The same join, with its rows where hosts can read them; a DataFrame or Arrow table is written to ``scratch``.
 
-    Nothing is written for a path, nor for a table that is staged already (that of a rollback, say).
+    Nothing is written for a path, nor for a table that is staged already (as that of a rollback).
 
     Raises:
         SourceError: the path cannot be read, or Spark cannot compute or write the DataFrame.
-        DataflowError: the table has not the columns to join on.
+        DataflowError: the table lacks the columns to join on.
     """
     if isinstance(table, StagedTable):
         return table
@@ -64,11 +64,12 @@ def stage_table(table: JoinTable, spark: SparkSession, scratch: str) -> StagedTa
 
 
 def stage_update(operator: Operator, update: Update, spark: SparkSession, scratch: str) -> Update:
-    """The update as it can be shipped: a join's new table, of whatever form, is staged.
+    """The update in a form that can be sent to hosts: a join's new table is staged.
 
     Raises:
-        PlanError: it is no update for this join (see ``new_table``).
-        SourceError, DataflowError: see ``stage_table``.
+        PlanError: the update does not fit the join (see ``new_table``).
+        SourceError: see ``stage_table``.
+        DataflowError: see ``stage_table``.
     """
     if operator.traits.holds is not Holds.TABLE:
         return update
@@ -90,10 +91,10 @@ def _written(table: JoinTable, spark: SparkSession, scratch: str) -> str:
 
 
 def _columns(operator: str, place: str) -> list[str]:
-    """The columns of the Parquet file or directory.
+    """The columns of a Parquet file or directory.
 
     Raises:
-        SourceError: there is none, it is no Parquet, or a Delta table.
+        SourceError: it does not exist, is not Parquet, or is a Delta table.
     """
     try:
         refuse_delta(place, "deltalake.DeltaTable(path).to_pyarrow_table(), which a join takes as well")

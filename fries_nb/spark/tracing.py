@@ -1,10 +1,10 @@
-"""The audit trace as the driver keeps it: by worker, so that it can be cut back to a checkpoint; a long one on disk.
+"""The audit trace on the driver: kept by worker, so that it can be truncated to a checkpoint; spooled to disk if long.
 
-What happened behind the checkpoint from which a run starts again has not happened: it will happen anew. At the marker
-of a checkpoint each worker says ``Done`` behind all its records so far, and their number is noted.
+Operations after the checkpoint from which a run restarts are repeated, so their records are removed. At the marker of a
+checkpoint each worker sends ``Done`` after its records so far, and their number is noted.
 
-Past a bound the records are spooled to a file, which only grows: whoever reads what was there before a cut still can.
-The file has no name, so that it goes with the run, or with the process.
+Beyond a bound records are spooled to a file that only grows, so readers of records from before a truncation are not
+disturbed. The file has no name and disappears with the run or the process.
 
 >>> from fries_nb.trace import Ran
 >>> trace, worker = Trace(bound=0), WorkerId("FM", 0)
@@ -31,9 +31,9 @@ from fries_nb.messages import WorkerId
 from fries_nb.transport.packing import Packed, PackedEmitted, PackedRun
 
 IN_MEMORY = 64 << 20
-"""Bytes of trace that are kept in memory."""
+"""Maximum number of bytes of trace in memory."""
 _RECORD = 200
-"""What a record costs besides its transactions, in bytes, about."""
+"""Approximate size of a record without its transactions in bytes."""
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(list[Packed])
@@ -50,7 +50,7 @@ class _Chunk:
 
 @dataclass
 class _Written:
-    """What one worker has written: first what is on disk, then what is in memory."""
+    """The records of one worker: those on disk, followed by those in memory."""
 
     chunks: list[_Chunk] = field(default_factory=list)
     tail: list[Packed] = field(default_factory=list)
@@ -62,7 +62,7 @@ class _Written:
 
 @dataclass(frozen=True)
 class WorkerRecords:
-    """A trace as it was at a moment; may be read again and again."""
+    """The trace at one moment; can be iterated repeatedly."""
 
     workers: tuple[_Written, ...]
     spool: IO[bytes] | None
@@ -75,10 +75,10 @@ class WorkerRecords:
 
 
 class Trace:
-    """Records of all workers, each worker's in its order.
+    """Records of all workers, each worker's in order.
 
     Args:
-        bound: bytes that are kept in memory.
+        bound: maximum number of bytes in memory.
     """
 
     def __init__(self, bound: int = IN_MEMORY) -> None:
@@ -90,7 +90,7 @@ class Trace:
         self._lock = threading.Lock()
 
     def add(self, worker: WorkerId, records: Iterable[Packed]) -> None:
-        """The next records of a worker."""
+        """Append records of a worker."""
         added = list(records)
         with self._lock:
             self._written.setdefault(worker, _Written()).tail.extend(added)
@@ -99,13 +99,13 @@ class Trace:
                 self._move_out()
 
     def note(self, worker: WorkerId, epoch: int) -> None:
-        """What the worker has said by now lies in front of the marker of this checkpoint."""
+        """Note the worker's current number of records as its position at the marker of this checkpoint."""
         self._noted.setdefault(epoch, {})[worker] = self._written.get(worker, _Written()).count
 
     def cut(self, epoch: int, ended: Callable[[WorkerId], bool]) -> None:
-        """Forget what lies behind the checkpoint of this epoch (0: everything).
+        """Remove the records after the checkpoint with this number (0: all records).
 
-        Who had ``ended`` in front of its marker keeps all: it does nothing when the run starts again.
+        Workers in ``ended``, which had ended before its marker, keep all: they do nothing after the restart.
         """
         noted = self._noted.get(epoch, {})
         with self._lock:
@@ -116,7 +116,7 @@ class Trace:
         self._noted = {epoch: noted}
 
     def forget(self, epoch: int) -> None:
-        """Nobody will cut back to a checkpoint older than this."""
+        """Discard positions of checkpoints older than this one, which are not restored any more."""
         self._noted = {known: noted for known, noted in self._noted.items() if known >= epoch}
 
     def records(self) -> WorkerRecords:
@@ -127,7 +127,7 @@ class Trace:
 
     @property
     def bytes_in_memory(self) -> int:
-        """About what the trace holds of the driver's memory."""
+        """Approximate memory of the trace on the driver in bytes."""
         return self._bytes
 
     def _move_out(self) -> None:
@@ -143,7 +143,7 @@ class Trace:
         self._bytes = 0
 
     def _first(self, written: _Written, count: int) -> _Written:
-        """The first records of a worker; a chunk of which some are left is read in."""
+        """The first records of a worker; a chunk that is kept in part is read from disk."""
         kept = _Written()
         for chunk in written.chunks:
             if count < chunk.count:

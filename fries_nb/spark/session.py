@@ -281,7 +281,7 @@ def _start_java(settings: Mapping[str, str]) -> None:
 
 
 def _end_unfinished(error: BaseException) -> None:
-    """End a Java whose start was interrupted, which PySpark leaves running; only its stack frame refers to the process."""
+    """End a Java whose start was interrupted, which PySpark leaves running; only its stack frame refers to it."""
     for frame, _ in traceback.walk_tb(error.__traceback__):
         process = frame.f_locals.get("proc")
         if isinstance(process, subprocess.Popen):

@@ -1,1 +1,1 @@
-"""What an operator is: how its function is called, its keyed state, its error policy, the types that it writes."""
+"""Execution of operators: calls of user functions, keyed state, error policies, column types."""

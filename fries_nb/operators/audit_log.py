@@ -1,12 +1,12 @@
-"""What one operator at one worker has done, for the audit: which tuples it ran, by which function, what it emitted.
+"""The audit log of one operator at one worker: the tuples that it processed, with which function, and what it emitted.
 
-A run of tuples names the function that really ran them: a log is handed out when a chain is compiled, for the function
-that was compiled into it, so an executor that was not rebuilt at a switch keeps on writing under the old name. An
-operator emits one tuple for each that it takes; where it does not, because its function said so, it logs by how many
-it differs, so that a tuple that was lost or doubled on its way can be told from one that was dropped. What is handed
-out ends with the number of all records so far. Where a log continues an earlier one it begins with the number reached
-there, in front of the updates that a restored operator catches up with: if the driver was killed, the records up to
-that number are not in the trace of the one that resumes the run.
+The function of a run of tuples is the one that really processed them: a log is handed out when a chain is compiled, for
+the function that is compiled into it, so an executor that was not rebuilt at a switch keeps logging under the old name.
+An operator emits one tuple for each that it takes. If its function emits more or fewer, it logs the difference, so that
+a tuple that was lost or duplicated in transit can be distinguished from a dropped one. Handed out records end with the
+count of all records so far. A log that continues an earlier one begins with the count reached there, before the updates
+that a restored operator applies: if the driver was killed, the records up to that count are not in the trace of the
+driver that resumes the run.
 
 >>> log = AuditLog(WorkerId("FM", 0))
 >>> log.runs_by("").extend([7, 8])
@@ -44,8 +44,9 @@ class AuditLog:
     """The records of one operator at one worker.
 
     Attributes:
-        function: the change that brought the function that the operator is to run; empty for its first one.
-        spent: it had ended before the hosts were started: what it did is told already, and it does nothing more.
+        function: the change that installed the current function; empty for the initial one.
+        spent: whether the operator had ended before the hosts were started, so that it does nothing, and all of its
+            records are in the trace already.
     """
 
     def __init__(self, worker: WorkerId) -> None:
@@ -61,42 +62,42 @@ class AuditLog:
         self._told: Wrote | None = None
 
     def begin_at(self, counts: Counts) -> None:
-        """Go on from where another one stood that had written so many records."""
+        """Continue from the record counts of an earlier log."""
         self.rewind({})
         self._records.clear()
         self._base = self._counts = counts
         self._told = None
 
     def runs_by(self, function: str | None) -> list[int]:
-        """Where to put the transactions of tuples that this function runs (``None``: there is none)."""
+        """The list for transactions of tuples that this function processes (``None`` without audit)."""
         return self._runs[function]
 
     @property
     def dropped(self) -> list[int]:
-        """Where to put the transactions of tuples for which the function said that nothing is emitted."""
+        """The list for transactions of tuples that the function dropped."""
         return self._emitted[0, -1]
 
     def emitted(self, transaction: int, extra: int, branch: int = 0) -> None:
-        """For a tuple of this transaction so many tuples more than one were emitted on the branch."""
+        """Log that the function emitted this many tuples more than one for a transaction on a branch."""
         self._last = self._emitted[branch, extra]
         self._last.append(transaction)
 
     def begin_tuple(self) -> None:
-        """A tuple is taken of which nothing is emitted if its operator fails."""
+        """Log a tuple as dropped, in case its operator fails on it."""
         self._last = None
 
     def take_back(self) -> None:
-        """Nothing was emitted for the tuple after all."""
+        """Remove the entries of what was emitted for the tuple."""
         if self._last is not None:
             self._last.pop()
             self._last = None
 
     def mark(self) -> Mark:
-        """How much is logged by now, for ``rewind``; nothing is taken from the log in between."""
+        """The current position for ``rewind``; records must not be taken in between."""
         return {id(logged): len(logged) for logged in self._open()}
 
     def rewind(self, mark: Mark) -> None:
-        """What was logged since is not so."""
+        """Remove the records since a position."""
         for logged in self._open():
             del logged[mark.get(id(logged), 0) :]
 
@@ -104,12 +105,12 @@ class AuditLog:
         return *self._runs.values(), *self._emitted.values()
 
     def updated(self, change: str, before: str) -> None:
-        """The operator has switched; what it has run so far is in front of that."""
+        """Log a switch, after the records so far."""
         self._close()
         self._add(Updated(change, *self._worker, before))
 
     def merge(self, other: AuditLog) -> None:
-        """What the other one has logged was done here."""
+        """Append the records of another log."""
         self._close()
         other._close()
         for record in other._records:
@@ -117,12 +118,12 @@ class AuditLog:
 
     @property
     def counts(self) -> Counts:
-        """Records so far, those of the one that it continues included."""
+        """Record counts so far, including those of the log that this one continues."""
         self._close()
         return self._counts
 
     def take(self, ended: bool = False) -> list[WorkerRecord]:
-        """What happened since the last call, and how much that is in all; nothing if that is no news."""
+        """The records since the last call and the counts in all; empty if nothing is new."""
         told = Wrote(*self._worker, *self.counts, self.function, ended, self.spent)
         taken, self._records = self._records, []
         if self._told is None and self._base != Counts():
@@ -149,17 +150,17 @@ class AuditLog:
 
 
 def transaction_of(row: Row) -> int:
-    """The source tuple that a row derives from."""
+    """The source tuple from which a row derives."""
     return row.columns.transactions()[row.index]
 
 
 def dropped_of(instance: Instance) -> Callable[[int], None] | None:
-    """Under audit: logs that the function wants nothing emitted for a tuple of this transaction."""
+    """A function that logs that the user function dropped a tuple; without audit it does nothing."""
     return instance.log.dropped.append if instance.audit else None
 
 
 def made_of(instance: Instance) -> Callable[[Row, int], None] | None:
-    """Under audit: logs how many rows the function wants emitted for a row."""
+    """A function that logs how many rows the user function makes of a row."""
     if not instance.audit:
         return None
     log = instance.log.emitted
@@ -172,7 +173,7 @@ def made_of(instance: Instance) -> Callable[[Row, int], None] | None:
 
 
 def logged(instance: Instance, step: Step) -> Step:
-    """The step, which logs each tuple under the function that is compiled into it."""
+    """The step, extended to log each tuple under the function that is compiled into it."""
     log = instance.log.runs_by(instance.identity).append
 
     def logging(row: Row) -> None:
@@ -184,7 +185,7 @@ def logged(instance: Instance, step: Step) -> Step:
 
 
 def log_batch(instance: Instance, ran: list[int], taken: pa.RecordBatch, emitted: pa.RecordBatch) -> None:
-    """Under audit: the tuples of a batch, and how many were emitted for them where that is not one for each."""
+    """Log the tuples of a batch, and the number emitted for each where it differs from one."""
     transactions = taken.column(TRANSACTION).to_pylist()
     ran.extend(transactions)
     if instance.operator.traits.returns is Returns.ROW and instance.operator.on_error == "fail":

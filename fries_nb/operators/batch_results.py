@@ -1,7 +1,7 @@
-"""How what a vectorised function returned becomes a batch with the hidden columns of the one that it was given.
+"""Conversion of results of vectorised functions to batches with the hidden columns of their input.
 
-There is one way for each kind that takes such functions (see ``kinds``). All raise a ``ValueError``, a ``TypeError`` or
-what Arrow raises where the function returned something else.
+There is one conversion for each kind with vectorised functions (see ``kinds``). If the function returned something
+else, they raise ``ValueError``, ``TypeError`` or what Arrow raises.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import pyarrow as pa
 from fries_nb.operators.outputs import check_names
 
 Fit = Callable[[Any, pa.RecordBatch, Sequence[str]], pa.RecordBatch]
-"""Makes a batch of what was returned, the batch that came, and the names of its hidden columns."""
+"""Makes a batch from the function's result, its input, and the names of the hidden columns."""
 
 
 def mapped(out: Any, batch: pa.RecordBatch, hidden: Sequence[str]) -> pa.RecordBatch:
-    """A map returns a batch of as many rows."""
+    """A map returns a batch with as many rows."""
     if not isinstance(out, pa.RecordBatch) or out.num_rows != batch.num_rows:
         raise ValueError("one row out for a row in")
     return _with_hidden(out.schema.names, _values(out, batch), batch, hidden)
@@ -35,7 +35,7 @@ def filtered(mask: Any, batch: pa.RecordBatch, hidden: Sequence[str]) -> pa.Reco
 
 
 def multiplied(out: Any, batch: pa.RecordBatch, hidden: Sequence[str]) -> pa.RecordBatch:
-    """A flat_map returns a batch and, for each of its rows, the index of the row that it comes from."""
+    """A flat_map returns a batch and, for each of its rows, the index of the row that it derives from."""
     if not isinstance(out, tuple) or len(out) != 2 or not isinstance(out[0], pa.RecordBatch):
         raise TypeError("a tuple of two")
     children, parents = out
@@ -46,9 +46,9 @@ def multiplied(out: Any, batch: pa.RecordBatch, hidden: Sequence[str]) -> pa.Rec
 
 
 def _values(batch: pa.RecordBatch, origin: pa.RecordBatch) -> list[pa.Array]:
-    """The columns of a result, those that did not come in as copies: a function may fill the same buffer again.
+    """The columns of a result; those that are not from the input are copied, since a function may reuse its buffers.
 
-    What came in is found by its name: to compare all buffers takes longer than to copy a column that was renamed.
+    Input columns are recognised by name, since comparing all buffers takes longer than copying a renamed column.
     """
     names, came = batch.schema.names, origin.schema.names
     check_names(tuple(names), tuple(came))

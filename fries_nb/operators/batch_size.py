@@ -1,10 +1,11 @@
-"""How many tuples a slice of work takes: as many as fill about two milliseconds, learnt as work goes on.
+"""Adaptive batch size: the number of tuples that a worker processes in about two milliseconds.
 
-Between slices a worker looks at its events and its output buffers, so a slice must be short. What a slice costs besides
-its tuples, to cut and to assemble columns or to call a vectorised function, does not become less with fewer tuples: it
-is told apart by the line through what slices of several sizes took, and the tuples may take as long as it does. So not
-much more than half of the time is lost to it, however wide the rows are. One slice far off that line tells nothing, as
-other threads may have had the processor meanwhile; two in a row are another function or other input.
+Between slices a worker checks its events and its output buffers, so a slice must be short. The fixed cost of a slice,
+of cutting and assembling columns or of calling a vectorised function, does not shrink with the number of tuples. A
+linear regression over slices of several sizes separates it from the cost of a tuple, and the tuples are given at least
+as much time as it takes, so that little more than half of the time is overhead, however wide the rows are. A single
+outlier is ignored, since other threads may have used the processor; two in a row indicate another function or other
+input.
 
 >>> slices = AdaptiveBatchSize()
 >>> slices.learn(100_000, 64), slices.quota       # fast: twice as many next time
@@ -18,16 +19,16 @@ other threads may have had the processor meanwhile; two in a row are another fun
 from __future__ import annotations
 
 SLICE_NS = 2_000_000
-"""What the tuples of a slice aim to take."""
+"""Target duration of a slice's tuples in nanoseconds."""
 MOST_PER_SLICE = 16_384
 _KEPT = 0.8
-"""With what weight, at each slice, the earlier ones still count."""
+"""Weight of earlier slices, reduced at each slice."""
 _SPREAD = 0.01
-"""Sizes that vary less, as their variance to the square of their mean, do not tell the two costs apart."""
+"""Minimum variance of sizes, relative to the square of their mean, at which the costs can be separated."""
 
 
 class AdaptiveBatchSize:
-    """The quota of the next slice, in tuples."""
+    """The size of the next slice, in tuples."""
 
     __slots__ = ("_fixed", "_odd", "_sums", "_tuple", "quota")
 
@@ -38,7 +39,7 @@ class AdaptiveBatchSize:
         self._odd: tuple[int, int] | None = None
 
     def learn(self, took_ns: int, taken: int) -> None:
-        """A slice that took so many tuples took so long."""
+        """Record that a slice with this number of tuples took this time."""
         if not taken:
             return
         if not self._fit(took_ns, taken):  # another size will tell
@@ -52,7 +53,7 @@ class AdaptiveBatchSize:
             self.quota = min(self.quota * 2, MOST_PER_SLICE)
 
     def _fit(self, took_ns: int, taken: int) -> bool:
-        """Fit what a slice costs, and what a tuple does, to the slices so far; whether their sizes tell these apart."""
+        """Fit the costs of a slice and of a tuple; returns whether the sizes vary enough to separate them."""
         expected = self._fixed + self._tuple * taken
         before, self._odd = self._odd, None
         if not expected / 4 - SLICE_NS < took_ns < expected * 4 + SLICE_NS:

@@ -1,7 +1,7 @@
-"""A chain of operators as one function of a row, and the columns that its joins add.
+"""Compiles a chain of operators into one function of a row, and determines the columns that its joins add.
 
-Each operator's step (see ``steps``) is wrapped from the inside out in what its policy, a guard, the audit and the
-operator in front of it ask for, so that the loop over tuples asks nothing.
+Each operator's step (see ``steps``) is wrapped, from the inside out, as its error policy, guards, the audit and the
+next operator require, so that the loop over tuples has no branches.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ def compile_chain(
     side: Sides,
     noted: Noted | None = None,
 ) -> Step:
-    """The chain's first step, with the others behind it; what comes out lands in ``outputs``, one list a branch.
+    """The chain's first step, connected to the others; results are appended to ``outputs``, one list for each branch.
 
-    With ``noted``, what comes to each operator but the first is noted there.
+    With ``noted``, the input of each operator except the first is recorded there.
     """
     retried, undos = is_retried(instances), Undos()
     apart = [Apart(output) for output in outputs] if retried else []
@@ -63,14 +63,14 @@ def _step_of(instance: Instance, side: Sides, least: int, emits: Sequence[Emit])
 
 
 def joined_columns(instances: Sequence[Instance]) -> list[tuple[pa.Field, str]]:
-    """The columns that the chain's joins add, each with the suffix that it gets if the stream has it as well."""
+    """The columns that the chain's joins add, each with the suffix for columns that the stream has as well."""
     tables = [instance.function for instance in instances if instance.operator.traits.holds is Holds.TABLE]
     return [(field, table.suffix) for table in tables for field in table.schema]
 
 
 def joined_types(added: Iterable[tuple[pa.Field, str]], names: Sequence[str]) -> dict[str, pa.DataType]:
-    """The names and types under which these columns of joins join the stream's, which has these names already.
+    """The names and types that these columns of joins have beside the stream's columns of these names.
 
-    They are the tables' types, not those that the values of some rows suggest.
+    They are the tables' types, not inferred from the values of some rows.
     """
     return {field.name + suffix if field.name in names else field.name: field.type for field, suffix in added}

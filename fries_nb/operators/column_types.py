@@ -1,12 +1,14 @@
-"""Whether what a function wrote can leave as columns, asked tuple by tuple.
+"""Checks of rows that a function emitted: whether they can become columns, tuple by tuple.
 
-Rows become Arrow columns a whole batch at a time, at the end of a chain (see ``rows``). There it is too late to set one
-tuple aside: those behind it have met the state that it left, and other operators have seen its rows. So an operator
-that sets tuples aside, or pauses, asks about each row that it emits. A value of a type that its column has taken before
-costs a look into a dict; about all else Arrow is asked. Operators that fail the run ask only when a batch has failed.
+Rows are converted to Arrow columns one batch at a time, at the end of a chain (see ``rows``). A single tuple cannot be
+set aside there any more, since later tuples have met the state after it, and other operators its rows. So an operator
+with dead letters, or that pauses, checks each row that it emits. A value of a Python type that its column has accepted
+before costs a dictionary lookup; other values are passed to Arrow. Operators that fail the run check only when a batch
+has failed.
 
-A column keeps its type, from batch to batch too, or a sink could not write it; whole numbers may become floats, and
-nulls anything. The first value decides. It may change when the operator's input does, as after a change upstream.
+A column keeps its type, also across batches, since a sink could not write it otherwise; integers may become floats, and
+nulls anything. The first value determines it. It may change when the input type of the operator does, as after a change
+upstream.
 
 >>> from fries_nb.operators.rows import Reads
 >>> came = next(Columns(pa.RecordBatch.from_pydict({"n": [1]}), Reads()).rows())
@@ -34,14 +36,14 @@ from fries_nb.operators.conversion import NOT_ARROW, to_arrow
 from fries_nb.operators.rows import Columns, Row, WholeRow, derived
 
 _EXACT = 2**53
-"""Whole numbers up to this one fit a column of floats, too."""
+"""Largest integer up to which all integers fit a column of floats."""
 _LONGEST = 80
-"""Characters of a value that a message shows."""
+"""Maximum length of a value in a message."""
 _ABSENT: Any = object()
 
 
 class TypesMark(NamedTuple):
-    """What a ``ColumnTypes`` knew at some moment."""
+    """A saved state of ``ColumnTypes``."""
 
     columns: Columns | None
     input: pa.Schema | None
@@ -51,12 +53,12 @@ class TypesMark(NamedTuple):
 
 
 class ColumnTypes:
-    """The types of the columns that one operator at one worker has written since it runs its present function.
+    """The types of the columns that one operator at one worker has written with its current function.
 
     Attributes:
-        needed: columns that each row must have, with the operator that is keyed by it.
-        agreed: columns that other workers of the operator have written, or that a table has: this one has to keep
-            their types, and to what a table demands besides.
+        needed: columns that each row must have, with the operator that is keyed by each.
+        agreed: columns that other workers of the operator have written, or that a table has; this worker must keep
+            their types and satisfy the table's constraints.
     """
 
     __slots__ = ("_columns", "_examples", "_fixed", "_input", "_kinds", "_operator", "_types", "agreed", "needed")
@@ -68,7 +70,7 @@ class ColumnTypes:
         self.forget()
 
     def forget(self) -> None:
-        """Other functions run now; what they write is to be learnt anew."""
+        """Discard learned types, since other functions run now."""
         self._columns: Columns | None = None
         self._input: pa.Schema | None = None
         self._forget_types()
@@ -80,21 +82,20 @@ class ColumnTypes:
         self._kinds: dict[Any, set[type]] = {}
 
     def mark(self) -> TypesMark:
-        """What it knows by now, for ``rewind``."""
+        """The current state, for ``rewind``."""
         examples = {name: dict(values) for name, values in self._examples.items()}
         kinds = {name: set(sure) for name, sure in self._kinds.items()}
         return TypesMark(self._columns, self._input, dict(self._types), examples, kinds)
 
     def rewind(self, mark: TypesMark) -> None:
-        """What was learnt since is forgotten."""
+        """Restore a saved state."""
         self._columns, self._input, self._types, self._examples, self._kinds = mark
 
     def check(self, out: Row, came: Row) -> None:
-        """Take note of a row that the operator made of the row that came to it.
+        """Check a row that the operator made, and learn its types.
 
         Raises:
-            DeclarationError: it has written a value that no column can hold, or none that holds the earlier ones; or
-                the row lacks a key.
+            DeclarationError: a value cannot be a column, or not one with the earlier values; or the row lacks a key.
         """
         for name in self.needed:
             if name not in out:
@@ -119,7 +120,7 @@ class ColumnTypes:
             self._ask(name, value, came)
 
     def check_batch(self, out: pa.RecordBatch, came: pa.RecordBatch) -> None:
-        """Likewise for a batch that a vectorised function made; nothing of one that is refused is noted.
+        """Check a batch that a vectorised function made; a refused batch changes nothing.
 
         Raises:
             DeclarationError: a column has another type than before, or rows lack a key.
@@ -140,7 +141,7 @@ class ColumnTypes:
         self._types.update(settled)
 
     def _check_fixed(self, out: Row, came: Row) -> None:
-        """Hold a row against the columns of a table, also where it is passed on: its source cannot set it aside."""
+        """Check a row against the columns of a table, even if it is passed on, since its source cannot set it aside."""
         columns = came.columns
         names = list(dict.keys(out)) if type(out) is WholeRow else [*out.columns.names, *out.columns.written]
         for column in self._fixed:
@@ -158,7 +159,7 @@ class ColumnTypes:
                 continue  # no column can hold it, as will be said
 
     def _check_column(self, column: pa.Field, out: pa.RecordBatch) -> None:
-        """Likewise for a batch."""
+        """Check a column of a batch."""
         self._check_name(column, out.schema.names)
         there = column.name in out.schema.names
         try:
@@ -177,7 +178,7 @@ class ColumnTypes:
             raise DeclarationError(text, self._operator, text)
 
     def _follow(self, schema: pa.Schema) -> None:
-        """If the input's types have changed (not only widened), those of what is written may change as well."""
+        """If input types have changed (beyond widening), output types may change as well."""
         if self._input is None or schema == self._input:
             self._input = schema
             return
@@ -188,7 +189,7 @@ class ColumnTypes:
             self._forget_types()
 
     def _ask(self, name: Any, value: Any, came: Row) -> None:
-        """Ask Arrow about a value; one that came with the row and was passed on is not this operator's."""
+        """Check a value with Arrow, unless it was passed on from the input."""
         if name in HIDDEN:
             return
         try:
@@ -204,12 +205,12 @@ class ColumnTypes:
             self._note(name, value, kind)
 
     def _known(self, name: str, columns: Columns) -> pa.DataType | None:
-        """The type under which the column is tried first, as ``assemble`` will."""
+        """The type that ``assemble`` will try first."""
         present = columns.batch.schema.field(name).type if name in columns.names else None
         return self._types.get(name, present)
 
     def _settled(self, name: str, kind: pa.DataType) -> pa.DataType:
-        """The type that the column has from now on: one that holds what it had and this one.
+        """The type of the column from now on, which holds earlier values and this one.
 
         Raises:
             ValueError: there is none.
@@ -245,7 +246,7 @@ class ColumnTypes:
 
 
 def _takes_all(column: pa.DataType, kind: type) -> bool:
-    """Whether a column of this type that has taken one value of a Python type takes all (ints up to ``_EXACT``)."""
+    """Whether a column of this type that accepts one value of a Python type accepts all (ints up to ``_EXACT``)."""
     number = pa.types.is_integer(column) or pa.types.is_floating(column)
     return (
         (kind is int and bool(number))
@@ -262,13 +263,13 @@ def _refuse_as_name(name: Any) -> None:
 
 
 def _reason(error: Exception) -> str:
-    """The end of what Arrow says; in front of it is the value, which was shown already."""
+    """The end of Arrow's message, after the value, which is shown already."""
     text = (str(error).splitlines() or [type(error).__name__])[0]
     return text if type(error) is ValueError else text.rpartition(": ")[2]
 
 
 def _shown(value: Any) -> str:
-    """A value on one line; an object's own ``repr`` may fail."""
+    """A value on one line; the ``repr`` of an object may fail."""
     try:
         text = " ".join(repr(value).split())
     except Exception as error:  # noqa: BLE001 (the user's code; the value is refused, and its message says why)
@@ -277,9 +278,9 @@ def _shown(value: Any) -> str:
 
 
 def culprit(operators: str, rows: Sequence[Row]) -> str:
-    """By which value these rows, which an operator (or one of several) has made, make no columns.
+    """The value because of which rows, made by one of several operators, cannot become columns.
 
-    Empty where no value alone is to blame.
+    Empty if no single value is the cause.
     """
     written = ColumnTypes(operators)
     try:

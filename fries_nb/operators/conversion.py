@@ -1,4 +1,4 @@
-"""Values between Python and Arrow, as columns and one by one.
+"""Conversion of values between Python and Arrow, as columns and one by one.
 
 >>> to_arrow([1, None, 3], None).type, to_python(pa.array(["a", None]))
 (DataType(int64), ['a', None])
@@ -22,13 +22,13 @@ import numpy as np
 import pyarrow as pa
 
 FEW = 16
-"""Up to so many values Arrow's own conversion is faster than the way over numpy."""
+"""Number of values up to which Arrow's own conversion is faster than that through numpy."""
 
 NOT_ARROW = (pa.ArrowException, TypeError, ValueError, OverflowError)
-"""What Arrow raises for values that it cannot take."""
+"""Exceptions that Arrow raises for values that it cannot convert."""
 
 _NO_TIMES = frozenset({bool, int, float, Decimal, date})
-"""Of these Arrow would make times, if told to."""
+"""Types from which Arrow would make times, if told to."""
 _ATOMS = frozenset({type(None), bool, int, float, str, bytes, Decimal, date, datetime, time, timedelta})
 
 _FAMILIES: tuple[tuple[type, ...], ...] = (
@@ -45,7 +45,7 @@ _FAMILIES: tuple[tuple[type, ...], ...] = (
 of 1970."""
 
 _UNMIXED = frozenset({pa.null().id, pa.string().id, pa.bool_().id})
-"""What Arrow infers from values of one family only."""
+"""Types that Arrow infers only from values of one family."""
 _MICROSECONDS = frozenset({datetime, NoneType})
 _TEXT, _WHOLE, _BOOL = (str,), (int, np.integer), (bool, np.bool_)
 _EXACT: dict[int, tuple[type, ...]] = {
@@ -58,17 +58,17 @@ _EXACT: dict[int, tuple[type, ...]] = {
 
 
 def is_mutable(kind: pa.DataType) -> bool:
-    """Whether values of this type are Python objects that can be changed in place."""
+    """Whether values of this type are mutable Python objects."""
     if pa.types.is_dictionary(kind):
         return is_mutable(kind.value_type)
     return bool(pa.types.is_nested(kind)) or isinstance(kind, pa.BaseExtensionType)
 
 
 def copied(value: Any) -> Any:
-    """The value, apart from all that can be changed in place; rows among it become the dicts they are.
+    """A deep copy of the mutable parts of a value; rows in it become dicts.
 
     Raises:
-        Exception: whatever the value's own copying raises, or a RecursionError if it holds itself.
+        Exception: whatever copying the value raises, or a RecursionError if it contains itself.
     """
     kind = type(value)
     if kind in _ATOMS:
@@ -83,12 +83,12 @@ def copied(value: Any) -> Any:
 
 
 def unchanged(value: Any, original: Any) -> bool:
-    """Whether a copy of ``original`` makes the same column; the copy shares what cannot be changed, NaN among it."""
+    """Whether a copy of ``original`` makes the same column; immutable parts of the copy are shared, NaN among them."""
     return bool(np.array_equal(value, original) if isinstance(original, np.ndarray) else value == original)
 
 
 def to_python(column: pa.Array) -> list[Any]:
-    """A column as Python values; long ones of strings, or of numbers without nulls, take the fast way."""
+    """A column as Python values; long columns of strings, or of numbers without nulls, take a fast path."""
     kind = column.type
     if len(column) > FEW and (
         pa.types.is_string(kind) or pa.types.is_large_string(kind) or (column.null_count == 0 and _is_number(kind))
@@ -102,13 +102,17 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def to_arrow(values: Sequence[Any], known: pa.DataType | None) -> pa.Array:
-    """Python values as a column: of the type seen before where that loses nothing, else of the type Arrow infers.
+    """Python values as a column: of the earlier type if that loses nothing, else of the type that Arrow infers.
 
-    Arrow would cut 1.5 to 1 for a column of whole numbers, and "ab" to ["a", "b"] for one of lists; this does not. Nor
-    does it make True 1.0 among floats, or bytes text: they are of another type, wherever the batch is cut.
+    Arrow would truncate 1.5 to 1 in a column of integers, and convert "ab" to ["a", "b"] in one of lists; this does
+    not. Nor does it convert True to 1.0 among floats, or bytes to text, which are other types, wherever the batch is
+    cut.
 
     Raises:
-        ValueError, TypeError, OverflowError, pyarrow.ArrowException: the values have no common Arrow type.
+        ValueError: the values have no common Arrow type.
+        TypeError: as ValueError.
+        OverflowError: as ValueError.
+        pyarrow.ArrowException: as ValueError.
     """
     exact = None if known is None else _EXACT.get(known.id)
     if exact is not None and _are_all(exact, set(map(type, values))):
@@ -131,12 +135,12 @@ def to_arrow(values: Sequence[Any], known: pa.DataType | None) -> pa.Array:
 
 
 def _is_as_given(kind: pa.DataType) -> bool:
-    """Types that Arrow would not infer from their values: maps look like lists, and times are cut to microseconds."""
+    """Types that Arrow would not infer from their values: maps look like lists, times are cut to microseconds."""
     return bool(pa.types.is_map(kind)) or (pa.types.is_temporal(kind) and getattr(kind, "unit", "") == "ns")
 
 
 def _inferred(values: Sequence[Any]) -> pa.Array:
-    """The column that Arrow makes of the values; rows among them, or inside of them, count as the dicts they are."""
+    """The column that Arrow infers from the values; rows in them count as dicts."""
     try:
         array = pa.array(values)
     except pa.ArrowTypeError:
@@ -162,10 +166,10 @@ def _plain(value: Any) -> Any:
 
 
 def _with_fields_of(known: pa.DataType, new: pa.DataType) -> pa.DataType:
-    """The known type, with the fields that new values have besides: a cast to the known one would drop them.
+    """The known type with additional fields of new values, which a cast to the known type would drop.
 
     Raises:
-        pyarrow.ArrowException: there is no type that holds both.
+        pyarrow.ArrowException: no type holds both.
     """
     schemas = [pa.schema([("x", kind)]) for kind in (known, new)]
     wider = pa.unify_schemas(schemas, promote_options="permissive").field("x").type
@@ -180,7 +184,7 @@ def _fields(kind: pa.DataType) -> list[Any]:
 
 
 def _are_all(types: tuple[type, ...], kinds: Collection[type]) -> bool:
-    """Whether values of these kinds, nulls apart, are of these types, and of one family with the first."""
+    """Whether values of these kinds, except nulls, are of these types, and of the family of the first."""
     return all(
         kind is types[0] or kind is NoneType or (issubclass(kind, types) and _family(kind) is _family(types[0]))
         for kind in kinds
@@ -192,7 +196,7 @@ def _family(kind: type) -> tuple[type, ...] | None:
 
 
 def _refuse_mixed(kinds: Collection[type]) -> None:
-    """Refuse a column of two families.
+    """Refuse a column with values of two families.
 
     Raises:
         TypeError: values of these kinds are of two.

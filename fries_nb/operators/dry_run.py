@@ -1,9 +1,9 @@
-"""Prepare: what can fail about a new function by itself, done off the data path (DESIGN, section 6).
+"""Dry run of a new function, off the data path: the checks of a change that concern one function (DESIGN, section 6).
 
-The new function is unpickled and opened, and the state transformation is tried on copies of some keys. How it gets on
-with the other new functions and with what is below them is rehearsed when all are prepared (see ``rehearsal``); recent
-tuples for that go along with the answer. The shells run ``prepare`` beside the worker; it touches nothing of the
-worker's own.
+The new function is unpickled and opened, and the state transformation is applied to copies of some keys' states. The
+interaction with other new functions and with operators below is tested later, when all are prepared (see
+``rehearsal``); the answer includes recent tuples for that. The shells call ``prepare`` beside the worker; it does not
+access the worker.
 
 >>> from fries_nb.dataflow.graph import Operator
 >>> from fries_nb.dataflow.updates import Update
@@ -39,19 +39,19 @@ from fries_nb.operators.recent import Recent
 from fries_nb.operators.state import StateCopy, transformed
 
 SAMPLE_KEYS = 3
-"""Number of keys whose state the transformation is tried on."""
+"""Number of keys on whose state the transformation is tried."""
 LARGEST_FIRST = 4 << 20
-"""Bytes of a recent tuple beyond which it is not handed over."""
+"""Maximum size in bytes of the first recent tuple."""
 LARGEST_TUPLE = 64 << 10
-"""Likewise of those behind the first one."""
+"""Maximum size in bytes of further recent tuples."""
 
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
-    """An instruction to the shell: run :func:`prepare` on this, beside the worker, and hand back the result.
+    """An instruction to the shell: call :func:`prepare` with this, beside the worker, and deliver the result.
 
     ``payload`` is a cloudpickled ``Update``; ``states`` are copies of some keys' states; ``recent`` are recent input
-    tuples, if they are asked for; ``guard`` is the id of the rollback that is to be kept ready, or empty.
+    tuples, if requested; ``guard`` is the id of the rollback to keep ready, or empty.
     """
 
     change: str
@@ -66,7 +66,7 @@ class DryRun:
 
 @dataclass(frozen=True, slots=True)
 class DryRunResult:
-    """What :func:`prepare` found: something ready to be switched to, or an answer that says why not."""
+    """The result of :func:`prepare`: a configuration to switch to, or an answer with the error."""
 
     answer: Prepared
     ready: Ready | None
@@ -74,7 +74,7 @@ class DryRunResult:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What the trial of a change needs to know of an operator at a worker, as it was between two tuples."""
+    """The data of an operator at a worker that a dry run needs, taken between two tuples."""
 
     worker: WorkerId
     operator: Operator
@@ -84,16 +84,16 @@ class Offer:
 
 
 def offer_of(instance: Instance, recent: tuple[Recent, ...], before: str = "") -> Offer:
-    """The operator as it is now; ``before`` is a change that is ordered behind the one to be tried.
+    """The data of the operator now; ``before`` is a change that is ordered after the one to be tried.
 
     Raises:
-        Exception: whatever pickling raises, where a state cannot be copied for a trial.
+        Exception: whatever pickling raises, if a state cannot be copied.
     """
     return Offer(instance.worker, instance.operator, instance.function, instance.copies(SAMPLE_KEYS, before), recent)
 
 
 def dry_run(order: Prepare, offer: Offer) -> DryRun:
-    """What the shell has to run."""
+    """The instruction for the shell."""
     recent = offer.recent if order.rehearse else ()
     return DryRun(
         order.change, offer.worker, order.payload, offer.operator, offer.present, offer.states, recent, order.guard
@@ -101,7 +101,7 @@ def dry_run(order: Prepare, offer: Offer) -> DryRun:
 
 
 def prepare(order: DryRun) -> DryRunResult:
-    """Unpickle, open, try the transformation. Never raises: a failure is the answer's ``error``."""
+    """Unpickle and open the function, and try the transformation. Never raises: an error is part of the answer."""
     name = order.worker.operator
     stage = "cannot be unpickled here"
     try:
@@ -123,29 +123,29 @@ def prepare(order: DryRun) -> DryRunResult:
 
 
 def refused(change: str, worker: WorkerId, what: str, error: BaseException) -> DryRunResult:
-    """The answer of a worker that cannot get ready, with the user's traceback."""
+    """The answer of a worker that cannot prepare a change, with the user's traceback."""
     reason = str(error) if isinstance(error, FriesError) else f"{type(error).__name__}: {error}"
     return DryRunResult(Prepared(change, worker, f"{what}: {reason}", user_traceback(error)), None)
 
 
 def new_function(payload: bytes) -> Any:
-    """Another new function, of a change's payload; not opened."""
+    """A new instance of a change's function; not opened."""
     return pickle.loads(payload).function
 
 
 def open_function(function: Any) -> None:
-    """Call the function's ``open()`` if it has one: models are loaded there, never on the data path."""
+    """Call the function's ``open()``, if it has one; models are loaded there, off the data path."""
     if has_open(function):
         function.open()
 
 
 def has_open(function: Any) -> bool:
-    """Whether there is something to call before the first tuple."""
+    """Whether the function has an ``open()``."""
     return callable(getattr(function, "open", None))
 
 
 def _packed(recent: Sequence[Recent]) -> tuple[bytes, ...]:
-    """Recent tuples as bytes; those are left out that cannot be pickled, or are large (but for the first)."""
+    """Recent tuples as bytes, without those that cannot be pickled, or are large (except the first)."""
     packed: list[bytes] = []
     for one in recent:
         try:

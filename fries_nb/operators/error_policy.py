@@ -1,10 +1,10 @@
-"""A tuple whose function fails leaves nothing behind: no rows, no state, no change to the tuple itself.
+"""Error policies: a tuple on which a function fails has no effect: no rows, no state, no change to the tuple itself.
 
-An operator that pauses, or sets such tuples aside as dead letters, must not count half of a tuple, and must be able to
-try it again. So its outputs wait until the function has returned, it works on a copy of the row, and its key's state is
-copied beforehand and put back if it raises. A row that cannot become columns counts as a failure: at the end of the
-chain, where that would show, the tuples behind have met the state already (see ``written``). Operators that fail the
-run at once do none of this, and pay for none.
+An operator that pauses, or writes dead letters, must not count half of a tuple, and must be able to retry it. So its
+outputs are held until the function has returned, it works on a copy of the row, and its key's state is copied before
+and restored if it raises. A row that cannot become columns counts as a failure, and is detected here, since at the end
+of the chain later tuples have met the state already (see ``column_types``). Operators that fail the run do none of
+this, and have no cost.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from fries_nb.operators.values import as_value
 Step = Callable[[Row], None]
 Undo = Callable[[], None]
 def is_guarded(operator: Operator) -> bool:
-    """Whether it does not simply fail the run."""
+    """Whether the operator's policy is other than to fail the run."""
     return bool(operator.on_error != "fail")
 
 
 def is_watched(instance: Instance) -> bool:
-    """Whether a tuple that it fails on must leave nothing behind: for its own policy, or a change under guard."""
+    """Whether a failing tuple must have no effect, because of the operator's policy or of a change under guard."""
     return is_guarded(instance.operator) or bool(instance.guarded)
 
 
 class Held:
-    """Rows that wait until the function that makes them has returned: operators behind must not meet half a tuple.
+    """Rows that are held until the function that makes them has returned, so that no operator sees half a tuple.
 
-    Under guard no more than ``MOST_ROWS`` wait: what those behind have made of them is taken back with the tuple.
+    Under guard at most ``MOST_ROWS`` are held: their effects on later operators are undone with the tuple.
     """
 
     def __init__(self, instance: Instance, emits: Sequence[Step], most: float = math.inf) -> None:
@@ -65,12 +65,12 @@ class Held:
         return hold
 
     def begin(self, came: Row) -> None:
-        """A row comes to the function."""
+        """Start with the next row."""
         self._rows.clear()
         self._came, self._before = came, None
 
     def check(self) -> None:
-        """Ask whether the rows that wait can become columns.
+        """Check that the held rows can become columns.
 
         Raises:
             OperatorError: they cannot.
@@ -85,17 +85,17 @@ class Held:
         self._rows.clear()
 
     def release(self) -> None:
-        """The function has returned, and all of its rows are columns."""
+        """Pass on the held rows, since the function has returned."""
         self._pass_on()
 
     def drop(self) -> None:
-        """The function has failed; nothing is noted of its rows."""
+        """Discard the held rows, since the function has failed."""
         if self._before is not None:
             self._written.rewind(self._before)
 
 
 class Leaving(Held):
-    """Rows that wait at the end of a chain, where they become batches if there are many."""
+    """Rows that are held at the end of a chain, where they become batches if there are many."""
 
     def __init__(self, instance: Instance, outputs: Sequence[Output]) -> None:
         self._apart = [Apart(output) for output in outputs]
@@ -118,12 +118,12 @@ class Leaving(Held):
 
 
 def guarded(instance: Instance, make: Callable[[Sequence[Step]], Step], held: Held, first: bool) -> Step:
-    """The step that ``make`` makes, which takes effect as a whole or not at all; its rows wait in ``held``.
+    """The step that ``make`` makes, made atomic; its rows are held in ``held``.
 
-    ``first``: its rows are those of a batch, to which nothing was written yet.
+    ``first``: its rows are those of a batch, to which nothing has been written yet.
 
     Raises (the step):
-        OperatorError: the function failed, and there is no place for dead letters.
+        OperatorError: the function failed, and the policy is not to write dead letters.
     """
     operator, audit = instance.operator.name, instance.audit
     inner, remembered = make(held.emits), remembering(instance)
@@ -152,11 +152,11 @@ def guarded(instance: Instance, make: Callable[[Sequence[Step]], Step], held: He
 
 
 def _nothing() -> None:
-    """There was no state."""
+    """Restores the absence of a state."""
 
 
 def remembering(instance: Instance) -> Callable[[Row], Undo]:
-    """The function that copies the state of a row's key, and returns how to put it back."""
+    """A function that copies the state of a row's key, and returns a function that restores it."""
     operator = instance.operator
     if not keeps_state(operator, instance.function):
         return lambda row: _nothing
@@ -179,7 +179,7 @@ def remembering(instance: Instance) -> Callable[[Row], Undo]:
 
 
 def _as_found(operator: str, live: dict[Any, Any], key: Any) -> Undo:
-    """How to bring back what there is under the key, which may be nothing."""
+    """A function that restores what is stored under the key, which may be nothing."""
     if key not in live:
         return lambda: live.pop(key, None) and None
     kept = _copied(operator, live[key])
@@ -187,7 +187,7 @@ def _as_found(operator: str, live: dict[Any, Any], key: Any) -> Undo:
 
 
 def _copied(operator: str, state: Any) -> Callable[[], Any]:
-    """A function that gives a copy of the state, as it is now, once."""
+    """A function that returns a copy of the state as it is now, once."""
     try:
         pickled = pickle.dumps(state)
         return lambda: pickle.loads(pickled)

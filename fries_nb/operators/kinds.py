@@ -1,7 +1,7 @@
-"""How a worker calls the operators of each kind: the second half of ``dataflow.traits.TRAITS``.
+"""How workers call the operators of each kind: the counterpart of ``dataflow.traits.TRAITS``.
 
-There is an entry for each kind whose ``execution`` is ``CALL``. All that these calls share (error policies, guards,
-the audit, written types, trials) is put around them by ``chain_compiler`` and ``batches``, for every kind alike.
+There is an entry for each kind whose ``execution`` is ``CALL``. ``chain_compiler`` and ``batches`` add what all kinds
+share: error policies, guards, the audit, column types, trials.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class OperatorCall:
     """How the operators of a kind are called.
 
     Attributes:
-        step: makes the function that treats one row after another.
-        fit: makes a batch of what a function of a batch returned; ``None`` where the kind takes no such function.
+        step: makes the function that processes single rows.
+        fit: makes a batch of the result of a vectorised function; ``None`` if the kind has no vectorised functions.
     """
 
     step: Callable[[Instance, Behind], Step]

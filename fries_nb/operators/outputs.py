@@ -1,7 +1,7 @@
-"""What leaves a chain by one branch: rows, and the batches that rows in front of them have become.
+"""The outputs of a chain, one for each branch: rows, and the batches that earlier rows were packed into.
 
-Rows become a batch again: what was written as new columns, all else as the columns that came. The names of columns can
-be told apart, by a row and by Spark.
+Rows become batches with the written columns as new ones, and all others as they arrived. Column names must be distinct,
+for rows and for Spark.
 
 >>> from fries_nb.operators.rows import Reads
 >>> columns = Columns(pa.RecordBatch.from_pydict({"amount": [3, 4], "shop": ["a", "b"]}), Reads())
@@ -12,19 +12,9 @@ be told apart, by a row and by Spark.
 Traceback (most recent call last):
 ValueError: Spark does not tell the columns 'A' and 'a' apart; rename one
 
-Python rows are heavy. Where one tuple may become many, so many of them at most are kept, whatever the tuple becomes.
-A tuple that may have to leave nothing behind has its rows and batches apart from those in front of it (a savepoint, to
-a database): they join them as a whole, or are dropped, with the types of columns that were learnt of them.
-
->>> columns = Columns(pa.RecordBatch.from_pydict({"n": [1, 2]}), Reads())
->>> output = Output(lambda rows, types: assemble(rows, columns, types), lambda types: None)
->>> apart = Apart(output)
->>> for row in columns.rows():
-...     apart.append(row | {"half": row["n"] / 2})
-...     apart.join() if row["n"] == 1 else apart.drop()
->>> output.pack()
->>> [batch.to_pydict() for batch in output.take()]
-[{'n': [1], 'half': [0.5]}]
+Python rows take much memory. Where one tuple may become many, only a bounded number of them is kept. The rows and
+batches of a tuple that may have to be undone are kept apart from earlier ones (as with a savepoint of a database): they
+are appended as a whole, or dropped together with the column types that were learned from them.
 """
 
 from __future__ import annotations
@@ -43,23 +33,24 @@ from fries_nb.operators.conversion import to_arrow
 from fries_nb.operators.rows import Columns, Row, WholeRow
 
 MOST_ROWS = 4096
-"""So many Python rows that one tuple has become are kept, before they become a batch, which takes a tenth."""
+"""Maximum number of Python rows kept for one tuple before they are packed, which takes a tenth of their memory."""
 
 Types = dict[str, pa.DataType]
 Results = list[tuple[int, pa.RecordBatch]]
-"""Batches that a chain produced, each with the number of the branch that it leaves by."""
+"""Batches that a chain produced, each with the index of its branch."""
 
 
 class Output(list[Row]):
-    """The rows that no batch was made of yet.
+    """The rows that have not been packed into a batch.
 
     Args:
-        assembled: makes a batch of rows, and notes the types of the columns.
-        learn: told the types when a batch has been made that will leave; raises an ``OperatorError`` if it must not.
+        assembled: makes a batch of rows, and learns the types of the columns.
+        learn: receives the types when a batch has been made that will leave; raises an ``OperatorError`` if it must
+            not.
 
     Attributes:
-        batches: made of the rows in front of these.
-        types: of the columns that were written to these batches, and before.
+        batches: the batches of earlier rows.
+        types: the types of the columns written so far.
     """
 
     def __init__(self, assembled: Callable[[Sequence[Row], Types], pa.RecordBatch], learn: Callable[[Types], None]):
@@ -70,10 +61,10 @@ class Output(list[Row]):
         self.learn = learn
 
     def pack(self) -> None:
-        """Make a batch of the rows.
+        """Pack the rows into a batch.
 
         Raises:
-            DeclarationError: they make no columns; they stay.
+            DeclarationError: they cannot become columns; they are kept.
         """
         if self:
             batch = self.assembled(self, self.types)
@@ -82,7 +73,7 @@ class Output(list[Row]):
             self.clear()
 
     def take(self) -> list[pa.RecordBatch]:
-        """The batches; from now on there are none."""
+        """The batches; removes them."""
         taken, self.batches = self.batches, []
         return taken
 
@@ -91,34 +82,34 @@ class ManyOutputs(Output):
     """The output of a chain in which one tuple may become many."""
 
     def append(self, row: Row) -> None:
-        """Add a row, and pack all of them when there are too many."""
+        """Append a row, and pack all rows when there are too many."""
         list.append(self, row)
         if len(self) >= MOST_ROWS:
             self.pack()
 
 
 class Apart(ManyOutputs):
-    """What one tuple becomes, until it is known whether it has failed."""
+    """The output of one tuple, until it has succeeded or failed."""
 
     def __init__(self, front: Output) -> None:
         super().__init__(front.assembled, lambda types: None)
         self._front = front
 
     def begin(self) -> None:
-        """The next tuple comes; those in front of it may be many enough."""
+        """Begin the next tuple; earlier rows are packed if there are many."""
         self.drop()
         if len(self._front) >= MOST_ROWS:
             self._front.pack()
 
     def pack(self) -> None:
-        """Likewise; what is in front becomes a batch of its own first, with the types that it has by itself."""
+        """Pack the rows; earlier rows are packed first, with their own types."""
         if not self.batches:
             self._front.pack()
             self.types = dict(self._front.types)
         super().pack()
 
     def join(self) -> None:
-        """The tuple has not failed: all of it is behind what is in front."""
+        """Append the tuple's output to the earlier one, since it has succeeded."""
         if self.batches:
             self._front.learn(self.types)
             self._front.types = self.types
@@ -127,19 +118,22 @@ class Apart(ManyOutputs):
         self.clear()
 
     def drop(self) -> None:
-        """The tuple has failed, and has left nothing."""
+        """Discard the tuple's output, since it has failed."""
         self.batches.clear()
         self.clear()
 
 
 def assemble(rows: Sequence[Row], columns: Columns, types: dict[str, pa.DataType]) -> pa.RecordBatch:
-    """The rows (at least one) that a chain produced from ``columns`` as one batch, hidden columns carried along.
+    """The rows (at least one) that a chain made of ``columns`` as one batch, with the hidden columns.
 
-    ``types`` remembers the types of written columns from batch to batch, so that a column that starts with nulls or
-    whole numbers does not change its type without need.
+    ``types`` keeps the types of written columns across batches, so that a column that starts with nulls or integers
+    does not change its type needlessly.
 
     Raises:
-        ValueError, TypeError, OverflowError, pyarrow.ArrowException: a column has no Arrow type, or no proper name.
+        ValueError: a column has no Arrow type, or an invalid name.
+        TypeError: as ValueError.
+        OverflowError: as ValueError.
+        pyarrow.ArrowException: as ValueError.
     """
     origin = _origin(rows, columns.batch)
     whole = WholeRow in set(map(type, rows))
@@ -160,7 +154,7 @@ def assemble(rows: Sequence[Row], columns: Columns, types: dict[str, pa.DataType
 
 
 def _origin(rows: Sequence[Row], batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The input rows that these rows come from: a slice where none was dropped or multiplied."""
+    """The input rows from which these rows derive: a slice if none was dropped or multiplied."""
     indices = list(map(attrgetter("index"), rows))
     first, count = indices[0], len(indices)
     if indices[-1] - first + 1 == count and indices == list(range(first, first + count)):
@@ -169,9 +163,9 @@ def _origin(rows: Sequence[Row], batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _all_values(rows: Sequence[Row]) -> dict[str, list[Any]]:
-    """All columns' values, where some row may have a column that others do not.
+    """The values of all columns, if some row may have a column that others lack.
 
-    Mostly none has: then all have those of the first one, and no more in number.
+    Usually none has: then all rows have as many columns as the first, and its columns.
     """
     try:
         found = {name: list(map(itemgetter(name), rows)) for name in rows[0]}
@@ -183,7 +177,7 @@ def _all_values(rows: Sequence[Row]) -> dict[str, list[Any]]:
 
 
 def _values(rows: Sequence[Row], name: str) -> list[Any]:
-    """A column's values; null in the rows that do not have it."""
+    """The values of a column; null in rows that lack it."""
     try:
         return list(map(itemgetter(name), rows))
     except KeyError:
@@ -192,12 +186,12 @@ def _values(rows: Sequence[Row], name: str) -> list[Any]:
 
 @lru_cache(maxsize=256)
 def check_names(names: tuple[str, ...], came: tuple[str, ...]) -> None:
-    """See that these columns can be told apart, by a row and by Spark, and none is for the runtime's own use.
+    """Check that column names are distinct, for rows and for Spark, and not reserved.
 
-    Names that differ in the case of their letters only are let pass if some of those that ``came`` in do, too.
+    Names that differ in case only are accepted if some of those that ``came`` in do, too.
 
     Raises:
-        ValueError: they cannot; names the columns.
+        ValueError: they are not; names the columns.
     """
     if taken := [name for name in names if name in HIDDEN]:
         raise ValueError(f"the column name {taken[0]!r} is for the runtime's own use")

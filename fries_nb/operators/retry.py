@@ -1,12 +1,12 @@
-"""A chain with a change under guard takes a tuple as a whole, or leaves it as if it had not come.
+"""Atomic processing of tuples by a chain with a change under guard.
 
-A guard may have to bring back the old configuration in front of the very tuple that the new one failed on. That tuple
-has gone through the operators in front of the failing one, and perhaps some of its rows through those behind. So while
-a guard lasts every operator of the chain has its key's state copied beforehand; if any fails, all states, counts, trace
-records and rows of the tuple are taken back, and dead letters of it have not left yet.
+A guard may have to restore the old configuration for the very tuple on which the new one failed. That tuple has passed
+the operators before the failing one, and some of its rows perhaps those after it. So under guard every operator of the
+chain copies its key's state beforehand; if any fails, all states, counts, trace records and rows of the tuple are
+restored, and its dead letters, which are withheld, are dropped.
 
-The state of an operator that was not changed may be such that it cannot be copied. The tuples then pass as they would
-without a guard, and one that fails cannot be tried again: the run fails, or goes back to its last checkpoint.
+The state of an unchanged operator may be impossible to copy. Tuples are then processed as without a guard, and a
+failing one cannot be retried: the run fails, or goes back to its last checkpoint.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ def is_retried(instances: Sequence[Instance]) -> bool:
 
 
 class NotUndoneError(OperatorError):
-    """A tuple failed under guard and has left its traces in a state that could not be copied."""
+    """A tuple failed under guard and has changed a state that could not be copied."""
 
 
 Undos = dict[tuple[WorkerId, Any], Undo | None]
-"""How to put back the states that a tuple has met, by operator and key; ``None`` for one that could not be copied."""
+"""Functions that restore the states of a tuple's keys, by operator and key; ``None`` for one that was not copied."""
 
 
 def undoable(instance: Instance, undos: Undos, step: Step) -> Step:
-    """The operator's step, with the state of each key copied before the tuple meets it."""
+    """The operator's step, extended to copy each key's state before a tuple."""
     worker, operator = instance.worker, instance.operator
     if not keeps_state(operator, instance.function):
         return step
@@ -63,10 +63,10 @@ def undoable(instance: Instance, undos: Undos, step: Step) -> Step:
 
 
 def whole(instances: Sequence[Instance], outputs: Sequence[Apart], undos: Undos, step: Step) -> Step:
-    """The chain's first step, of which nothing is left if an operator fails.
+    """The chain's first step, made atomic for the whole chain.
 
     Raises (the step):
-        OperatorError: one has failed; a ``NotUndoneError`` if the tuple cannot be tried again.
+        OperatorError: an operator has failed; a ``NotUndoneError`` if the tuple cannot be retried.
     """
 
     def tried(row: Row) -> None:
@@ -95,7 +95,7 @@ def whole(instances: Sequence[Instance], outputs: Sequence[Apart], undos: Undos,
 
 @contextmanager
 def rewound(instances: Sequence[Instance]) -> Iterator[None]:
-    """Within it dead letters are withheld; if an operator fails, they are dropped and nothing of it is counted."""
+    """Withholds dead letters within the block; if an operator fails, they are dropped and counts are restored."""
     marks = [instance.mark() for instance in instances]
     for instance in instances:
         instance.withheld = []

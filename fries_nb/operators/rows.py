@@ -1,10 +1,10 @@
-"""Rows that cost only what is looked at.
+"""Lazy rows: only columns that a function reads are converted.
 
-A row function sees a ``dict``. Converting every column of every Arrow batch to Python and back would cost more than
-most functions do, so a :class:`Row` is a dict that knows its batch: a column is converted when some row is first asked
-for it, and a column that nobody writes goes out as the Arrow column that came in. Lists and structs are handed out as
-copies, one for each row that is asked for them (``NestedRow``), so that nothing is shared between rows. A row that a
-function keeps becomes a dict of its own (see ``detach``).
+A row function gets a ``dict``. Converting every column of every Arrow batch to Python and back would cost more than
+most functions do, so a :class:`Row` is a dict that refers to its batch: a column is converted when some row is first
+asked for it, and a column that is not written leaves as the Arrow column that came in. Lists and structs are copied for
+each row that is asked for them (``NestedRow``), so that rows share nothing. A row that a function keeps becomes a dict
+of its own (see ``detach``).
 
 >>> import pyarrow as pa
 >>> columns = Columns(pa.RecordBatch.from_pydict({"amount": [3, 4], "shop": ["a", "b"]}), Reads())
@@ -16,9 +16,9 @@ function keeps becomes a dict of its own (see ``detach``).
 >>> rows[1]
 {'amount': 4, 'shop': 'b', 'double': 8}
 
-What a function returns decides what leaves: the same row (or ``row | {...}``) keeps all columns; a plain dict is the
-whole new row. A row that lost a column (``del``, ``pop``) is whole from then on, too. A column that only some rows of
-a batch have is null in the others.
+The result of a function determines the output: the same row (or ``row | {...}``) keeps all columns; a plain dict is the
+whole new row. A row that lost a column (``del``, ``pop``) is complete from then on, too. A column that only some rows
+of a batch have is null in the others.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from fries_nb.messages import HIDDEN, TRANSACTION
 from fries_nb.operators.conversion import copied, is_mutable, to_python, unchanged
 
 UNKNOWN, SETTLED, UNWRITTEN = range(3)
-"""Of how many of a batch's rows it is known that nothing in them can be changed in place (see ``Columns.plain``)."""
+"""For how many of a batch's rows it is known that they have no mutable values (see ``Columns.plain``)."""
 
 _UNREAD: Any = object()
 _NOTHING: dict[str, Any] = {_UNREAD: None}
-"""What lies under a row that was not loaded: C code (json) takes a dict that is empty underneath for an empty one."""
+"""Placeholder in the dict of a row that was not loaded: C code (json) would take an empty dict for an empty row."""
 
 
 class Reads:
-    """The columns that the functions of one chain have looked at so far, in order of first look."""
+    """The columns that the functions of a chain have read so far, in order of first access."""
 
     __slots__ = ("_nested", "_schema", "names")
 
@@ -52,16 +52,16 @@ class Reads:
         self._nested: frozenset[str] = frozenset()
 
     def add(self, name: str) -> None:
-        """Remember a look at a column; idempotent."""
+        """Record an access; idempotent."""
         if name not in self.names:
             self.names = (*self.names, name)
 
     def forget(self) -> None:
-        """Other functions run now; what they look at is to be learnt anew."""
+        """Discard the record, since other functions run now."""
         self.names = ()
 
     def nested(self, schema: pa.Schema) -> frozenset[str]:
-        """The user's columns whose values can be changed in place; remembered from batch to batch."""
+        """The user's columns with mutable values; cached across batches."""
         if schema != self._schema:
             self._nested = frozenset(
                 [field.name for field in schema if field.name not in HIDDEN and is_mutable(field.type)]
@@ -71,16 +71,16 @@ class Reads:
 
 
 class Columns(dict[str, list[Any]]):
-    """The user's columns of one batch as Python lists, each converted when first looked at.
+    """The user's columns of one batch as Python lists, each converted on first access.
 
     Attributes:
         batch: the Arrow batch, hidden columns included.
         names: the user's columns; ``hidden``: the others; ``nested``: those of lists and structs.
-        written: columns that some row of the batch was given a value for, in order of first writing (only the keys
-            count).
-        settled: those that may be written without a look at their values (see ``values``).
-        plain: whether rows are values as they are: ``UNWRITTEN`` all of them, ``SETTLED`` at the end of the chain,
-            ``UNKNOWN`` perhaps none of them.
+        written: columns to which some row of the batch was given a value, in order of first writing (only the keys are
+            significant).
+        settled: columns that may be written without checking their values (see ``values``).
+        plain: whether rows are immutable values already: ``UNWRITTEN`` all of them, ``SETTLED`` at the end of the
+            chain, ``UNKNOWN`` perhaps none.
     """
 
     __slots__ = (
@@ -107,23 +107,23 @@ class Columns(dict[str, list[Any]]):
         return values
 
     def settle(self, names: frozenset[str]) -> None:
-        """These columns may be written without a look at their values, unless whole rows were made of the batch."""
+        """Let these columns be written without checks, unless whole rows were made of the batch."""
         if self.settled is not None:
             self.settled = names
             self.wrote()
 
     def write(self, names: Iterable[str]) -> None:
-        """These columns are written to some row, one at least for the first time in the batch."""
+        """Record that these columns are written to some row."""
         self.written.update(dict.fromkeys(names))
         self.wrote()
 
     def wrote(self) -> None:
-        """Another column was written."""
+        """Record that another column was written."""
         if self.settled is not None and self.written:
             self.plain = SETTLED if self.written.keys() <= self.settled else UNKNOWN
 
     def unsettle(self) -> None:
-        """Some row of the batch has values that are not noted as written, or that can be changed in place."""
+        """Record that some row of the batch has values that are not recorded as written, or mutable."""
         self.settled = None
         self.plain = UNKNOWN
 
@@ -146,10 +146,10 @@ class Columns(dict[str, list[Any]]):
 
 
 class Row(dict[str, Any]):
-    """One tuple as a dict; see the module's idea.
+    """One tuple as a dict; see the module.
 
-    The dict underneath holds what was written to this row; all else is looked up in the columns. ``_load`` puts
-    everything into it, which the methods that show a row as a whole begin with.
+    The underlying dict holds the values written to this row; others are looked up in the columns. Methods that show the
+    whole row first call ``_load``, which fills the dict.
     """
 
     __slots__ = ("columns", "index")
@@ -201,10 +201,10 @@ class Row(dict[str, Any]):
         return self
 
     def copy_values(self) -> None:
-        """Put copies in place of all values that can be changed.
+        """Replace all mutable values with copies.
 
         Raises:
-            Exception: one cannot be copied; whatever its copying raises.
+            Exception: whatever copying raises.
         """
         for name, value in list(dict.items(self)):
             dict.__setitem__(self, name, copied(value))
@@ -288,7 +288,7 @@ class Row(dict[str, Any]):
 
 
 class NestedRow(Row):
-    """A row of a batch with lists or structs: of these it hands out a copy of its own, and always the same one."""
+    """A row of a batch with lists or structs, of which it returns its own copy, always the same one."""
 
     __slots__ = ()
 
@@ -316,7 +316,7 @@ class NestedRow(Row):
         return self
 
     def drop_unchanged(self) -> None:
-        """Forget the lists that were looked at only; one that was changed in place counts as written."""
+        """Discard copies of lists that were only read; one that was changed in place counts as written."""
         columns, loaded = self.columns, not dict.__contains__(self, _UNREAD)
         for name in columns.nested:
             if dict.__contains__(self, name):
@@ -330,7 +330,7 @@ class NestedRow(Row):
 
 
 class WholeRow(Row):
-    """A row that owns all its columns: a plain dict that remembers which input row it came from."""
+    """A row that owns all of its columns: a plain dict that refers to the input row from which it derives."""
 
     __slots__ = ()
 
@@ -367,7 +367,7 @@ def _no_key(row: Row) -> None:
 
 
 def derived(values: dict[str, Any], parent: Row) -> WholeRow:
-    """A whole row with these values that descends from ``parent`` (same source tuple, same due time)."""
+    """A whole row with these values that derives from ``parent`` (same source tuple, same due time)."""
     row = WholeRow(values)
     row.columns = columns = parent.columns
     row.index = parent.index
@@ -382,15 +382,16 @@ def _count_alone() -> int:
 
 
 ALONE = _count_alone()
-"""What ``getrefcount`` tells of a new row that a single local variable refers to."""
+"""The ``getrefcount`` of a new row that a single local variable refers to."""
 
 _NO_BATCH = Columns(pa.RecordBatch.from_pydict({}), Reads())
 
 
 def detach(row: Row) -> Row:
-    """Cut a row that a function has kept from its batch; the row that leaves in its place is returned.
+    """Separate a row that a function has kept from its batch; returns the row that leaves in its place.
 
-    The kept row is a dict of its own from then on: what is written to it does not leave, and it keeps no batch alive.
+    The kept row is an independent dict from then on: writing to it has no effect on the output, and it keeps no batch
+    alive.
     """
     leaving = row.copy()
     row._load()

@@ -1,13 +1,13 @@
 """Keyed state, in bins, transformed key by key.
 
-The key space is cut into ``BINS`` bins by the same stable hash that partitions tuples (``topology.partitioning``), so
-the state of a bin and the tuples that need it move together. Within a worker the live states lie in one flat dict;
-a bin is the set of keys that hash to it, and :meth:`KeyedState.bins` sorts them out when somebody asks.
+The key space is divided into ``BINS`` bins by the same stable hash that partitions tuples (``topology.partitioning``),
+so the state of a bin and its tuples move together. Within a worker the states are in one flat dict; a bin is the set of
+keys that hash to it, and :meth:`KeyedState.bins` groups them on demand.
 
-A change with a state transformation T (Fries, section 2.2) does not walk through the state when it commits: it puts
-the old states aside, in a layer, and a key is transformed when it is first touched, or by :meth:`KeyedState.settle`.
-Changes may follow each other; a key then goes through all transformations that it has missed, in order. What a key has
-missed is its layer's own, since a change that is undone goes back by another way for keys that it has transformed.
+A change with a state transformation T (Fries, section 2.2) does not iterate over the state when it commits: it moves
+the old states into a layer, and a key is transformed when it is first accessed, or by :meth:`KeyedState.settle`. If
+changes follow each other, a key goes through all transformations that it has missed, in order. Each layer records its
+own missed transformations, since undoing a change treats transformed keys differently.
 
 >>> state = KeyedState(list)
 >>> state.touch("c7").append(12.5)
@@ -37,7 +37,7 @@ _NAN = float("nan")
 
 
 def keeps_state(operator: Operator, function: Any) -> bool:
-    """Whether the operator keeps a state per key while it runs this function."""
+    """Whether the operator keeps state per key with this function."""
     return operator.traits.keeps_state or (operator.traits.runs_user_code and takes_state(function))
 
 
@@ -49,12 +49,12 @@ class StateCopy:
     missed: tuple[Transform, ...]
 
     def revive(self) -> Any:
-        """The state as the running function would see it."""
+        """The state as the current function would see it."""
         return transformed(pickle.loads(self.pickled), self.missed)
 
 
 def same_key(key: Any) -> Any:
-    """The key, with one and the same object for all NaN in it: to a dict any other NaN is another key.
+    """The key with a canonical object for NaN, since a dict treats any other NaN as another key.
 
     >>> {same_key(float("nan")): 1}[same_key(float("nan"))]
     1
@@ -68,7 +68,7 @@ def transformed(state: Any, transforms: tuple[Transform, ...]) -> Any:
     """The state after these transformations, in order.
 
     Raises:
-        OperatorError: one returned ``None``; most likely it changed the state in place and forgot to return it.
+        OperatorError: one returned ``None``, probably because it changed the state in place and did not return it.
     """
     for transform in transforms:
         state = transform(state)
@@ -79,17 +79,17 @@ def transformed(state: Any, transforms: tuple[Transform, ...]) -> Any:
 
 @dataclass(slots=True)
 class _Layer:
-    """States put aside, and the transformations that they have missed since, in order."""
+    """States that have not been transformed, and the transformations that they have missed, in order."""
 
     states: dict[Any, Any]
     missed: tuple[Transform, ...]
 
 
 class KeyedState:
-    """State per key of one worker. ``None`` is not a state: a key that has it counts as never seen.
+    """The state per key of one worker. ``None`` is not a state: such a key counts as never seen.
 
     Attributes:
-        live: key to state, in the present configuration's form.
+        live: key to state, in the form of the current configuration.
         initial: makes the state of a key that was never seen.
     """
 
@@ -99,9 +99,9 @@ class KeyedState:
         self._layers: list[_Layer] = []
 
     def touch(self, key: Any) -> Any:
-        """The state of ``key``, transformed or made anew if need be. Called when ``live`` does not have it.
+        """The state of ``key``, transformed or created if needed. Called if ``live`` does not have it.
 
-        A transformation that raises leaves the old state where it was, so that a later try finds it.
+        If a transformation raises, the old state is kept for a later attempt.
         """
         key = same_key(key)
         found = self.live.get(key)
@@ -117,7 +117,7 @@ class KeyedState:
         return found
 
     def transform(self, transform: Transform | None) -> None:
-        """Begin a new configuration; ``None`` keeps the states as they are."""
+        """Begin a new configuration; ``None`` keeps the states unchanged."""
         if transform is not None:
             self._layers = [layer for layer in self._layers if layer.states]
             for layer in self._layers:
@@ -126,10 +126,10 @@ class KeyedState:
             self.live = {}
 
     def undo(self, transform: Transform | None, back: Transform | None) -> None:
-        """Go back to the configuration before the last one, which began with ``transform``: by ``back``, key by key.
+        """Return to the configuration before the last ``transform``, by applying ``back`` key by key.
 
-        Keys that were not touched since have not been transformed, and are as if it had never begun, however many
-        earlier transformations they have missed.
+        Keys that were not accessed since have not been transformed and are simply restored, whatever earlier
+        transformations they have missed.
         """
         if transform is None:
             return
@@ -145,26 +145,26 @@ class KeyedState:
 
     @property
     def waiting(self) -> int:
-        """Number of keys not transformed yet."""
+        """Number of keys that have not been transformed yet."""
         return sum(len(layer.states) for layer in self._layers)
 
     def load(self, states: dict[Any, Any]) -> None:
-        """Hold these states and no others, in the present configuration's form."""
+        """Replace all states, which are in the form of the current configuration."""
         self.live = {same_key(key): state for key, state in states.items()}
         self._layers.clear()
 
     def settle(self) -> None:
-        """Transform every key that still waits; idempotent."""
+        """Transform all remaining keys; idempotent."""
         for layer in self._layers:
             for key in list(layer.states):
                 self.touch(key)
         self._layers.clear()
 
     def sample(self, count: int) -> tuple[StateCopy, ...]:
-        """Copies of the states of at most ``count`` keys. What they have missed is applied when they are revived.
+        """Copies of the states of at most ``count`` keys. Missed transformations are applied when they are revived.
 
         Raises:
-            Exception: whatever pickling raises, where a state cannot be pickled.
+            Exception: whatever pickling raises, if a state cannot be pickled.
         """
         copies = [StateCopy(cloudpickle.dumps(state), ()) for state in islice(self.live.values(), count)]
         for layer in self._layers:
@@ -173,7 +173,7 @@ class KeyedState:
         return tuple(copies)
 
     def bins(self) -> dict[int, dict[Any, Any]]:
-        """Settled state, bin by bin: the bins of ``partition``, so that a key's tuples and its state go together."""
+        """The settled state by bin: the bins of ``partition``, so that a key's tuples and its state go together."""
         self.settle()
         keys = list(self.live)
         grouped: dict[int, dict[Any, Any]] = {}

@@ -1,11 +1,11 @@
-"""How one operator treats one row: a step calls the operator's function and hands what comes out to the next step.
+"""Steps: functions that process one row with an operator's function and pass the results to the next step.
 
-Steps are compiled when a chain starts and after each switch, so the loop over tuples asks no questions: a step is a
-closure over the present function and state. The tuples that a step emits reach the end of the chain before the step
-returns; so between two tuples of a chain's first operator nothing is under way inside it.
+Steps are compiled when a chain starts and after each switch, so the loop over tuples has no branches: a step is a
+closure over the current function and state. Tuples that a step emits reach the end of the chain before it returns, so
+between two tuples of a chain's first operator none is in transit inside the chain.
 
-Whether a function has kept a row, in its state for example, is seen by the references to it (CPython counts them): if
-there are more when the function has returned than before, another row leaves in its place (see ``rows.detach``).
+References to a row show whether a function has kept it, in its state for example (CPython counts them): if there are
+more when the function has returned than before, another row leaves in its place (see ``rows.detach``).
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ Sides = Callable[[], str]
 
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """What is behind a step.
+    """The continuation of a step.
 
     Attributes:
-        emits: what takes the rows that the operator emits, for each of its branches.
-        least: how plain the batch has to be (see ``Columns.plain``) of which rows are emitted as they are; those of
-            others are made values first.
-        side: tells a two-sided operator by which input the row in hand came, ``left`` or ``right``.
+        emits: functions that take the rows that the operator emits, one for each of its branches.
+        least: how plain the batch must be (see ``Columns.plain``) for its rows to be emitted unchanged; rows of others
+            are made values first.
+        side: tells a two-sided operator from which input the current row came, ``left`` or ``right``.
     """
 
     emits: Sequence[Emit]
@@ -47,13 +47,13 @@ class Behind:
     side: Sides
 
     def valued(self, instance: Instance) -> Sequence[Emit]:
-        """What takes the rows of an operator that does not itself make values of them."""
+        """The continuation of an operator that does not itself make values of its rows."""
         operator, least = instance.worker.operator, self.least
         return [_valued(emit, operator, least) if least > UNKNOWN else emit for emit in self.emits]
 
 
 def call_of(instance: Instance) -> Callable[[Row], Any]:
-    """The present function as a function of a row alone; keyed state is looked up and handed in."""
+    """The current function as a function of a row; keyed state is looked up and passed to it."""
     function = instance.function
     if shape_of(function) is not Shape.KEYED:
         return function  # type: ignore[no-any-return]
@@ -80,12 +80,12 @@ def call_of(instance: Instance) -> Callable[[Row], Any]:
 
 
 def map_step(instance: Instance, behind: Behind) -> Step:
-    """At most one row out for a row in; any number, where the function is a generator."""
+    """At most one row for a row; any number if the function is a generator."""
     return flat_map_step(instance, behind) if is_generator(instance.function) else row_map_step(instance, behind)
 
 
 def row_map_step(instance: Instance, behind: Behind) -> Step:
-    """At most one row out for a row in."""
+    """At most one row for a row."""
     emit, least = behind.emits[0], behind.least
     call, operator, dropped = call_of(instance), instance.worker.operator, dropped_of(instance)
     values = dict.values
@@ -126,7 +126,7 @@ def row_map_step(instance: Instance, behind: Behind) -> Step:
 
 
 def flat_map_step(instance: Instance, behind: Behind) -> Step:
-    """Any number of rows out for a row in, each passed on before the next one is asked for."""
+    """Any number of rows for a row, each passed on before the next one is requested."""
     emit = behind.valued(instance)[0]
     call, operator, made, draw = call_of(instance), instance.worker.operator, made_of(instance), instance.draw
 
@@ -160,7 +160,7 @@ def _of_this_tuple(out: dict[str, Any], row: Row) -> Row:
 
 
 def _copied(out: Any, row: Row, operator: str) -> Row:
-    """A generator may yield one row object again and again, changed in between: take a copy of each."""
+    """Copies each row, since a generator may yield one object repeatedly, changed in between."""
     if isinstance(out, dict):
         own = _of_this_tuple(out, row)
         return own.copy() if own is out else own
@@ -168,7 +168,7 @@ def _copied(out: Any, row: Row, operator: str) -> Row:
 
 
 def filter_step(instance: Instance, behind: Behind) -> Step:
-    """The row, if the predicate is true of it."""
+    """The row, if the predicate is true."""
     emit, least = behind.emits[0], behind.least
     call, operator, dropped = call_of(instance), instance.worker.operator, dropped_of(instance)
 
@@ -189,7 +189,7 @@ def filter_step(instance: Instance, behind: Behind) -> Step:
 
 
 def unnest_step(instance: Instance, behind: Behind) -> Step:
-    """One row for each element of a list column; an element that is a struct is merged into the row."""
+    """One row for each element of a list column; a struct element is merged into the row."""
     emit = behind.valued(instance)[0]
     column, made, draw = instance.function, made_of(instance), instance.draw
 
@@ -213,7 +213,7 @@ def unnest_step(instance: Instance, behind: Behind) -> Step:
 
 
 def split_step(instance: Instance, behind: Behind) -> Step:
-    """The row, to the branch that the router names."""
+    """The row, on the branch that the router returns."""
     emits = behind.valued(instance)
     call, operator = call_of(instance), instance.worker.operator
 
@@ -239,11 +239,11 @@ def split_step(instance: Instance, behind: Behind) -> Step:
 
 
 def self_join_step(instance: Instance, behind: Behind) -> Step:
-    """Waits for the two replicas of a tuple; emits the left one's columns, then the right one's.
+    """Pairs the two replicas of a tuple; the output has the left one's columns, then the right one's.
 
-    The key is there once; where both have another column, the right one's gets the operator's suffix. Rows of one side
-    with equal keys wait in order of arrival, and the first that came is paired first, so that n rows on either side
-    make n pairs. Of a key only rows of one side ever wait.
+    The key occurs once; if both have another column, the right one's gets the operator's suffix. Rows of one side with
+    equal keys wait in order of arrival and are paired first in, first out, so n rows on either side make n pairs. For
+    each key only rows of one side ever wait.
     """
     emit, side = behind.valued(instance)[0], behind.side
     key, suffix = instance.operator.key, instance.function
@@ -326,7 +326,7 @@ def dedup_step(instance: Instance, behind: Behind) -> Step:
 
 
 def crossing_step(before: Instance, instance: Instance, step: Step) -> Step:
-    """From one operator of a chain to the next, which is handed values, and counts them."""
+    """Passes rows from one operator of a chain to the next, as values, and counts them."""
     operator, values = before.worker.operator, dict.values
 
     def crossing(row: Row) -> None:
@@ -342,7 +342,7 @@ def crossing_step(before: Instance, instance: Instance, step: Step) -> Step:
 
 
 def _valued(emit: Emit, operator: str, least: int) -> Emit:
-    """Emit values where the batch is not at least so plain."""
+    """Emit values if the batch is not at least so plain."""
 
     def emit_value(row: Row) -> None:
         emit(row if row.columns.plain >= least else as_value(row, operator))

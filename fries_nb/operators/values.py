@@ -1,13 +1,13 @@
-"""Outputs are values: a row leaves an operator as it was when its function returned (for a generator: yielded it).
+"""Outputs are values: a row leaves an operator as it was when its function returned (or yielded it).
 
-A function may put a reference to its state into a row, ``row | {"last": state["last"]}``, and change the state with the
-next tuple, while the row still waits to become part of a column; and the next operator of the chain may change, or
-keep, what it gets. So whatever can be changed in place is copied between two operators, and at the end of the chain.
-Python itself tells what that is: it cannot be hashed.
+A function may include a reference to its state in a row, ``row | {"last": state["last"]}``, and change the state with
+the next tuple before the row has become part of a column; and the next operator of the chain may change, or keep, what
+it gets. So mutable values, which Python shows by being unhashable, are copied between two operators and at the end of
+the chain.
 
-To ask that of every row would cost a row function a tenth of its time. At the end of a chain it is asked until the
-columns that are written have *settled*: their Arrow types are such that only immutable values fit, and a column keeps
-its type. ``Columns.plain`` tells whether a batch has come to that, or whether nothing in it was written at all.
+Checking every row would cost a row function a tenth of its time. At the end of a chain rows are checked until the
+written columns have *settled*: their Arrow types hold only immutable values, and a column keeps its type.
+``Columns.plain`` tells whether a batch has reached that state, or whether nothing in it was written at all.
 
 >>> from fries_nb.operators.rows import Columns, Reads
 >>> import pyarrow as pa
@@ -44,10 +44,10 @@ _IMMUTABLE = frozenset(
 
 
 def as_value(row: Row, operator: str) -> Row:
-    """The row that this operator emits, in which nothing is left that can be changed from elsewhere.
+    """The row that this operator emits, without references to mutable values from elsewhere.
 
     Raises:
-        DeclarationError: something in it cannot be copied.
+        DeclarationError: a value cannot be copied.
     """
     try:
         if type(row) is NestedRow:
@@ -68,10 +68,10 @@ def as_value(row: Row, operator: str) -> Row:
 def settled(
     before: frozenset[str], written: Iterable[str], types: Mapping[str, pa.DataType], operator: str
 ) -> frozenset[str]:
-    """The columns that have settled, when these ``written`` ones have left with these types.
+    """The columns that have settled once these ``written`` ones have left with these types.
 
     Raises:
-        DeclarationError: one that had settled ``before`` has values now that can be changed, and may have been.
+        DeclarationError: a column that had settled ``before`` now has mutable values, which may have changed.
     """
     plain = [name for name in written if name in types and types[name].id in _IMMUTABLE]
     if lost := [name for name in written if name in before and name not in plain]:

@@ -1,21 +1,21 @@
 """Marker alignment, channel by channel, within a marker's scope.
 
-A worker that is not a head applies a marker when it has come on every in-channel whose sender is in the scope. From
-its first arrival on, a channel that has delivered it is blocked, so no tuple behind the marker is processed before a
-tuple in front of it (Carbone et al.'s alignment, restricted to the scope as Fries section 5.3 asks). Channels from
-outside the scope neither wait nor block. The end of a stream counts as every marker.
+A worker that is not a head applies a marker when it has arrived on every input channel whose sender is in the scope.
+From its first arrival on, each channel that has delivered it is blocked, so no tuple after the marker is processed
+before a tuple ahead of it (alignment of Carbone et al., restricted to the scope as Fries section 5.3 requires).
+Channels from outside the scope are neither awaited nor blocked. The end of a stream counts as every marker.
 
-A marker that does not *hold* waits in the same way and blocks nothing; what is behind it is then told by other means.
-
-Alignment never looks at the action, so reconfiguration and commit share it. What a marker id can go through:
+A marker that does not *hold* is awaited in the same way and blocks nothing; tuples behind it are then distinguished by
+other means. Alignment does not depend on the action, so reconfiguration and commit share it. The transitions of a
+marker:
 
     state       arrival, others awaited   last arrival   end of a channel       cancel      arrival again
     unseen      -> waiting, block         -> passed      (not yet concerned)    -> passed   -
     waiting     block                     -> passed      counts as arrival      -> passed   protocol error
     passed      dropped                   dropped        nothing                nothing     dropped
 
-An ended worker still passes markers on, so one may come on an ended channel: it asks for nothing of that channel, but
-those who wait for others learn of it.
+An ended worker still passes markers on, so one may arrive on an ended channel: it has no effect on that channel, but it
+may complete alignment elsewhere.
 
 >>> from fries_nb.messages import ChannelId, Commit, Marker, WorkerId
 >>> a, b, c = (ChannelId(WorkerId(name, 0), WorkerId("X", 0)) for name in "ABC")
@@ -36,9 +36,9 @@ from fries_nb.messages import ChannelId, Marker
 
 
 class Alignment:
-    """Which channels still owe which marker.
+    """Markers that are awaited on channels.
 
-    Laws: an id completes at most once; ``blocked`` holds only channels on which a waiting marker has come.
+    Invariants: an id completes at most once; ``blocked`` contains only channels on which an awaited marker has arrived.
     """
 
     def __init__(self, channels: Iterable[ChannelId]) -> None:
@@ -50,7 +50,7 @@ class Alignment:
 
     @property
     def blocked(self) -> set[ChannelId]:
-        """Channels that must not be read now."""
+        """Channels that must not be read."""
         return {channel for channel, holder in self._holding.items() if holder not in self._loose}
 
     def passed(self, marker_id: int) -> bool:
@@ -58,13 +58,13 @@ class Alignment:
         return marker_id in self._passed
 
     def arrived(self, marker: Marker, channel: ChannelId, holds: bool = True) -> Marker | None:
-        """A marker came on a channel. Returns it if it is complete and must be applied now.
+        """Process the arrival of a marker on a channel; returns the marker if it is complete and must be applied.
 
-        One that does not hold waits for the other channels as well, but blocks none.
+        One that does not hold is awaited on the other channels as well, but blocks none.
 
         Raises:
-            ProtocolError: it came twice on one channel, behind a marker that still holds the channel, or on a channel
-                that is not in its scope.
+            ProtocolError: it arrived twice on one channel, behind a marker that still blocks the channel, or on a
+                channel that is not in its scope.
         """
         if marker.id in self._passed:
             return None
@@ -85,7 +85,7 @@ class Alignment:
         return self._completed(marker.id)
 
     def ended(self, channel: ChannelId) -> list[Marker]:
-        """No frame but markers follows on this channel. Returns the markers that are complete by that."""
+        """Process the end of a channel; returns the markers that it completes."""
         self._live.discard(channel)
         self._holding.pop(channel, None)
         complete = []
@@ -97,11 +97,11 @@ class Alignment:
         return complete
 
     def applied(self, marker_id: int) -> None:
-        """A head applied this marker on an FCM; should it come on a channel, it is dropped."""
+        """Record that a head applied this marker on an FCM; if it arrives on a channel, it is dropped."""
         self._pass(marker_id)
 
     def cancel(self, marker_id: int) -> None:
-        """Forget the marker, now and for ever; idempotent, and commutes with its arrival."""
+        """Discard the marker permanently; idempotent, and commutes with its arrival."""
         self._pass(marker_id)
 
     def _completed(self, marker_id: int) -> Marker | None:

@@ -1,8 +1,7 @@
-"""What waits in front of a worker: one FIFO a channel, taken in turn, some of them blocked by alignment.
+"""The input queues of a worker: one FIFO for each channel, read in turn; alignment may block some of them.
 
-A source has no channel; what its reader has read waits here as well.
-
-A blocked channel keeps its frames; the others neither wait nor notice (DESIGN, section 7).
+A source has no channel; the batches that its reader has read are queued here as well. A blocked channel keeps its
+frames and does not affect the others (DESIGN, section 7).
 
 >>> import pyarrow as pa
 >>> from fries_nb.messages import ChannelId, Data, WorkerId
@@ -31,11 +30,11 @@ from fries_nb.messages import ChannelId, Data, Frame
 
 
 class Inbox:
-    """The in-channels of one worker.
+    """The input channels of one worker.
 
     Attributes:
-        tuples: tuples waiting in all channels.
-        bytes: what waits in all channels, in bytes of credit.
+        tuples: number of tuples queued in all channels.
+        bytes: size of all queues in bytes of credit.
     """
 
     def __init__(self, channels: Sequence[ChannelId]) -> None:
@@ -47,7 +46,7 @@ class Inbox:
         self.bytes = 0
 
     def put(self, channel: ChannelId, frame: Frame) -> None:
-        """A frame arrived.
+        """Append a frame to its channel.
 
         Raises:
             ProtocolError: the worker has no such channel.
@@ -63,27 +62,27 @@ class Inbox:
             self.bytes += frame.size
 
     def supply(self, batch: pa.RecordBatch | None, positions: Mapping[int, Position | None]) -> None:
-        """A source's reader has read this batch, and has come to these positions; ``None`` is the source's end."""
+        """Append a batch from a source's reader, with the positions after it; ``None`` is the source's end."""
         self._supplied.append((batch, positions))
         self.tuples += 0 if batch is None else batch.num_rows
 
     @property
     def is_supplied(self) -> bool:
-        """Whether something waits that a reader has read."""
+        """Whether a batch from a reader is queued."""
         return bool(self._supplied)
 
     def take_supplied(self) -> tuple[pa.RecordBatch | None, Mapping[int, Position | None]]:
-        """What a reader has read first of what waits, as it was supplied.
+        """Remove the first batch from a reader.
 
         Raises:
-            IndexError: nothing waits; see ``is_supplied``.
+            IndexError: none is queued; see ``is_supplied``.
         """
         batch, positions = self._supplied.popleft()
         self.tuples -= 0 if batch is None else batch.num_rows
         return batch, positions
 
     def take(self) -> tuple[ChannelId, Frame] | None:
-        """The next frame: channels in turn, order kept within each; ``None`` if nothing unblocked waits."""
+        """Remove the next frame, from channels in turn, in order within each; ``None`` if all frames are blocked."""
         while self._ready:
             channel = self._ready.popleft()
             if channel in self._blocked:
@@ -99,7 +98,7 @@ class Inbox:
         return None
 
     def put_back(self, channel: ChannelId, frames: Sequence[Frame]) -> None:
-        """Frames that were taken from a channel wait again, in front of what has come on it since."""
+        """Return frames to the head of a channel."""
         since = self._queues[channel]
         self._queues[channel] = deque()
         if channel in self._ready:
@@ -118,11 +117,11 @@ class Inbox:
                 self.unblock(channel)
 
     def block(self, channel: ChannelId) -> None:
-        """Keep this channel's further frames until it is unblocked; idempotent."""
+        """Block a channel; idempotent."""
         self._blocked.add(channel)
 
     def unblock(self, channel: ChannelId) -> None:
-        """Take this channel's frames again; idempotent."""
+        """Unblock a channel; idempotent."""
         if channel in self._blocked:
             self._blocked.remove(channel)
             if channel in self._ready:

@@ -1,4 +1,4 @@
-"""What a worker measures about itself: end-to-end latencies at a sink, in buckets of one percent.
+"""Latency measurement at a sink: end-to-end latencies in geometric buckets of one percent.
 
 >>> meter = LatencyMeter()
 >>> meter.add([1.005, 1.006, 251.0])
@@ -19,20 +19,20 @@ _FLOOR_MS = 1e-3
 
 
 class LatencyMeter:
-    """Counts latencies in geometric buckets, whole columns at a time; what it hands out goes into a DDSketch."""
+    """Counts latencies in geometric buckets, whole columns at a time; the buckets are merged into a DDSketch."""
 
     def __init__(self) -> None:
         self._counts: Counter[int] = Counter()
 
     def add(self, latencies_ms: Sequence[float] | np.ndarray[tuple[int], np.dtype[np.float64]]) -> None:
-        """Count these latencies (milliseconds; what is below a microsecond counts as one)."""
+        """Count latencies in milliseconds; values below a microsecond count as one."""
         clipped = np.maximum(np.asarray(latencies_ms, dtype=np.float64), _FLOOR_MS)
         buckets, counts = np.unique(np.ceil(np.log(clipped) / math.log(_GAMMA)).astype(np.int64), return_counts=True)
         for bucket, count in zip(buckets.tolist(), counts.tolist(), strict=True):
             self._counts[bucket] += count
 
     def take(self) -> tuple[tuple[float, int], ...]:
-        """(milliseconds, count) of each bucket that is not empty, ascending; forgets them."""
+        """(milliseconds, count) of each non-empty bucket in ascending order; resets the counts."""
         taken = tuple((2 * _GAMMA**bucket / (_GAMMA + 1), count) for bucket, count in sorted(self._counts.items()))
         self._counts.clear()
         return taken

@@ -1,14 +1,14 @@
-"""What leaves a worker: partitioned among channels, buffered, and sent as credit allows.
+"""The output of a worker: batches are partitioned among channels, buffered, and sent as credit allows.
 
 A blocked channel does not block its neighbours: frames wait in its queue for credit, at most a window of them, while
-tuples go on to the others. Only when a channel is *full* beyond that does the worker take no further tuple, unless the
-edge rebalances: then a receiver that waits is passed over as long as another does not.
+tuples are sent to the others. Only when a channel is *full* beyond that does the worker take no further tuple, unless
+the edge rebalances: then a blocked receiver is skipped as long as another one is not.
 
 Each channel has a buffer (batches not yet framed) and a queue (frames not yet sent). ``flush`` turns the buffer into
-one frame at the tail of the queue; a marker is put behind it at once, so a marker never overtakes a tuple of its own
-channel. A frame holds tuples of one version: where that changes, the buffers are framed. From the queue, data leaves
-against credit, markers and ends need none; so a marker waits only behind the data of its own channel. The receiver's
-first grant sets the window; a frame larger than the window passes alone, on an empty channel.
+one frame at the tail of the queue; a marker is appended at once, so it never overtakes a tuple of its own channel. A
+frame holds tuples of one version: when that changes, the buffers are framed. Data is sent from the queue against
+credit, markers and ends without; so a marker waits only for the data of its own channel. The receiver's first grant
+sets the window; a frame larger than the window is sent alone, on an empty channel.
 
 >>> from fries_nb.messages import ChannelId, Data, WorkerId
 >>> import pyarrow as pa
@@ -39,21 +39,21 @@ from fries_nb.messages import HIDDEN, ChannelId, Data, End, Frame, Marker
 from fries_nb.topology.partitioning import Binning, Bins, partition, routing_table
 
 FLUSH_ROWS = 8192
-"""A channel's buffer is framed when it holds this many rows."""
+"""Number of rows at which a channel's buffer is framed."""
 SLACK, SLACK_BYTES = 1.25, 4096
-"""A frame may keep alive so many times its own size, and so many bytes (padding, the metadata of a message)."""
+"""Factor, and number of bytes, by which the memory that a frame keeps alive may exceed its size."""
 SMALL_BYTES = 1024
-"""Of a frame of buffers up to this size credit counts all of them: to ask for the rows' share takes longer."""
+"""Size up to which a frame's buffers are counted as a whole, since computing the rows' share takes longer."""
 LONGEST_BUFFERED_NS = 2_000_000
-"""How long a tuple may wait in a buffer while its sender is busy."""
+"""Maximum time in nanoseconds for which a tuple is buffered while its sender is busy."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutEdge:
     """One out-edge of a chain's last operator, as seen by one of its workers.
 
-    ``channels`` go to the receiver's workers in order of index (only one for a forward edge between equals); ``branch``
-    is the number of the split output that the edge carries; ``start`` is where rebalancing begins its round.
+    ``channels`` lead to the receiver's workers in order of index (only one for a forward edge between equal numbers);
+    ``branch`` is the output of a split that the edge carries; ``start`` is the first position of round robin.
     """
 
     to: str
@@ -66,7 +66,7 @@ class OutEdge:
 
 @dataclass(frozen=True, slots=True)
 class SendFrame:
-    """An instruction: put this frame on these channels, in the order of the instructions."""
+    """An instruction: send this frame on these channels, in the order of the instructions."""
 
     channels: tuple[ChannelId, ...]
     frame: Frame
@@ -77,23 +77,23 @@ def _rebalances(edge: OutEdge) -> bool:
 
 
 def _size(batch: pa.RecordBatch) -> int:
-    """What credit counts for it: what its rows take of its buffers, or small buffers as a whole."""
+    """The cost of a batch in credit: the share of its rows in its buffers, or small buffers as a whole."""
     whole = int(batch.get_total_buffer_size())
     return whole if whole <= SMALL_BYTES else int(batch.nbytes)
 
 
 def _keeps_more(batch: pa.RecordBatch, size: int) -> bool:
-    """Whether it keeps more memory alive than its size, which is what credit counts.
+    """Whether a batch keeps more memory alive than its size, which is what credit counts.
 
-    A slice keeps the whole batch that it was cut of, and a column all those with which it came over a link. What came
-    over a link and was not copied since has its hidden columns, which are the last ones, from there.
+    A slice keeps the whole batch alive, and a column all those with which it was received over a link. A batch that was
+    received and not copied since has its hidden columns, which are the last ones, from there.
     """
     most = size * SLACK + SLACK_BYTES
     return batch.get_total_buffer_size() > most or _allocated(batch.column(batch.num_columns - 1)) > most
 
 
 def _allocated(column: pa.Array) -> int:
-    """The size of the allocation in which the column's last buffer lies."""
+    """The size of the allocation that contains the column's last buffer."""
     last = column.buffers()[-1]
     if last is None:
         return 0
@@ -106,8 +106,8 @@ class _OutChannel:
     """Buffer, queue and credit of one channel.
 
     Args:
-        channel: its name.
-        filled: the full channels of the outbox; this one enters and leaves it as it fills and empties.
+        channel: its id.
+        filled: the outbox's set of full channels, which this one enters and leaves.
     """
 
     __slots__ = ("buffer", "channel", "filled", "outstanding", "queue", "rows", "version", "waiting", "window")
@@ -143,7 +143,7 @@ class _OutChannel:
             self.rows = 0
 
     def _waits(self, more: int) -> None:
-        """So many bytes more wait for credit: the channel is full when they exceed a window."""
+        """Change the number of bytes that wait for credit; the channel is full when they exceed a window."""
         self.waiting += more
         if self.waiting > self.window:
             self.filled.add(self)
@@ -162,7 +162,7 @@ class _OutChannel:
 
 
 class Outbox:
-    """All out-channels of one worker. Laws: order is kept within a channel; channels do not wait for each other."""
+    """All output channels of one worker. Invariants: order is kept within a channel; channels are independent."""
 
     def __init__(self, edges: Sequence[OutEdge]) -> None:
         self._edges = tuple(edges)
@@ -178,14 +178,14 @@ class Outbox:
 
     @property
     def round_robin_positions(self) -> dict[str, int]:
-        """For each rebalancing out-edge, by receiver, the index of the worker that is next."""
+        """For each rebalancing out-edge, by receiver, the index of the next worker."""
         return {edge.to: self._positions[edge.to] for edge in self._edges if _rebalances(edge)}
 
     def resume(self, positions: Mapping[str, int]) -> None:
-        """Go on from these round-robin positions.
+        """Continue from these round-robin positions.
 
         Raises:
-            ProtocolError: they are not those of this worker's edges.
+            ProtocolError: they do not match this worker's edges.
         """
         widths = {edge.to: len(edge.channels) for edge in self._edges if _rebalances(edge)}
         if positions.keys() != widths.keys() or any(not 0 <= next_ < widths[to] for to, next_ in positions.items()):
@@ -195,7 +195,7 @@ class Outbox:
         self._positions.update(positions)
 
     def turn_to(self, version: int) -> None:
-        """What is added from now on has this version; no frame mixes it with what was added before."""
+        """Set the version of further tuples; a frame never contains two versions."""
         if version != self.version:
             self.version = version
             for channel in self._channels.values():
@@ -207,7 +207,7 @@ class Outbox:
         """Partition a batch among the channels of every edge that carries this branch.
 
         Raises:
-            DeclarationError: the batch lacks an edge's key column, or nothing can be keyed by what it holds.
+            DeclarationError: the batch lacks an edge's key column, or its key column has a type that cannot be a key.
         """
         if batch.num_rows == 0:
             return
@@ -229,7 +229,7 @@ class Outbox:
                 channels[worker].add(part)
 
     def _round_robin(self, edge: OutEdge, channels: tuple[_OutChannel, ...], rows: int) -> npt.NDArray[np.int64]:
-        """The receiver of each row, round robin; those that wait for credit are passed over if any does not."""
+        """The receiver of each row, round robin; those that wait for credit are skipped if any does not."""
         position, width = self._positions[edge.to], len(channels)
         free = self._free(channels)
         if 0 < len(free) < width:
@@ -241,7 +241,7 @@ class Outbox:
         return targets
 
     def _free(self, channels: tuple[_OutChannel, ...]) -> Sequence[int]:
-        """The numbers of those for which no frame waits for credit; if there are none, of those that are not full."""
+        """The indices of channels without frames that wait for credit, or else of those that are not full."""
         for channel in channels:
             if channel.queue:  # it may be framed since the last pump, and have credit
                 channel.pump(self._sends)
@@ -267,17 +267,17 @@ class Outbox:
 
     @property
     def buffered(self) -> bool:
-        """Tuples wait in a buffer, not yet framed."""
+        """Whether tuples are in a buffer, not yet framed."""
         return any(channel.rows for channel in self._channels.values())
 
     def flush(self) -> None:
-        """Frame every buffer and send what credit allows."""
+        """Frame every buffer, and send what credit allows."""
         for channel in self._channels.values():
             channel.frame_buffer()
             channel.pump(self._sends)
 
     def flush_old(self, now: int) -> None:
-        """Flush, if something has been buffered for ``LONGEST_BUFFERED_NS``; to be called after each slice of work.
+        """Flush if tuples have been buffered for ``LONGEST_BUFFERED_NS``; called after each slice of work.
 
         ``now`` is in nanoseconds.
         """
@@ -290,15 +290,15 @@ class Outbox:
             self._buffered_since = 0
 
     def mark(self, marker: Marker) -> None:
-        """Put a marker into every channel of its scope at once, behind what is buffered there."""
+        """Append a marker to every channel of its scope, after the buffered tuples."""
         self._to_all([edge for edge in self._edges if edge.to in marker.scope], marker)
 
     def end(self) -> None:
-        """End every channel, behind what is buffered there."""
+        """Append the end of the stream to every channel, after the buffered tuples."""
         self._to_all(self._edges, End())
 
     def _to_all(self, edges: Sequence[OutEdge], frame: Frame) -> None:
-        """Channels with nothing in front share one SendFrame, so that one host gets the frame once."""
+        """Sends a frame; channels with empty queues share one SendFrame, so that a host gets the frame once."""
         free: list[ChannelId] = []
         for edge in edges:
             for channel in (self._channels[name] for name in edge.channels):
@@ -312,10 +312,10 @@ class Outbox:
             self._sends.append(SendFrame(tuple(free), frame))
 
     def credit(self, channel: ChannelId, size: int) -> None:
-        """The receiver grants: the first grant is the window, later ones give back what it has consumed.
+        """Process a grant: the first one sets the window, later ones return credit of consumed frames.
 
         Raises:
-            ProtocolError: no such channel, or more given back than was sent.
+            ProtocolError: no such channel, or more was returned than sent.
         """
         out = self._channels.get(channel)
         if out is None:
@@ -329,7 +329,7 @@ class Outbox:
         out.pump(self._sends)
 
     def sends(self) -> list[SendFrame]:
-        """What to send now, in order; empties the list."""
+        """The frames to send now, in order; removes them."""
         for channel in self._channels.values():
             if channel.queue:
                 channel.pump(self._sends)
@@ -338,14 +338,14 @@ class Outbox:
 
     @property
     def blocked(self) -> bool:
-        """Some frame waits for credit."""
+        """Whether some frame waits for credit."""
         return any(channel.queue for channel in self._channels.values())
 
     @property
     def full(self) -> bool:
-        """A tuple may come for which there is no room, so the worker takes none: an edge has a full channel.
+        """Whether a tuple might find no room, so that the worker takes none: an edge has a full channel.
 
-        One that rebalances passes over a full channel, so all of its channels are full then.
+        A rebalancing edge skips full channels, so it is full when all of its channels are.
         """
         return bool(self._filled) and any(self._is_full(edge, channels) for edge, channels in self._ways)
 

@@ -1,14 +1,14 @@
-"""A worker's part of preparing a change: what its trials need, when they begin, and what comes back.
+"""A worker's part in preparing a change: the input of dry runs, when they start, and their results.
 
-A trial runs beside the worker, on copies of some keys' states and of a recent tuple. Both can be taken only between two
-tuples, so a ``Prepare`` has to wait for the tuple in hand; and the fast control message behind it has to wait for the
-next one. That is nothing unless the function takes seconds for a tuple. So in front of a slice of a slow function the
-worker *offers* what a trial would need, and a shell that gets a ``Prepare`` in the middle of the slice takes it from
-the offer: of such a change only the fast control message waits for a tuple.
+A dry run takes place beside the worker, on copies of some keys' states and of a recent tuple. Both can only be taken
+between two tuples, so a ``Prepare`` has to wait for the current tuple, and the fast control message after it for the
+next one. That is significant only if a function takes seconds for a tuple. So before a slice of a slow function the
+worker *offers* the input of a dry run, and a shell that receives a ``Prepare`` within the slice uses the offer: then
+only the fast control message of such a change waits for a tuple.
 
-    Prepare comes      the trial is on             the worker hears
-    between slices     the state of that moment    Directed(Prepare): it asks for the trial
-    within a slice     the state at its beginning  Expected: the trial has begun
+    Prepare arrives    the dry run uses            the worker receives
+    between slices     the state at that moment    Directed(Prepare): it requests the dry run
+    within a slice     the state at its beginning  Expected: the dry run has begun
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from fries_nb.operators.recent import Recent
 from fries_nb.worker.events import Instruction, TellController
 
 SLOW_NS = 20_000_000
-"""A tuple that takes longer than this makes a function slow: a change should not wait for it twice."""
+"""Duration of a tuple in nanoseconds above which a function is slow, so that a change should not wait for it twice."""
 SHARE = 100
-"""An offer is made if to copy what it holds takes at most this part of the slice in front of it."""
+"""Maximum cost of copying an offer, relative to the preceding slice."""
 
 RecentAt = Callable[[int], tuple[Recent, ...]]
 
 
 class Preparation:
-    """What one worker has ready for trials of its next functions.
+    """The input that one worker has ready for dry runs of its next functions.
 
     Args:
         instances: the worker's operators, in the chain's order.
@@ -47,7 +47,7 @@ class Preparation:
         self._took_ns = 0
 
     def begin(self, order: Prepare, position: int, rehearses: bool) -> Instruction:
-        """Begin to prepare a change of the operator at this position: a trial for the shell, or a refusal at once."""
+        """Begin to prepare a change of the operator at this position: a dry run for the shell, or a refusal."""
         instance = self._instances[position]
         instance.expect(order.change, order.tagged)
         try:
@@ -58,15 +58,15 @@ class Preparation:
         return dry_run(order, offer)
 
     def trial(self, worker: WorkerId, order: Prepare) -> DryRun | None:
-        """The trial of a change whose ``Prepare`` comes in the middle of a slice, if the worker offers what it needs.
+        """The dry run of a change whose ``Prepare`` arrived within a slice, if the worker has offered the input.
 
-        May be called from any thread. The worker is to be told by ``Expected``.
+        May be called from any thread. The worker must then be sent ``Expected``.
         """
         offer = self._offers.get(worker)
         return None if offer is None or order.before else dry_run(order, offer)
 
     def offer(self) -> None:
-        """A slice begins: offer what trials need if the last one shows that tuples take long."""
+        """Called at the start of a slice: offer the input of dry runs if tuples are slow."""
         if self._took_ns <= max(SLOW_NS, SHARE * self._costs_ns):
             return
         began = self._clock()
@@ -81,13 +81,13 @@ class Preparation:
         self._costs_ns = self._clock() - began
 
     def withdraw(self, took_ns: int, taken: int) -> None:
-        """The slice is over: what was offered is old, and this is how long its tuples took."""
+        """Called at the end of a slice: withdraw the offer, and measure how long tuples take."""
         self._offers = {}
         self._took_ns = took_ns // max(taken, 1)
 
 
 def keep_ready(rehearsed: DryRunResult, instance: Instance) -> None:
-    """What was prepared waits for its marker, unless the change was aborted meanwhile."""
+    """Keep the prepared configuration until its marker arrives, unless the change was aborted meanwhile."""
     change = rehearsed.answer.change
     if rehearsed.ready is not None and instance.expects(change):
         instance.prepared[change] = rehearsed.ready

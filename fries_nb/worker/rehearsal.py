@@ -1,11 +1,11 @@
-"""The rehearsal of a change: all its new functions together, on recent tuples, through everything below them.
+"""The rehearsal of a change: all of its new functions together, on recent tuples, through everything below them.
 
-It runs on one host, beside the workers, when all of the change is prepared, and decides nothing but whether the change
-fails where the present configuration does not. A tuple on which a new function fails is tried by the present functions
-too; if they fail as well (a dead letter, say), it says nothing. Only a tuple that an operator is paused on counts
-anyway: it is what a fix has to get past.
+It runs on one host, beside the workers, when the whole change is prepared, and determines only whether the change fails
+where the current configuration does not. A tuple on which a new function fails is tried with the current functions too;
+if they fail as well (as for a dead letter), it is ignored. Only a tuple on which an operator is paused counts in any
+case: it is the one that a fix has to process.
 
-Which types came to the sinks is told to the controller, who knows what these have taken.
+The schemas that arrive at sinks are reported to the controller, which knows what the sinks have accepted.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from fries_nb.worker.trial import NotCopied, Passage, Trial, TrialFailed, TrialL
 from fries_nb.worker.worker import Worker
 
 LASTS_NS = 10_000_000
-"""Nanoseconds after which no further tuple of an operator is tried: the first one decides most."""
+"""Duration in nanoseconds after which no further tuple of an operator is tried; the first one is the most telling."""
 
 
 class Rehearsals:
-    """What one host does about changes beside its workers: it prepares new functions, then rehearses them together.
+    """The work of one host for changes beside its workers: prepares new functions, then rehearses them together.
 
-    A function that was prepared is known here as long as its worker keeps it, or will.
+    A prepared function is kept here as long as its worker keeps it, or will.
 
     Args:
         clock: returns nanoseconds.
@@ -49,10 +49,10 @@ class Rehearsals:
         return result
 
     def rehearse(self, worker: WorkerId, order: Rehearse, workers: Iterable[Worker]) -> Rehearsed:
-        """Rehearse a change that was prepared here. Never raises: a failure is the ``error``.
+        """Rehearse a change that was prepared here. Never raises: a failure is the answer's ``error``.
 
         Args:
-            worker: in whose name the answer is given.
+            worker: the worker in whose name the answer is given.
             order: the change, and the tuples.
             workers: all workers of the host.
         """
@@ -90,9 +90,9 @@ class _Rehearsal:
         return self._success()
 
     def _as_it_is(self, start: str, recent: Recent) -> Passage | None:
-        """What the present configuration makes of the tuple; ``None`` if it fails on it.
+        """The result of the current configuration for the tuple; ``None`` if it fails.
 
-        Nothing, where the present functions cannot be loaded a second time: the new ones are judged by themselves.
+        It is empty if the current functions cannot be loaded a second time; the new ones are then judged alone.
         """
         self._present = self._present or Trial(self._layout, new=False)
         try:
@@ -141,7 +141,7 @@ class _Rehearsal:
 
 
 def in_turn(samples: Mapping[str, Iterable[bytes]]) -> Iterator[tuple[str, bytes]]:
-    """The tuples with the operator that they came to, one of each operator in turn.
+    """The tuples with the operators that they arrived at, taking one of each operator in turn.
 
     >>> list(in_turn({"A": [b"1", b"2"], "B": [b"3"]}))
     [('A', b'1'), ('B', b'3'), ('A', b'2')]

@@ -1,15 +1,15 @@
-"""A worker at rest, and how it comes back.
+"""Snapshots of a worker, and their restoration.
 
-At a checkpoint's marker a worker stands between two tuples, and all that came in front of the marker has left it. So
-what it needs to go on elsewhere is little: the state of its operators, how far they have come, whose turn it is on its
-out-edges. Functions are not in a snapshot; they come with the graph and with the changes that were decided.
+At a checkpoint's marker a worker is between two tuples, and everything ahead of the marker has left it. So a snapshot
+is small: the state of its operators, their positions, and the round-robin positions of its out-edges. Functions are not
+included; they come with the graph and with the decided changes.
 
 A restored operator runs the function of the last decided change that targets it. States are in the form of the last
-change that the snapshot had ``applied``; the transformations of later ones are put on top, in order, and take effect
-key by key as at any switch.
+change that the snapshot had ``applied``; the transformations of later ones are added, in order, and take effect key by
+key as at any switch.
 
-Laws. A restored worker behaves as the one that was snapshotted would have, had the changes decided since reached it
-right behind the marker. To restore is idempotent, and what a snapshot was taken of does not notice it.
+Invariants: a restored worker behaves as the original would have, had the changes decided since arrived right after the
+marker. Restoring is idempotent, and taking a snapshot has no effect on the worker.
 
 >>> from fries_nb.dataflow.graph import Operator
 >>> one, other = (Instance(WorkerId("FD", 0), Operator("FD", key=("c",)), dict, audit=False) for _ in range(2))

@@ -1,12 +1,12 @@
-"""A trial: copies of the operators at and below some others, run on one tuple after another, with no effect outside.
+"""Trials: copies of operators that process tuples without external effects.
 
-A trial is of one configuration: the one that a change would make, or the present one. Each operator is a fresh copy of
-its function, opened, with copies of states of its present one or fresh ones; what leaves a chain goes on to the chains
-behind it, without channels, and ends at the sinks, where only its schema is noted. Rows are called by the same steps as
-in a worker, so they fail here as they would there.
+A trial is of one configuration: that of a change, or the current one. Each operator is a fresh copy of its function,
+opened, with copies of current states or initial ones. Results are passed directly to the chains below, and end at the
+sinks, where only their schema is recorded. Rows are processed by the same steps as in a worker, so they fail in the
+same way.
 
-Not run are operators that are costly (see ``Worker.is_costly``), are not replaced, and get columns of the same types as
-now: nothing about them would be new.
+Operators do not run if they are costly (see ``Worker.is_costly``), are not replaced, and have unchanged input types,
+since their behaviour would not change.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ from fries_nb.worker.outbox import Outbox
 from fries_nb.worker.worker import Worker
 
 MOST_ROWS = 64
-"""Rows that one tuple may become at any operator of a chain; a function is not asked for more, which it may not end."""
+"""Maximum number of rows of one tuple at any operator of a chain; a function, which may be endless, makes no more."""
 
 Out = list[tuple[int, pa.RecordBatch]]
 
 
 class TrialLayout:
-    """The operators that have a worker on this host, and which of them a change replaces.
+    """The operators that have a worker on this host, and those that a change replaces.
 
     Args:
         workers: all workers of the host.
-        ready: what a change has ready for those of its targets.
+        ready: the prepared configurations of a change.
 
     Attributes:
         targets: the operators that it replaces.
@@ -67,21 +67,21 @@ class TrialLayout:
         return self._places.get(operator)
 
     def ready(self, operator: str) -> Ready | None:
-        """What the change prepared for the operator."""
+        """The configuration that the change prepared for the operator."""
         worker, position = self._places[operator]
         return self._ready.get(worker.instances[position].worker)
 
     def chain(self, operator: str) -> set[str]:
-        """The operator and those behind it in its chain."""
+        """The operator and those after it in its chain."""
         worker, position = self._places[operator]
         return {instance.worker.operator for instance in worker.instances[position:]}
 
     def taken(self, sink: str) -> pa.Schema:
-        """What a sink's worker has taken so far."""
+        """The schema that a sink's worker has accepted so far."""
         return self._places[sink][0].columns
 
     def below(self, operators: Iterable[str]) -> set[str]:
-        """These operators and all that lie below them, as far as chains on this host lead."""
+        """These operators and all below them, as far as chains on this host lead."""
         found: set[str] = set()
         ahead = list(operators)
         while ahead:
@@ -97,13 +97,13 @@ class TrialLayout:
 
 @dataclass
 class Passage:
-    """What one tuple led to.
+    """The results of one tuple.
 
     Attributes:
-        tried: operators that ran; ``spared`` those that did not need to.
-        writes: the columns that operators at the ends of chains wrote, by type name.
-        arrived: sinks and the schemas in which rows came to them.
-        edges: the schema of what passed from one operator to the next.
+        tried: operators that ran; ``spared``: those that did not need to.
+        writes: operators at the ends of chains to the columns that they wrote, by type name.
+        arrived: sinks to the schemas in which rows arrived.
+        edges: pairs of operators to the schema that passed between them.
     """
 
     tried: set[str] = field(default_factory=set)
@@ -117,10 +117,10 @@ class TrialFailed(Exception):
     """An operator failed in a trial.
 
     Attributes:
-        operator: which one.
-        reason: what it raised.
-        edge: sender and receiver of what came to its chain, if that came from another one.
-        passage: what the tuple led to so far.
+        operator: the operator.
+        reason: the exception.
+        edge: sender and receiver of the chain's input, if it came from another chain.
+        passage: the results so far.
     """
 
     def __init__(self, operator: str, reason: BaseException, edge: tuple[str, str] | None, passage: Passage) -> None:
@@ -136,7 +136,7 @@ class NotCopied(TrialFailed):
 
 
 class Trial:
-    """One configuration: the operators of a layout, as the change would make them or (without ``new``) as they are."""
+    """One configuration: the operators of a layout, with the change or (without ``new``) without it."""
 
     def __init__(self, layout: TrialLayout, new: bool) -> None:
         self._layout = layout
@@ -144,10 +144,10 @@ class Trial:
         self._chains: dict[str, _Chain] = {}
 
     def run(self, start: str, recent: Recent) -> Passage:
-        """Run a tuple that came to the operator ``start`` down to the sinks.
+        """Process a tuple from the operator ``start`` down to the sinks.
 
         Raises:
-            TrialFailed: an operator failed on it, or on what it became.
+            TrialFailed: an operator failed on it, or on a tuple derived from it.
         """
         passage = Passage()
         waiting: deque[tuple[str, str, Recent]] = deque([("", start, recent)])
@@ -179,7 +179,7 @@ class Trial:
         return True
 
     def _pass(self, sender: str, operator: str, came: Recent, passage: Passage) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """Run a chain from this operator on; yields what goes on, and to whom."""
+        """Run a chain from this operator on; yields its results and their receivers."""
         edge = (sender, operator) if sender else None
         chain = self._chains.get(operator)
         try:
@@ -211,7 +211,7 @@ class Trial:
         return made
 
     def _copy(self, instance: Instance) -> Instance:
-        """The operator with a function of its own: what a trial leaves in an object's attributes must not stay."""
+        """The operator with its own copy of the function, so that changes to the object's attributes do not persist."""
         ready = self._layout.ready(instance.worker.operator)
         used = ready if ready is not None and self._new else None
         if not instance.operator.traits.runs_user_code:  # what it has is not changed by its use
@@ -232,12 +232,12 @@ class Trial:
 
 
 def _next_state(copies: Iterator[StateCopy], transforms: tuple[Transform, ...]) -> Any:
-    """What a key begins with: the state of some key, since those of the tuples' own keys are not at hand."""
+    """The initial state of a key: that of some key, since those of the tuples' own keys are not available."""
     return transformed(next(copies).revive(), transforms)
 
 
 def _first_rows() -> Draw:
-    """Takes ``MOST_ROWS`` rows in all, of one iterable after another, and asks for none that it does not take."""
+    """Takes at most ``MOST_ROWS`` rows from a sequence of iterables, without requesting more."""
     room = iter(range(MOST_ROWS))
     return lambda rows: (row for _, row in zip(room, rows))  # noqa: B905 (what is left of either is not wanted)
 
@@ -260,7 +260,7 @@ class _Chain:
         self._batched = first.operator.traits.runs_user_code and shape_of(first.function) is Shape.BATCH
 
     def process(self, came: Recent, sender: str) -> Out:
-        """What the chain makes of rows, by branch."""
+        """The chain's results for rows, by branch."""
         if self._passes:
             return [(0, came.batch)]
         return self._batches(came.batch) if self._batched else self._rows(came, sender)
@@ -299,7 +299,7 @@ class _Chain:
 
 
 def difference(before: pa.Schema, after: pa.Schema) -> str:
-    """How the columns of rows differ from what they were, in words; empty if they do not.
+    """The difference between the columns of rows and earlier ones, in words; empty if there is none.
 
     >>> difference(pa.schema({"a": pa.int64(), "b": pa.int64()}), pa.schema({"a": pa.string()}))
     "'a' is string instead of int64, 'b' is missing"

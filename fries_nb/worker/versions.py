@@ -1,26 +1,27 @@
 """Two configurations side by side, by the tag of a tuple (the multi-version scheduler; DESIGN, section 6).
 
-A *tagged* change blocks no channel. Sources tag what they read behind its marker with the next version, and every frame
-carries its version on. Until the marker has come on all channels, a worker may get tuples of both versions in any
-order, some of the new ones even in front of the marker, since senders pass on new tuples before they pass the marker.
+A *tagged* change blocks no channel. Sources tag the tuples that they read after its marker with the next version, and
+every frame carries its version. Until the marker has arrived on all channels, a worker may receive tuples of both
+versions in any order, some of the new ones even ahead of the marker, since senders pass on new tuples before the
+marker.
 
     a chain with                        a frame of the next version
     no target                           is processed as any other
     targets, none of the last row       is processed by forks of the targets, which have the new functions
-    a target that keeps keyed state     is set aside, and processed when the last old one has been
-    or waits on a tuple it fails on
+    a target that keeps keyed state     is set aside, and processed after the last old one
+    or is paused on a tuple
 
-The last row is due to state: an old tuple must not meet what a new one has written; and to pauses: the tuple that waits
-for a fix is then always one of the present version.
+The last row is required for state: an old tuple must not see what a new one has written; and for pauses: the tuple that
+waits for a fix is then always one of the current version.
 
-In front of the marker, old frames may follow a new one on its channel. So a new one is granted back at once, lest an
-old one wait for its credit; and what is set aside beyond ``limit`` bytes is spilled to disk, so that memory is bounded.
-Behind the marker only new frames follow, and the channel is blocked as by any marker: its credit bounds what waits.
-That cannot lock up. A sender that waits for this credit has the marker behind it, and so have all that send to it, up
-to the sources; so no old tuple, and no marker that somebody still waits for, is in it or behind it.
+Ahead of the marker, old frames may follow a new one on its channel. So the credit of a new one is returned at once,
+lest an old one wait for it; and tuples set aside beyond ``limit`` bytes are spilled to disk, which bounds the memory.
+After the marker only new frames follow, and the channel is blocked as by any marker: its credit bounds the queue. This
+cannot deadlock. A sender that waits for this credit has passed the marker, and so have all that send to it, up to the
+sources; so no old tuple, and no awaited marker, is in it or behind it.
 
-When the marker is complete the targets switch, as at any change; what forks have done counts as done after the switch,
-and what was set aside waits in the inbox again, in front of what has come since.
+When the marker is complete the targets switch, as at any change; the work of forks counts as done after the switch, and
+frames that were set aside return to the inbox, ahead of later ones.
 
 >>> from fries_nb.dataflow.graph import Operator
 >>> from fries_nb.messages import WorkerId
@@ -53,23 +54,23 @@ Spill = Callable[[Sequence[pa.RecordBatch]], Sequence[pa.RecordBatch]]
 
 
 def is_tagged(marker: Marker) -> bool:
-    """Whether the marker brings a change by versions."""
+    """Whether the marker is of a multi-version change."""
     return isinstance(marker.action, Reconfigure) and marker.action.tagged
 
 
 class Versions:
-    """What one worker does with the frames of the next version.
+    """The processing of frames of the next version at one worker.
 
     Args:
         instances: its chain.
-        number: of tagged changes behind it.
-        inbox: where frames wait again that were set aside.
+        number: number of tagged changes that have been applied.
+        inbox: to which frames that were set aside return.
         compiled: makes the executor of a chain.
-        limit: bytes that are set aside in memory.
-        spill: moves batches out of memory; returns the same rows, which are read when somebody looks at them.
+        limit: maximum number of bytes that are set aside in memory.
+        spill: moves batches out of memory; returns the same rows, loaded on access.
 
     Attributes:
-        number: of tagged changes behind it, which is the version of a tuple that is processed as ever.
+        number: number of tagged changes that have been applied, which is the version of current tuples.
     """
 
     def __init__(
@@ -94,10 +95,10 @@ class Versions:
         self._bytes_in_memory = self._bytes = self._most = 0
 
     def executor_of(self, version: int, present: ChainExecutor) -> ChainExecutor:
-        """What processes a frame of this version; ``present`` is what processes the old ones.
+        """The executor for a frame of this version; ``present`` is that for old ones.
 
         Raises:
-            ProtocolError: only this version and the next one are under way at a time.
+            ProtocolError: only this version and the next one can be in transit.
         """
         if version == self.number:
             return present
@@ -120,9 +121,9 @@ class Versions:
         return self._next
 
     def sets_aside(self, channel: ChannelId, frame: Data) -> bool:
-        """Keep a frame of the next version until the marker is complete, if it has to wait for that.
+        """Set a frame of the next version aside until the marker is complete, if it must wait for that.
 
-        The caller grants back its size.
+        The caller returns its credit.
         """
         if not self.waits:
             return False
@@ -145,7 +146,7 @@ class Versions:
 
     @property
     def waits(self) -> bool:
-        """Whether new tuples wait for old ones: a target pauses, is under guard, or a function of its keeps state."""
+        """Whether new tuples wait for old ones: a target pauses, is under guard, or keeps state."""
         for instance in self._instances:
             ready, operator = instance.tagged, instance.operator
             if ready is None:
@@ -157,7 +158,7 @@ class Versions:
         return False
 
     def complete(self) -> None:
-        """The marker has come on all channels and the targets have switched: the next version is the present one."""
+        """Make the next version the current one, since the marker is complete and the targets have switched."""
         self.number += 1
         for instance, fork in self._forks:
             instance.merge(fork)
@@ -170,6 +171,6 @@ class Versions:
         self._bytes_in_memory = self._bytes = 0
 
     def held(self) -> int:
-        """The most bytes that were set aside at a time since the last call, those on disk included."""
+        """Maximum number of bytes that were set aside at a time since the last call, on disk included."""
         most, self._most = self._most, self._bytes
         return most

@@ -1,6 +1,6 @@
-"""Where one worker sits: its chain of operators, its in-channels, its out-edges.
+"""The wiring of one worker: its chain of operators, its input channels, its out-edges.
 
-Wiring is derived from the graph alone, by every host for itself, so nobody has to be told.
+Each host derives it from the graph alone.
 
 >>> from fries_nb.dataflow.graph import Edge, Graph, Operator, Partitioning
 >>> graph = Graph("w1", (Operator("Src"), Operator("FD", workers=2), Operator("Sink")),
@@ -24,15 +24,16 @@ from fries_nb.worker.outbox import OutEdge
 
 @dataclass(frozen=True)
 class Wiring:
-    """One worker's place.
+    """The wiring of one worker.
 
     Attributes:
-        chain: the operators that share its thread, in order of flow.
-        index: which parallel instance.
-        incoming: channels into the first operator; a source has none.
+        chain: the operators that share its thread, in topological order.
+        index: index of the parallel instance.
+        incoming: channels into the first operator; none for a source.
         edges: out-edges of the last operator.
         left: for a self-join, the operator whose tuples are the left side; else empty.
-        needed: for each operator of the chain, the columns by which receivers of its rows are keyed, and which.
+        needed: for each operator of the chain, the columns by which receivers of its rows are keyed, and these
+            receivers.
     """
 
     chain: tuple[Operator, ...]
@@ -44,7 +45,7 @@ class Wiring:
 
     @property
     def id(self) -> WorkerId:
-        """The worker goes by its first operator."""
+        """The worker's id, which has the name of its first operator."""
         return WorkerId(self.chain[0].name, self.index)
 
     @property
@@ -54,7 +55,7 @@ class Wiring:
 
 
 def wire(graph: Graph, chain: tuple[str, ...], index: int) -> Wiring:
-    """The place of worker ``index`` of this chain."""
+    """The wiring of worker ``index`` of this chain."""
     first, last = graph.operator(chain[0]), graph.operator(chain[-1])
     me_in, me_out = WorkerId(first.name, index), WorkerId(last.name, index)
     in_edges = graph.in_edges(first.name)
@@ -66,7 +67,7 @@ def wire(graph: Graph, chain: tuple[str, ...], index: int) -> Wiring:
 
 
 def wirings_of_host(graph: Graph, host: int, hosts: int, chaining: bool = True) -> Iterator[Wiring]:
-    """The places of all workers that live on one host."""
+    """The wirings of all workers on one host."""
     for chain in chains(graph, chaining=chaining):
         for index in range(graph.operator(chain[0]).workers):
             if host_of(WorkerId(chain[0], index), hosts) == host:

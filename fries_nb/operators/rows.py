@@ -146,10 +146,9 @@ class Columns(dict[str, list[Any]]):
 
 
 class Row(dict[str, Any]):
-    """One tuple as a dict; see the module.
+    """One tuple as a dict, which holds the values written to this row; others are looked up in the columns.
 
-    The underlying dict holds the values written to this row; others are looked up in the columns. Methods that show the
-    whole row first call ``_load``, which fills the dict.
+    Methods that show the whole row first call ``_load``, which fills the dict.
     """
 
     __slots__ = ("columns", "index")
@@ -390,8 +389,7 @@ _NO_BATCH = Columns(pa.RecordBatch.from_pydict({}), Reads())
 def detach(row: Row) -> Row:
     """Separate a row that a function has kept from its batch; returns the row that leaves in its place.
 
-    The kept row is an independent dict from then on: writing to it has no effect on the output, and it keeps no batch
-    alive.
+    The kept row is an independent dict from then on: it has no effect on the output, and keeps no batch alive.
     """
     leaving = row.copy()
     row._load()

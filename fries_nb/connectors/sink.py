@@ -53,15 +53,17 @@ A sink that keeps rows as lines of files, complete:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import pyarrow as pa
+from msgspec.structs import replace
 
-from fries_nb.errors import SinkError
-from fries_nb.messages import WorkerId
+from fries_nb.errors import FriesError, SinkError
+from fries_nb.messages import Done, Ended, WorkerId
+from fries_nb.worker.events import ClosePart, SinkFailed, SinkWidened, TellController, Write
 
-__all__ = ["Sink", "SinkError", "SinkWriter"]
+__all__ = ["OpenSinks", "Sink", "SinkError", "SinkWriter"]
 
 
 class SinkWriter(Protocol):
@@ -151,3 +153,50 @@ class Sink(Protocol):
         Raises:
             SinkError: they cannot be deleted.
         """
+
+
+class OpenSinks:
+    """What one worker writes to: its sink, or the dead letters of its operators. Carries out what it says of them.
+
+    Behind a failure nothing more is written or closed, so that no commit can be without the rows that are missing.
+
+    Args:
+        writers: by the operator's worker.
+    """
+
+    def __init__(self, writers: Mapping[WorkerId, SinkWriter]) -> None:
+        self._writers = dict(writers)
+        self._columns = {worker: writer.columns for worker, writer in writers.items()}
+        self._has_failed = False
+
+    def carry_out(self, instruction: Write | ClosePart) -> Iterator[TellController | SinkWidened | SinkFailed]:
+        """Write, or close a part.
+
+        Args:
+            instruction: of the worker.
+
+        Yields:
+            An answer that is due to the controller, or events that the worker is to hear.
+        """
+        if self._has_failed:
+            return
+        try:
+            if isinstance(instruction, ClosePart):
+                yield TellController(self._closed(instruction))
+            else:
+                yield from self._written(instruction)
+        except FriesError as error:
+            self._has_failed = True
+            yield SinkFailed(error)
+
+    def _closed(self, instruction: ClosePart) -> Done | Ended:
+        answer = instruction.answer
+        writer = self._writers.get(answer.worker)
+        return answer if writer is None else replace(answer, files=writer.close_part())
+
+    def _written(self, instruction: Write) -> Iterator[SinkWidened]:
+        writer = self._writers[instruction.worker]
+        writer.write(instruction.batch)
+        if writer.columns is not self._columns[instruction.worker]:
+            self._columns[instruction.worker] = writer.columns
+            yield SinkWidened(instruction.worker, writer.columns)

@@ -46,7 +46,7 @@ def call_of_batch(instance: Instance) -> Call:
         try:
             return call(batch)
         except OperatorError:
-            if instance.dead_letters is None or instance.guarded:
+            if not instance.has_dead_letters or instance.guarded:
                 raise
         made = [batch.slice(0, 0)]
         for number, row in enumerate(one_by_one(batch)):

@@ -23,7 +23,7 @@ from fries_nb.operators.chain_compiler import compile_chain, joined_columns, joi
 from fries_nb.operators.column_types import culprit
 from fries_nb.operators.conversion import NOT_ARROW
 from fries_nb.operators.error_policy import is_guarded
-from fries_nb.operators.instance import Instance, SinkPort
+from fries_nb.operators.instance import Instance
 from fries_nb.operators.outputs import ManyOutputs, Output, Results, Types, assemble, check_names
 from fries_nb.operators.recent import Noted, Passed, Recent, one_row, passed, recent_row, recent_rows
 from fries_nb.operators.rows import Columns, Reads, Row
@@ -275,28 +275,12 @@ class PassExecutor:
         self._instance.processed += batch.num_rows
         if self._instance.audit:
             self._instance.log.runs_by(None).extend(batch.column(TRANSACTION).to_pylist())
-        self._take(batch)
-        return int(batch.num_rows)
-
-    def _take(self, batch: pa.RecordBatch) -> None:
         self._results.append((0, batch))
+        return int(batch.num_rows)
 
     def results(self) -> Results:
         taken, self._results = self._results, []
         return taken
-
-
-class SinkExecutor(PassExecutor):
-    """A sink: batches go to the port, their latencies to the meter."""
-
-    def __init__(self, instance: Instance, port: SinkPort, measure: Callable[[pa.RecordBatch], None]) -> None:
-        super().__init__(instance)
-        self._port = port
-        self._measure = measure
-
-    def _take(self, batch: pa.RecordBatch) -> None:
-        self._port.write(batch)
-        self._measure(batch)
 
 
 def executor_of(
@@ -304,17 +288,11 @@ def executor_of(
     interrupt: InterruptFlag,
     branches: int,
     left: str,
-    port: SinkPort | None,
-    measure: Callable[[pa.RecordBatch], None],
 ) -> ChainExecutor:
     """The way in which this chain runs. ``left`` names the operator whose rows are a self-join's left side."""
     operator = instances[0].operator
     execution = operator.traits.execution
-    if execution is Execution.WRITE:
-        if port is None:
-            raise DeclarationError(f"sink {operator.name} has no port to write to")
-        return SinkExecutor(instances[0], port, measure)
-    if execution in (Execution.READ, Execution.PASS):
+    if execution in (Execution.READ, Execution.PASS, Execution.WRITE):
         return PassExecutor(instances[0])
     if execution is Execution.SPARK:
         raise DeclarationError(f"{operator.name} ({operator.kind}) blocks; Spark SQL runs it between two regions")

@@ -73,7 +73,7 @@ def set_aside(instance: Instance, row: dict[str, Any], error: OperatorError, num
             is another's: rows of many become columns before the function has returned.
     """
     others = error.operator not in ("", instance.operator.name)
-    if instance.dead_letters is None or instance.guarded or others:
+    if not instance.has_dead_letters or instance.guarded or others:
         raise error
     instance.refused.add(number)
     letter = {

@@ -19,7 +19,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 
@@ -34,20 +34,6 @@ from fries_nb.trace import Counts, WorkerRecord
 
 NO_RECORDS = Counts()
 Draw = Callable[[Iterable[Any]], Iterator[Any]]
-
-
-class SinkPort(Protocol):
-    """Where rows leave the dataflow, at a sink or as dead letters; the shells provide it (files, a list)."""
-
-    @property
-    def columns(self) -> pa.Schema:
-        """All columns that were written so far; the same object as long as there are no new ones."""
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Take a batch, hidden columns included."""
-
-    def close_part(self) -> tuple[str, ...]:
-        """Close what was written since the last call; names of the closed parts."""
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
@@ -87,7 +73,8 @@ class Instance:
         applied: the changes that it has switched to, in order.
         prepared: change id to what is ready to be switched to.
         recreate: makes another function like the present one, not opened; ``None`` where that is not known.
-        dead_letters: where tuples go that its function fails on; ``None`` where there is no such place.
+        has_dead_letters: tuples that its function fails on leave as dead letters.
+        letters: dead letters that have left and are not yet written.
         withheld: dead letters of the tuple in hand that leave when the whole chain is past it; ``None``: at once.
         state: keyed state (under the one key ``None`` where the operator has no key).
         written: the types of the columns that it has written, as far as it asks about each tuple.
@@ -110,7 +97,8 @@ class Instance:
         self.processed = 0
         self.positions: dict[int, Position | None] = {}
         self.applied: tuple[str, ...] = ()
-        self.dead_letters: SinkPort | None = None
+        self.has_dead_letters = False
+        self.letters: list[pa.RecordBatch] = []
         self.withheld: list[pa.RecordBatch] | None = None
         self.audit = audit
         self.guarded = ""
@@ -142,7 +130,7 @@ class Instance:
         """The same operator at the same worker in another configuration, with nothing done yet."""
         fork = Instance(self.worker, self.operator, None, self.audit)
         fork.run_function(ready.function, self._tagged)
-        fork.dead_letters = self.dead_letters
+        fork.has_dead_letters, fork.letters = self.has_dead_letters, self.letters
         fork.written.needed = self.written.needed
         return fork
 
@@ -277,13 +265,14 @@ class Instance:
         """A dead letter leaves, or is withheld."""
         if self.withheld is not None:
             self.withheld.append(letter)
-        elif self.dead_letters is not None:
-            self.dead_letters.write(letter)
+        else:
+            self.letters.append(letter)
 
-    def close(self, port: SinkPort | None) -> tuple[str, ...]:
-        """Close what the operator has written since the last time: rows to a sink's port, and dead letters."""
-        ports = (port, self.dead_letters)
-        return tuple([name for open_ in ports if open_ is not None for name in open_.close_part()])
+    def take_letters(self) -> list[pa.RecordBatch]:
+        """Dead letters that have left since the last call."""
+        taken = self.letters.copy()
+        self.letters.clear()
+        return taken
 
     def mark(self) -> tuple[int, Mark]:
         """How far it has come, for ``rewind``."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pickle
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 
 from fries_nb.checkpoints import Snapshot
-from fries_nb.connectors.sink import SinkWriter
+from fries_nb.connectors.sink import OpenSinks
 from fries_nb.connectors.worker_reader import WorkerReader, open_reader
 from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import CheckpointError, FriesError, OperatorError
@@ -94,14 +94,16 @@ class _Yard:
     def thread(self, wiring: Wiring) -> WorkerThread:
         instances = [self._instance(WorkerId(operator.name, wiring.index)) for operator in wiring.chain]
         first = wiring.chain[0]
-        port = self._port(wiring.id) if first.traits.is_sink else None
         reader = self._reader(instances[0], first.workers) if first.traits.is_source else None
         snapshot = self._snapshots.get(instances[-1].worker)
-        worker = Worker(wiring, instances, self._window, time.time_ns, port, snapshot, spilled)
-        return WorkerThread(worker, self._carry_out, reader)
+        worker = Worker(wiring, instances, self._window, time.time_ns, snapshot, spilled)
+        return WorkerThread(worker, self._carry_out, self._sinks(instances), reader)
 
-    def _port(self, worker: WorkerId) -> SinkWriter:
-        return self._region.sinks[worker.operator].open(worker, self._region.incarnation)
+    def _sinks(self, instances: Iterable[Instance]) -> OpenSinks:
+        """What the operators of a chain write to: a sink, and dead letters."""
+        sinks, incarnation = self._region.sinks, self._region.incarnation
+        workers = [instance.worker for instance in instances if instance.worker.operator in sinks]
+        return OpenSinks({worker: sinks[worker.operator].open(worker, incarnation) for worker in workers})
 
     def _reader(self, instance: Instance, workers: int) -> WorkerReader:
         region, worker = self._region, instance.worker
@@ -123,8 +125,7 @@ class _Yard:
                 told = failure(instance, error)
                 message = f"{operator.name} failed in open(): {type(error).__name__}: {error}"
                 raise OperatorError(message, operator.name, told.details) from error
-        if not operator.traits.is_sink and operator.name in self._region.sinks:
-            instance.dead_letters = self._port(worker)
+        instance.has_dead_letters = not operator.traits.is_sink and operator.name in self._region.sinks
         self._restore(instance)
         return instance
 

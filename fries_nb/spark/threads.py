@@ -14,10 +14,20 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from fries_nb.connectors.sink import OpenSinks
 from fries_nb.connectors.worker_reader import WorkerReader
 from fries_nb.errors import FriesError
 from fries_nb.messages import Drain, Failed, SetRate
-from fries_nb.worker.events import Event, Instruction, Supplied, TellController, ToReader, WorkerTick
+from fries_nb.worker.events import (
+    ClosePart,
+    Event,
+    Instruction,
+    Supplied,
+    TellController,
+    ToReader,
+    WorkerTick,
+    Write,
+)
 from fries_nb.worker.worker import Worker
 
 READ_LIMIT = 16_384
@@ -34,16 +44,22 @@ class WorkerThread(threading.Thread):
 
     Args:
         worker: whose only caller this thread is.
-        carry_out: does what an instruction says (all but ``ToReader``); called from this thread.
+        carry_out: does what an instruction says that concerns neither reader nor sinks; called from this thread.
+        sinks: what the worker's sink, and its operators with dead letters, write to.
         reader: for a source.
     """
 
     def __init__(
-        self, worker: Worker, carry_out: Callable[[Instruction], None], reader: WorkerReader | None = None
+        self,
+        worker: Worker,
+        carry_out: Callable[[Instruction], None],
+        sinks: OpenSinks,
+        reader: WorkerReader | None = None,
     ) -> None:
         super().__init__(name=f"fries-{worker.wiring.id}", daemon=True)
         self.worker = worker
         self._carry_out = carry_out
+        self._sinks = sinks
         self._reader = reader
         self._events: queue.SimpleQueue[Event | EndThread] = queue.SimpleQueue()
         self._left = False
@@ -94,11 +110,21 @@ class WorkerThread(threading.Thread):
             return
 
     def _obey(self) -> None:
-        for instruction in self.worker.take():
-            if isinstance(instruction, ToReader):
-                self._turn(instruction.control)
+        while instructions := self.worker.take():
+            for instruction in instructions:
+                if isinstance(instruction, ToReader):
+                    self._turn(instruction.control)
+                elif isinstance(instruction, Write | ClosePart):
+                    self._write(instruction)
+                else:
+                    self._carry_out(instruction)
+
+    def _write(self, instruction: Write | ClosePart) -> None:
+        for effect in self._sinks.carry_out(instruction):
+            if isinstance(effect, TellController):
+                self._carry_out(effect)
             else:
-                self._carry_out(instruction)
+                self.worker.handle(effect)
 
     def _turn(self, control: SetRate | Drain) -> None:
         if isinstance(control, Drain):

@@ -6,6 +6,7 @@ for is carried out here; what they say waits on the lane of their host until it 
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from typing import Any
 import cloudpickle
 
 from fries_nb.checkpoints import Checkpoint, Restoration, Snapshot
+from fries_nb.connectors.sink import OpenSinks
 from fries_nb.connectors.worker_reader import Positions
 from fries_nb.dataflow.endpoints import Sink
 from fries_nb.dataflow.graph import Graph
@@ -83,6 +85,7 @@ class Hosts:
         self._rehearsals = [Rehearsals(plan.clock) for _ in range(plan.hosts)]
         self._saves: list[tuple[Worker, int, Snapshot]] = []
         self._of: dict[WorkerId, Worker] = {}
+        self._sinks: dict[WorkerId, OpenSinks] = {}
         slow = plan.fate.slow
         self.draws = Draws(plan.random, lambda thing: slow is not None and self._home(thing) == slow)
         self.network = SeededNetwork(self.draws)
@@ -105,8 +108,9 @@ class Hosts:
         instances = [
             self._instance(WorkerId(operator.name, wiring.index), wiring.id, snapshot) for operator in wiring.chain
         ]
-        port = self._open_port(wiring.id) if wiring.chain[0].traits.is_sink else None
-        worker = Worker(wiring, instances, self._plan.window, self._plan.clock, port, snapshot)
+        worker = Worker(wiring, instances, self._plan.window, self._plan.clock, snapshot)
+        writing = [one.worker for one in instances if one.operator.traits.is_sink or one.has_dead_letters]
+        self._sinks[wiring.id] = OpenSinks({one: self._open_port(one) for one in writing})
         self.workers[wiring.id] = worker
         self._of.update((instance.worker, worker) for instance in instances)
 
@@ -118,8 +122,7 @@ class Hosts:
         open_function(function)
         instance = Instance(worker, operator, function, self._plan.audit)
         instance.recreate = recreate
-        if isinstance(operator.on_error, Sink):
-            instance.dead_letters = self._open_port(worker)
+        instance.has_dead_letters = isinstance(operator.on_error, Sink)
         parts = {part.operator: part for part in snapshot.instances} if snapshot is not None else {}
         if record is not None and self._had_ended(head, record):
             self.spent.add(worker)
@@ -280,7 +283,7 @@ class Hosts:
     # ---- carrying out
 
     def _carry_out(self, worker: Worker) -> None:
-        for instruction in worker.take():
+        for instruction in itertools.chain.from_iterable(iter(worker.take, [])):
             if isinstance(instruction, SendFrame):
                 for channel in instruction.channels:
                     self.network.put((network.LaneKind.FRAMES, channel), instruction.frame)
@@ -294,10 +297,19 @@ class Hosts:
                 self._plan.store.note(instruction.epoch, [instance.worker for instance in worker.instances])
                 self._saves.append((worker, instruction.epoch, instruction.snapshot))
                 self.draws.add(("save", None))
+            elif isinstance(instruction, heard.Write | heard.ClosePart):
+                self._write(worker, instruction)
             elif isinstance(instruction, heard.Traced):
                 self._plan.store.trace(instruction.records)
             elif isinstance(instruction, heard.ToReader) and isinstance(instruction.control, Drain):
                 self.supply.drain(worker.wiring.id)
+
+    def _write(self, worker: Worker, instruction: heard.Write | heard.ClosePart) -> None:
+        for effect in self._sinks[worker.wiring.id].carry_out(instruction):
+            if isinstance(effect, heard.TellController):
+                self._answer(worker, effect.answer)
+            else:
+                worker.handle(effect)
 
     def _answer(self, worker: Worker, answer: Answer) -> None:
         self.network.put((network.LaneKind.ANSWERS, host_of(worker.wiring.id, self._plan.hosts)), answer)

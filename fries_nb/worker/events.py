@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from fries_nb.checkpoints import Position, Snapshot
-from fries_nb.messages import Answer, ChannelId, Control, Drain, Frame, Prepare, SetRate, WorkerId
+from fries_nb.errors import FriesError
+from fries_nb.messages import Answer, ChannelId, Control, Done, Drain, Ended, Frame, Prepare, SetRate, WorkerId
 from fries_nb.operators.dry_run import DryRun, DryRunResult
 from fries_nb.trace import WorkerRecord
 from fries_nb.worker.outbox import SendFrame
@@ -55,6 +56,21 @@ class WorkerTick:
 
 
 @dataclass(frozen=True, slots=True)
+class SinkWidened:
+    """What this operator writes to has these columns now."""
+
+    worker: WorkerId
+    columns: pa.Schema
+
+
+@dataclass(frozen=True, slots=True)
+class SinkFailed:
+    """The worker's sink, or a place for dead letters, cannot take what it was given; nothing is closed any more."""
+
+    error: FriesError
+
+
+@dataclass(frozen=True, slots=True)
 class Expected:
     """A change of this operator is being prepared; its trial was begun in the middle of a slice."""
 
@@ -62,7 +78,7 @@ class Expected:
     order: Prepare
 
 
-Event = Arrived | Supplied | Granted | Directed | Expected | DryRunResult | WorkerTick
+Event = Arrived | Supplied | Granted | Directed | Expected | DryRunResult | WorkerTick | SinkWidened | SinkFailed
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +104,21 @@ class ToReader:
 
 
 @dataclass(frozen=True, slots=True)
+class Write:
+    """An instruction: write these rows to this operator's sink, or keep them as its dead letters."""
+
+    worker: WorkerId
+    batch: pa.RecordBatch
+
+
+@dataclass(frozen=True, slots=True)
+class ClosePart:
+    """An instruction: close what the operator has written, if it writes, and give the answer with the parts' names."""
+
+    answer: Done | Ended
+
+
+@dataclass(frozen=True, slots=True)
 class Traced:
     """An instruction: keep these records, in this order."""
 
@@ -102,4 +133,4 @@ class Save:
     snapshot: Snapshot
 
 
-Instruction = SendFrame | Grant | TellController | DryRun | ToReader | Traced | Save
+Instruction = SendFrame | Grant | TellController | DryRun | ToReader | Write | ClosePart | Traced | Save

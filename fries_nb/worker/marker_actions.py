@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from fries_nb.messages import Commit, Done, Marker, Reconfigure
-from fries_nb.operators.instance import Instance, SinkPort
+from fries_nb.operators.instance import Instance
 
 
-def effect_of(marker: Marker, instance: Instance, ended: bool, port: SinkPort | None) -> Done:
+def effect_of(marker: Marker, instance: Instance, ended: bool) -> Done:
     """Carry out the marker's action at this operator, and acknowledge it.
 
     Args:
         marker: the marker, complete at this worker.
         instance: an operator in its scope.
         ended: the worker has ended, so that a change has nothing to act on.
-        port: where the operator writes, if it is a sink.
     """
     action, worker = marker.action, instance.worker
     if ended:
@@ -22,7 +21,7 @@ def effect_of(marker: Marker, instance: Instance, ended: bool, port: SinkPort | 
         return Done(marker.id, worker, ended=True)
     if isinstance(action, Commit):
         read = instance.processed if instance.operator.traits.is_source else 0
-        return Done(marker.id, worker, files=instance.close(port), read=read)
+        return Done(marker.id, worker, read=read)
     if not isinstance(action, Reconfigure) or worker.operator not in action.targets:
         return Done(marker.id, worker)
     if action.before in instance.applied:

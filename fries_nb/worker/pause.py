@@ -20,7 +20,7 @@ rollback comes in front of it; or ``Unguard``, and then the operator's own polic
 >>> from fries_nb.messages import WorkerId
 >>> from fries_nb.operators.executors import InterruptFlag, executor_of
 >>> instance = Instance(WorkerId("R", 0), Operator("R", on_error="pause"), lambda row: {"y": 1 / row["x"]}, audit=False)
->>> execution = executor_of([instance], InterruptFlag(), 1, "", None, print)
+>>> execution = executor_of([instance], InterruptFlag(), 1, "")
 >>> execution.load("S", pa.RecordBatch.from_pydict({"x": [2, 0, 4]}))
 >>> standing = PauseState([instance], lambda told: print(type(told).__name__, getattr(told, "row", "")))
 >>> standing.advance(execution, 100), standing.stands, execution.remaining

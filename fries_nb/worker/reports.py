@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pyarrow as pa
 
-from fries_nb.messages import DUE, Report
+from fries_nb.messages import Report
 from fries_nb.operators.dry_run import types_of
-from fries_nb.operators.instance import Instance, SinkPort
-from fries_nb.worker.events import Instruction, TellController, Traced
+from fries_nb.operators.instance import Instance
+from fries_nb.worker.events import Instruction, SinkWidened, TellController, Traced
 from fries_nb.worker.inbox import Inbox
 from fries_nb.worker.meter import LatencyMeter
 
@@ -22,27 +22,33 @@ class WorkerReports:
         instances: the worker's operators, in the chain's order.
         inbox: what waits in front of the first of them.
         clock: returns nanoseconds since the Unix epoch.
-        port: where a sink writes; its columns are reported when they have changed.
 
     Attributes:
         written: the schema of the batch that left the chain last.
+        columns: of a sink, those that it has so far; reported when they have changed.
     """
 
-    def __init__(
-        self, instances: Sequence[Instance], inbox: Inbox, clock: Callable[[], int], port: SinkPort | None = None
-    ) -> None:
+    def __init__(self, instances: Sequence[Instance], inbox: Inbox, clock: Callable[[], int]) -> None:
         self.written = pa.schema([])
+        self.columns = self._reported = pa.schema([])
         self._instances = tuple(instances)
         self._inbox = inbox
         self._clock = clock
-        self._port = port
-        self._columns = None if port is None else port.columns  # as reported last
         self._meter = LatencyMeter()
 
-    def measure(self, batch: pa.RecordBatch) -> None:
-        """Count the end-to-end latencies of a batch that leaves the dataflow now."""
-        due = batch.column(DUE).to_numpy(zero_copy_only=False)
+    def measure(self, due: pa.Array) -> None:
+        """Count the end-to-end latencies of tuples that leave the dataflow now, by the times when they were due."""
+        due = due.to_numpy(zero_copy_only=False)
         self._meter.add((np.int64(self._clock()) - due) / 1e6)
+
+    def widened(self, event: SinkWidened) -> None:
+        """Note the columns of the worker's sink; those of dead letters are always the same.
+
+        Args:
+            event: the columns, and of which operator.
+        """
+        if event.worker == self._instances[0].worker and self._instances[0].operator.traits.is_sink:
+            self.columns = event.columns
 
     def report(self, reads: Sequence[str], in_hand: int, held: int) -> list[Instruction]:
         """A report for each operator, and the audit's records since the last one.
@@ -74,10 +80,10 @@ class WorkerReports:
         return [*told, *self.traced()]
 
     def _new_columns(self) -> bytes:
-        if self._port is None or self._port.columns is self._columns:
+        if self.columns is self._reported:
             return b""
-        self._columns = self._port.columns
-        return bytes(self._columns.serialize())
+        self._reported = self.columns
+        return bytes(self.columns.serialize())
 
     def traced(self, ended: bool = False) -> list[Instruction]:
         """The audit's records since the last call; ``ended`` says that there will be no more."""

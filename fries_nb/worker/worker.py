@@ -13,6 +13,7 @@ another thread, queue the event and raise ``interrupt``.
     Directed      FCM: applies the marker now, as a head of its scope; Prepare, Abort, Cancel: at once
     Expected      notes that a change is being prepared, whose trial was begun in the middle of a slice
     DryRunResult  keeps the prepared function until the marker comes; the shell has told the controller
+    SinkWidened   notes the columns of its sink, for reports and dry runs; SinkFailed: fails
     Tick          reports what it measured
 """
 
@@ -25,6 +26,7 @@ import pyarrow as pa
 from fries_nb.checkpoints import Position, Snapshot
 from fries_nb.errors import ColumnError, FriesError, OperatorError, ProtocolError
 from fries_nb.messages import (
+    DUE,
     Abort,
     Answer,
     Cancel,
@@ -48,11 +50,12 @@ from fries_nb.messages import (
 from fries_nb.operators.batch_size import MOST_PER_SLICE, AdaptiveBatchSize
 from fries_nb.operators.dry_run import DryRunResult, has_open
 from fries_nb.operators.executors import ChainExecutor, InterruptFlag, executor_of
-from fries_nb.operators.instance import Instance, SinkPort
+from fries_nb.operators.instance import Instance
 from fries_nb.operators.recent import Recent
 from fries_nb.worker.alignment import Alignment
 from fries_nb.worker.events import (
     Arrived,
+    ClosePart,
     Directed,
     Event,
     Expected,
@@ -60,9 +63,12 @@ from fries_nb.worker.events import (
     Granted,
     Instruction,
     Save,
+    SinkFailed,
+    SinkWidened,
     Supplied,
     TellController,
     ToReader,
+    Write,
 )
 from fries_nb.worker.inbox import Inbox
 from fries_nb.worker.marker_actions import effect_of
@@ -83,7 +89,6 @@ class Worker:
         instances: its operators, opened, in the chain's order.
         window: bytes that may be under way to it on each channel (its share of the host's budget).
         clock: returns nanoseconds since the Unix epoch.
-        port: where a sink writes.
         snapshot: of the worker that this one continues; its instances were restored from it.
         spill: moves batches out of memory that have to wait for a tagged change; see ``versions``.
 
@@ -104,7 +109,6 @@ class Worker:
         instances: Sequence[Instance],
         window: int,
         clock: Callable[[], int],
-        port: SinkPort | None = None,
         snapshot: Snapshot | None = None,
         spill: Spill = list,
     ) -> None:
@@ -117,11 +121,10 @@ class Worker:
         self.failed = False
         self.came: dict[str, pa.Schema] = {}
         self._clock = clock
-        self._port = port
         self._inbox = Inbox(wiring.incoming)
         self._alignment = Alignment(wiring.incoming)
         self._outbox = Outbox(wiring.edges)
-        self._telemetry = WorkerReports(self.instances, self._inbox, clock, port)
+        self._telemetry = WorkerReports(self.instances, self._inbox, clock)
         self._executor = self._running = self._compiled(self.instances)
         version, limit = snapshot.version if snapshot else 0, window * max(1, len(wiring.incoming))
         self._versions = Versions(self.instances, version, self._inbox, self._compiled, limit, spill)
@@ -139,8 +142,7 @@ class Worker:
             self._outbox.resume(snapshot.round_robin_positions)
 
     def _compiled(self, instances: Sequence[Instance]) -> ChainExecutor:
-        wiring, measure = self.wiring, self._telemetry.measure
-        return executor_of(instances, self.interrupt, wiring.branches, wiring.left, self._port, measure)
+        return executor_of(instances, self.interrupt, self.wiring.branches, self.wiring.left)
 
     # ---- events
 
@@ -162,6 +164,10 @@ class Worker:
             self._instance(event.worker)[1].expect(event.order.change, event.order.tagged)
         elif isinstance(event, DryRunResult):
             keep_ready(event, self._instance(event.answer.worker)[1])
+        elif isinstance(event, SinkWidened):
+            self._telemetry.widened(event)
+        elif isinstance(event, SinkFailed):
+            self._fail(event.error, self.instances[0].worker.operator, "")
         else:
             reads, in_hand, held = self._executor.reads, self._running.remaining, self._versions.held()
             self._instructions.extend(self._telemetry.report(reads, in_hand, held))
@@ -218,7 +224,7 @@ class Worker:
     @property
     def columns(self) -> pa.Schema:
         """All columns that a sink has written so far; none of any other worker."""
-        return pa.schema([]) if self._port is None else self._port.columns
+        return self._telemetry.columns
 
     @property
     def is_costly(self) -> bool:
@@ -308,8 +314,15 @@ class Worker:
         began = self._clock()
         taken = self._standing.advance(self._running, min(limit, self._slices.quota))
         for branch, batch in self._running.results():
-            self._outbox.add(branch, batch)
-            self._telemetry.written = batch.schema
+            if self.instances[0].operator.traits.is_sink:
+                self._instructions.append(Write(self.wiring.id, batch))
+                self._telemetry.measure(batch.column(DUE))
+            else:
+                self._outbox.add(branch, batch)
+                self._telemetry.written = batch.schema
+        for instance in self.instances:
+            if instance.letters:
+                self._instructions += [Write(instance.worker, letter) for letter in instance.take_letters()]
         now = self._clock()
         self._slices.learn(now - began, taken)
         self.preparation.withdraw(now - began, taken)
@@ -336,7 +349,7 @@ class Worker:
         self._instructions.extend(self._telemetry.traced(ended=True))
         for instance in self.instances:
             instance.unguard()
-            self._tell(Ended(instance.worker, instance.close(self._port)))
+            self._instructions.append(ClosePart(Ended(instance.worker)))
 
     # ---- markers
 
@@ -353,9 +366,10 @@ class Worker:
                 break
             if isinstance(action, Hold | Release) and instance.operator.traits.is_source and not self.ended:
                 self._held = isinstance(action, Hold)
-            done = effect_of(marker, instance, self.ended, self._port)
+            done = effect_of(marker, instance, self.ended)
             switched |= done.switched
-            self._tell(done)
+            closes = isinstance(action, Commit) and not self.ended
+            self._instructions.append(ClosePart(done) if closes else TellController(done))
         else:
             self._outbox.mark(marker)
         if keep is not None:

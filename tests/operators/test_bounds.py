@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from worker_bench import Bench, Port
+from worker_bench import Bench
 
 from fries_nb.dataflow.graph import Emits, Kind, Operator, Partitioning
 from fries_nb.dataflow.updates import Update
@@ -110,7 +110,7 @@ def test_the_children_of_one_tuple_are_not_kept_as_rows() -> None:
     """Five hundred bytes a row were ten megabytes here."""
     chain = [one_to_many("F", multiplies), Operator("M", function=lambda row: row | {"twice": 2 * row["child"]})]
     instances = [Instance(WorkerId(one.name, 0), one, one.function, audit=False) for one in chain]
-    running = executor_of(instances, InterruptFlag(), 1, "", None, lambda batch: None)
+    running = executor_of(instances, InterruptFlag(), 1, "")
     running.load("S", numbers(1))
     gc.collect()
     tracemalloc.start()
@@ -147,7 +147,7 @@ def test_under_guard_all_of_a_tuple_is_taken_back() -> None:
     chain = [one_to_many("F", multiplies), Operator("M", function=fails_at_last)]
     instances = [Instance(WorkerId(one.name, 0), one, one.function, audit=False) for one in chain]
     instances[1].guarded = "g1"
-    running = executor_of(instances, InterruptFlag(), 1, "", None, lambda batch: None)
+    running = executor_of(instances, InterruptFlag(), 1, "")
     running.load("S", numbers(1, 5))
     with pytest.raises(OperatorError):
         running.advance(2)
@@ -173,9 +173,9 @@ def peak_of(operators: list[Operator], under_guard: str = "") -> tuple[int, list
     """The most memory that a tuple takes, behind a small one, and what it becomes."""
     instances = [Instance(WorkerId(one.name, 0), one, one.function, audit=False) for one in operators]
     for instance in instances:
-        instance.dead_letters = Port() if is_letters(instance.operator.on_error) else None
+        instance.has_dead_letters = is_letters(instance.operator.on_error)
         instance.guarded = "u1" if instance.operator.name == under_guard else ""
-    running = executor_of(instances, InterruptFlag(), 1, "", None, lambda batch: None)
+    running = executor_of(instances, InterruptFlag(), 1, "")
     running.load("S", numbers(0, 1))
     running.advance(1)
     running.results()
@@ -245,24 +245,24 @@ def mixed(row: dict[str, Any]) -> Any:
 @pytest.mark.parametrize("behind", [False, True])
 def test_a_large_tuple_that_is_set_aside_leaves_no_type_behind(behind: bool) -> None:
     """Neither a row nor what was learnt of its columns: the tuples around it are whole numbers."""
-    port = Port()
     chain = [replace(one_to_many("F", mixed), on_error="dead"), *[Operator("M", function=dict)] * behind]
     instances = [Instance(WorkerId(one.name, 0), one, one.function, audit=False) for one in chain]
-    instances[0].dead_letters = port
-    running = executor_of(instances, InterruptFlag(), 1, "", None, lambda batch: None)
+    instances[0].has_dead_letters = True
+    running = executor_of(instances, InterruptFlag(), 1, "")
     for number in (7, 7, 1, 2):
         running.load("S", numbers(number))
         assert running.advance(1) == 1
         found = [row["x"] for _, batch in running.results() for row in batch.to_pylist()]
         assert found == ([] if number == 7 else [number, number])
-    assert [letter["error"] for letter in port.rows] == ["F failed on a tuple: ValueError: at the very end"] * 2
+    letters = [row for letter in instances[0].take_letters() for row in letter.to_pylist()]
+    assert [letter["error"] for letter in letters] == ["F failed on a tuple: ValueError: at the very end"] * 2
 
 
 def test_under_guard_the_rows_in_front_of_a_large_tuple_that_fails_are_whole_numbers() -> None:
     """They become a batch of their own, by their own types, in the midst of the tuple that is taken back."""
     instance = Instance(WorkerId("F", 0), one_to_many("F", halves), halves, audit=False)
     instance.guarded = "u1"
-    running = executor_of([instance], InterruptFlag(), 1, "", None, lambda batch: None)
+    running = executor_of([instance], InterruptFlag(), 1, "")
     running.load("S", numbers(1, 2, 7, 3))
     with pytest.raises(OperatorError, match="ZeroDivisionError"):
         running.advance(4)
@@ -294,7 +294,7 @@ def test_under_guard_the_tuples_before_stay(before: list[int], guarded: str) -> 
     instances = [Instance(WorkerId(one.name, 0), one, one.function, audit=False) for one in chain]
     for instance in instances:
         instance.guarded = "g1" if instance.operator.name == guarded else ""
-    running = executor_of(instances, InterruptFlag(), 1, "", None, lambda batch: None)
+    running = executor_of(instances, InterruptFlag(), 1, "")
     running.load("S", numbers(*before, 9_001, 6))
     with pytest.raises(OperatorError, match="F yielded str"):
         running.advance(100)
@@ -313,7 +313,7 @@ def test_under_guard_the_tuples_before_stay(before: list[int], guarded: str) -> 
 def test_a_failure_far_into_a_tuple_is_the_generators() -> None:
     """By its name, with its own words."""
     instance = Instance(WorkerId("F", 0), one_to_many("F", multiplies), multiplies, audit=False)
-    running = executor_of([instance], InterruptFlag(), 1, "", None, lambda batch: None)
+    running = executor_of([instance], InterruptFlag(), 1, "")
     running.load("S", numbers(7))
     with pytest.raises(OperatorError, match="F failed on a tuple: ValueError: at the very end"):
         running.advance(1)

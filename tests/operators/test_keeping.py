@@ -34,7 +34,7 @@ class Three:
 def running(kind: Kind, function: Any) -> ChainExecutor:
     """A chain of one operator."""
     worker = Instance(WorkerId("M", 0), Operator("M", kind=kind, function=function, key=("k",)), function, audit=False)
-    return executor_of([worker], InterruptFlag(), 1, "", None, lambda batch: None)
+    return executor_of([worker], InterruptFlag(), 1, "")
 
 
 def frames(execution: ChainExecutor, *frames: list[int]) -> list[dict[str, Any]]:

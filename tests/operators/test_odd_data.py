@@ -32,7 +32,6 @@ from fries_nb.operators.conversion import to_arrow
 from fries_nb.operators.executors import InterruptFlag, executor_of
 from fries_nb.operators.instance import Instance
 from fries_nb.operators.state import KeyedState
-from fries_nb.testing.ports import ListPort
 from fries_nb.testing.readers import transaction
 from fries_nb.topology.partitioning import bins_of_values
 from fries_nb.worker.events import Grant
@@ -63,7 +62,7 @@ def counting(kind: Kind = Kind.MAP, **more: Any) -> Instance:
 
 def outcome(instance: Instance, *batches: pa.RecordBatch) -> list[Row]:
     """What leaves, without hidden columns."""
-    running = executor_of([instance], InterruptFlag(), 1, "", None, lambda batch: None)
+    running = executor_of([instance], InterruptFlag(), 1, "")
     rows: list[Row] = []
     for batch in batches:
         running.load("S", batch)
@@ -274,7 +273,7 @@ def test_maps_stay_maps() -> None:
         return {**row, "size": len(row["m"] or ())}
 
     operator = Operator("M", kind=Kind.MAP, function=function)
-    running = executor_of([Instance(WorkerId("M", 0), operator, function, False)], InterruptFlag(), 1, "", None, print)
+    running = executor_of([Instance(WorkerId("M", 0), operator, function, False)], InterruptFlag(), 1, "")
     running.load("S", data)
     running.advance(10)
     [(_, out)] = running.results()
@@ -352,17 +351,14 @@ class NoBoolean:
 @pytest.mark.parametrize("answer", [NoBoolean, lambda: sys.exit(3)])
 def test_an_answer_that_is_none_is_a_failure_on_its_tuple(answer: Callable[[], Any]) -> None:
     """So it goes the way of its operator's error policy."""
-    letters = ListPort("F")
-
     def judge(row: dict[str, Any]) -> Any:
         return answer() if row["n"] == 2 else True
 
     operator = Operator("F", kind=Kind.FILTER, function=judge, on_error=memory())
     instance = Instance(WorkerId("F", 0), operator, judge, audit=False)
-    instance.dead_letters = letters
-    execution = executor_of([instance], InterruptFlag(), 1, "", None, print)
+    instance.has_dead_letters = True
+    execution = executor_of([instance], InterruptFlag(), 1, "")
     execution.load("A[0]", pa.RecordBatch.from_pydict({"n": [1, 2, 3]}))
     execution.advance(3)
     assert [row["n"] for _, batch in execution.results() for row in batch.to_pylist()] == [1, 3]
-    letters.close_part()
-    assert [row["operator"] for part in letters.parts.values() for row in part] == ["F"]
+    assert [row["operator"] for letter in instance.take_letters() for row in letter.to_pylist()] == ["F"]

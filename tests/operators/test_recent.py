@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from operator_setting import batch, execution, guarded, instance, outcome
-from worker_bench import Bench, Port, data
+from worker_bench import Bench, data
 
 from fries_nb.dataflow import Kind, Operator, batched
 from fries_nb.dataflow.endpoints import memory
@@ -159,7 +159,7 @@ def test_a_tuple_that_was_set_aside_is_no_sample(function: Any, behind: bool, qu
 def test_a_change_about_something_else_is_not_held_up_by_a_dead_letter() -> None:
     """The new function fails on that tuple as the present one does, and goes on being replaced."""
     bench = Bench(Operator("N", function=picky, on_error=memory()))
-    bench.worker.instances[0].dead_letters = Port()
+    bench.keep_letters(0)
     bench.arrive(0, data(1, -1))
     bench.run()
     answer = prepared(bench, lambda row: picky(row) | {"v": 2})

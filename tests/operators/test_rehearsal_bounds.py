@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from worker_bench import Bench, Port, data
+from worker_bench import Bench, data
 
 from fries_nb.dataflow.endpoints import memory
 from fries_nb.dataflow.graph import Emits, Kind, Operator
@@ -85,8 +85,8 @@ def nothing(row: dict[str, Any]) -> None:
 def rehearsed(*chain: Operator, name: str, function: Any) -> Rehearsed:
     """What the rehearsal of a change of one operator says."""
     bench = Bench(*chain)
-    for instance in bench.worker.instances:
-        instance.dead_letters = Port()
+    for position in range(len(chain)):
+        bench.keep_letters(position)
     bench.arrive(0, data(1))
     bench.run()
     bench.prepare(name, "u1", Update(function))

@@ -225,7 +225,7 @@ def test_a_list_that_came_is_the_rows_own() -> None:
     rows = outcome(numbers(3, tags=tags), instance(first), instance(second))
     assert [(row["tags"], row["count"]) for row in rows] == [(["a", "first"], 2), (["b"], 1), (None, 0)]
     data = numbers(3, tags=tags)
-    running = executor_of([instance(second)], InterruptFlag(), 1, "", None, lambda batch: None)
+    running = executor_of([instance(second)], InterruptFlag(), 1, "")
     running.load("S", data)
     running.advance(100)
     [(_, out)] = running.results()
@@ -268,7 +268,7 @@ def test_children_of_a_batched_flat_map_are_copied_and_parents_columns_are_not()
         return rows
 
     data = numbers(4)
-    running = executor_of([instance(same)], InterruptFlag(), 1, "", None, lambda batch: None)
+    running = executor_of([instance(same)], InterruptFlag(), 1, "")
     running.load("S", data)
     running.advance(100)
     [(_, out)] = running.results()

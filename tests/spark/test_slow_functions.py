@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from patience import PATIENCE_S
 
+from fries_nb.connectors.sink import OpenSinks
 from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
 from fries_nb.dataflow.updates import Update
 from fries_nb.messages import (
@@ -103,7 +104,7 @@ def host_of(monkeypatch, *operators):
     host = hosting.Host(region, 0, "", None)
     instances = [Instance(WorkerId(one.name, 0), one, one.function, False) for one in operators]
     worker = Worker(wire(graph, tuple(names[1:-1]), 0), instances, 1 << 20, lambda: gate.clock_s * 10**9)
-    thread = WorkerThread(worker, host._carry_out)
+    thread = WorkerThread(worker, host._carry_out, OpenSinks({}))
     host._threads = {instance.worker: thread for instance in instances}
     thread.post(Granted(ChannelId(instances[-1].worker, WorkerId("Z", 0)), 1 << 20))
     return host, thread

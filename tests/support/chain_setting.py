@@ -24,7 +24,7 @@ def instance(function: Any, kind: Kind = Kind.MAP, **more: Any) -> Instance:
 
 def outcome(data: pa.RecordBatch, *chain: Instance, frame: int = 100, quota: int = 100) -> list[Row]:
     """What leaves a chain, without hidden columns: frames of so many tuples, slices of so many."""
-    running = executor_of(chain, InterruptFlag(), 1, "", None, lambda batch: None)
+    running = executor_of(chain, InterruptFlag(), 1, "")
     out: list[pa.RecordBatch] = []
     for start in range(0, data.num_rows, frame):
         running.load("S", data.slice(start, frame))

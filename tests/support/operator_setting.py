@@ -11,7 +11,6 @@ from fries_nb.dataflow.graph import Kind, Operator
 from fries_nb.messages import DUE, TRANSACTION, WorkerId
 from fries_nb.operators.executors import ChainExecutor, InterruptFlag, executor_of
 from fries_nb.operators.instance import Instance
-from fries_nb.testing.ports import ListPort
 
 
 def instance(name: str, kind: Kind, function: Any, audit: bool = False, **more: Any) -> Instance:
@@ -21,7 +20,7 @@ def instance(name: str, kind: Kind, function: Any, audit: bool = False, **more: 
 
 def execution(*instances: Instance, interrupt: InterruptFlag | None = None, branches: int = 1) -> ChainExecutor:
     """The execution of a chain; ``L`` is a self-join's left sender."""
-    return executor_of(instances, interrupt or InterruptFlag(), branches, "L", None, lambda batch: None)
+    return executor_of(instances, interrupt or InterruptFlag(), branches, "L")
 
 
 def batch(**columns: list[Any]) -> pa.RecordBatch:
@@ -50,14 +49,22 @@ class Count:
         return row | {"seen": state["seen"]}
 
 
-def guarded(kind: Kind, function: Any, name: str = "G", **more: Any) -> tuple[Instance, ListPort]:
-    """An operator with dead letters, and the port that they go to."""
+class Letters:
+    """The dead letters of an operator, as far as they were looked at."""
+
+    def __init__(self, of: Instance) -> None:
+        self.of = of
+        self.rows: list[dict[str, Any]] = []
+
+
+def guarded(kind: Kind, function: Any, name: str = "G", **more: Any) -> tuple[Instance, Letters]:
+    """An operator with dead letters, and where to find them."""
     guarding = instance(name, kind, function, on_error=memory(), **more)
-    guarding.dead_letters = port = ListPort(name)
-    return guarding, port
+    guarding.has_dead_letters = True
+    return guarding, Letters(guarding)
 
 
-def letters(port: ListPort) -> list[dict[str, Any]]:
-    """What has come to the port."""
-    port.close_part()
-    return [letter for part in port.parts.values() for letter in part]
+def letters(kept: Letters) -> list[dict[str, Any]]:
+    """All that have left the operator."""
+    kept.rows += [row for letter in kept.of.take_letters() for row in letter.to_pylist()]
+    return kept.rows

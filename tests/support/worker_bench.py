@@ -13,6 +13,7 @@ import msgspec
 import pyarrow as pa
 
 from fries_nb.checkpoints import CommittedChange, Snapshot
+from fries_nb.connectors.sink import OpenSinks
 from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator, Partitioning
 from fries_nb.dataflow.updates import Update
 from fries_nb.messages import (
@@ -30,7 +31,7 @@ from fries_nb.messages import (
 from fries_nb.operators.dry_run import DryRun
 from fries_nb.operators.instance import Instance
 from fries_nb.trace import Ran, RanMany, Record, Updated
-from fries_nb.worker.events import Arrived, Directed, Granted, Supplied, TellController
+from fries_nb.worker.events import Arrived, ClosePart, Directed, Granted, Supplied, TellController, Write
 from fries_nb.worker.outbox import SendFrame
 from fries_nb.worker.rehearsal import Rehearsals
 from fries_nb.worker.snapshot import restore
@@ -99,14 +100,15 @@ class Bench:
             graph = Graph("g", graph.operators[1:], tuple(edges[1:]))
         self.port = Port()
         self.ticks = itertools.count(0, 1000)
-        port = self.port if chain[0].kind is Kind.SINK else None
         instances = [Instance(WorkerId(one.name, 0), one, one.function, audit) for one in chain]
         for position, instance in enumerate(instances):
             instance.recreate = partial(copy.copy, chain[position].function)
             if snapshot is not None or decided:
                 restore(instance, snapshot.instances[position] if snapshot else None, decided)
         wiring = wire(graph, tuple(names), 0)
-        self.worker = Worker(wiring, instances, window, lambda: next(self.ticks), port, snapshot, spill)
+        self.worker = Worker(wiring, instances, window, lambda: next(self.ticks), snapshot, spill)
+        self.ports = {self.worker.wiring.id: self.port} if chain[0].kind is Kind.SINK else {}
+        self.sinks = OpenSinks(self.ports)
         self.incoming = self.worker.wiring.incoming
         self.said: list[Any] = []
         self.rehearsals = Rehearsals(lambda: 0)
@@ -127,8 +129,26 @@ class Bench:
             self.take()
         self.take()
 
+    def keep_letters(self, position: int, port: Port | None = None) -> Port:
+        """Have the operator at this position of the chain keep dead letters; where they go."""
+        instance = self.worker.instances[position]
+        instance.has_dead_letters = True
+        self.ports[instance.worker] = port or Port()
+        self.sinks = OpenSinks(self.ports)
+        return self.ports[instance.worker]
+
     def take(self) -> list[Any]:
-        taken = self.worker.take()
+        """What the worker says; what concerns its sink is carried out."""
+        taken: list[Any] = []
+        for instruction in itertools.chain.from_iterable(iter(self.worker.take, [])):
+            if not isinstance(instruction, Write | ClosePart):
+                taken.append(instruction)
+                continue
+            for effect in self.sinks.carry_out(instruction):
+                if isinstance(effect, TellController):
+                    taken.append(effect)
+                else:
+                    self.worker.handle(effect)
         self.said += taken
         return taken
 

@@ -29,7 +29,8 @@ def lost_in_batches(batch: Any) -> Any:
 def bench(operator: Operator, port: Port | None = None) -> Bench:
     """The operator between A and Z, which has two workers and is keyed by n."""
     bench = Bench(operator, receivers=2, key=("n",))
-    bench.worker.instances[0].dead_letters = port
+    if port is not None:
+        bench.keep_letters(0, port)
     return bench
 
 

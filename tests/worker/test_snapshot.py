@@ -9,7 +9,7 @@ from typing import Any
 
 import cloudpickle
 import pytest
-from worker_bench import Bench, Port, Sum, change, checkpoint, data, decided, operations, version
+from worker_bench import Bench, Sum, change, checkpoint, data, decided, operations, version
 
 from fries_nb.checkpoints import Checkpoint, CommittedChange, InstanceSnapshot, Snapshot
 from fries_nb.dataflow.graph import Kind, Operator
@@ -353,7 +353,7 @@ def test_a_worker_refuses_a_snapshot_of_another_place(snapshot: Snapshot, words:
 def test_dead_letters_are_closed_and_handed_in_by_the_operator_that_wrote_them() -> None:
     """At a commit with its acknowledgement, at the end with its last word."""
     bench = Bench(Operator("M", function=version(1)), Operator("N", function=version(1)))
-    letters = bench.worker.instances[1].dead_letters = Port()
+    letters = bench.keep_letters(1)
     bench.direct("M", Fcm(Marker(1, frozenset("AMNZ"), Commit(1))))
     bench.direct("M", Fcm(change(2, scope="MNZ")))
     assert [done.files for done in bench.answers(Done)] == [(), ("part-1",), (), ()]

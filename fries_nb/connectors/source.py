@@ -58,6 +58,7 @@ __all__ = [
     "Split",
     "SplitReader",
     "TimedSource",
+    "in_turn",
     "split_count",
     "splits_of",
 ]
@@ -174,10 +175,36 @@ def split_count(workers: int) -> int:
     return min(SPLITS_PER_SOURCE, workers * each)
 
 
-def splits_of(splits: Sequence[Split], worker: int, workers: int) -> list[Split]:
-    """The splits that one worker of a source reads: they are dealt to the workers in turn.
+def in_turn(splits: Sequence[Split], workers: int) -> tuple[Split, ...]:
+    """The order in which splits are assigned to workers, round robin.
+
+    Where they are pieces of the source, each worker that it starts with gets consecutive ones, so that what neighbours
+    share is read once. And whatever the workers have read when their number changes, others get equal shares of the
+    rest.
+
+    >>> pieces = [Split(number, first=10 * number, step=1) for number in range(6)]
+    >>> [split.number for split in in_turn(pieces, workers=2)]
+    [0, 3, 1, 4, 2, 5]
+
+    Args:
+        splits: of the source, in its order.
+        workers: that the source starts with.
+    """
+    if not splits or splits[0].step != 1:
+        return tuple(splits)
+    each = -(-len(splits) // workers)
+    return tuple(split for number in range(each) for split in splits[number::each])
+
+
+def splits_of(splits: Sequence[Split], worker: int, workers: int) -> Sequence[Split]:
+    """The splits that one worker of a source reads, of all in the order in which they are assigned.
 
     >>> [split.number for split in splits_of([Split(number) for number in range(7)], worker=1, workers=3)]
     [1, 4]
+
+    Args:
+        splits: as ``in_turn`` orders them.
+        worker: number of the worker.
+        workers: of the source at present.
     """
-    return [split for split in splits if split.number % workers == worker]
+    return splits[worker::workers]

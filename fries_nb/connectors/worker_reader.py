@@ -34,6 +34,7 @@ from fries_nb.connectors.source import (
     Split,
     SplitReader,
     TimedSource,
+    in_turn,
     split_count,
     splits_of,
 )
@@ -55,7 +56,7 @@ class SourcePlan:
 
     Attributes:
         source: opens the splits.
-        splits: all of them.
+        splits: all of them, in the order in which they are assigned to workers.
         rate: of all workers together, in rows a second; ``None`` for as fast as they are taken.
     """
 
@@ -80,7 +81,7 @@ def planned(source: Source, workers: int, rate: float | None) -> SourcePlan:
     if [split.number for split in splits] != list(range(len(splits))) or len(splits) > count:
         numbers = ", ".join(str(split.number) for split in splits[:5])
         raise SourceError(f"{source!r} gave {len(splits)} splits ({numbers}, ...); expected at most {count}, from 0 up")
-    return SourcePlan(source, splits, rate)
+    return SourcePlan(source, in_turn(splits, workers), rate)
 
 
 def open_reader(

@@ -18,7 +18,7 @@ from source_contract import CHECKS, Check
 
 from fries_nb.connectors.rate import RateSource
 from fries_nb.connectors.replay import ReplaySource
-from fries_nb.connectors.source import Position, Source, Split
+from fries_nb.connectors.source import Position, Source, Split, splits_of
 from fries_nb.connectors.worker_reader import planned
 from fries_nb.errors import SourceError
 from fries_nb.testing.readers import ListSource
@@ -176,3 +176,22 @@ def test_a_reader_that_gives_more_than_it_was_asked_for_is_refused() -> None:
     reader = source_contract.reader_of(planned(Broken("over the limit"), 1, None), 0, 1)
     with pytest.raises(SourceError, match=r"split 0 was asked for at most 1 rows from row 0 on and gave 2, with "):
         reader.read(source_contract.NOW, 1)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_workers_begin_with_consecutive_pieces_and_later_ones_share_the_rest_equally(
+    workers: int, tmp_path: Path
+) -> None:
+    """What neighbouring pieces share, a row group, is decoded once; whatever is read, no later worker gets more."""
+    plan = planned(replayed(tmp_path), workers, None)
+    for worker in range(workers):
+        mine = [split.number for split in splits_of(plan.splits, worker, workers)]
+        assert mine == list(range(16 * worker, 16 * (worker + 1)))
+    for read in range(16):
+        done = {split.number for worker in range(workers) for split in splits_of(plan.splits, worker, workers)[:read]}
+        for later in range(1, 6):
+            left = [
+                sum(split.number not in done for split in splits_of(plan.splits, worker, later))
+                for worker in range(later)
+            ]
+            assert max(left) - min(left) <= 1

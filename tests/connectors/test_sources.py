@@ -339,7 +339,7 @@ def test_a_dataframe_is_written_once_and_read_with_its_types(spark: SparkSession
         remove_scratch(scratch)
     assert not Path(scratch).exists()
     rows = pa.concat_tables(tables)
-    assert sorted(rows["id"].to_pylist()) == list(range(10))
+    assert rows["id"].to_pylist() == list(range(10))
     at = datetime.datetime(2018, 4, 1, 10, tzinfo=datetime.UTC)
     assert set(rows["at"].to_pylist()) == {at}
 

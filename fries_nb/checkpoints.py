@@ -1,12 +1,12 @@
-"""What of a run is at rest: snapshots of workers, the record that makes them a checkpoint, decided changes.
+"""The persistent values of a run: snapshots of workers, checkpoint records, decided changes.
 
-A checkpoint is taken like any other action: a marker goes through the whole dataflow, aligned at every worker
-(Carbone et al.; Fries, section 7.3), and each worker hands over its ``Snapshot`` when it applies the marker. When all
-are on disk, one ``Checkpoint`` names them. It decides: without it the snapshots count for nothing; with it the rows
-that sinks had written in front of the marker are output, whatever happens next.
+A checkpoint is an action like any other: a marker passes through the whole dataflow, aligned at every worker (Carbone
+et al.; Fries, section 7.3), and each worker hands over its ``Snapshot`` when it applies the marker. When all are
+stored, one ``Checkpoint`` record lists them. The record decides: without it the snapshots have no effect; with it the
+rows that sinks had written ahead of the marker are output, whatever happens next.
 
-A change that was decided counts even if no checkpoint has come since: what is ``Decided`` is on disk before the first
-fast control message leaves, so a worker restored from an older checkpoint switches before its first tuple.
+A decided change is in effect even if no checkpoint follows: its ``CommittedChange`` is stored before the first fast
+control message is sent, so a worker restored from an older checkpoint switches before its first tuple.
 
 >>> import msgspec
 >>> record = Checkpoint(run="a1", epoch=3, incarnation=1, snapshots={"FM[0]": "3/FM-0"}, ended=("payments[0]",),
@@ -26,12 +26,12 @@ from msgspec.structs import replace
 
 
 class Position(msgspec.Struct, frozen=True):
-    """Where the reading of a source's split goes on.
+    """A position in a source's split.
 
     Attributes:
-        row: how many rows of the split come before; it numbers the next one.
-        at: what the source itself needs to find that row, if the number is not enough: an offset, the name of a file;
-            anything that msgpack can hold.
+        row: number of rows of the split before it, which is the number of the next row.
+        at: what the source needs to find that row, if the number is not enough: an offset, or the name of a file; any
+            value that msgpack can encode.
     """
 
     row: int = 0
@@ -39,16 +39,16 @@ class Position(msgspec.Struct, frozen=True):
 
 
 class InstanceSnapshot(msgspec.Struct, frozen=True):
-    """One operator at one worker, between two tuples.
+    """The state of one operator at one worker, between two tuples.
 
     Attributes:
         operator: its name.
-        processed: tuples that it has taken in since the beginning of the run.
+        processed: number of tuples that it has processed since the beginning of the run.
         applied: the changes that it has switched to, in order.
-        bins: bin number to the pickled dict from key to state, in the form of the last change applied.
-        traced: under audit, the numbers of records written so far (``fries_nb.trace.Counts``).
-        positions: of a source, split number to where its reading goes on, ``None`` for a split that was read to its
-            end; a split that is not named has not been begun.
+        bins: bin number to the pickled dict from key to state, in the form of the last applied change.
+        traced: under audit, the record counts so far (``fries_nb.trace.Counts``).
+        positions: for a source, split number to its position, ``None`` for a split that was read to its end; splits
+            that have not been begun are omitted.
     """
 
     operator: str
@@ -60,13 +60,14 @@ class InstanceSnapshot(msgspec.Struct, frozen=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """One worker (a chain at one index) at a checkpoint's marker.
+    """The state of one worker (a chain at one index) at a checkpoint's marker.
 
     Attributes:
-        operator, index: the worker's id: its first operator, and which parallel instance.
+        operator: the first operator of its chain, which names the worker.
+        index: index of the parallel instance.
         instances: its operators, in the chain's order.
-        round_robin_positions: for each rebalancing out-edge, by receiver, the index of the worker that is next.
-        version: number of tagged changes behind it (see ``messages.Data``).
+        round_robin_positions: for each rebalancing out-edge, by receiver, the index of the next worker.
+        version: number of tagged changes that have been applied (see ``messages.Data``).
     """
 
     operator: str
@@ -77,20 +78,20 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 
 class CommittedChange(msgspec.Struct, frozen=True):
-    """A change that will be carried out, whatever fails.
+    """A decided change, which is carried out whatever fails.
 
-    A second entry of a change, without payloads, takes it back: all its workers ended before it reached them, so that
-    it is nowhere, and shall be nowhere if they start again.
+    A second entry of a change, without payloads, revokes it: all of its workers ended before it reached them, so it had
+    no effect, and must have none after a restart.
 
     Attributes:
         change: its id.
-        scheduler: that planned it.
-        components: operators of each component of its covering.
+        scheduler: the scheduler that planned it.
+        components: the operators of each component of its covering.
         payloads: target operator to the cloudpickled ``fries_nb.Update``.
-        incarnation: in which it was decided.
-        undoes: a change decided earlier that this one rolls back: its targets run again what they ran before that, and
-            nothing is shipped.
-        before: a change decided earlier that is ordered behind this one; empty if this one is the last so far.
+        incarnation: the incarnation in which it was decided.
+        undoes: an earlier change that this one rolls back: its targets run their previous functions again, and no
+            payload is sent.
+        before: an earlier change that is ordered after this one; empty if this one is the last so far.
     """
 
     change: str
@@ -103,7 +104,7 @@ class CommittedChange(msgspec.Struct, frozen=True):
 
 
 def in_effect(decided: Iterable[CommittedChange]) -> tuple[CommittedChange, ...]:
-    """The changes that were decided and not taken back, in the order in which they take effect.
+    """The changes that were decided and not revoked, in the order in which they take effect.
 
     >>> first = CommittedChange("u1", "fries", (), {"FM": b"code"})
     >>> second = CommittedChange("u2", "fries", (), {"FC": b"code"})
@@ -123,17 +124,17 @@ def in_effect(decided: Iterable[CommittedChange]) -> tuple[CommittedChange, ...]
 
 
 def insert_decided(ordered: list[CommittedChange], entry: CommittedChange) -> None:
-    """Put a decision at its place: ahead of the change that it names, or last."""
+    """Insert a decision: ahead of the change that it names in ``before``, or last."""
     behind = [place for place, other in enumerate(ordered) if other.change == entry.before]
     ordered.insert(behind[0] if behind else len(ordered), entry)
 
 
 def without_superseded(ordered: Sequence[CommittedChange], applied: Collection[str]) -> list[CommittedChange]:
-    """The decisions without the payloads that nobody who starts from a checkpoint will load.
+    """The decisions without payloads that no worker will load after a restart.
 
-    A worker that starts there runs the last function of its operator, puts the changes that the checkpoint has not
-    ``applied`` on top of its state, and a guard may bring back what ran before the last change. So of each operator the
-    last two changes in effect are kept whole, and all that are not applied.
+    A restarted worker runs the last function of its operator, and applies changes that are not in the checkpoint's
+    ``applied`` to its state; and a guard may restore the function from before the last change. So for each operator the
+    last two changes in effect are kept complete, and all that are not applied.
 
     >>> changes = [CommittedChange(f"u{number}", "fries", (), {"FM": b"code"}) for number in range(4)]
     >>> [(change.change, len(change.payloads)) for change in without_superseded(changes, {"u0", "u1", "u2", "u3"})]
@@ -161,15 +162,15 @@ def without_superseded(ordered: Sequence[CommittedChange], applied: Collection[s
 
 
 class Checkpoint(msgspec.Struct, frozen=True):
-    """A complete checkpoint: a consistent cut of the whole run.
+    """The record of a complete checkpoint: a consistent cut of the whole run.
 
     Attributes:
-        run: the run's id, which stays the same when it is resumed.
-        epoch: its number; sinks commit the same epoch with it.
-        incarnation: that took it.
+        run: the run's id, unchanged when it is resumed.
+        epoch: number of the checkpoint, and of the sinks' commit.
+        incarnation: the incarnation that took it.
         snapshots: worker (``FM[0]``, by the first operator of its chain) to the name of its snapshot.
-        ended: workers that had ended in front of the marker, and need no state.
-        sinks: sink (or operator with dead letters) to the files that this epoch makes output.
+        ended: workers that had ended ahead of the marker, and need no state.
+        sinks: sink (or operator with dead letters) to the files of this commit.
         decided: the changes applied by then, in order.
     """
 
@@ -183,15 +184,16 @@ class Checkpoint(msgspec.Struct, frozen=True):
 
 
 class Restoration(msgspec.Struct, frozen=True):
-    """What a new incarnation starts from: a checkpoint, or ``None`` for the beginning, and all decided changes.
+    """The state from which a new incarnation starts: a checkpoint (or ``None``), and all decided changes.
 
-    A worker loads its snapshot, puts the changes that the snapshot has not ``applied`` on top of it, in order, and
-    only then takes its first tuple.
+    A worker loads its snapshot, applies the changes that the snapshot has not ``applied``, in order, and then takes its
+    first tuple.
 
     Attributes:
-        checkpoint, decided: see above.
-        last_epoch: number of the last epoch that a record was kept of, be it damaged; it is not used again.
-        columns: operator to the types, as a serialized Arrow schema, in which its workers have to write these columns.
+        checkpoint: the checkpoint.
+        decided: the decided changes.
+        last_epoch: highest number of a checkpoint record, even a damaged one; it is not reused.
+        columns: operator to the types, as a serialized Arrow schema, in which its workers must write these columns.
     """
 
     checkpoint: Checkpoint | None

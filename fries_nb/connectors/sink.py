@@ -1,4 +1,4 @@
-"""The protocol of sinks: workers write parts, which nobody sees, and a commit makes parts output.
+"""The protocol of sinks: workers write invisible parts, and a commit makes parts output.
 
 A commit takes the parts that all workers closed at one marker of the dataflow, so that what is output is always what a
 prefix of the sources led to. The driver prepares them, puts their names on record with the checkpoint, and commits
@@ -74,7 +74,7 @@ class SinkWriter(Protocol):
         """All columns that were written so far; the same object as long as there are no new ones."""
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Take rows, which nobody sees before they are committed.
+        """Take rows, which are invisible until they are committed.
 
         Args:
             batch: rows, with the columns that the runtime adds (``fries_nb.messages.HIDDEN``).

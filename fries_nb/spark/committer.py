@@ -1,4 +1,4 @@
-"""What of a run becomes final: checkpoints at its place, and files at its sinks' targets."""
+"""Commits of a run: checkpoints in its store, and files at its sinks' targets."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Committer:
         self.failure = ""
 
     def tidy(self) -> None:
-        """Old checkpoints go; if they cannot, that harms nobody but the disk."""
+        """Delete old checkpoints; a failure only wastes disk space."""
         try:
             self._place.tidy()
         except CheckpointError as error:

@@ -98,7 +98,7 @@ def launch(
         graph: what runs.
         spark: the session, or ``None`` for the active or an embedded one.
         options: how to run it.
-        listener: hears what happens.
+        listener: receives the driver's events.
         checkpoint: the place for checkpoints; with it a lost host is recovered from.
         resumed: go on from what is kept at the place.
         run: the run's id; by default a new one. A resumed run keeps that of its place.

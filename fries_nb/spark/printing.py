@@ -121,6 +121,6 @@ _PRINTER = Printer()
 @contextlib.contextmanager
 def printing() -> Iterator[Printer]:
     """Installs the printer as standard output and error within the block."""
-    _PRINTER.take(1.0)  # what came after the last run is nobody's
+    _PRINTER.take(1.0)  # discards output from after the last run
     with contextlib.redirect_stdout(_PRINTER), contextlib.redirect_stderr(_PRINTER):
         yield _PRINTER

@@ -57,21 +57,22 @@ def _is_duration(seconds: object) -> bool:
 
 @dataclass(frozen=True)
 class RegionSpec:
-    """One run, as its hosts see it.
+    """The specification of one region for its hosts.
 
     Attributes:
-        run: the run's id, for names of files.
-        incarnation: of the run when the stage was submitted.
+        run: the run's id, used in names of files.
+        incarnation: incarnation of the run when the stage was submitted.
         graph: the graph, without functions; see ``with_functions``.
-        functions: for each operator that has one, the pickled function.
-        sources: for each source what its readers need.
-        sinks: for each sink, and each operator that keeps dead letters, what it writes to.
+        functions: operator to its pickled function.
+        sources: source to what its readers need.
+        sinks: sink, or operator with dead letters, to its target.
         controller: address of the control server.
         keys: the hosts' keys.
-        interface: what hosts listen at for each other; empty for the address by which Spark knows their machine.
-        heads: for each operator the first one of the chain that it may be in.
-        snapshots: where snapshots are kept.
-        restoration: what the workers start from.
+        interface: interface at which hosts listen for each other; empty for the address by which Spark knows their
+            machine.
+        heads: operator to the first one of the chain that it may be in.
+        snapshots: the location of snapshots.
+        restoration: the state from which the workers start.
     """
 
     run: str
@@ -89,20 +90,20 @@ class RegionSpec:
     restoration: Restoration = field(default=Restoration(None), repr=False)
 
     def had_ended(self, worker: WorkerId) -> bool:
-        """The checkpoint has it that this worker, of whatever operator, had ended in front of the marker.
+        """Whether the checkpoint records this worker as ended.
 
-        A record names chains by their first operators, or each operator where none were chained. (A worker that had
-        not ended while the first of its chain had, since they were not chained, has a snapshot, which counts.)
+        A record names chains by their first operators, or each operator if none were chained. (A worker that had not
+        ended although the first of its chain had, since they were not chained, has a snapshot, which takes precedence.)
         """
         checkpoint = self.restoration.checkpoint
         names = {str(worker), str(WorkerId(self.heads[worker.operator], worker.index))}
         return checkpoint is not None and not names.isdisjoint(checkpoint.ended)
 
     def with_functions(self, place: str) -> Graph:
-        """The graph with a copy of each function (chains depend on what the functions are), made at this place.
+        """The graph with a new copy of each function (chains depend on the functions), unpickled on this host.
 
         Raises:
-            OperatorError: a function cannot be unpickled on this host.
+            OperatorError: a function cannot be unpickled here.
         """
         operators = []
         for operator in self.graph.operators:

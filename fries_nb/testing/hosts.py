@@ -1,7 +1,7 @@
-"""The hosts of one incarnation in one thread: their workers, the lanes between them, and what may happen next there.
+"""The hosts of one incarnation in one thread: their workers, the lanes between them, and the possible events.
 
-Workers are made as on Spark: wired, their functions copied by pickling and opened, their state restored. What they ask
-for is carried out here; what they say waits on the lane of their host until it is drawn.
+Workers are made as on Spark: wired, their functions copied by pickling and opened, their state restored. Their
+instructions are carried out here; their answers wait on the lane of their host until they are drawn.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from fries_nb.worker.worker import Worker
 
 @dataclass(frozen=True)
 class Deployment:
-    """What stays the same from one incarnation to the next; see ``Cluster``."""
+    """The settings that all incarnations share; see ``Cluster``."""
 
     graph: Graph
     inputs: Mapping[str, Rows]
@@ -64,10 +64,10 @@ class Hosts:
     Attributes:
         workers: all workers, by their first operator.
         ports: the open ports of sinks and of dead letters, by the operator's worker.
-        supply: what sources have yet to read.
+        supply: the input that the sources have not read yet.
         dead: hosts that were killed.
-        spent: workers that had ended in front of the checkpoint that the incarnation starts from.
-        started: the controller has let them in.
+        spent: workers that had ended ahead of the marker of the incarnation's checkpoint.
+        started: whether the controller has admitted them.
     """
 
     def __init__(self, plan: Deployment, incarnation: int, restoration: Restoration) -> None:
@@ -152,7 +152,7 @@ class Hosts:
         return None if source in self.spent else self.instance(source).positions
 
     def instance(self, worker: WorkerId) -> Instance:
-        """An operator at one worker."""
+        """The operator's instance at one worker."""
         return next(instance for instance in self._of[worker].instances if instance.worker == worker)
 
     def worker_of(self, worker: WorkerId) -> Worker:
@@ -162,7 +162,7 @@ class Hosts:
     # ---- what may happen
 
     def start(self) -> None:
-        """All have joined: let them work."""
+        """Start the workers, since all hosts have joined."""
         self.started = not self._failures
         for failure in self._failures:
             host = host_of(failure.worker, self._plan.hosts)
@@ -173,7 +173,7 @@ class Hosts:
                 self._wake_reader(worker)
 
     def happen(self) -> Answer | None:
-        """One event, drawn among those possible, of which there is one; an answer, if one comes to the controller."""
+        """Carry out one of the possible events (there must be one); returns an answer to the controller, if any."""
         thing: Any = self.draws.draw()
         kind, place = thing
         if kind == "work":
@@ -205,7 +205,7 @@ class Hosts:
         return None
 
     def _try_later(self, order: DryRun | tuple[WorkerId, Rehearse]) -> None:
-        """What a host does beside its workers happens some time later."""
+        """Schedule work that a host does beside its workers."""
         self._trials.append(order)
         self.draws.add(("try", None))
 
@@ -251,14 +251,14 @@ class Hosts:
             self.give(source, supplied)
 
     def tick(self) -> None:
-        """One worker's clock ticks: it reports."""
+        """Advance one worker's clock, so that it reports."""
         worker = self._random.choice(self._all)
         if self.started and self._lives(worker.wiring.id):
             worker.handle(heard.WorkerTick())
             self._carry_out(worker)
 
     def give(self, id_: WorkerId, event: heard.Event) -> None:
-        """An event comes to a worker, if it works and still lives."""
+        """Deliver an event to a worker, if it has started and is alive."""
         if not self.started or not self._lives(id_):
             return
         worker = self._of[id_]
@@ -268,11 +268,11 @@ class Hosts:
         self._wake_reader(worker)
 
     def tell(self, worker: WorkerId, control: Control) -> None:
-        """The controller says something to a worker."""
+        """Deliver a control message to a worker."""
         self.network.put((network.LaneKind.CONTROL, host_of(worker, self._plan.hosts)), (worker, control))
 
     def wake(self, source: WorkerId) -> None:
-        """A source worker may read on."""
+        """Let a source worker continue to read."""
         if self.started and self._lives(source):
             self._wake_reader(self._of[source])
 
@@ -315,7 +315,7 @@ class Hosts:
         self.network.put((network.LaneKind.ANSWERS, host_of(worker.wiring.id, self._plan.hosts)), answer)
 
     def trace(self) -> None:
-        """Hand over what workers have traced and not handed over yet."""
+        """Hand over the trace records of workers that they have not handed over yet."""
         for worker in self.workers.values():
             for instance in worker.instances:
                 self._plan.store.trace(instance.records())
@@ -323,7 +323,7 @@ class Hosts:
     # ---- dying
 
     def kill(self, hosts: Iterable[int]) -> None:
-        """These die now. Of what they were sending some has left them, and some never will."""
+        """Kill hosts. Of their messages in flight some arrive, and some never will."""
         self.dead.update(hosts)
         for id_ in self.workers:
             if not self._lives(id_):
@@ -334,7 +334,7 @@ class Hosts:
                 self.network.lose(lane, self._plan.fate.prefix(count))
 
     def unsaid(self) -> Iterator[Answer]:
-        """What was being said to the controller and has not arrived; it is lost, or comes late."""
+        """Messages to the controller that have not arrived; they are lost, or arrive late."""
         for lane, count in list(self.network.waiting()):
             if lane[0] is network.LaneKind.ANSWERS:
                 yield from (self.network.take(lane) for _ in range(count))
@@ -345,7 +345,7 @@ class Hosts:
         return host_of(worker, self._plan.hosts) not in self.dead
 
     def _home(self, thing: Any) -> int | None:
-        """The host that something happens at, or comes from; of control, where it goes."""
+        """The host of an event: its location, or the sender's; for control, the receiver's."""
         kind, place = thing
         if isinstance(place, ChannelId):
             place = place.receiver if kind is network.LaneKind.GRANTS else place.sender

@@ -1,4 +1,4 @@
-"""What the sources of the seeded cluster have yet to read: lists of rows, read as on Spark and in small batches."""
+"""The input of the seeded cluster's sources: lists of rows, read as on Spark and in small batches."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Rows = Sequence[Mapping[str, Any]]
 FROM_THE_START: Mapping[WorkerId, Positions | None] = {}
 
 MOST_ROWS = 5
-"""Rows of the largest batch."""
+"""Maximum number of rows of a batch."""
 
 
 def transaction(source: int, split: int, row: int) -> int:
@@ -101,19 +101,19 @@ class ListReader:
 class Supply:
     """The batches of each source worker.
 
-    A source worker that is *held* keeps its last batch, and with it its end, until it is released.
+    A source worker that is *held* keeps its last batch, and so does not end, until it is released.
 
     Attributes:
-        read: rows handed out so far, of all sources.
-        total: rows that there were.
+        read: number of rows handed out so far, of all sources.
+        total: number of rows in all.
         held: the source workers that are held.
 
     Args:
-        graph: whose sources are read.
+        graph: the dataflow.
         inputs: rows of each source.
         chance: cuts batches.
-        due_ns: when all of them are due.
-        positions: where the reading of each source worker's splits goes on, ``None`` for a worker that has ended.
+        due_ns: time at which all of them are due.
+        positions: the positions of each source worker's splits, ``None`` for a worker that has ended.
     """
 
     END: ClassVar[Supplied] = Supplied(None)
@@ -141,7 +141,7 @@ class Supply:
 
     @property
     def dry(self) -> bool:
-        """All source workers have read their end, or as far as they may while they are held."""
+        """Whether all source workers have read to their end, or as far as they may while they are held."""
         return not any(self._may_read(source) for source in self._batches)
 
     def _may_read(self, source: WorkerId) -> bool:
@@ -154,11 +154,11 @@ class Supply:
         return tuple(self._batches)
 
     def has_more(self, source: WorkerId) -> bool:
-        """Rows, or the end, are still to be handed out."""
+        """Whether rows, or the end, are still to be handed out."""
         return self._batches[source] is not None
 
     def next(self, source: WorkerId) -> Supplied | None:
-        """The next batch, then ``END``, then ``None``; ``None`` too while it is held."""
+        """The next batch, then ``END``, then ``None``; ``None`` also while it is held."""
         batches = self._batches[source]
         if batches is None or not self._may_read(source):
             return None
@@ -170,7 +170,7 @@ class Supply:
         return supplied
 
     def drain(self, source: WorkerId) -> None:
-        """Read no more; the end comes next, held or not."""
+        """Drop the remaining rows; the end comes next, held or not."""
         self.held.discard(source)
         if (batches := self._batches[source]) is not None:
             batches.clear()
@@ -182,7 +182,7 @@ def _reader(plan: SourcePlan, source: WorkerId, workers: int, number: int, reach
 
 
 def _cut(reader: WorkerReader, chance: random.Random, due_ns: int) -> deque[Supplied]:
-    """All that a reader has, in batches of a few rows: slices of a larger one, as those of a Parquet file are."""
+    """The rows of a reader in small batches: slices of a larger one, as those of a Parquet file are."""
     batches: list[pa.RecordBatch] = []
     positions: list[Positions] = []
     while not reader.exhausted:

@@ -106,7 +106,7 @@ class _Rehearsal:
     def _refusal(self, failed: TrialFailed, start: str, present: Passage | None) -> Rehearsed:
         name, targets = failed.operator, self._layout.targets
         in_front = sorted(one for one in targets - {name} if name in self._layout.below([one]))
-        who = f"new {name}" if name in targets else f"{name}, which stays as it is,"
+        failing = f"new {name}" if name in targets else f"{name}, which stays as it is,"
         which = "a recent tuple"
         if in_front:
             which += f" as new {' and '.join(in_front)} left it"
@@ -116,7 +116,7 @@ class _Rehearsal:
                 which += f" ({words})"
         error = failed.reason
         reason = str(error) if isinstance(error, FriesError) else f"{type(error).__name__}: {error}"
-        told = f"{who} failed in a rehearsal on {which}: {reason}"
+        told = f"{failing} failed in a rehearsal on {which}: {reason}"
         return Rehearsed(self._order.change, self._worker, told, user_traceback(error))
 
     def _success(self) -> Rehearsed:

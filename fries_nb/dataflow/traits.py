@@ -51,7 +51,7 @@ class Execution(StrEnum):
     CALL = "call"
     """Its rows, or slices of it, go through a call (see ``operators.kinds``)."""
     WRITE = "write"
-    """It leaves the dataflow by a port."""
+    """It leaves the dataflow: the worker has it written."""
     SPARK = "spark"
     """There is no worker: Spark SQL runs the operator between two regions."""
 

@@ -1,8 +1,8 @@
-"""Vectorised functions: how one is called with a batch, and how what it returns becomes one.
+"""Batched functions: their calls, and the executor of chains of them.
 
-The hidden columns are carried past the function, and what it returns is a value from then on (see ``values``). A
-function that fails on a slice, where its operator sets tuples aside, is called for each row of the slice by itself: so
-the others leave, and the one that it fails on is known.
+The hidden columns are carried past the function, and its result is a value from then on (see ``values``). If a function
+fails on a slice, and its operator writes dead letters, it is called for each row of the slice by itself: the rows on
+which it succeeds leave, and the others become dead letters.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ Call = Callable[[pa.RecordBatch], pa.RecordBatch]
 
 
 def call_of_batch(instance: Instance) -> Call:
-    """The present vectorised function as one of a batch with hidden columns; rows that it fails on are set aside.
+    """The present batched function as one of a batch with hidden columns; rows that it fails on become dead letters.
 
     Raises (the call):
-        OperatorError: it failed, and there is no place for dead letters.
+        OperatorError: it failed, and the operator has no dead-letter sink.
     """
     whole, check = _whole(instance), instance.written.check_batch
     if not is_watched(instance):
@@ -66,14 +66,14 @@ def one_by_one(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """One batch of what was made (of what came in, without rows, if nothing was); a column of nulls takes any type."""
+    """Concatenates batches that have rows, or returns the first without; a column of nulls takes any type."""
     made = [batch for batch in batches if batch.num_rows] or [batches[0]]
     table = pa.concat_tables(map(pa.table, made), promote_options="permissive").combine_chunks()
     return pa.RecordBatch.from_arrays([column.combine_chunks() for column in table.columns], schema=table.schema)
 
 
 def _whole(instance: Instance) -> Call:
-    """A vectorised function on the user's columns, with the hidden ones carried past it."""
+    """The function on the user's columns of a batch, with the hidden columns carried past it."""
     function, name = instance.function, instance.worker.operator
     fit = CALLS[instance.operator.kind].fit
     if fit is None:
@@ -103,7 +103,7 @@ def _whole(instance: Instance) -> Call:
 
 
 class BatchExecutor:
-    """Vectorised functions, slice by slice."""
+    """Runs a chain of batched functions, slice by slice."""
 
     def __init__(self, instances: Sequence[Instance]) -> None:
         self._instances = instances

@@ -157,6 +157,9 @@ def _packed(recent: Sequence[Recent]) -> tuple[bytes, ...]:
     return tuple(packed)
 
 
+_CALLED = {Shape.ROW: "works row by row", Shape.KEYED: "works row by row", Shape.BATCH: "is batched"}
+
+
 def _refuse_other_family(operator: Operator, present: Any, new: Any) -> None:
     if operator.traits.holds is Holds.TABLE:
         if not isinstance(new, JoinTable):
@@ -166,7 +169,9 @@ def _refuse_other_family(operator: Operator, present: Any, new: Any) -> None:
         raise ReconfigurationError(f"got {type(new).__name__}; expected a function, or an object with process()")
     was, now = shape_of(present), shape_of(new)
     if (was is Shape.BATCH) is not (now is Shape.BATCH):
-        raise ReconfigurationError(f"it works by {now}, the running one by {was}; a change keeps rows or batches")
+        raise ReconfigurationError(
+            f"the new function {_CALLED[now]}, the running one {_CALLED[was]}; a change keeps rows or batches"
+        )
     if operator.emits is Emits.ONE_TO_ONE and emits_of(operator.kind, new) is Emits.ONE_TO_MANY:
         raise ReconfigurationError(f"it is {Emits.ONE_TO_MANY}, the operator was planned as {operator.emits}")
 

@@ -79,7 +79,7 @@ class ChainExecutor(Protocol):
 
 
 def _weakly(method: Callable[_Asked, _Told]) -> Callable[_Asked, _Told]:
-    """The method, for callbacks that its own object holds: a cycle would keep functions that were replaced alive."""
+    """The method by a weak reference, for callbacks held by its own object: a cycle would keep old functions alive."""
     found = weakref.WeakMethod(method)
 
     def call(*args: _Asked.args, **named: _Asked.kwargs) -> _Told:
@@ -91,7 +91,7 @@ def _weakly(method: Callable[_Asked, _Told]) -> Callable[_Asked, _Told]:
 
 
 class RowExecutor:
-    """Row functions, tuple by tuple, depth first."""
+    """Runs a chain of row functions, tuple by tuple and depth first."""
 
     def __init__(self, instances: Sequence[Instance], interrupt: InterruptFlag, branches: int, left: str) -> None:
         self._instances = instances
@@ -166,7 +166,7 @@ class RowExecutor:
 
     def advance(self, quota: int) -> int:
         if self._failed and self._columns is not None:
-            self.load(self._sender, self._columns.batch.slice(self._position))  # nobody has touched these columns
+            self.load(self._sender, self._columns.batch.slice(self._position))  # no function has changed these columns
         interrupt = self._attention
         row: Row | None = None
         try:
@@ -196,7 +196,7 @@ class RowExecutor:
         return [(branch, batch) for branch, output in enumerate(self._outputs) for batch in output.take()]
 
     def _assembled(self, rows: Sequence[Row], types: Types) -> pa.RecordBatch:
-        """A batch of rows, which leaves with the others when no tuple is half done."""
+        """A batch of these rows, which leaves with the next results."""
         columns = rows[0].columns
         try:
             batch = assemble(rows, columns, types)
@@ -206,7 +206,7 @@ class RowExecutor:
             raise self._culprit(rows, error) from error
 
     def _learn(self, types: Types) -> None:
-        """Which columns have settled, by the types of what leaves."""
+        """Note which columns have settled, by the types of the batch that leaves."""
         if len(self._outputs) == 1 and self._columns is not None:
             names = " or ".join(instance.operator.name for instance in self._instances)
             self._settle(settled(self._settled, self._columns.written, types, names))
@@ -217,9 +217,9 @@ class RowExecutor:
             self._names = names
 
     def _culprit(self, rows: Sequence[Row], error: Exception) -> DeclarationError:
-        """What to say of rows that make no columns: which value it is, and whose.
+        """The error for rows that cannot become columns: which value, and of which operator.
 
-        An operator that sets tuples aside has asked about its own, so it was one of the others.
+        An operator with an error policy has checked its own rows, so it is one of the others.
         """
         others = [one.operator.name for one in self._instances if not is_guarded(one.operator)]
         names = others or [self._instances[-1].operator.name]
@@ -234,7 +234,7 @@ class RowExecutor:
         return recent_rows(self._last_passed())
 
     def _last_passed(self) -> Passed | None:
-        """The last tuples that the first operator got past."""
+        """The last tuples that the first operator has processed."""
         rows = passed(self._position, self._instances[0].refused)
         return self._passed if self._columns is None or not rows else (self._columns.batch, rows)
 
@@ -243,7 +243,7 @@ class RowExecutor:
 
 
 class PassExecutor:
-    """Operators that only pass batches on: sources, unions, replicates. A slice is the whole frame."""
+    """Passes batches on: sources, unions, replicates, sinks. A slice is the whole frame."""
 
     def __init__(self, instance: Instance) -> None:
         self._instance = instance
@@ -251,7 +251,7 @@ class PassExecutor:
         self._results: Results = []
 
     def rebuild(self) -> None:
-        """Nothing here depends on a function."""
+        """Nothing to do: no function is called."""
 
     reads: Sequence[str] = ()
 
@@ -289,7 +289,17 @@ def executor_of(
     branches: int,
     left: str,
 ) -> ChainExecutor:
-    """The way in which this chain runs. ``left`` names the operator whose rows are a self-join's left side."""
+    """The executor of a chain.
+
+    Args:
+        instances: the operators, in the order of flow.
+        interrupt: raised to have the executor return early.
+        branches: number of outputs of the last operator.
+        left: the operator whose rows are a self-join's left side, or empty.
+
+    Raises:
+        DeclarationError: the operator blocks.
+    """
     operator = instances[0].operator
     execution = operator.traits.execution
     if execution in (Execution.READ, Execution.PASS, Execution.WRITE):

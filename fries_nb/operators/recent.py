@@ -1,10 +1,10 @@
-"""A recent tuple as it came to one operator of a chain: what the operator's next function is rehearsed on.
+"""Recent input tuples of an operator, on which its next function is tried.
 
-It is one that the present function got past: one that ended as a dead letter would make any change fail that is about
-something else. Only a worker that stands rehearses on the tuple in front of it, which its fix has to get past. In front
-of the first operator of a chain, and between vectorised ones, tuples are rows of a batch that is at hand anyway.
-Between row functions they are Python rows that nobody keeps; there one tuple of a slice is noted, so that tuples cost
-no more.
+They are tuples that the present function has processed: one that ended as a dead letter would make any other change
+fail. Only a paused worker is tried on the tuple that it failed on, which its fix has to process. The tuples of the
+first operator of a chain, and those between batched operators, are rows of a batch that is in memory anyway. Those
+between row functions are Python rows that are not kept; there one tuple of each slice is copied, so that tuples cost no
+more.
 
 >>> came = Recent(pa.RecordBatch.from_pydict({"n": [1], "text": ["x"]})).row()
 >>> recent_row(came | {"words": ["x"]}).row()
@@ -28,21 +28,24 @@ from fries_nb.operators.rows import Columns, Reads, Row, WholeRow, derived
 from fries_nb.operators.values import as_value
 
 SAMPLES = 8
-"""Recent tuples that a worker hands over, at most."""
+"""The most recent tuples that a worker provides for a trial."""
 
 Passed = tuple[pa.RecordBatch, Sequence[int]]
-"""Rows of a batch by number, those that its operator got past last."""
+"""A batch and the numbers of those of its rows that the operator processed last."""
 
 Noted = dict[Instance, Row]
-"""For operators behind others in a chain, the row that was noted last."""
+"""The row copied last, of operators that are not the first of their chain."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recent:
-    """A tuple, apart from the worker's own: functions may do with it what they like.
+    """A copy of an input tuple, which functions may change.
 
-    ``batch`` has one row, the user's columns as they came to the chain; ``written`` holds what operators in front have
-    written to it, which is all of it if it is ``whole``. ``facing``: its operator is paused on it.
+    Attributes:
+        batch: one row, with the user's columns as they entered the chain.
+        written: the values that operators earlier in the chain have written to it.
+        whole: whether ``written`` is the whole row.
+        facing: whether the operator is paused on it.
     """
 
     batch: pa.RecordBatch
@@ -66,7 +69,7 @@ def one_row(batch: pa.RecordBatch, index: int) -> pa.RecordBatch:
 
 
 def passed(end: int, refused: Collection[int], count: int = SAMPLES) -> list[int]:
-    """Of the rows in front of number ``end`` the last ones that are not among those refused, the last one first."""
+    """The numbers of the last rows before ``end`` that are not in ``refused``, the last one first."""
     if not refused:
         return list(range(end - 1, max(end - count, 0) - 1, -1))
     found: list[int] = []
@@ -79,12 +82,12 @@ def passed(end: int, refused: Collection[int], count: int = SAMPLES) -> list[int
 
 
 def recent_rows(rows: Passed | None) -> list[Recent]:
-    """These rows, each by itself."""
+    """A tuple for each of these rows."""
     return [] if rows is None else [Recent(one_row(rows[0], index)) for index in rows[1]]
 
 
 def recent_row(row: Row) -> Recent | None:
-    """A noted row; ``None`` where something in it cannot be copied."""
+    """A copy of a row; ``None`` if a value in it cannot be copied."""
     written = {name: value for name, value in dict.items(row) if isinstance(name, str)}
     try:
         return Recent(one_row(row.columns.batch, row.index), copy.deepcopy(written), isinstance(row, WholeRow))
@@ -93,7 +96,7 @@ def recent_row(row: Row) -> Recent | None:
 
 
 def noting(noted: Noted, instance: Instance, step: Callable[[Row], None]) -> Callable[[Row], None]:
-    """The step, which notes each row that its operator gets past as it came."""
+    """The step, which also copies each row before the operator processes it."""
 
     def keep(row: Row) -> None:
         came = as_value(row.copy(), instance.worker.operator)

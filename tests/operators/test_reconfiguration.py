@@ -92,7 +92,11 @@ def test_a_function_is_opened_rehearsed_and_ready() -> None:
         (Update(fails_on_a_row), {}, "new FD failed in a rehearsal on a recent tuple: .*ZeroDivisionError"),
         (Update(lambda row: [row]), {}, "new FD failed in a rehearsal on a recent tuple: FD returned list"),
         (Update(lambda row: {"x": object()}), {}, "new FD failed in a rehearsal on a recent tuple: .*cannot hold"),
-        (Update(batched(lambda data: data)), {}, "new FD does not fit: it works by batch, the running one by row"),
+        (
+            Update(batched(lambda data: data)),
+            {},
+            "new FD does not fit: the new function is batched, the running one works row by row",
+        ),
         (Update(yields), {}, "new FD does not fit: it is one_to_many, the operator was planned as one_to_one"),
     ],
 )

@@ -12,15 +12,15 @@ from fries_nb.storage.checkpoint_store import CheckpointStore
 
 
 class Committer:
-    """Keeps the checkpoints of a region, and commits what its sinks have written.
+    """Stores the checkpoints of a region, and commits the output of its sinks.
 
     Args:
-        place: of the checkpoints.
-        sinks: by the name of the sink, or of the operator with dead letters.
-        warn: called with what does no harm to the run.
+        place: the checkpoint store.
+        sinks: sinks by name, and by the name of operators with dead letters.
+        warn: called with problems that do not affect the run.
 
     Attributes:
-        failure: why output that was due could not be committed, empty otherwise.
+        failure: why output could not be committed; empty if none failed.
     """
 
     def __init__(self, place: CheckpointStore, sinks: Mapping[str, Sink], warn: Callable[[str], None]) -> None:
@@ -31,10 +31,10 @@ class Committer:
         self._prepared = 0  # the last epoch whose files were found fit
 
     def keep(self, record: Checkpoint) -> list[said.Event]:
-        """Keep a checkpoint's record, if what it makes output can be committed; what the controller is to hear.
+        """Store a checkpoint's record, if its output can be committed; returns the event for the controller.
 
         Raises:
-            PlaceHeldError: the run goes on elsewhere.
+            PlaceHeldError: another process has resumed the run.
         """
         for sink, files in record.sinks.items():
             try:
@@ -55,7 +55,7 @@ class Committer:
         return [said.CheckpointKept(record.epoch)]
 
     def commit(self, epoch: int, files: Mapping[str, tuple[str, ...]]) -> list[said.Event]:
-        """Make the files output; a failure is the end of the run, whatever else it was about to become."""
+        """Commit the files; a failure ends the run, whatever its state."""
         failed: list[said.Event] = []
         for sink, names in files.items():
             try:
@@ -68,10 +68,10 @@ class Committer:
         return failed
 
     def begin(self, incarnation: int) -> None:
-        """A new attempt starts from the last checkpoint; what could not be committed comes again.
+        """Begin a new attempt from the last checkpoint; output that could not be committed is produced again.
 
         Raises:
-            CheckpointError: the place cannot be written, or another process has taken it over.
+            CheckpointError: the store cannot be written, or another process has taken it over.
         """
         self._place.begin(incarnation)
         self.failure = ""
@@ -84,9 +84,9 @@ class Committer:
             self._warn(str(error))
 
     def end(self) -> None:
-        """The run is over. Delete what will not become output, unless another attempt may still commit it.
+        """Delete uncommitted files, unless another attempt may still commit them, and release the store.
 
-        Then let the run be resumed elsewhere; if that cannot be written, others find out when this process ends.
+        If the release cannot be recorded, other processes can resume when this process has ended.
         """
         if not self.failure and self._place.is_own:
             for sink in self._sinks.values():

@@ -1,4 +1,4 @@
-"""The workers of one host, made: wired, their functions opened, their state restored, their ports and readers open."""
+"""Assembly of the workers of one host: wired, with open functions, restored state, open sinks and readers."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ SMALLEST_WINDOW = 64 * 1024
 
 @dataclass
 class Crew:
-    """Threads by each operator's worker that they run, and what failed on the way (to be told to the controller)."""
+    """Threads, by each operator's worker that they run, and failures during assembly, for the controller."""
 
     threads: dict[WorkerId, WorkerThread] = field(default_factory=dict)
     failures: list[Failed] = field(default_factory=list)
 
 
 def muster(region: RegionSpec, host: int, carry_out: Callable[[Instruction], None]) -> Crew:
-    """All workers of a host. None of the threads is started."""
+    """Make all workers of a host, without starting their threads."""
     crew = Crew()
     try:
         graph = region.with_functions(f"host {host} ({socket.gethostname()})")
@@ -74,7 +74,7 @@ def _out_channels(wiring: Wiring) -> int:
 
 
 class _Yard:
-    """What is the same for all workers of a host."""
+    """The values that all workers of a host share."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class _Yard:
         return WorkerThread(worker, self._carry_out, self._sinks(instances), reader)
 
     def _sinks(self, instances: Iterable[Instance]) -> OpenSinks:
-        """What the operators of a chain write to: a sink, and dead letters."""
+        """The writers of a chain's operators: of a sink, and of dead letters."""
         sinks, incarnation = self._region.sinks, self._region.incarnation
         workers = [instance.worker for instance in instances if instance.worker.operator in sinks]
         return OpenSinks({worker: sinks[worker.operator].open(worker, incarnation) for worker in workers})

@@ -1,9 +1,9 @@
 """A host: one Spark barrier task that runs its share of a region's workers.
 
-The task's own thread polls the links: control first, then frames, which it only hands on. Every worker has a thread;
+The task's own thread polls the links: control first, then frames, which it only forwards. Every worker has a thread;
 one more thread prepares and rehearses changes, so that loading a model delays neither tuples nor control. The host says
 hello, starts when it is welcomed, and leaves on a control message, or when its connection to the driver has ended. It
-never raises: Spark would take that for a failure and try again; what went wrong is in its report.
+never raises, since Spark would count that as a failure and retry; errors are part of its report.
 """
 
 from __future__ import annotations
@@ -65,19 +65,19 @@ from fries_nb.worker.outbox import SendFrame
 from fries_nb.worker.rehearsal import Rehearsals
 
 SWITCH_INTERVAL_S = 0.0005
-"""Python's own 5 ms would let a busy operator keep an FCM waiting for the interpreter lock (DESIGN, section 7)."""
+"""With Python's default of 5 ms a busy operator would keep an FCM waiting for the interpreter lock."""
 GARBAGE = 50_000
-"""Objects made before Python looks for cycles: rows make many and no cycles (Python's own 700 costs 0.1 us a tuple)."""
+"""Number of allocations before a garbage collection; rows have no cycles (the default, 700, costs 0.1 us a tuple)."""
 TICK_S = 0.25
 GRACE_S = 5.0
 LINGER_MS = 2_000
-"""For last words to leave; on a busy machine they take a while."""
+"""Milliseconds for final messages to be sent; a busy machine needs a while."""
 
 
 class HostReport(msgspec.Struct, frozen=True):
-    """A host's last words, which leave through Spark.
+    """The final report of a host, which is its output in Spark.
 
-    ``error`` is empty when it was told to leave; ``stuck`` names the workers whose threads did not end in time.
+    ``error`` is empty if the controller told it to leave; ``stuck`` lists workers whose threads did not end in time.
     """
 
     host: int
@@ -89,7 +89,7 @@ class HostReport(msgspec.Struct, frozen=True):
 
 
 def serve(region: RegionSpec, host: int, interface: str) -> bytes:
-    """Run host number ``host`` to its end; returns its ``HostReport`` as msgpack. Never raises.
+    """Run a host to its end; returns its ``HostReport`` as msgpack. Never raises.
 
     ``interface`` is the name or address of this machine at which other hosts reach it.
     """
@@ -108,9 +108,9 @@ def serve(region: RegionSpec, host: int, interface: str) -> bytes:
 
 
 def warm_up() -> None:
-    """Do once what is slow at its first time: Arrow imports pandas, Parquet itself.
+    """Do work that is slow the first time: imports of pandas by Arrow, and of Parquet.
 
-    In front of a fork (see ``daemon``) it is done for all hosts, else here, so that no tuple waits for it.
+    If Spark forks hosts (see ``daemon``) it is done once before, and otherwise here, so that no tuple waits for it.
     """
     table = pa.table({"warm": [0]})
     with pq.ParquetWriter(pa.BufferOutputStream(), table.schema) as writer:
@@ -118,7 +118,7 @@ def warm_up() -> None:
 
 
 class Host:
-    """One barrier task's workers, threads and links."""
+    """The workers, threads and links of one barrier task."""
 
     def __init__(self, region: RegionSpec, host: int, interface: str, printer: Printer) -> None:
         self._region = region
@@ -201,7 +201,7 @@ class Host:
             self._tell_printed(TICK_S)  # now, since threads that do not end may outlast the driver's patience
 
     def _direct(self, worker: WorkerId, control: Control) -> None:
-        """Hand on what the controller says; a prepare that comes in the middle of a slow tuple does not wait for it."""
+        """Deliver a control message; a prepare that arrives within a slow tuple does not wait for its end."""
         if not self._started:
             return  # some worker could not be made; the run is about to fail with its error
         if isinstance(control, Rehearse):
@@ -216,7 +216,7 @@ class Host:
             thread.post(Directed(worker, control), urgent=isinstance(control, (Fcm, Prepare)))
 
     def _start(self) -> None:
-        """Let the workers work; what there is by now is looked at no more when Python searches for cycles."""
+        """Start the workers; objects that exist by now are exempted from garbage collection."""
         self._started = True
         gc.freeze()
         self._preparer.start()
@@ -225,7 +225,7 @@ class Host:
             thread.start()
 
     def _deliver(self, arrival: Arrival) -> None:
-        """A frame from another host goes to its channels' receivers, a credit to their senders."""
+        """Deliver a frame from another host to its channels' receivers, or a credit to their senders."""
         for channel in arrival.channels:
             if isinstance(arrival.frame, Credit):
                 self._threads[channel.sender].post(Granted(channel, arrival.frame.size))
@@ -281,7 +281,7 @@ class Host:
             self._links.post(host_of(channel.sender, self._region.options.hosts), Credit(size), (channel,))
 
     def _prepare(self) -> None:
-        """Try out next functions. The answer does not wait for the worker's next tuple: what follows comes behind."""
+        """Dry-run new functions. The answer is sent without waiting for the worker's next tuple."""
         while (order := self._trials.get()) is not None:
             if isinstance(order, DryRun):
                 result = self._rehearsals.prepare(order)
@@ -296,7 +296,7 @@ class Host:
     # ---- ending
 
     def _end_threads(self) -> tuple[str, ...]:
-        """End all threads; names those that are stuck in a user's function."""
+        """End all threads; returns those that are blocked in a user function."""
         if not self._started:
             return ()
         self._trials.put(None)

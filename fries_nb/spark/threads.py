@@ -1,8 +1,8 @@
-"""A worker's thread in a host: it feeds the I/O-free worker and carries out what it says.
+"""The thread of a worker in a host: delivers events to the I/O-free worker and carries out its instructions.
 
-Other threads only ``post``: they queue an event, and for one that must not wait for the slice in hand (an FCM, a
-prepare) they raise the worker's interrupt flag, one plain attribute that the loop over tuples reads. Frames between
-workers of one host pass by reference from thread to thread and never see a socket.
+Other threads only ``post``: they queue an event and, if it must not wait for the end of the slice (an FCM, a prepare),
+raise the worker's interrupt flag, a plain attribute that the loop over tuples reads. Frames between workers of one host
+pass by reference from thread to thread, without a socket.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from fries_nb.worker.events import (
 from fries_nb.worker.worker import Worker
 
 READ_LIMIT = 16_384
-"""Tuples that a source takes from its reader at a time."""
+"""Maximum number of tuples that a source takes from its reader at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndThread:
-    """To a thread: end now."""
+    """Tells a thread to end."""
 
 
 class WorkerThread(threading.Thread):
     """Runs one worker until it is told to leave.
 
     Args:
-        worker: whose only caller this thread is.
-        carry_out: does what an instruction says that concerns neither reader nor sinks; called from this thread.
-        sinks: what the worker's sink, and its operators with dead letters, write to.
-        reader: for a source.
+        worker: the worker, called from this thread only.
+        carry_out: carries out instructions that concern neither reader nor sinks; called from this thread.
+        sinks: writers of the worker's sink, and of its operators with dead letters.
+        reader: the reader of a source.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class WorkerThread(threading.Thread):
         self._due: int | None = None
 
     def post(self, event: Event | EndThread, urgent: bool = False) -> None:
-        """Queue an event, from any thread; an urgent one is looked at before the next tuple."""
+        """Queue an event, from any thread; an urgent one is processed before the next tuple."""
         self._events.put(event)
         if urgent:
             self.worker.interrupt.raised = True
@@ -96,7 +96,7 @@ class WorkerThread(threading.Thread):
             self._carry_out(TellController(Failed(worker, told, details)))
 
     def _take_events(self, block: bool) -> None:
-        """Take all events that wait; with ``block``, wait for one, or until the reader's next tuple is due."""
+        """Process all queued events; with ``block``, wait for one, or until the reader's next tuple is due."""
         timeout = None if self._due is None else max(0.0, (self._due - time.time_ns()) / 1e9)
         try:
             while True:
@@ -134,7 +134,7 @@ class WorkerThread(threading.Thread):
             self._due = 0
 
     def _feed(self) -> bool:
-        """Hand a source's worker what is due, if it can take it. Returns whether it got something."""
+        """Supply a source's worker with tuples that are due, if it wants input; returns whether it was given some."""
         if self._reader is None:
             return False
         self._due = None

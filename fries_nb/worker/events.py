@@ -1,4 +1,4 @@
-"""What goes into a worker and what comes out of it."""
+"""The events and instructions of a worker."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fries_nb.worker.outbox import SendFrame
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """A frame came on a channel."""
+    """A frame arrived on a channel."""
 
     channel: ChannelId
     frame: Frame
@@ -27,7 +27,7 @@ class Arrived:
 class Supplied:
     """A source's reader has read these tuples; ``None`` is the end of the source.
 
-    ``positions`` are those behind the batch, in the splits that it came from; ``None`` for a split that has ended.
+    ``positions`` are those after the batch, in the splits that it came from; ``None`` for a split that has ended.
     """
 
     batch: pa.RecordBatch | None
@@ -36,7 +36,7 @@ class Supplied:
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """The receiver of this channel grants that many bytes."""
+    """The receiver of this channel grants this many bytes of credit."""
 
     channel: ChannelId
     size: int
@@ -44,7 +44,7 @@ class Granted:
 
 @dataclass(frozen=True, slots=True)
 class Directed:
-    """The controller has something to say to one operator of this worker's chain."""
+    """A control message for one operator of this worker's chain."""
 
     worker: WorkerId
     control: Control
@@ -52,12 +52,12 @@ class Directed:
 
 @dataclass(frozen=True, slots=True)
 class WorkerTick:
-    """Time to report."""
+    """The worker is to report."""
 
 
 @dataclass(frozen=True, slots=True)
 class SinkWidened:
-    """What this operator writes to has these columns now."""
+    """The sink of this operator has these columns now."""
 
     worker: WorkerId
     columns: pa.Schema
@@ -65,14 +65,14 @@ class SinkWidened:
 
 @dataclass(frozen=True, slots=True)
 class SinkFailed:
-    """The worker's sink, or a place for dead letters, cannot take what it was given; nothing is closed any more."""
+    """The worker's sink, or its sink of dead letters, cannot write; no further part is closed."""
 
     error: FriesError
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """A change of this operator is being prepared; its trial was begun in the middle of a slice."""
+    """A change of this operator is being prepared; its dry run was begun within a slice."""
 
     worker: WorkerId
     order: Prepare
@@ -83,7 +83,7 @@ Event = Arrived | Supplied | Granted | Directed | Expected | DryRunResult | Work
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """An instruction: give the sender of this channel that much credit."""
+    """An instruction: grant the sender of this channel this many bytes of credit."""
 
     channel: ChannelId
     size: int
@@ -91,21 +91,21 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class TellController:
-    """An instruction: say this to the controller."""
+    """An instruction: send this to the controller."""
 
     answer: Answer
 
 
 @dataclass(frozen=True, slots=True)
 class ToReader:
-    """An instruction: the source's reader shall do this (set its rate, or read no more and end)."""
+    """An instruction for the source's reader: set its rate, or stop reading and end."""
 
     control: SetRate | Drain
 
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """An instruction: write these rows to this operator's sink, or keep them as its dead letters."""
+    """An instruction: write these rows to this operator's sink, or to its sink of dead letters."""
 
     worker: WorkerId
     batch: pa.RecordBatch
@@ -113,21 +113,21 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class ClosePart:
-    """An instruction: close what the operator has written, if it writes, and give the answer with the parts' names."""
+    """An instruction: close the operator's current part, if it has a sink; send the answer with the parts' names."""
 
     answer: Done | Ended
 
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """An instruction: keep these records, in this order."""
+    """An instruction: append these records to the trace, in order."""
 
     records: tuple[WorkerRecord, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Save:
-    """An instruction: put this on disk for the checkpoint of that epoch, and say ``Saved``."""
+    """An instruction: store this snapshot for the checkpoint with this number, and send ``Saved``."""
 
     epoch: int
     snapshot: Snapshot

@@ -1,4 +1,4 @@
-"""What the action of a marker does to one operator of a chain."""
+"""The effect of a marker's action on one operator of a chain."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from fries_nb.operators.instance import Instance
 
 
 def effect_of(marker: Marker, instance: Instance, ended: bool) -> Done:
-    """Carry out the marker's action at this operator, and acknowledge it.
+    """Carry out the marker's action at this operator, and return the acknowledgement.
 
     Args:
         marker: the marker, complete at this worker.
         instance: an operator in its scope.
-        ended: the worker has ended, so that a change has nothing to act on.
+        ended: whether the worker has ended, so that a change has no effect.
     """
     action, worker = marker.action, instance.worker
     if ended:

@@ -1,4 +1,4 @@
-"""What a worker tells of itself: a report for each of its operators, and the records of the audit."""
+"""The reports of a worker: measurements of each of its operators, and the records of the audit."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from fries_nb.worker.meter import LatencyMeter
 
 
 class WorkerReports:
-    """Measures one worker, and reports what it measured.
+    """Measures one worker, and makes its reports.
 
     Args:
         instances: the worker's operators, in the chain's order.
-        inbox: what waits in front of the first of them.
+        inbox: the input queues of the first of them.
         clock: returns nanoseconds since the Unix epoch.
 
     Attributes:
         written: the schema of the batch that left the chain last.
-        columns: of a sink, those that it has so far; reported when they have changed.
+        columns: the columns of a sink so far; reported when they have changed.
     """
 
     def __init__(self, instances: Sequence[Instance], inbox: Inbox, clock: Callable[[], int]) -> None:
@@ -37,15 +37,15 @@ class WorkerReports:
         self._meter = LatencyMeter()
 
     def measure(self, due: pa.Array) -> None:
-        """Count the end-to-end latencies of tuples that leave the dataflow now, by the times when they were due."""
+        """Record the end-to-end latencies of tuples that reach a sink now, from the times at which they were due."""
         due = due.to_numpy(zero_copy_only=False)
         self._meter.add((np.int64(self._clock()) - due) / 1e6)
 
     def widened(self, event: SinkWidened) -> None:
-        """Note the columns of the worker's sink; those of dead letters are always the same.
+        """Record the columns of the worker's sink; those of dead letters never change.
 
         Args:
-            event: the columns, and of which operator.
+            event: the columns, and the operator.
         """
         if event.worker == self._instances[0].worker and self._instances[0].operator.traits.is_sink:
             self.columns = event.columns
@@ -54,9 +54,9 @@ class WorkerReports:
         """A report for each operator, and the audit's records since the last one.
 
         Args:
-            reads: the input columns that the chain's functions have looked at.
-            in_hand: tuples of the frame in hand that are not yet taken.
-            held: the most bytes of another version that were set aside at a time.
+            reads: the input columns that the chain's functions have read.
+            in_hand: number of tuples of the current frame that have not been taken.
+            held: maximum number of bytes of another version that were set aside at a time.
         """
         writes, latency, columns = types_of(self.written), self._meter.take(), self._new_columns()
         told: list[Instruction] = []
@@ -86,6 +86,6 @@ class WorkerReports:
         return bytes(self.columns.serialize())
 
     def traced(self, ended: bool = False) -> list[Instruction]:
-        """The audit's records since the last call; ``ended`` says that there will be no more."""
+        """The audit's records since the last call; ``ended`` marks them as the last ones."""
         records = [instance.records(ended) for instance in self._instances]
         return [Traced(tuple(some)) for some in records if some]

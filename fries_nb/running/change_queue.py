@@ -1,38 +1,67 @@
 """The changes of a run: what each region carries out now, what waits, what is in effect, what a rollback undoes.
 
 Each region has a queue of its own, and one request in flight at its controller. A request for a region that has not
-begun waits until then, and applies before its first tuple; one over several regions is done when all are. Pure but for
-a clock and its lock: it answers with orders, and others carry them out.
+begun waits until then, and applies before its first tuple; one over several regions is done when all are. A fix of an
+operator that stands is in flight beside the others, one for each such operator.
 
-Every method holds the lock for as long as it lasts. Who has to do several things that nobody may come in between, such
-as to plan and to enter, or to carry out orders in their order, holds it around them.
+Both shells run it, the driver's side of a run and the seeded cluster; all that it needs of them is in ``QueueShell``.
+Every method holds the lock for as long as it lasts, what it has carried out included; but for the pickling of
+functions, which takes long, so that what was asked for is checked again behind it.
 
-    enter      -> orders: tell the controller of this region to carry out this request
-    starting   -> the requests whose functions the region begins with; started -> orders
-    resolved   -> orders: the next one of this region
-    over       -> nothing of this region can change any more
+    request, roll_back   carry out, if it is its turn
+    starting             the requests whose functions the region begins with; ``started``: carry out what waits
+    resolved             carry out the next one of this region
+    over                 nothing of this region can change any more
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 from fries_nb.changes import Change
 from fries_nb.checkpoints import CommittedChange
-from fries_nb.controller.events import GuardEnded, GuardFired, Outcome, WorkerOutcome
+from fries_nb.controller.events import ChangeRequested, GuardEnded, GuardFired, Outcome
+from fries_nb.controller.metrics import OperatorMetrics
+from fries_nb.controller.requests import change_requested
 from fries_nb.controller.states import REGION_MOVES, RegionPhase, moved
 from fries_nb.dataflow.graph import Graph
+from fries_nb.dataflow.limits import Limit
 from fries_nb.dataflow.regions import Region
+from fries_nb.dataflow.updates import Update
 from fries_nb.errors import PlanError
-from fries_nb.messages import WorkerId
 from fries_nb.running.locks import locked
-from fries_nb.running.outcomes import combined, functions_of, later
-from fries_nb.running.queue_entries import Order, Request, Undoing
+from fries_nb.running.outcomes import functions_of
+from fries_nb.running.queue_entries import NO_GUARD_FOR_FIXES, ChangeListener, Ground, Request, RequestRegistry
+from fries_nb.running.region_plans import guarded_regions, planned, predicted, together
 from fries_nb.running.rollbacks import Rollbacks
-from fries_nb.running.shelf import Shelf
+from fries_nb.scheduling import Plan
+
+_NEEDS = "a change needs a running dataflow"
+
+
+class QueueShell(Protocol):
+    """What a queue needs of who runs it."""
+
+    @property
+    def chaining(self) -> bool:
+        """Whether hosts chain operators."""
+
+    @property
+    def resumable(self) -> bool:
+        """Whether the run can go back to a checkpoint."""
+
+    def refuse_if_over(self, why: str) -> None:
+        """Raise a RunError if nothing can be asked of the run any more."""
+
+    def ship(self, updates: Mapping[str, Update]) -> dict[str, bytes]:
+        """Check and pickle updates, by operator; raises if one of them cannot be shipped."""
+
+    def carry_out(self, region: int, request: ChangeRequested) -> None:
+        """Let the controller of this region take a request; at once or soon, and in the order of these calls."""
 
 
 class ChangeQueue:
@@ -41,12 +70,13 @@ class ChangeQueue:
     Args:
         graph: the whole dataflow.
         regions: its regions, none of which has begun.
-        ended: called once for each change, just before it is resolved.
+        shell: carries out.
+        listener: told of every change.
         before: the changes that were decided before the run was resumed.
+        last_number: of a change that was asked for before, whatever became of it.
         clock: seconds, never going back.
 
     Attributes:
-        changes: by id, in order of request.
         lock: held by whoever reads or changes anything here.
     """
 
@@ -54,126 +84,103 @@ class ChangeQueue:
         self,
         graph: Graph,
         regions: tuple[Region, ...],
-        ended: Callable[[Change, Outcome], None],
+        shell: QueueShell,
+        listener: ChangeListener,
+        *,
         before: Sequence[CommittedChange] = (),
+        last_number: int = 0,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.lock = threading.RLock()
-        self.changes: dict[str, Change] = {}
-        self._graph = graph
+        self._shell = shell
+        self._regions = regions
         self._region_of = {name: number for number, region in enumerate(regions) for name in region.own}
-        self._ended = ended
-        self._known = max((int(one.change.removeprefix("u").partition(".")[0]) for one in before), default=0)
-        self._ran = {name: operator.function for name, operator in graph.by_name.items()} | functions_of(before)
+        numbers = (int(one.change.removeprefix("u").partition(".")[0]) for one in before)
+        self._last_number = max(last_number, max(numbers, default=0))
         self._clock = clock
         self._phases = [RegionPhase.AHEAD for _ in regions]
         self._standing: set[str] = set()
-        self._requests: list[Request] = []
-        self._rollbacks = Rollbacks(self._requests, self._region_of, self._phases, self._ran)
+        self._known = RequestRegistry(graph, listener, clock)
+        ran = {name: operator.function for name, operator in graph.by_name.items()} | functions_of(before)
+        self._rollbacks = Rollbacks(self._known.requests, self._region_of, self._phases, ran)
         self._waiting: list[list[Request]] = [[] for _ in regions]
         self._in_flight: list[dict[str, Request]] = [{} for _ in regions]
-        self._entered_s: dict[str, float] = {}
-        self._shelf = Shelf()
-        self._flows_s: dict[int, float] = {}
 
     # ---- what the user asks
 
+    @property
     @locked
-    def new_id(self) -> str:
-        """The id of the next change."""
-        return f"u{self._known + len(self.changes) + 1}"
+    def changes(self) -> tuple[Change, ...]:
+        """All changes, in order of request."""
+        return tuple(self._known.changes.values())
 
     @locked
-    def shares(self, targets: Iterable[str]) -> dict[int, list[str]]:
-        """The targets by the number of their region, in order; a name that is in none goes to the first.
+    def plan(
+        self, targets: Iterable[str], scheduler: str, pruning: bool, measured: Mapping[str, OperatorMetrics] | None
+    ) -> Plan:
+        """What a change of these operators would do; and how long that would take by what is measured, if tuples flow.
 
         Raises:
-            PlanError: a target's region has finished.
+            PlanError: see ``Run.reconfigure``.
         """
-        shares: dict[int, list[str]] = {}
-        for name in targets:
-            shares.setdefault(self._region_of.get(name, 0), []).append(name)
-        for region, names in shares.items():
-            if self._phases[region] is RegionPhase.OVER:
-                raise PlanError(
-                    f"{', '.join(sorted(names))} ran in region {region + 1} of {len(self._phases)}, which has "
-                    "finished; expected operators of a region that runs or is still to come"
-                )
-        return dict(sorted(shares.items()))
+        plans = self._planned(targets, scheduler, pruning)
+        whole = together(plans)
+        return whole if measured is None else replace(whole, prediction=predicted(self._regions, plans, measured))
 
-    @locked
-    def joinable(self) -> list[Request]:
-        """The newest requests of which no region has begun anything, back to the last rollback, in order."""
-        joinable: list[Request] = []
-        for request in reversed(self._requests):
-            if request.ended:
-                continue
-            if request.begun_s or request.outcomes or request.undoes is not None:
-                break
-            joinable.append(request)
-        return joinable[::-1]
+    def request(
+        self,
+        updates: Mapping[str, Update],
+        scheduler: str = "fries",
+        pruning: bool = True,
+        *,
+        merge: bool = False,
+        limit: Limit | None = None,
+        rehearse: bool = True,
+    ) -> Change:
+        """Carry a change out when it is its turn; see ``Run.reconfigure`` for the arguments, and for what it raises."""
+        began_s, requested_s = self._clock(), time.time()
+        payloads = self._shell.ship(updates)
+        with self.lock:
+            self._shell.refuse_if_over(_NEEDS)
+            plans = self._planned(updates, scheduler, pruning)
+            mends = self._mends(updates)
+            joins = self._joinable() if merge and not mends else []  # with another it would be no fix
+            whole = self._planned([name for one in joins for name in one.updates] + [*updates], scheduler, pruning)
+            limit = limit or next((one.guard for one in joins if one.guard is not None), None)
+            after = {name: update for one in joins for name, update in one.updates.items()} | dict(updates)
+            guard, words = (None, NO_GUARD_FOR_FIXES) if limit and mends else self._guard(whole, after, limit)
+            change = self._new(plans, updates, began_s, requested_s, words)
+            request = Request(change.id, updates, payloads, whole, (change.id,), guard=guard, rehearse=rehearse)
+            for joined in joins:
+                self._forget(joined)
+            self._enter(request.joined_to(joins))
+        return change
 
-    @locked
-    def mends(self, updates: Collection[str]) -> bool:
-        """Whether this changes just an operator that stands in front of a tuple; nothing else could go before it."""
-        return len(updates) == 1 and self._standing.issuperset(updates)
-
-    @locked
-    def enter(self, request: Request, joins: Iterable[Request] = ()) -> list[Order]:
-        """Take in a request that was planned, and with it what it ``joins``: behind all that waits, or as a fix."""
-        newest = request.changes[-1]
-        self.changes[newest.id] = newest
-        self._entered_s[newest.id] = self._clock()
-        for joined in joins:
-            self._forget(joined)
-        self._requests.append(request)
-        orders: list[Order] = []
-        for region in request.plans:
-            self._waiting[region].append(request)
-            orders += self._next(region)
-        return orders
-
-    @locked
-    def undoing(self) -> Undoing:
-        """What a rollback would undo now, and how.
-
-        It is the newest request in effect (see ``rollbacks``); the updates are what its operators ran, or will run,
-        before it.
+    def roll_back(self, scheduler: str = "fries") -> Change:
+        """Undo the newest change in effect (see ``rollbacks``) by a change back; or withdraw it if it has not begun.
 
         Raises:
             PlanError: there is none, or its guard is rolling it back; or one before it that changes the same operators
                 is still being carried out, or rolled back by its guard, so that it is open what ran before; or a
                 target's state was transformed, and nobody has said how to transform it back.
         """
-        last = self._rollbacks.last()
-        ground = self._rollbacks.ground(last)
-        return Undoing(last, self._rollbacks.back(last, ground), ground)
-
-    @locked
-    def still_undoes(self, found: Undoing) -> bool:
-        """Whether ``undoing`` would answer the same now.
-
-        Raises:
-            PlanError: as ``undoing`` does.
-        """
-        last = self._rollbacks.last()
-        return last is found.request and self._rollbacks.ground(last) == found.ground
-
-    @locked
-    def withdraw(self, last: Request, rollback: Change) -> bool:
-        """Roll back a request of which nothing has begun: it never will be; false, and nothing done, otherwise."""
-        if not self._rollbacks.can_withdraw(last):
-            return False
-        self.changes[rollback.id] = rollback
-        self._forget(last)
-        for change in last.changes:
-            self._resolve(change, Outcome(
-                change.id, change.plan.scheduler, "aborted", "it was rolled back before it was begun; nothing changed"
-            ))  # fmt: skip
-        self._resolve(rollback, Outcome(rollback.id, rollback.plan.scheduler, "done"))
-        for change in (*last.changes, rollback):
-            change.end_guard()
-        return True
+        began_s, requested_s = self._clock(), time.time()
+        self._shell.refuse_if_over(_NEEDS)
+        while True:  # until nothing came in between
+            last, ground, updates = self._undoing()
+            payloads = self._shell.ship(updates)
+            with self.lock:
+                self._shell.refuse_if_over(_NEEDS)
+                if self._undoing()[:2] != (last, ground):
+                    continue
+                plans = self._planned(updates, scheduler, True)
+                change = self._new(plans, updates, began_s, requested_s)
+                if self._rollbacks.can_withdraw(last):
+                    self._dequeue(last)
+                    self._known.withdraw(last, change)
+                else:
+                    self._enter(Request(change.id, updates, payloads, plans, (change.id,), last, ground))
+                return change
 
     # ---- what becomes of regions
 
@@ -186,31 +193,29 @@ class ChangeQueue:
         return list(self._waiting[region])
 
     @locked
-    def started(self, region: int, applied: Iterable[Request]) -> list[Order]:
+    def started(self, region: int, applied: Iterable[Request]) -> None:
         """The region has started with these requests applied."""
         self._move(region, RegionPhase.RUNNING)
         for request in applied:
             self._waiting[region].remove(request)
-            request.at_start.add(region)
-            self._end(region, request, self._at_start(region, request))
-        return self._next(region)
+            self._known.end_at_start(region, request)
+        self._advance(region)
 
     @locked
     def flows(self, region: int) -> None:
         """The region's workers are at work: what was requested before is timed from now."""
-        self._flows_s.setdefault(region, self._clock())
+        self._known.flows(region)
 
     @locked
-    def resolved(self, region: int, outcome: Outcome) -> list[Order]:
+    def resolved(self, region: int, outcome: Outcome) -> None:
         """The region's controller has come to the end of a request."""
         request = self._in_flight[region].pop(outcome.change, None)
-        if request is None:  # a run that was resumed ends changes that were asked for before
-            return []
-        self._end(region, request, outcome)
-        return self._next(region)
+        if request is not None:  # a run that was resumed ends changes that were asked for before
+            self._known.end(region, request, outcome)
+            self._advance(region)
 
     @locked
-    def stands(self, region: int, operator: str, waits: bool) -> list[Order]:
+    def stands(self, region: int, operator: str, waits: bool) -> None:
         """An operator stands in front of a tuple, or goes on: what waits and changes just that goes ahead, one by one.
 
         The change in flight may wait for that very operator, and would then never end. Like every fix it has no guard.
@@ -218,33 +223,17 @@ class ChangeQueue:
         (self._standing.add if waits else self._standing.discard)(operator)
         for request in self._in_flight[region].values():
             request.as_fix = request.as_fix and (waits or operator not in request.updates)
-        return self._next(region)
+        self._advance(region)
 
     @locked
     def guard_fired(self, region: int, event: GuardFired) -> None:
         """The guard of a request has begun to roll it back in this region; until it has ended nobody else can."""
-        for request in self._requests:
-            if request.id == event.change:
-                request.fired[region] = event.error
+        self._known.guard_fired(region, event)
 
     @locked
     def guard_ended(self, region: int, event: GuardEnded) -> None:
         """The guard of a request is over in this region; if it has fired, the request is rolled back there."""
-        request = next((one for one in self._requests if one.id == event.change), None)
-        if request is None:
-            return
-        request.guarded.discard(region)
-        request.let_go.add(region)
-        request.fired.pop(region, None)
-        if event.rolled_back:
-            words = f"rolled back by its guard, since the new configuration failed: {event.error}"
-            was = request.outcomes[region]
-            request.outcomes[region] = replace(was, outcome="rolled_back", error=words, details=event.details)
-        for change in request.changes:
-            if event.rolled_back and request.ended:
-                self._resolve(change, self._whole(request, self._entered_s[change.id], change.id))
-            if not request.guarded:
-                change.end_guard()
+        self._known.guard_ended(region, event)
 
     @locked
     def over(self, region: int, why: str) -> None:
@@ -257,113 +246,134 @@ class ChangeQueue:
         self._waiting[region].clear()
         for request in left:
             words = f"{why} before the change was begun; nothing changed"
-            self._end(region, request, Outcome(request.id, request.plans[region].scheduler, "aborted", words))
+            self._abort(region, request, words)
 
     @locked
     def executed(self) -> list[tuple[str, str]]:
         """Id and target of all that controllers have decided: what a trace must have records of."""
-        return [
-            (request.id, target)
-            for request in self._requests
-            for region, outcome in request.outcomes.items()
-            if outcome.outcome != "aborted" and region not in request.at_start
-            for target in request.plans[region].targets
-        ]
+        return self._known.executed()
 
-    # ---- inside
+    # ---- what is asked, in parts
 
-    def _move(self, region: int, to: RegionPhase) -> None:
-        self._phases[region] = moved(REGION_MOVES, self._phases[region], to, f"region {region + 1}")
+    def _planned(self, targets: Iterable[str], scheduler: str, pruning: bool) -> dict[int, Plan]:
+        """The plan of each region that has a share of the targets; a name that is in none is the first one's to refuse.
+
+        Raises:
+            PlanError: a target's region has finished.
+        """
+        shares: dict[int, list[str]] = {}
+        for name in dict.fromkeys(targets):
+            shares.setdefault(self._region_of.get(name, 0), []).append(name)
+        for region, names in shares.items():
+            if self._phases[region] is RegionPhase.OVER:
+                raise PlanError(
+                    f"{', '.join(sorted(names))} ran in region {region + 1} of {len(self._phases)}, which has "
+                    "finished; expected operators of a region that runs or is still to come"
+                )
+        return planned(self._regions, dict(sorted(shares.items())), scheduler, pruning)
+
+    def _guard(
+        self, plans: Mapping[int, Plan], updates: Mapping[str, Update], limit: Limit | None
+    ) -> tuple[Limit | None, str]:
+        if limit is None:
+            return None, ""
+        return guarded_regions(self._regions, plans, updates, limit, self._shell.chaining, self._shell.resumable)
+
+    def _new(
+        self,
+        plans: Mapping[int, Plan],
+        updates: Mapping[str, Update],
+        began_s: float,
+        requested_s: float,
+        guard: str = "",
+    ) -> Change:
+        number = f"u{self._last_number + len(self._known.changes) + 1}"
+        change = Change(number, together(plans), updates, (self._clock() - began_s) * 1000, requested_s, guard)
+        self._known.add(change)
+        return change
+
+    @locked
+    def _undoing(self) -> tuple[Request, Ground, dict[str, Update]]:
+        """What a rollback would undo now, and how: what its operators ran, or will run, before it."""
+        last = self._rollbacks.last()
+        ground = self._rollbacks.ground(last)
+        return last, ground, self._rollbacks.back(last, ground)
+
+    def _joinable(self) -> list[Request]:
+        """The newest requests of which no region has begun anything, back to the last rollback, in order."""
+        joinable: list[Request] = []
+        for request in reversed(self._known.requests):
+            if request.ended:
+                continue
+            if request.begun_s or request.outcomes or request.undoes is not None:
+                break
+            joinable.append(request)
+        return joinable[::-1]
+
+    def _mends(self, updates: Iterable[str]) -> bool:
+        """Whether this changes just an operator that stands in front of a tuple; nothing else could go before it."""
+        return len(names := set(updates)) == 1 and self._standing.issuperset(names)
+
+    # ---- whose turn it is
+
+    def _enter(self, request: Request) -> None:
+        self._known.requests.append(request)
+        for region in request.plans:
+            self._waiting[region].append(request)
+            self._advance(region)
 
     def _forget(self, request: Request) -> None:
-        self._requests.remove(request)
+        self._known.requests.remove(request)
+        self._dequeue(request)
+
+    def _dequeue(self, request: Request) -> None:
         for waiting in self._waiting:
             if request in waiting:
                 waiting.remove(request)
 
-    def _begin(self, region: int, request: Request) -> Order:
-        self._waiting[region].remove(request)
-        request.as_fix = self.mends(request.updates)
-        if request.as_fix:
-            request.drop_guard()
-        request.begun_s[region] = self._clock()
-        self._in_flight[region][request.id] = request
-        return Order(region, request)
+    def _move(self, region: int, to: RegionPhase) -> None:
+        self._phases[region] = moved(REGION_MOVES, self._phases[region], to, f"region {region + 1}")
 
-    def _next(self, region: int) -> list[Order]:
+    def _advance(self, region: int) -> None:
         """Fixes, and the first that waits, if it can begin; a rollback that undoes nothing, or another change, ends."""
         if self._phases[region] is not RegionPhase.RUNNING:
-            return []
+            return
         waiting = self._waiting[region]
-        orders = [self._begin(region, one) for one in list(waiting) if self._goes_ahead(region, one)]
+        for request in list(waiting):
+            if self._goes_ahead(region, request):
+                self._begin(region, request)
         while waiting and not self._in_flight[region]:
             request = waiting[0]
             words = self._rollbacks.pointless(region, request)
             if not words:
-                return [*orders, self._begin(region, request)]
+                self._begin(region, request)
+                return
             waiting.remove(request)
-            self._end(region, request, Outcome(request.id, request.plans[region].scheduler, "aborted", words))
-        return orders
+            self._abort(region, request, words)
 
     def _goes_ahead(self, region: int, request: Request) -> bool:
         """Whether it is a fix that begins beside what is in flight; an operator gets one at a time."""
         in_flight = self._in_flight[region]
         return (
-            self.mends(request.updates)
+            self._mends(request.updates)
             and not any(one.as_fix and one.updates.keys() == request.updates.keys() for one in in_flight.values())
             and not self._rollbacks.overtakes(region, request, in_flight)
             and not self._rollbacks.pointless(region, request)
         )
 
-    def _order(self, region: int, request: Request) -> None:
-        """Requests are in the order in which they took effect: one that went ahead, in front of those still open."""
-        for number, one in enumerate(self._requests):
-            if one is request:
-                return
-            if region in one.plans and region not in one.outcomes:
-                self._requests.remove(request)
-                self._requests.insert(number, request)
-                return
-
-    def _at_start(self, region: int, request: Request) -> Outcome:
+    def _begin(self, region: int, request: Request) -> None:
+        self._waiting[region].remove(request)
+        request.as_fix = self._mends(request.updates)
+        if request.as_fix:
+            self._known.drop_guard(request)
+        request.begun_s[region] = self._clock()
+        self._in_flight[region][request.id] = request
         plan = request.plans[region]
-        workers = {
-            WorkerId(name, index): WorkerOutcome(0.0)
-            for name in sorted(plan.targets)
-            for index in range(self._graph.operator(name).workers)
-        }
-        return Outcome(request.id, plan.scheduler, "done", per_worker=workers)
+        payloads = {name: request.payloads[name] for name in plan.targets}
+        undoes = request.undoes.id if request.undoes is not None else ""
+        how = (plan, request.updates, payloads, request.guard, request.rehearse, undoes)
+        self._shell.carry_out(region, change_requested(self._regions[region].graph, request.id, *how))
 
-    def _end(self, region: int, request: Request, outcome: Outcome) -> None:
-        request.outcomes[region] = outcome
-        if request.guard is not None and outcome.outcome == "done" and region not in request.at_start | request.let_go:
-            request.guarded.add(region)
-        if outcome.outcome == "done":
-            self._order(region, request)
-        if request.ended:
-            for change in request.changes:
-                self._resolve(change, self._whole(request, self._entered_s[change.id], change.id))
-                if not request.guarded:
-                    change.end_guard()
-            self._shelve_superseded()
-
-    def _shelve_superseded(self) -> None:
-        """Of what has changed something the last two stay in memory: what runs, and what ran before it."""
-        holding = [one for one in self._requests if any(map(one.may_hold, one.plans))]
-        for request in self._requests:
-            if request.ended and request.payloads and not request.guarded and request not in holding[-2:]:
-                request.shelve(self._shelf)
-
-    def _whole(self, request: Request, entered_s: float, change: str) -> Outcome:
-        """The outcome of all regions together; times count from when the change was entered and tuples flowed."""
-        parts = []
-        for region, outcome in sorted(request.outcomes.items()):
-            begun_s = max(entered_s, request.begun_s.get(region, entered_s))
-            from_s = max(entered_s, min(begun_s, self._flows_s.get(region, begun_s)))
-            parts.append(later(outcome, 1000 * (from_s - entered_s), 1000 * (begun_s - from_s)))
-        return combined(change, parts)
-
-    def _resolve(self, change: Change, outcome: Outcome) -> None:
-        """It has come to its end; or, having been done, to another one by its guard."""
-        self._ended(change, outcome)
-        change.resolve(outcome)
+    def _abort(self, region: int, request: Request, words: str) -> None:
+        scheduler = request.plans[region].scheduler
+        self._known.end(region, request, Outcome(request.id, scheduler, "aborted", words))

@@ -7,10 +7,14 @@ their own, made when their regions begin.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 from fries_nb.checkpoints import CommittedChange
 from fries_nb.dataflow.graph import Graph
+from fries_nb.dataflow.traits import Holds
+from fries_nb.dataflow.updates import new_table
 from fries_nb.running.queue_entries import Request
 from fries_nb.storage.checkpoint_store import CheckpointStore
 from fries_nb.storage.locations import absolute, join
@@ -64,12 +68,25 @@ class CheckpointLayout:
         places = [self.of(region) for region in range(self._regions) if self.resumes(region)]
         return tuple(one for place in dict.fromkeys(places) for one in CheckpointStore.load(place, self.key)[1].decided)
 
-    def decide(self, region: int, graph: Graph, requests: Iterable[Request]) -> bool:
-        """Let the region begin with these requests, however often it is started; returns whether it ``resumes``.
+    def begin(self, region: int, graph: Graph, requests: Sequence[Request]) -> tuple[Graph, bool]:
+        """Let the region begin with these requests, however often it is started.
+
+        Args:
+            region: its number.
+            graph: what it is to run.
+            requests: what applies before its first tuple.
+
+        Returns:
+            What it runs, and whether it goes on from what is at its place: the requests are noted there, if it has one.
 
         Raises:
             CheckpointError: the place cannot be used.
         """
+        if self.of(region):
+            return graph, self._decide(region, graph, requests)
+        return changed(graph, region, requests), False
+
+    def _decide(self, region: int, graph: Graph, requests: Iterable[Request]) -> bool:
         resumes, added, path = self.resumes(region), list(requests), self.of(region)
         if not added:
             return resumes
@@ -114,3 +131,23 @@ def decided(request: Request, region: int, incarnation: int) -> CommittedChange:
         {name: request.payloads[name] for name in plan.targets},
         incarnation,
     )
+
+
+def changed(graph: Graph, region: int, requests: Iterable[Request]) -> Graph:
+    """The graph as it is after these requests, which nothing has run before."""
+    functions: dict[str, Any] = {}
+    for request in requests:
+        for name in request.plans[region].targets:
+            operator, update = graph.operator(name), request.updates[name]
+            functions[name] = new_table(operator, update) if operator.traits.holds is Holds.TABLE else update.function
+    return with_functions(graph, functions)
+
+
+def with_functions(graph: Graph, functions: Mapping[str, Any]) -> Graph:
+    """The graph, with other functions for some operators."""
+    if not functions:
+        return graph
+    operators = tuple(
+        replace(one, function=functions[one.name]) if one.name in functions else one for one in graph.operators
+    )
+    return Graph(graph.name, operators, graph.edges)

@@ -18,15 +18,13 @@ from fries_nb.controller.metrics import MetricsSnapshot
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.limits import Tuples, checked_limit
 from fries_nb.dataflow.regions import regions
-from fries_nb.dataflow.updates import as_updates
+from fries_nb.dataflow.updates import as_updates, check_updates
 from fries_nb.errors import DataflowError, PlanError, RunError, unknown
 from fries_nb.messages import Paused
 from fries_nb.report import Story, run_page, write_page
-from fries_nb.running.change_queue import ChangeQueue
 from fries_nb.running.checkpoint_layout import CheckpointLayout
 from fries_nb.running.exit_hooks import live
 from fries_nb.running.region_runner import RegionRunner
-from fries_nb.running.requests import ChangeRequests
 from fries_nb.running.telemetry import KeptCheckpoint, RecoveryTime, Telemetry
 from fries_nb.running.uncommitted import UncommittedCheck, warn_of
 from fries_nb.scheduling import Plan
@@ -59,9 +57,7 @@ class Run:
         self._seen = Telemetry(graph)
         places = CheckpointLayout(checkpoint, graph, len(cut), resumed, key)
         try:
-            self._ledger = ChangeQueue(graph, cut, self._seen.ended, places.decided())
-            self._course = RegionRunner(graph, cut, places, options, self._seen, self._ledger, self._closed)
-            self._changing = ChangeRequests(graph, cut, self._course, self._ledger, self._seen)
+            self._course = RegionRunner(graph, cut, places, options, self._seen, self._closed, places.decided())
             live.add(self)
             self._course.start(spark)
         except BaseException:
@@ -133,7 +129,10 @@ class Run:
         Raises:
             PlanError, DataflowError: see ``reconfigure``.
         """
-        return self._changing.plan(change, scheduler, pruning)
+        if isinstance(change, Mapping):
+            check_updates(self.graph, as_updates(change))
+        targets = (change,) if isinstance(change, str) else tuple(change)
+        return self._course.plan(targets, scheduler, pruning)
 
     def reconfigure(
         self, change: Mapping[str, Any], scheduler: str = "fries", pruning: bool = True, *, merge: bool = False,
@@ -165,7 +164,8 @@ class Run:
             DataflowError: a function that cannot run there or cannot be pickled.
             RunError: the run is over.
         """
-        return self._changing.request(as_updates(change), scheduler, pruning, merge, checked_limit(guard), rehearse)
+        updates, limit = as_updates(change), checked_limit(guard)
+        return self._course.queue.request(updates, scheduler, pruning, merge=merge, limit=limit, rehearse=rehearse)
 
     def rollback(self, scheduler: str = "fries") -> Change:
         """Undo the last change that is in effect or on its way, by a change back; returns at once.
@@ -177,7 +177,7 @@ class Run:
                 back (``Update(..., back=...)``); or its operators have finished.
             RunError: the run is over.
         """
-        return self._changing.rollback(scheduler)
+        return self._course.queue.roll_back(scheduler)
 
     def set_rate(self, source: str, rate: float) -> None:
         """Let a source emit ``rate`` tuples a second from now on, all its workers together; 0 pauses it.
@@ -217,7 +217,7 @@ class Run:
     @property
     def changes(self) -> tuple[Change, ...]:
         """All changes of the run, in order of request."""
-        return tuple(self._ledger.changes.values())
+        return self._course.queue.changes
 
     def reads(self, operator: str) -> tuple[str, ...]:
         """Columns that the operator has looked at so far, as last reported.
@@ -248,7 +248,7 @@ class Run:
             RunError: the run was not started with ``audit=True``.
             TraceError: nothing has happened so far, or records of a worker are missing.
         """
-        return auditing.judge(self._course.trace(), self._ledger.executed())
+        return auditing.judge(self._course.trace(), self._course.queue.executed())
 
     def report(self, path: str | PathLike[str]) -> str:
         """Write what happened so far as one HTML page that needs no network; returns the path.

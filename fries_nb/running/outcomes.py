@@ -9,7 +9,9 @@ from typing import Any
 
 from fries_nb.checkpoints import CommittedChange
 from fries_nb.controller.events import Outcome, WorkerOutcome
+from fries_nb.dataflow.graph import Graph
 from fries_nb.messages import WorkerId
+from fries_nb.scheduling import Plan
 
 
 def functions_of(decided: Iterable[CommittedChange]) -> dict[str, Any]:
@@ -21,6 +23,16 @@ def functions_of(decided: Iterable[CommittedChange]) -> dict[str, Any]:
         functions |= {name: pickle.loads(payload).function for name, payload in one.payloads.items()}
         functions |= before.get(one.undoes, {})
     return {name: function for name, function in functions.items() if function is not None}
+
+
+def at_start(graph: Graph, change: str, plan: Plan) -> Outcome:
+    """How a change ended with which its region has begun: at once, at all workers of its targets."""
+    workers = {
+        WorkerId(name, index): WorkerOutcome(0.0)
+        for name in sorted(plan.targets)
+        for index in range(graph.operator(name).workers)
+    }
+    return Outcome(change, plan.scheduler, "done", per_worker=workers)
 
 
 def combined(change: str, parts: list[Outcome]) -> Outcome:

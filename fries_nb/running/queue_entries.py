@@ -1,15 +1,17 @@
-"""What is in a run's queue of changes: requests and the orders to carry them out."""
+"""What is in a run's queue of changes: each request, how it ended in each region, and the handles that users hold."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Protocol
 
 from fries_nb.changes import Change
-from fries_nb.controller.events import Outcome
+from fries_nb.controller.events import GuardEnded, GuardFired, Outcome
+from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.limits import Limit
 from fries_nb.dataflow.updates import Update
+from fries_nb.running.outcomes import at_start, combined, later
 from fries_nb.running.shelf import Shelf
 from fries_nb.scheduling import Plan
 
@@ -23,7 +25,7 @@ class Request:
     Attributes:
         id: under which controllers and traces know it.
         plans: by the number of the region.
-        changes: all that it resolves, in order of request; the last one gave it its id.
+        merged: the ids of all changes that it resolves, in order of request; the last one gave it its own.
         undoes: what it rolls back, if it is a rollback; ``ground``: what its operators then run.
         guard: how long it is under guard, if it is.
         rehearse: whether it is tried on recent tuples first; what is merged is if one of its parts is.
@@ -38,7 +40,7 @@ class Request:
     updates: Mapping[str, Update]
     payloads: dict[str, bytes]
     plans: dict[int, Plan]
-    changes: list[Change]
+    merged: tuple[str, ...]
     undoes: Request | None = None
     ground: Ground = field(default_factory=dict)
     guard: Limit | None = None
@@ -63,23 +65,9 @@ class Request:
             self,
             updates={name: update for one in whole for name, update in one.updates.items()},
             payloads={name: payload for one in whole for name, payload in one.payloads.items()},
-            changes=[change for one in whole for change in one.changes],
+            merged=tuple(change for one in whole for change in one.merged),
             rehearse=any(one.rehearse for one in whole),
         )
-
-    def drop_guard(self) -> None:
-        """Be under no guard, being a fix."""
-        if self.guard is not None:
-            self.guard = None
-            for change in self.changes:
-                change.guard = NO_GUARD_FOR_FIXES
-
-    def shelve(self, shelf: Shelf) -> None:
-        """Hold neither functions nor payloads any more: whoever still asks for a function gets it from disk."""
-        self.updates = shelf.put(self.payloads)
-        self.payloads = {}
-        for change in self.changes:
-            change.updates = self.updates
 
     def rolled_back(self, region: int) -> bool:
         """Whether its guard has rolled it back there."""
@@ -94,16 +82,151 @@ Ground = dict[str, Request | None]
 """For operators, the request whose function they ran, or ``None`` for what they began with."""
 
 
-class Undoing(NamedTuple):
-    """What a rollback undoes: the request, the updates back, and where their functions come from."""
+class ChangeListener(Protocol):
+    """Is told of a run's changes, from whichever thread; it holds nobody up."""
 
-    request: Request
-    updates: dict[str, Update]
-    ground: Ground
+    def requested(self, change: Change) -> None:
+        """A change was requested."""
+
+    def ended(self, change: Change, outcome: Outcome) -> None:
+        """A change is about to be resolved; one that was done may be again, by its guard."""
 
 
-class Order(NamedTuple):
-    """Let the controller of this region carry out this request."""
+class RequestRegistry:
+    """All requests of a run, and the changes that they resolve.
 
-    region: int
-    request: Request
+    Args:
+        graph: the whole dataflow.
+        listener: told of every change.
+        clock: seconds, never going back.
+
+    Attributes:
+        changes: the handles of users, by id, in order of request.
+        requests: in the order in which they took effect.
+    """
+
+    def __init__(self, graph: Graph, listener: ChangeListener, clock: Callable[[], float]) -> None:
+        self.changes: dict[str, Change] = {}
+        self.requests: list[Request] = []
+        self._graph = graph
+        self._listener = listener
+        self._clock = clock
+        self._entered_s: dict[str, float] = {}
+        self._flows_s: dict[int, float] = {}
+        self._shelf = Shelf()
+
+    def add(self, change: Change) -> None:
+        """A change is requested."""
+        self.changes[change.id] = change
+        self._entered_s[change.id] = self._clock()
+        self._listener.requested(change)
+
+    def flows(self, region: int) -> None:
+        """The region's workers are at work: what was requested before is timed from now."""
+        self._flows_s.setdefault(region, self._clock())
+
+    def drop_guard(self, request: Request) -> None:
+        """It is under no guard, being a fix."""
+        if request.guard is not None:
+            request.guard = None
+            for change in request.merged:
+                self.changes[change].guard = NO_GUARD_FOR_FIXES
+
+    def withdraw(self, request: Request, rollback: Change) -> None:
+        """It is rolled back before it was begun, and never will be."""
+        self.requests.remove(request)
+        words = "it was rolled back before it was begun; nothing changed"
+        for change in request.merged:
+            self._resolve(change, Outcome(change, self.changes[change].plan.scheduler, "aborted", words))
+        self._resolve(rollback.id, Outcome(rollback.id, rollback.plan.scheduler, "done"))
+        for change in (*request.merged, rollback.id):
+            self.changes[change].end_guard()
+
+    def end_at_start(self, region: int, request: Request) -> None:
+        """The region has begun with it."""
+        request.at_start.add(region)
+        self.end(region, request, at_start(self._graph, request.id, request.plans[region]))
+
+    def end(self, region: int, request: Request, outcome: Outcome) -> None:
+        """It has come to its end in this region; its changes have if it has in all."""
+        request.outcomes[region] = outcome
+        done = outcome.outcome == "done"
+        if request.guard is not None and done and region not in request.at_start | request.let_go:
+            request.guarded.add(region)
+        if done:
+            self._reorder(region, request)
+        if request.ended:
+            self._settle(request)
+            self._shelve_superseded()
+
+    def guard_fired(self, region: int, event: GuardFired) -> None:
+        """The guard of a request has begun to roll it back in this region; until it has ended nobody else can."""
+        for request in self.requests:
+            if request.id == event.change:
+                request.fired[region] = event.error
+
+    def guard_ended(self, region: int, event: GuardEnded) -> None:
+        """The guard of a request is over in this region; if it has fired, the request is rolled back there."""
+        request = next((one for one in self.requests if one.id == event.change), None)
+        if request is None:
+            return
+        request.guarded.discard(region)
+        request.let_go.add(region)
+        request.fired.pop(region, None)
+        if event.rolled_back:
+            words = f"rolled back by its guard, since the new configuration failed: {event.error}"
+            was = request.outcomes[region]
+            request.outcomes[region] = replace(was, outcome="rolled_back", error=words, details=event.details)
+        self._settle(request, event.rolled_back and request.ended)
+
+    def executed(self) -> list[tuple[str, str]]:
+        """Id and target of all that controllers have decided: what a trace must have records of."""
+        return [
+            (request.id, target)
+            for request in self.requests
+            for region, outcome in request.outcomes.items()
+            if outcome.outcome != "aborted" and region not in request.at_start
+            for target in request.plans[region].targets
+        ]
+
+    # ---- inside
+
+    def _settle(self, request: Request, resolve: bool = True) -> None:
+        for change in request.merged:
+            if resolve:
+                self._resolve(change, self._whole(request, self._entered_s[change], change))
+            if not request.guarded:
+                self.changes[change].end_guard()
+
+    def _reorder(self, region: int, request: Request) -> None:
+        """Requests are in the order in which they took effect: one that went ahead, in front of those still open."""
+        for number, one in enumerate(self.requests):
+            if one is request:
+                return
+            if region in one.plans and region not in one.outcomes:
+                self.requests.remove(request)
+                self.requests.insert(number, request)
+                return
+
+    def _shelve_superseded(self) -> None:
+        """Of what has changed something the last two stay in memory: what runs, and what ran before it."""
+        holding = [one for one in self.requests if any(map(one.may_hold, one.plans))]
+        for request in self.requests:
+            if request.ended and request.payloads and not request.guarded and request not in holding[-2:]:
+                request.updates, request.payloads = self._shelf.put(request.payloads), {}
+                for change in request.merged:
+                    self.changes[change].updates = request.updates
+
+    def _whole(self, request: Request, entered_s: float, change: str) -> Outcome:
+        """The outcome of all regions together; times count from when the change was entered and tuples flowed."""
+        parts = []
+        for region, outcome in sorted(request.outcomes.items()):
+            begun_s = max(entered_s, request.begun_s.get(region, entered_s))
+            from_s = max(entered_s, min(begun_s, self._flows_s.get(region, begun_s)))
+            parts.append(later(outcome, 1000 * (from_s - entered_s), 1000 * (begun_s - from_s)))
+        return combined(change, parts)
+
+    def _resolve(self, change: str, outcome: Outcome) -> None:
+        """It has come to its end; or, having been done, to another one by its guard."""
+        self._listener.ended(self.changes[change], outcome)
+        self.changes[change].resolve(outcome)

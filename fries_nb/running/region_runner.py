@@ -12,29 +12,27 @@ import traceback
 import uuid
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
+from fries_nb.checkpoints import CommittedChange
 from fries_nb.controller import events as said
-from fries_nb.controller.requests import change_requested
 from fries_nb.controller.states import RunState
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.regions import Kept, Region
-from fries_nb.dataflow.traits import Holds
-from fries_nb.dataflow.updates import Update, new_table
+from fries_nb.dataflow.updates import Update, check_updates
 from fries_nb.errors import CheckpointError, FriesError, RunError, in_one_line
 from fries_nb.messages import Report
 from fries_nb.running.change_queue import ChangeQueue
-from fries_nb.running.checkpoint_layout import CheckpointLayout
+from fries_nb.running.checkpoint_layout import CheckpointLayout, with_functions
+from fries_nb.running.checkpoint_requests import CheckpointRequests
 from fries_nb.running.listeners import Listening
-from fries_nb.running.pending_checkpoint import PendingCheckpoint
-from fries_nb.running.queue_entries import Order, Request
 from fries_nb.running.telemetry import Telemetry
 from fries_nb.running.traces import Part, RunTrace
 from fries_nb.running.uncommitted import UncommittedCheck
+from fries_nb.scheduling import Plan
 from fries_nb.spark import blocking_operators as blocking
 from fries_nb.spark.launch import Launched, launch
 from fries_nb.spark.output import output
@@ -45,6 +43,7 @@ from fries_nb.storage.locations import join
 
 _AGAIN_S = 0.2
 OVER = frozenset(str(state) for state in RunState if state.over)
+FLOWING = frozenset(str(state) for state in RunState if state.flows)
 
 
 class RegionRunner:
@@ -55,10 +54,11 @@ class RegionRunner:
         regions: it was cut into.
         places: where they keep checkpoints.
         seen: told what happens.
-        ledger: told how changes end, and asked which are next; its lock is held around what its orders lead to.
         closed: called once, when nothing of the run is left.
+        before: the changes that were decided before the run was resumed.
 
     Attributes:
+        queue: the changes of the run, which it carries out here.
         seen: what is known of the run.
         launched: the regions so far.
         uncommitted: what was read and is not in the output, once the run has been stopped or has failed.
@@ -70,8 +70,7 @@ class RegionRunner:
 
     def __init__(
         self, graph: Graph, regions: tuple[Region, ...], places: CheckpointLayout, options: Options,
-        seen: Telemetry, ledger: ChangeQueue,
-        closed: Callable[[], None],
+        seen: Telemetry, closed: Callable[[], None], before: Sequence[CommittedChange] = (),
     ) -> None:  # fmt: skip
         self.launched: list[Launched] = []
         self.uncommitted: UncommittedCheck | None = None
@@ -84,8 +83,8 @@ class RegionRunner:
         self._places = places
         self.options = options
         self.seen = seen
-        self._ledger = ledger
-        self._lock = ledger.lock
+        self.queue = ChangeQueue(graph, regions, self, seen, before=before)
+        self._lock = threading.RLock()
         self._closed = closed
         self._state = ""
         self._stopped = False
@@ -96,7 +95,12 @@ class RegionRunner:
         self._cancelling: threading.Thread | None = None
         self._rates: dict[str, float] = {}
         self._flows: set[int] = set()  # regions whose workers are at work
-        self._asked: dict[str, PendingCheckpoint] = {}
+        self._asked = CheckpointRequests()
+
+    @property
+    def chaining(self) -> bool:
+        """Whether hosts chain operators."""
+        return self.options.chaining
 
     @property
     def resumable(self) -> bool:
@@ -145,14 +149,26 @@ class RegionRunner:
             reason = f": {self.error}" if self.error else ""
             raise RunError(f"run {self._graph.name!r} has {self.state}{reason}; {why}")
 
-    def payload(self, operator: str, update: Update) -> bytes:
-        """What a change ships to an operator's workers.
+    def ship(self, updates: Mapping[str, Update]) -> dict[str, bytes]:
+        """What a change ships to the workers of each operator.
 
         Raises:
+            RunError: the run is over.
             DataflowError: it cannot be pickled, or is a join's table that has not the columns to join on.
             SourceError: a join's new table cannot be read or computed.
         """
-        return self.launched[0].payload(self._graph.operator(operator), update)
+        self.refuse_if_over("a change needs a running dataflow")
+        check_updates(self._graph, updates)
+        return {name: self.launched[0].payload(self._graph.operator(name), one) for name, one in updates.items()}
+
+    def plan(self, targets: Iterable[str], scheduler: str, pruning: bool) -> Plan:
+        """What a change of these operators would do; and how long that would take by what is measured, if tuples flow.
+
+        Raises:
+            PlanError: see ``Run.reconfigure``.
+        """
+        measured = self.seen.snapshot().operators if self.state in FLOWING else None
+        return self.queue.plan(targets, scheduler, pruning, measured)
 
     def set_rate(self, source: str, rate: float) -> None:
         """Let a source emit so many tuples a second; one whose region has not begun will when it does."""
@@ -162,15 +178,9 @@ class RegionRunner:
             if region < len(self.launched):
                 self.launched[region].driver.post(said.RateRequested(source, rate))
 
-    def carry_out(self, orders: Iterable[Order]) -> None:
-        """Tell controllers to begin these requests."""
-        for region, request in orders:
-            plan = request.plans[region]
-            graph = self._regions[region].graph
-            payloads = {name: request.payloads[name] for name in plan.targets}
-            undoes = request.undoes.id if request.undoes is not None else ""
-            how = (plan, request.updates, payloads, request.guard, request.rehearse, undoes)
-            self.launched[region].driver.post(change_requested(graph, request.id, *how))
+    def carry_out(self, region: int, request: said.ChangeRequested) -> None:
+        """Let a region's controller take a request; called by the queue, under its lock."""
+        self.launched[region].driver.post(request)
 
     def stop(self, drain: bool) -> None:
         """Ask for the end; returns at once. What is drained goes on into the regions behind, whose sources end, too."""
@@ -187,24 +197,23 @@ class RegionRunner:
         """Have a checkpoint taken, and wait until it is complete; returns its place."""
         with self._lock:
             self.refuse_if_over("a checkpoint needs a running dataflow")
-            asked = PendingCheckpoint()
-            request = f"k{len(self._asked) + 1}"
-            self._asked[request] = asked
-            launched = self.launched[-1]
+            request, launched = self._asked.new(), self.launched[-1]
             launched.driver.post(said.CheckpointRequested(request))
             if not self._open:
-                asked.answer("no region runs at this moment; the next one begins soon")
-        if not asked.over.wait(timeout):
-            raise TimeoutError(f"the checkpoint of {self._graph.name!r} is still under way after {timeout:g} s")
-        if asked.reason:
-            raise RunError(f"no checkpoint of {self._graph.name!r} was taken: {asked.reason}")
+                self._asked.answer([request], "no region runs at this moment; the next one begins soon")
+        try:
+            reason = self._asked.wait(request, timeout)
+        except TimeoutError:
+            words = f"the checkpoint of {self._graph.name!r} is still under way after {timeout:g} s"
+            raise TimeoutError(words) from None
+        if reason:
+            raise RunError(f"no checkpoint of {self._graph.name!r} was taken: {reason}")
         return launched.place.path
 
     def checkpointed(self, number: int, event: said.CheckpointEnded) -> None:
         """A checkpoint of the region is complete, or has come to nothing."""
         self.seen.kept(number, event)
-        for request in event.requests:
-            self._asked[request].answer(event.reason)
+        self._asked.answer(event.requests, event.reason)
 
     def output(self, sink: str) -> Any:
         """What was committed so far at one of the dataflow's sinks, as a Spark DataFrame."""
@@ -245,21 +254,18 @@ class RegionRunner:
             name: blocking.source_of(spark, rows, lambda kept: self._read(spark, kept))
             for name, rows in region.inputs.items()
         }
-        applied = self._ledger.starting(number)
-        graph, place = _with(region.graph, sources), self._places.of(number)
-        if place:
-            resumed = self._places.decide(number, graph, applied)
-        else:
-            graph, resumed = _changed(graph, number, applied), False
+        applied = self.queue.starting(number)
+        graph, resumed = self._places.begin(number, with_functions(region.graph, sources), applied)
         listening = Listening(self, number)
-        launched = launch(graph, spark, self.options, listening, place, resumed, key=self._places.key)
+        place, key = self._places.of(number), self._places.key
+        launched = launch(graph, spark, self.options, listening, place, resumed, key=key)
         with self._lock:
             self.launched.append(launched)
             weakref.finalize(self, remove_scratch, launched.scratch)
             self._open = True
             for source in self._rates.keys() & set(region.own):
                 self.post(said.RateRequested(source, self._rates[source]))
-            self.carry_out(self._ledger.started(number, applied))
+            self.queue.started(number, applied)
             if self._draining:
                 self.post(self._drained(number))
             if self._stopped:
@@ -279,28 +285,26 @@ class RegionRunner:
         self.flowing.set()
         if number not in self._flows:
             self._flows.add(number)
-            self._ledger.flows(number)
+            self.queue.flows(number)
         if isinstance(event.answer, Report):
             self.seen.report(self._regions[number], event.answer)
 
     def resolved(self, number: int, outcome: said.Outcome) -> None:
         """The region's controller has come to the end of a change."""
-        with self._lock:
-            self.carry_out(self._ledger.resolved(number, outcome))
+        self.queue.resolved(number, outcome)
 
     def stands(self, number: int, event: said.OperatorPaused) -> None:
         """Workers of an operator stand in front of a tuple, or go on."""
-        with self._lock:
-            self.seen.stands(event)
-            self.carry_out(self._ledger.stands(number, event.operator, bool(event.paused)))
+        self.seen.stands(event)
+        self.queue.stands(number, event.operator, bool(event.paused))
 
     def guard_fired(self, number: int, event: said.GuardFired) -> None:
         """The guard of a change has begun to roll it back."""
-        self._ledger.guard_fired(number, event)
+        self.queue.guard_fired(number, event)
 
     def guard_ended(self, number: int, event: said.GuardEnded) -> None:
         """The guard of a change is over, or it has rolled the change back."""
-        self._ledger.guard_ended(number, event)
+        self.queue.guard_ended(number, event)
 
     def over(self, number: int, state: str, error: str, details: str) -> None:
         """The region is decided; the run is, too, unless it goes on with the next one."""
@@ -311,8 +315,7 @@ class RegionRunner:
         """Nothing of the region is left."""
         with self._lock:
             self._open = False
-            for asked in self._asked.values():
-                asked.answer("the dataflow, or this region of it, has ended")
+            self._asked.refuse("the dataflow, or this region of it, has ended")
             if not self._state and self._stopped:
                 self._decide("stopped")
             if self._state in ("stopped", "failed"):
@@ -320,7 +323,7 @@ class RegionRunner:
             ends = bool(self._state)  # the next region may fail, and end the run itself, as soon as it is begun
             if not ends:
                 self.seen.rest(self._regions[number].graph)
-                self._ledger.over(number, f"region {number + 1} of {len(self._regions)} had finished")
+                self.queue.over(number, f"region {number + 1} of {len(self._regions)} had finished")
                 self._between = threading.Thread(
                     target=self._go_on, args=[number + 1], name="fries-regions", daemon=True
                 )
@@ -365,7 +368,7 @@ class RegionRunner:
 
     def _end(self) -> None:
         for number in range(len(self._regions)):
-            self._ledger.over(number, f"the run has {_VERBS[self._state]}")
+            self.queue.over(number, f"the run has {_VERBS[self._state]}")
         try:
             self._places.release()
         except CheckpointError as error:
@@ -375,23 +378,3 @@ class RegionRunner:
 
 
 _VERBS = {"finished": "finished", "stopped": "been stopped", "failed": "failed"}
-
-
-def _changed(graph: Graph, region: int, requests: Iterable[Request]) -> Graph:
-    """The graph as it is after these requests, which nothing has run before."""
-    functions: dict[str, Any] = {}
-    for request in requests:
-        for name in request.plans[region].targets:
-            operator, update = graph.operator(name), request.updates[name]
-            functions[name] = new_table(operator, update) if operator.traits.holds is Holds.TABLE else update.function
-    return _with(graph, functions)
-
-
-def _with(graph: Graph, functions: Mapping[str, Any]) -> Graph:
-    """The graph, with other functions for some operators."""
-    if not functions:
-        return graph
-    operators = tuple(
-        replace(one, function=functions[one.name]) if one.name in functions else one for one in graph.operators
-    )
-    return Graph(graph.name, operators, graph.edges)

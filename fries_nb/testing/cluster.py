@@ -29,25 +29,21 @@ import random
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-import cloudpickle
-
 from fries_nb.checkpoints import CommittedChange, Restoration
 from fries_nb.controller import events as said
 from fries_nb.controller.controller import Controller
 from fries_nb.controller.event_queue import EventQueue
-from fries_nb.controller.requests import change_requested
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.limits import Limit
-from fries_nb.dataflow.updates import as_updates
 from fries_nb.messages import WorkerId
 from fries_nb.operators.instance import Instance
-from fries_nb.scheduling import schedule
 from fries_nb.testing.clock import ManualClock
 from fries_nb.testing.faults import DriverKilled, Fate, Faults
 from fries_nb.testing.hosts import Deployment, Hosts
 from fries_nb.testing.network import SeededNetwork
 from fries_nb.testing.ports import ListPort
 from fries_nb.testing.readers import Rows, Supply
+from fries_nb.testing.seeded_changes import SeededChanges
 from fries_nb.testing.store import Store
 from fries_nb.topology.expansion import chains
 from fries_nb.trace import Record, flow_of
@@ -111,12 +107,12 @@ class Cluster:
         self.graph = graph
         self.random = random.Random(seed)
         self.clock = ManualClock()
-        self.outcomes: dict[str, said.Outcome] = {}
-        self.guards: dict[str, said.GuardEnded] = {}
+        self.changes = SeededChanges(graph, chaining)
+        self.outcomes, self.guards = self.changes.outcomes, self.changes.guards
+        self.orphans, self.standing = self.changes.orphans, self.changes.standing
         self.state, self.error, self.details = "running", "", ""
         self.recoveries: list[str] = []
         self.ended: list[said.CheckpointEnded] = []
-        self.orphans, self.standing = set[str](), set[str]()
         self.asked: dict[str, str | None] = {}
         self.store = Store({name: chain[0] for chain in chains(graph, chaining) for name in chain})
         self._fate = Fate(faults, hosts, self.random)
@@ -124,7 +120,6 @@ class Cluster:
             graph, inputs, hosts, window, chaining, audit, self.clock, self.clock(), self.random, self.store, self._fate
         )
         self._interval_ns, self._checkpoints = commit_interval_ns, checkpoints
-        self._requested: list[str] = []
         self._held: set[WorkerId] = set()
         self._draining = False
         self._doom: int | None = None
@@ -153,18 +148,20 @@ class Cluster:
         ``guard`` guards it for seconds of the cluster's clock, or tuples. ``rehearse`` rehearses the new functions of
         targets below no other target on a recent tuple, as a run on Spark does.
         """
-        updates = as_updates(change)
-        name = f"u{len(self._requested) + 1}"
-        self._requested.append(name)
-        plan = schedule(scheduler, self.graph, frozenset(updates), pruning)
-        payloads = {operator: cloudpickle.dumps(update) for operator, update in updates.items()}
-        self._say(change_requested(self.graph, name, plan, updates, payloads, guard, rehearse))
+        name = self.changes.request(change, scheduler, pruning, rehearse, guard)
+        self._post()
+        return name
+
+    def roll_back(self) -> str:
+        """Ask for a rollback of the newest change in effect; returns its id."""
+        name = self.changes.roll_back()
+        self._post()
         return name
 
     @property
     def open(self) -> set[str]:
         """The changes without an outcome."""
-        return set(self._requested) - self.outcomes.keys() - self.orphans
+        return self.changes.open
 
     def checkpoint(self) -> str:
         """Request a checkpoint; returns the id of the request, a key of ``asked``."""
@@ -312,7 +309,6 @@ class Cluster:
     def kill_driver(self) -> None:
         """Kill the driver with all hosts; the run is resumed from the store."""
         self._doom = None
-        self.orphans |= self.open
         self.asked = {request: answer for request, answer in self.asked.items() if answer is not None}
         self.store.complete()
         incarnation = self.controller.incarnation + 1
@@ -320,13 +316,13 @@ class Cluster:
         self._lead(incarnation, restoration)
         self._start_again(incarnation, restoration, "the driver was killed")
         self.store.resume()
+        self.changes.restart(restoration.decided)
         if self._draining:
             self._say(said.DrainRequested())
 
     def _start_again(self, incarnation: int, restoration: Restoration, reason: str) -> None:
         """Replace the hosts by new ones; messages of the old ones arrive late or never."""
         self.recoveries.append(reason)
-        self.standing.clear()
         old, self._news = self.hosts, []
         late = [answer for answer in old.unsaid() if self.random.random() < 0.5]
         self.store.cut()
@@ -349,19 +345,21 @@ class Cluster:
             if not self._doom:
                 raise DriverKilled
             self._doom -= 1
+        return [*self._obey(instruction), *self.changes.posted()]
+
+    def _post(self) -> None:
+        """Let the controller hear what the queue of changes carries out."""
+        for request in self.changes.posted():
+            self._say(request)
+
+    def _obey(self, instruction: said.Instruction) -> Iterable[said.Event]:
         match instruction:
             case said.Tell():
                 self.hosts.tell(instruction.worker, instruction.control)
             case said.Admit():
                 self.hosts.start()
-            case said.Resolved():
-                if instruction.outcome.change in self.outcomes:
-                    raise AssertionError(f"change {instruction.outcome.change} was resolved twice")
-                self.outcomes[instruction.outcome.change] = instruction.outcome
-            case said.GuardEnded():
-                if instruction.change in self.guards:
-                    raise AssertionError(f"the guard of {instruction.change} ended twice")
-                self.guards[instruction.change] = instruction
+            case said.Resolved() | said.GuardFired() | said.GuardEnded() | said.OperatorPaused():
+                self.changes.take(instruction)
             case said.CommitFiles():
                 self.store.commit(instruction.epoch, instruction.files)
             case said.Journal():
@@ -374,8 +372,6 @@ class Cluster:
                 self.asked |= dict.fromkeys(instruction.requests, instruction.reason)
             case said.Recover():
                 self._start_again(instruction.incarnation, instruction.restoration, instruction.reason)
-            case said.OperatorPaused():
-                (self.standing.add if instruction.paused else self.standing.discard)(instruction.operator)
             case said.RunEnded():
                 self.state, self.error, self.details = instruction.state, instruction.error, instruction.details
         return ()

@@ -12,17 +12,13 @@ import weakref
 import pytest
 
 import fries_nb as fn
-from fries_nb.changes import Change
 from fries_nb.checkpoints import CommittedChange, without_superseded
-from fries_nb.controller.events import Outcome
+from fries_nb.controller.events import Outcome, Resolved
 from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
-from fries_nb.dataflow.regions import regions
 from fries_nb.dataflow.updates import Update
 from fries_nb.messages import WorkerId
-from fries_nb.running.change_queue import ChangeQueue
-from fries_nb.running.queue_entries import Request
-from fries_nb.running.region_plans import planned, together
 from fries_nb.testing import Cluster
+from fries_nb.testing.seeded_changes import SeededChanges
 
 CHANGES = 30
 SIZE = 10_000
@@ -123,27 +119,21 @@ def test_the_kernel_holds_what_runs_and_what_ran_before_it(uncollected):
     """Of thirty changes two in memory, functions and payloads; rollbacks of any depth find the others on disk."""
     operators = (Operator("S", kind=Kind.SOURCE), Operator("FM", function=len), Operator("Out", kind=Kind.SINK))
     graph = Graph("kernel", operators, (Edge("S", "FM"), Edge("FM", "Out")))
-    cut = regions(graph)
-    ledger = ChangeQueue(graph, cut, lambda change, outcome: None)
-    ledger.started(0, ledger.starting(0))
-    ledger.flows(0)
+    changes = SeededChanges(graph, chaining=True)
 
-    def enter(update, *back):
-        plans = planned(cut, ledger.shares(["FM"]), "fries", True)
-        change = Change(ledger.new_id(), together(plans), {"FM": update}, 0.0)
-        ledger.enter(Request(change.id, {"FM": update}, {"FM": pickle.dumps(update)}, plans, [change], *back))
-        ledger.resolved(0, Outcome(change.id, "fries", "done"))
+    def carried_out(change):
+        """The function that the controller was handed; the change is done."""
+        [request] = changes.posted()
+        changes.take(Resolved(Outcome(change, "fries", "done")))
+        return pickle.loads(request.payloads["FM"]).function.version
 
     for version in range(CHANGES):
-        enter(Update(Model(version)))
+        assert carried_out(changes.request({"FM": Update(Model(version))})) == version
     assert sorted(model.version for model in alive) == [CHANGES - 2, CHANGES - 1]
-    held = [payload for request in ledger._requests for payload in request.payloads.values()]
+    queue = changes._queue
+    held = [payload for request in queue._known.requests for payload in request.payloads.values()]
     assert len(held) == 2
     for version in range(CHANGES - 2, CHANGES - 8, -1):
-        last, back, ground = ledger.undoing()
-        [(_, update)] = back.items()
-        assert update.function.version == version
-        enter(update, last, ground)
-        del update
+        assert carried_out(changes.roll_back()) == version
         assert len(alive) <= 4
-    assert [change.updates["FM"].function.version for change in ledger.changes.values()][:3] == [0, 1, 2]
+    assert [change.updates["FM"].function.version for change in queue.changes][:3] == [0, 1, 2]

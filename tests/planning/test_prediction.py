@@ -17,9 +17,8 @@ from fries_nb.dataflow.graph import Edge, Graph, Operator
 from fries_nb.dataflow.regions import regions
 from fries_nb.messages import Report, WorkerId
 from fries_nb.planning import CriticalPath, Prediction
-from fries_nb.running.change_queue import ChangeQueue
 from fries_nb.running.region_plans import planned, predicted
-from fries_nb.running.requests import ChangeRequests
+from fries_nb.running.region_runner import RegionRunner
 from fries_nb.running.telemetry import Telemetry
 from fries_nb.scheduling import schedule
 
@@ -147,14 +146,15 @@ def test_a_run_predicts_while_tuples_flow(state: str) -> None:
     cut = regions(CHAIN)
     now_s = [0.0]
     seen = Telemetry(CHAIN, clock=lambda: now_s[0])
-    course: Any = SimpleNamespace(state=state)
+    unused: Any = SimpleNamespace()
+    course = RegionRunner(CHAIN, cut, unused, unused, seen, lambda: None)
+    course._state = state
     for at_s in (1, 2):
         now_s[0] = float(at_s)
         for name, index in itertools.product(CHAIN, (0, 1)):
             queued = 200 if name == "B" else 0
             seen.report(cut[0], Report(WorkerId(name, index), 100 * at_s, 0, queued_tuples=queued))
-    changing = ChangeRequests(CHAIN, cut, course, ChangeQueue(CHAIN, cut, lambda *_: None), seen)
-    plan = changing.plan(["B"], "fries", True)
+    plan = course.plan(["B"], "fries", True)
     assert plan == schedule("fries", CHAIN, ["B"])
     expected = Prediction((CriticalPath(("B",), 10.0),), 2_000.0) if state in ("running", "draining") else None
     assert plan.prediction == expected

@@ -11,7 +11,6 @@ from controller_setting import FRAUD
 from fries_nb.controller.states import RunState
 from fries_nb.dataflow.regions import regions
 from fries_nb.running import region_runner
-from fries_nb.running.change_queue import ChangeQueue
 from fries_nb.running.region_runner import RegionRunner
 
 
@@ -19,7 +18,7 @@ from fries_nb.running.region_runner import RegionRunner
 def test_a_run_is_over_when_its_error_is_known(end: str) -> None:
     """Its controller is done before that: the last rows are being committed, which may fail."""
     cut, unused = regions(FRAUD), SimpleNamespace()
-    course = RegionRunner(FRAUD, cut, unused, unused, unused, ChangeQueue(FRAUD, cut, lambda *_: None), lambda: None)
+    course = RegionRunner(FRAUD, cut, unused, unused, unused, lambda: None)
     launched: Any = SimpleNamespace(driver=SimpleNamespace(controller=SimpleNamespace(state=RunState(end))))
     course.launched.append(launched)
     course._open = True
@@ -34,8 +33,7 @@ def test_a_run_whose_next_region_fails_at_once_ends_once(monkeypatch: pytest.Mon
     ends: list[str] = []
     places = SimpleNamespace(release=lambda: ends.append("released"))
     seen = SimpleNamespace(rest=lambda graph: None)
-    queue = ChangeQueue(FRAUD, cut, lambda *_: None)
-    course = RegionRunner(FRAUD, cut, places, SimpleNamespace(), seen, queue, lambda: ends.append("closed"))
+    course = RegionRunner(FRAUD, cut, places, SimpleNamespace(), seen, lambda: ends.append("closed"))
 
     def fail(number: int) -> None:
         course._state = "failed"

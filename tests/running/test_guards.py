@@ -19,17 +19,17 @@ def test_a_change_that_its_guard_rolls_back_has_another_outcome_and_is_not_undon
     assert change.result(0).outcome == "done"
     with pytest.raises(TimeoutError, match="u2 of A is not settled yet"):
         change.settled(0)
-    desk.ledger.guard_ended(0, GuardEnded("u2", "it failed", True, "A failed on a tuple: no"))
+    desk.queue.guard_ended(0, GuardEnded("u2", "it failed", True, "A failed on a tuple: no"))
     result = change.settled(0)
     assert result.outcome == "rolled_back"
     assert result.error == "rolled back by its guard, since the new configuration failed: A failed on a tuple: no"
-    assert desk.ended[-2:] == [("u2", "done"), ("u2", "rolled_back")]
-    assert desk.ledger.undoing().request.id == "u1"
+    assert desk.resolved[-2:] == [("u2", "done"), ("u2", "rolled_back")]
+    assert desk.queue._undoing()[0].id == "u1"
 
 
 def fired(desk: Desk, change: str = "u1") -> GuardEnded:
     """A guard fires; returns how it will have ended."""
-    desk.ledger.guard_fired(0, GuardFired(change, "A failed on a tuple: no"))
+    desk.queue.guard_fired(0, GuardFired(change, "A failed on a tuple: no"))
     return GuardEnded(change, "it failed", True, "A failed on a tuple: no")
 
 
@@ -41,7 +41,7 @@ def test_what_a_guard_is_rolling_back_nobody_else_rolls_back() -> None:
     ended = fired(desk)
     with pytest.raises(PlanError, match=r"^got .* u1, which is being rolled back by its guard .*: no; exp.* wait"):
         desk.roll_back()
-    desk.ledger.guard_ended(0, ended)
+    desk.queue.guard_ended(0, ended)
     with pytest.raises(PlanError, match=r"^no change is in effect .*; change u1 was rolled back by its guard already$"):
         desk.roll_back()
 
@@ -52,21 +52,21 @@ def test_a_guard_that_fired_and_came_to_nothing_leaves_the_change_to_others() ->
     desk.ask(guard=5.0, A=function("bad"))
     desk.end(0, "u1")
     fired(desk)
-    desk.ledger.guard_ended(0, GuardEnded("u1", "the run was stopped"))
-    assert desk.ledger.undoing().request.id == "u1"
+    desk.queue.guard_ended(0, GuardEnded("u1", "the run was stopped"))
+    assert desk.queue._undoing()[0].id == "u1"
 
 
 def test_a_guard_that_ends_before_its_change_is_done_is_over() -> None:
     """A fix may be decided while the change commits."""
     desk = Desk()
     change, _ = desk.ask(guard=5.0, A=function("a1"))
-    desk.ledger.guard_ended(0, GuardEnded("u1", "change 'u2' came after it"))
+    desk.queue.guard_ended(0, GuardEnded("u1", "change 'u2' came after it"))
     desk.end(0, "u1")
     assert change.settled(0).outcome == "done"
     for version in ("a2", "a3", "a4"):
         later, _ = desk.ask(A=function(version))
         desk.end(0, later.id)
-    assert [bool(one.payloads) for one in desk.ledger._requests] == [False, False, True, True]
+    assert [bool(one.payloads) for one in desk.queue._known.requests] == [False, False, True, True]
 
 
 def test_a_change_behind_one_that_its_guard_rolls_back_returns_to_what_ran_before_both() -> None:
@@ -78,7 +78,7 @@ def test_a_change_behind_one_that_its_guard_rolls_back_returns_to_what_ran_befor
     assert desk.ask(A=function("good"))[1] == ["0:u2"]
     with pytest.raises(PlanError, match="u2 behind change u1 of A, which is being rolled back by its guard because"):
         desk.roll_back()
-    desk.ledger.guard_ended(0, ended)
+    desk.queue.guard_ended(0, ended)
     desk.end(0, "u2")
     back, _ = desk.roll_back()
     assert back.updates["A"].function is first
@@ -96,7 +96,7 @@ def test_a_rollback_that_waits_does_not_bring_back_what_a_guard_has_undone() -> 
     desk.end(0, "u3")
     back, _ = desk.roll_back()
     assert back.updates["A"].function.__name__ == "bad"
-    desk.ledger.guard_ended(0, fired(desk))
+    desk.queue.guard_ended(0, fired(desk))
     desk.end(0, "u4")
     assert rollback.result(0).outcome == "done"
     assert back.result(0).outcome == "aborted"
@@ -115,7 +115,7 @@ def test_a_rollback_that_waits_while_the_guard_of_its_change_fires_has_nothing_l
     desk.ask(B=function("b"))
     desk.roll_back()
     back, _ = desk.roll_back()
-    desk.ledger.guard_ended(0, fired(desk))
+    desk.queue.guard_ended(0, fired(desk))
     assert desk.end(0, "u2") == ["0:u3"]
     assert desk.end(0, "u3") == []
     assert back.result(0).error == "change u1 was rolled back by its guard already; there is nothing to roll back"
@@ -126,7 +126,7 @@ def test_a_guard_that_ends_leaves_the_change_as_it_is() -> None:
     desk = Desk()
     change, _ = desk.ask(guard=5.0, A=function("a1"))
     desk.end(0, "u1")
-    desk.ledger.guard_ended(0, GuardEnded("u1", "the new configuration has not failed"))
+    desk.queue.guard_ended(0, GuardEnded("u1", "the new configuration has not failed"))
     assert change.settled(0).outcome == "done"
     aborted, _ = desk.ask(guard=5.0, A=function("a2"))
     desk.end(0, "u2", "aborted")

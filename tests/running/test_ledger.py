@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-import pytest
-from ledger_setting import Desk, first, function, shown
+import pickle
 
-from fries_nb.controller.events import Outcome
+import pytest
+from ledger_setting import Desk, first, function
+
+from fries_nb.dataflow.updates import Update
 from fries_nb.errors import PlanError
+
+
+def shipped(desk: Desk, operator: str) -> str:
+    """The name of the function that was carried out last."""
+    assert desk.last is not None
+    update: Update = pickle.loads(desk.last.payloads[operator])
+    return str(update.function.__name__)
 
 
 def test_one_is_in_flight_and_the_others_wait_in_order() -> None:
@@ -20,7 +29,7 @@ def test_one_is_in_flight_and_the_others_wait_in_order() -> None:
     assert desk.end(0, "u3", delay_ms=5.0) == []
     assert [change.result(0).outcome for change, _ in changes] == ["aborted", "done", "done"]
     assert changes[2][0].result(0).delay_ms == pytest.approx(2005.0)
-    assert desk.ended == [("u1", "aborted"), ("u2", "done"), ("u3", "done")]
+    assert desk.resolved == [("u1", "aborted"), ("u2", "done"), ("u3", "done")]
 
 
 def test_merged_changes_are_one_and_end_alike() -> None:
@@ -30,14 +39,14 @@ def test_merged_changes_are_one_and_end_alike() -> None:
     older, _ = desk.ask(A=function("old"), B=function("b"))
     newer, orders = desk.ask(A=function("new"), merge=True)
     assert orders == []
-    [order] = desk.ledger.resolved(0, Outcome("u1", "fries", "done"))
-    assert order.request.id == "u3"
-    assert {name: update.function.__name__ for name, update in order.request.updates.items()} == {"A": "new", "B": "b"}
-    assert order.request.plans[0].targets == {"A", "B"}
+    assert desk.end(0, "u1") == ["0:u3"]
+    assert desk.last is not None
+    assert {name: shipped(desk, name) for name in desk.last.payloads} == {"A": "new", "B": "b"}
+    assert desk.last.plan.targets == {"A", "B"}
     desk.end(0, "u3")
     assert older.result(0).outcome == newer.result(0).outcome == "done"
     assert older.result(0).change == "u2"
-    assert sorted(desk.ledger.executed()) == [("u1", "A"), ("u3", "A"), ("u3", "B")]
+    assert sorted(desk.queue.executed()) == [("u1", "A"), ("u3", "A"), ("u3", "B")]
 
 
 def test_of_all_that_is_merged_the_latest_counts() -> None:
@@ -47,15 +56,15 @@ def test_of_all_that_is_merged_the_latest_counts() -> None:
     desk.ask(A=function("first"))
     desk.ask(A=function("second"))
     desk.ask(B=function("b"), merge=True)
-    [order] = desk.ledger.resolved(0, Outcome("u1", "fries", "done"))
-    assert order.request.updates["A"].function.__name__ == "second"
+    desk.end(0, "u1")
+    assert shipped(desk, "A") == "second"
 
 
 def test_a_rollback_does_not_go_ahead_of_what_it_undoes() -> None:
     """An operator that stands gets its fix at once; but what is under way would come behind its own rollback."""
     desk = Desk()
     desk.ask(A=function("x"))
-    back, orders = desk.roll_back(ahead=True)
+    back, orders = desk.roll_back(standing="A")
     assert orders == []
     desk.end(0, "u1", "aborted")
     assert back.result(0).outcome == "aborted"
@@ -146,11 +155,11 @@ def test_merged_changes_are_rolled_back_together() -> None:
     assert back.updates["A"].function.__name__ == "x"
     assert back.updates["B"].function is first
     desk.end(0, "u4")
-    assert desk.ledger.undoing()[0].id == "u1"
-    desk.roll_back()
+    before, _ = desk.roll_back()
+    assert list(before.updates) == ["A"]
     desk.end(0, "u5")
     with pytest.raises(PlanError, match="no change is in effect"):
-        desk.ledger.undoing()
+        desk.roll_back()
 
 
 def test_a_merge_does_not_reach_behind_a_rollback() -> None:
@@ -161,9 +170,9 @@ def test_a_merge_does_not_reach_behind_a_rollback() -> None:
     desk.ask(B=function("b"))
     desk.ask(A=function("y"), merge=True)
     assert desk.end(0, "u1") == ["0:u2"]
-    [order] = desk.ledger.resolved(0, Outcome("u2", "fries", "done"))
-    assert order.request.id == "u4"
-    assert set(order.request.updates) == {"A", "B"}
+    assert desk.end(0, "u2") == ["0:u4"]
+    assert desk.last is not None
+    assert set(desk.last.payloads) == {"A", "B"}
 
 
 def test_changes_requested_before_tuples_flow_are_timed_from_then() -> None:
@@ -171,7 +180,7 @@ def test_changes_requested_before_tuples_flow_are_timed_from_then() -> None:
     desk = Desk(flowing=False)
     first, second = desk.ask(A=function("a"))[0], desk.ask(A=function("b"))[0]
     desk.now_s = 3.0
-    desk.ledger.flows(0)
+    desk.queue.flows(0)
     desk.now_s = 3.5
     assert desk.end(0, "u1", delay_ms=20.0, waited_ms=3480.0) == ["0:u2"]
     desk.end(0, "u2", delay_ms=30.0)
@@ -192,7 +201,7 @@ def test_a_change_of_a_later_region_is_what_it_begins_with() -> None:
     assert change.result(0).outcome == "done"
     assert (change.result(0).delay_ms, change.result(0).waited_ms) == (pytest.approx(0.0), pytest.approx(3000.0))
     assert [str(worker) for worker in change.result(0).per_worker] == ["C[0]"]
-    assert desk.ledger.executed() == [("u2", "A")]
+    assert desk.queue.executed() == [("u2", "A")]
     assert desk.ask(C=function("d"))[1] == ["1:u3"]
 
 
@@ -214,7 +223,7 @@ def test_half_a_change_is_a_failure() -> None:
     """The first region did not take it, the second began with it."""
     desk = Desk()
     change, _ = desk.ask(A=function("a"), C=function("c"))
-    desk.ledger.resolved(0, Outcome("u1", "fries", "aborted", "A has no such column"))
+    desk.end(0, "u1", "aborted", "A has no such column")
     desk.start_second()
     assert change.result(0).outcome == "failed"
     assert change.result(0).error == "A has no such column (but C changed, in another region)"
@@ -287,11 +296,11 @@ def test_a_fix_ahead_of_a_change_under_way_is_what_its_rollback_returns_to() -> 
     desk = Desk()
     desk.ask(A=function("a1"), B=function("b1"))
     fix, _ = desk.ask(ahead=True, B=function("b2"))
-    desk.ledger.resolved(0, Outcome(fix.id, "fries", "done", before="u1"))
+    desk.end(0, fix.id, before="u1")
     desk.end(0, "u1")
-    last, back, _ = desk.ledger.undoing()
-    assert last.id == "u1"
-    assert back["B"].function.__name__ == "b2"
+    back, _ = desk.roll_back()
+    assert set(back.updates) == {"A", "B"}
+    assert back.updates["B"].function.__name__ == "b2"
 
 
 def test_a_fix_that_waits_goes_ahead_when_its_operator_stands() -> None:
@@ -300,12 +309,12 @@ def test_a_fix_that_waits_goes_ahead_when_its_operator_stands() -> None:
     desk.ask(A=function("x"), B=function("x"))
     desk.ask(A=function("y"))
     fix, orders = desk.ask(B=function("fixed"), guard=5.0)
-    assert (orders, desk.ledger.executed()) == ([], [])
-    assert shown(desk.ledger.stands(0, "B", True)) == ["0:u3"]
+    assert (orders, desk.queue.executed()) == ([], [])
+    assert desk.stands("B", True) == ["0:u3"]
     assert fix.guard.startswith("not at all"), "no guard holds a fix back"
-    assert shown(desk.ledger.stands(0, "B", True)) == []
+    assert desk.stands("B", True) == []
     assert desk.end(0, "u3") == []
-    assert shown(desk.ledger.stands(0, "B", False)) == []
+    assert desk.stands("B", False) == []
     assert fix.result(0).outcome == "done"
     assert desk.end(0, "u1", "aborted") == ["0:u2"]
 
@@ -316,9 +325,9 @@ def test_while_an_operator_stands_its_fixes_go_ahead_one_by_one() -> None:
     desk.ask(A=function("x"), B=function("x"))
     desk.ask(B=function("no fix"))
     desk.ask(B=function("a fix"))
-    assert shown(desk.ledger.stands(0, "B", True)) == ["0:u2"]
+    assert desk.stands("B", True) == ["0:u2"]
     assert desk.end(0, "u2") == ["0:u3"], "it stands still"
     another, orders = desk.ask(B=function("another"))
     assert orders == []
-    assert shown(desk.ledger.stands(0, "B", False)) == []
-    assert shown(desk.ledger.stands(0, "B", True)) == [f"0:{another.id}"]
+    assert desk.stands("B", False) == []
+    assert desk.stands("B", True) == [f"0:{another.id}"]

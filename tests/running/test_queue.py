@@ -15,16 +15,13 @@ import cloudpickle
 from interleaving_checks import SOAK
 
 from fries_nb.controller import events as said
-from fries_nb.controller.requests import change_requested
 from fries_nb.dataflow.endpoints import memory, rate
 from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
 from fries_nb.dataflow.regions import regions
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import PlanError, RunError
 from fries_nb.running.change_queue import ChangeQueue
-from fries_nb.running.region_runner import _changed
-from fries_nb.running.requests import ChangeRequests
-from fries_nb.running.telemetry import Telemetry
+from fries_nb.running.checkpoint_layout import changed
 from fries_nb.testing import Cluster
 
 SEEDS = 50 * SOAK
@@ -66,12 +63,6 @@ class Heard(Cluster):
         return super()._carry_out(instruction)
 
 
-class Options:
-    """As far as they matter to a guard."""
-
-    chaining = True
-
-
 def flow():
     """S > A > B > G > C > Out: two regions, since G sees all its input first."""
     kinds = {"S": Kind.SOURCE, "Out": Kind.SINK, "G": Kind.AGGREGATE}
@@ -86,9 +77,9 @@ def flow():
 
 
 class Play:
-    """A run's queue, and what it is asked; in the place of the course, as its changing sees it."""
+    """A run's queue, what it is asked, and what carries out."""
 
-    options, resumable = Options(), False
+    chaining, resumable = True, False
 
     def __init__(self, seed):
         Token.is_saved = self.is_saved
@@ -96,25 +87,26 @@ class Play:
         self.graph = flow()
         self.regions = regions(self.graph)
         self.now_s = 0.0
-        self.ended = Counter()
+        self.ends = Counter()
         self.launched = []
         self.undelivered = []
         self.state = "running"
-        self.seen = Telemetry(self.graph)
-        self.ledger = ChangeQueue(self.graph, self.regions, self._note, clock=self._clock)
-        self.changing = ChangeRequests(self.graph, self.regions, self, self.ledger, self.seen)
+        self.queue = ChangeQueue(self.graph, self.regions, self, self, clock=self._clock)
         self.asked, self.met, self.versions = [], Counter(), itertools.count()
         self.layers = {name: [("", f"first {name}")] for name in CHANGED}
         self.undoes, self.tokens, self.standing = {}, {}, set()
-        self.deep = 0
+        self.deep = self.begun = 0
         self.launch()
 
     def _clock(self):
         self.now_s += 1.0
         return self.now_s
 
-    def _note(self, change, outcome):
-        self.ended[change.id] += not change.done
+    def requested(self, change):
+        assert change.id not in self.ends
+
+    def ended(self, change, outcome):
+        self.ends[change.id] += not change.done
         assert not change.done or (change.result().outcome, outcome.outcome) == ("done", "rolled_back")
         self.met[outcome.outcome] += 1
 
@@ -124,24 +116,21 @@ class Play:
         if self.state != "running":
             raise RunError(why)
 
-    def payload(self, name, update):
+    def ship(self, updates):
+        self.refuse_if_over("over")
         self.meanwhile()
-        return cloudpickle.dumps(update)
+        return {name: cloudpickle.dumps(update) for name, update in updates.items()}
 
-    def carry_out(self, orders):
-        for region, request in orders:
-            assert region == len(self.launched) - 1
-            self.undoes[request.id] = request.undoes.id if request.undoes else None
-            plan = request.plans[region]
-            payloads = {name: request.payloads[name] for name in plan.targets}
-            cluster = self.launched[region]
-            others = {change for change, state in cluster.controller.changes.items() if state in OPEN}
-            others -= {one.outcome.change for _, one in self.undelivered if isinstance(one, said.Resolved)}
-            others = {change for change in others if not change.endswith(".back")}  # of a guard: beside all else
-            assert not others or self.standing, f"{request.id} is begun beside {others}"
-            graph, undoes = self.regions[region].graph, self.undoes[request.id] or ""
-            how = (plan, request.updates, payloads, request.guard, False, undoes)
-            self._watched(cluster, partial(cluster._say, change_requested(graph, request.id, *how)))
+    def carry_out(self, region, request):
+        assert region == len(self.launched) - 1
+        self.begun += 1
+        self.undoes[request.change] = request.undoes or None
+        cluster = self.launched[region]
+        others = {change for change, state in cluster.controller.changes.items() if state in OPEN}
+        others -= {one.outcome.change for _, one in self.undelivered if isinstance(one, said.Resolved)}
+        others = {change for change in others if not change.endswith(".back")}  # of a guard: beside all else
+        assert not others or self.standing, f"{request.change} is begun beside {others}"
+        self._watched(cluster, partial(cluster._say, request))
 
     def is_saved(self, token):
         """Whether a failure of this function is undone in front of the tuple."""
@@ -163,8 +152,8 @@ class Play:
     def launch(self):
         """The next region starts with what was requested for it."""
         number = len(self.launched)
-        applied = self.ledger.starting(number)
-        graph = _changed(self.regions[number].graph, number, applied)
+        applied = self.queue.starting(number)
+        graph = changed(self.regions[number].graph, number, applied)
         for _ in range(number and self.chance.randrange(4)):
             self.chance.choice((self.request, self.roll_back))()
         rows = {name: [{"n": n} for n in range(12)] for name in graph.sources}
@@ -176,7 +165,7 @@ class Play:
             self.undoes[request.id] = request.undoes.id if request.undoes else None
             updates = {name: request.updates[name] for name in request.plans[number].targets}
             self.decided(request.id, {name: update.function.name for name, update in updates.items()})
-        self.carry_out(self.ledger.started(number, applied))
+        self.queue.started(number, applied)
 
     def _watched(self, cluster, do):
         """Do something to a cluster, and see what it decides and resolves by that."""
@@ -237,11 +226,11 @@ class Play:
         number, one = self.undelivered.pop(0)
         match one:
             case said.Resolved(outcome):
-                self.carry_out(self.ledger.resolved(number, outcome))
+                self.queue.resolved(number, outcome)
             case said.GuardFired():
-                self.ledger.guard_fired(number, one)
+                self.queue.guard_fired(number, one)
             case said.GuardEnded():
-                self.ledger.guard_ended(number, one)
+                self.queue.guard_ended(number, one)
 
     def request(self):
         names = self.chance.sample(CHANGED, self.chance.choice((1, 1, 2, 3)))
@@ -254,7 +243,7 @@ class Play:
         merge = self.chance.random() < 0.4
         self.stands(names[0] if len(names) == 1 and self.chance.random() < 0.2 else "")
         updates = {name: Update(functions[name]) for name in names}
-        self.ask(lambda: self.changing.request(updates, "fries", True, merge, guard, True))
+        self.ask(lambda: self.queue.request(updates, merge=merge, limit=guard, rehearse=False))
 
     def stand(self):
         """An operator stands for a moment: what waits and changes just that goes ahead."""
@@ -264,15 +253,13 @@ class Play:
     def stands(self, operator):
         """This operator stands, and no other; returns how many go ahead by that."""
         before, self.standing = self.standing, {operator} - {""}
-        region, begun = len(self.launched) - 1, 0
+        region, begun = len(self.launched) - 1, self.begun
         for name in sorted(before | self.standing):
-            orders = self.ledger.stands(region, name, name == operator)
-            begun += len(orders)
-            self.carry_out(orders)
-        return begun
+            self.queue.stands(region, name, name == operator)
+        return self.begun - begun
 
     def roll_back(self):
-        self.ask(lambda: self.changing.rollback("fries"))
+        self.ask(lambda: self.queue.roll_back())
 
     def ask(self, do):
         try:
@@ -294,11 +281,11 @@ class Play:
             while self.undelivered:
                 self.deliver()
             assert cluster.state == "finished", cluster.error
-            self.ledger.over(number, "the region had finished")
+            self.queue.over(number, "the region had finished")
             if number + 1 < len(self.regions):
                 self.launch()
         self.state = "finished"
-        self.ask(lambda: self.changing.rollback("fries"))
+        self.ask(lambda: self.queue.roll_back())
         return self
 
     def check(self, number):
@@ -317,7 +304,7 @@ class Play:
 def try_queue(seed):
     """Every change comes to one end, one is in flight at a time, and what runs is what the decisions add up to."""
     play = Play(seed).whole()
-    assert play.ended == Counter(change.id for change in play.asked), f"seed {seed}"
+    assert play.ends == Counter(change.id for change in play.asked), f"seed {seed}"
     assert all(change.settled(0).outcome for change in play.asked), f"seed {seed}"
     return play
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import cloudpickle
 
 from fries_nb.changes import Change
-from fries_nb.controller.events import Outcome
+from fries_nb.controller.events import ChangeRequested, Outcome
 from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
 from fries_nb.dataflow.regions import regions
 from fries_nb.dataflow.updates import Update
 from fries_nb.running.change_queue import ChangeQueue
-from fries_nb.running.queue_entries import Ground, Order, Request
-from fries_nb.running.region_plans import planned, together
+from fries_nb.running.queue_entries import Request
 
 NAMES = ("S", "A", "B", "G", "C", "Out")
 
@@ -35,7 +35,12 @@ def function(name: str) -> Any:
 
 
 class Desk:
-    """A ledger for ``S > A > B > G > C > Out``, where G is blocking: two regions, of which the first runs."""
+    """A queue for ``S > A > B > G > C > Out``, where G is blocking: two regions, of which the first runs.
+
+    In the place of what runs it: notes what is carried out, as ``region:id``.
+    """
+
+    chaining, resumable = True, False
 
     def __init__(self, flowing: bool = True) -> None:
         kinds = {"S": Kind.SOURCE, "Out": Kind.SINK, "G": Kind.AGGREGATE}
@@ -44,66 +49,78 @@ class Desk:
         )
         edges = tuple(Edge(*ends) for ends in itertools.pairwise(NAMES))
         graph = Graph("desk", operators, edges)
-        self.regions = regions(graph)
         self.now_s = 0.0
-        self.ended: list[tuple[str, str]] = []
-        self.ledger = ChangeQueue(graph, self.regions, self._note, clock=lambda: self.now_s)
-        assert self.ledger.started(0, self.ledger.starting(0)) == []
+        self.resolved: list[tuple[str, str]] = []
+        self.orders: list[str] = []
+        self.last: ChangeRequested | None = None
+        self.queue = ChangeQueue(graph, regions(graph), self, self, clock=lambda: self.now_s)
+        self.queue.started(0, self.queue.starting(0))
+        assert self.orders == []
         if flowing:
-            self.ledger.flows(0)
+            self.queue.flows(0)
 
-    def _note(self, change: Change, outcome: Outcome) -> None:
+    # ---- what a queue needs
+
+    def refuse_if_over(self, why: str) -> None:
+        """It never is."""
+
+    def ship(self, updates: Mapping[str, Update]) -> dict[str, bytes]:
+        """As on Spark."""
+        return {name: cloudpickle.dumps(update) for name, update in updates.items()}
+
+    def carry_out(self, region: int, request: ChangeRequested) -> None:
+        """Note it."""
+        self.last = request
+        self.orders.append(f"{region}:{request.change}")
+
+    def requested(self, change: Change) -> None:
+        """Nothing to note."""
+
+    def ended(self, change: Change, outcome: Outcome) -> None:
+        """Each ends once, unless its guard rolls it back."""
         assert not change.done or outcome.outcome == "rolled_back"
-        self.ended.append((change.id, outcome.outcome))
+        self.resolved.append((change.id, outcome.outcome))
+
+    # ---- what is asked and said
+
+    def begun(self, do: Callable[[], object]) -> list[str]:
+        """What is carried out meanwhile."""
+        before = len(self.orders)
+        do()
+        return self.orders[before:]
 
     def ask(
         self, merge: bool = False, ahead: bool = False, guard: float | None = None, **functions: Any
     ) -> tuple[Change, list[str]]:
-        """Request a change; the orders come as ``region:id``."""
+        """Request a change; with what is carried out by that. One that goes ``ahead`` is a fix."""
         updates = {name: given if isinstance(given, Update) else Update(given) for name, given in functions.items()}
-        return self._enter(updates, merge=merge, ahead=ahead, guard=guard)
+        return self._meanwhile(lambda: self.queue.request(updates, merge=merge, limit=guard), ahead and min(updates))
 
-    def roll_back(self, ahead: bool = False) -> tuple[Change, list[str]]:
-        """Roll the last change back."""
-        last, updates, ground = self.ledger.undoing()
-        return self._enter(updates, last, ahead=ahead, ground=ground)
+    def roll_back(self, standing: str = "") -> tuple[Change, list[str]]:
+        """Roll the last change back, while an operator stands."""
+        return self._meanwhile(self.queue.roll_back, standing)
 
-    def end(self, region: int, change: str, outcome: str = "done", delay_ms: float = 1.0, **more: float) -> list[str]:
-        """The controller of a region says how a change ended."""
-        return shown(self.ledger.resolved(region, Outcome(change, "fries", outcome, delay_ms=delay_ms, **more)))  # type: ignore[arg-type]
+    def end(self, region: int, change: str, outcome: str = "done", error: str = "", **more: Any) -> list[str]:
+        """The controller of a region says how a change ended; returns what is carried out by that."""
+        ended = Outcome(change, "fries", outcome, error, **{"delay_ms": 1.0, **more})  # type: ignore[arg-type]
+        return self.begun(lambda: self.queue.resolved(region, ended))
+
+    def stands(self, operator: str, waits: bool) -> list[str]:
+        """An operator of the first region stands, or goes on."""
+        return self.begun(lambda: self.queue.stands(0, operator, waits))
 
     def start_second(self) -> list[Request]:
         """The first region ends and the second begins; returns what it begins with."""
-        self.ledger.over(0, "region 1 of 2 had finished")
-        applied = self.ledger.starting(1)
-        self.ledger.started(1, applied)
+        self.queue.over(0, "region 1 of 2 had finished")
+        applied = self.queue.starting(1)
+        self.queue.started(1, applied)
         return applied
 
-    def _enter(
-        self,
-        updates: dict[str, Update],
-        undoes: Request | None = None,
-        merge: bool = False,
-        ahead: bool = False,
-        guard: float | None = None,
-        ground: Ground | None = None,
-    ) -> tuple[Change, list[str]]:
-        plans = planned(self.regions, self.ledger.shares(updates), "fries", True)
-        change = Change(self.ledger.new_id(), together(plans), updates, 0.0, guard="for 5 s" if guard else "")
-        if undoes is not None and self.ledger.withdraw(undoes, change):
-            return change, []
-        joins = self.ledger.joinable() if merge else []
-        names = [name for one in [*joins] for name in one.updates] + [*updates]
-        whole = planned(self.regions, self.ledger.shares(dict.fromkeys(names)), "fries", True)
-        payloads = {name: cloudpickle.dumps(one) for name, one in updates.items()}
-        request = Request(change.id, updates, payloads, whole, [change], undoes, ground or {}, guard)
-        [region] = set(whole) if ahead else [0]
-        begun = self.ledger.stands(region, min(updates), True) if ahead else []
-        begun += self.ledger.enter(request.joined_to(joins), joins)
-        begun += self.ledger.stands(region, min(updates), False) if ahead else []
-        return change, shown(begun)
-
-
-def shown(orders: list[Order]) -> list[str]:
-    """Orders in short."""
-    return [f"{region}:{request.id}" for region, request in orders]
+    def _meanwhile(self, do: Callable[[], Change], standing: str | bool) -> tuple[Change, list[str]]:
+        changes: list[Change] = []
+        if standing:
+            self.queue.stands(0, str(standing), True)
+        orders = self.begun(lambda: changes.append(do()))
+        if standing:
+            orders += self.stands(str(standing), False)
+        return changes[0], orders

@@ -243,12 +243,12 @@ def replaced_under_guard(seed, scheduler, checkpoints=False):
     bad = {"A": Update(Tally(10, bad=12), state=scaled(10), back=scaled(0.1))}
     back = {"A": Update(Tally(), state=scaled(0.1))}
     later = random.Random(seed).randrange(40)
-    cluster.request(bad, guard=1_000.0)
+    asked = [cluster.request(bad, guard=1_000.0)]
     for _ in range(MOST_STEPS):
         cluster.step()
         later -= "u1" in cluster.outcomes
-        if later == 0 and list(cluster.controller.changes) == ["u1"]:  # its guard has not fired
-            cluster.request(back, scheduler)
+        if later == 0 and asked == ["u1"] == list(cluster.controller.changes):  # its guard has not fired
+            asked.append(cluster.request(back, scheduler))
         if len(cluster.outcomes) > 1 or cluster.guards:
             cluster.release()
         if cluster.state != "running":

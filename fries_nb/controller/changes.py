@@ -28,14 +28,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from fries_nb.controller.actions import action_of, tags
 from fries_nb.controller.events import GuardEnded, Instruction, Tell
-from fries_nb.controller.guards import rollback_of, scope_of
+from fries_nb.controller.guards import rollback_of
 from fries_nb.controller.known_changes import KnownChanges
-from fries_nb.controller.requests import keeps_state, names
+from fries_nb.controller.markers import action_of, tags
 from fries_nb.controller.schema_checks import misfit
 from fries_nb.controller.states import ChangeState
-from fries_nb.controller.transactions import Transaction
+from fries_nb.controller.transactions import Transaction, keeps_state, names
 from fries_nb.messages import (
     Prepare,
     Report,
@@ -67,7 +66,7 @@ class Changes(KnownChanges):
         its tuple, and never tries that again by the bad one.
         """
         request = change.request
-        passed = scope_of(request.plan) if change is not self.fix else request.plan.targets
+        passed = request.plan.scope if change is not self.fix else request.plan.targets
         reason = f"change {request.change!r} came after it"
         met = self._guards.meeting(passed)
         change.replaces = tuple(watch for watch in met if watch.guard.plan.targets <= request.plan.targets)

@@ -23,6 +23,9 @@ for a fix, `sources` how fast they go, `markers` what is on its way, `commits` w
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable, Iterable
+
 from fries_nb.checkpoints import Restoration
 from fries_nb.controller.agreement import Agreement
 from fries_nb.controller.events import (
@@ -345,3 +348,46 @@ class Controller:
         if isinstance(event, CheckpointKept):
             return self._checkpoints.kept(event)
         return []
+
+
+class EventQueue:
+    """Hands events to a controller, one at a time, and has its instructions carried out; both shells run it.
+
+    The controller is never re-entered: the instructions of an event are carried out, all of them, before it takes
+    another one. Some lead to an event themselves (a record is on disk, output could not be committed). Those are taken
+    next, in their order, in front of whatever else waits: until the controller knows what became of its last word, it
+    would decide on something that is so no more.
+
+    Args:
+        handle: the controller's method of this name.
+        clock_ns: nanoseconds of a clock that never goes back.
+        carry_out: carries out one instruction, and returns the events that this has led to; it never calls ``take``.
+    """
+
+    def __init__(
+        self,
+        handle: Callable[[Event, int], list[Instruction]],
+        clock_ns: Callable[[], int],
+        carry_out: Callable[[Instruction], Iterable[Event]],
+    ) -> None:
+        self._handle = handle
+        self._clock_ns = clock_ns
+        self._carry_out = carry_out
+        self._taking: Event | None = None
+
+    def take(self, event: Event) -> None:
+        """Let the controller take this event, and then each event that carrying out its instructions leads to.
+
+        Raises:
+            ProtocolError: it was called while an instruction is carried out, or from a second thread.
+        """
+        if self._taking is not None:
+            raise ProtocolError(f"{event} came while the instructions of {self._taking} are carried out; it waits")
+        waiting = deque([event])
+        try:
+            while waiting:
+                self._taking = waiting.popleft()
+                for instruction in self._handle(self._taking, self._clock_ns()):
+                    waiting.extend(self._carry_out(instruction))
+        finally:
+            self._taking = None

@@ -6,7 +6,7 @@ nothing. Without it (0) the caller says that it comes from the present one.
 The caller carries the instructions of one event out in their order. That order is part of the meaning: a ``Journal``
 is on disk before anything behind it is sent, and what is told to one worker reaches it in the order told.
 What carrying out leads to (``Journaled``, ``CheckpointKept``) is an event of its own, behind all of them; see
-``event_queue``.
+``controller.EventQueue``.
 """
 
 from __future__ import annotations

@@ -48,7 +48,6 @@ import networkx as nx
 from fries_nb.controller.events import Guard
 from fries_nb.dataflow.graph import Graph
 from fries_nb.messages import Report, WorkerId
-from fries_nb.scheduling.stages import Plan
 from fries_nb.topology.expansion import chains
 
 
@@ -112,7 +111,7 @@ class Guards:
         below = {name for target in plan.targets for name in nx.descendants(self._graph.digraph, target)}
         heads = {send.operator for stage in plan.stages for send in stage.sends}
         retried = frozenset[str]().union(*(self._chain_of[head] for head in heads))
-        self._watches[change] = Watch(change, guard, transforms, plan.targets | below, scope_of(plan), retried)
+        self._watches[change] = Watch(change, guard, transforms, plan.targets | below, plan.scope, retried)
 
     def counting(self, change: str, now_ns: int, reports: Mapping[WorkerId, Report]) -> None:
         """The change is done: from now on time, or tuples, are counted."""
@@ -177,8 +176,3 @@ class Guards:
 def rollback_of(change: str) -> str:
     """The id of the rollback by which a guard undoes this change."""
     return f"{change}.back"
-
-
-def scope_of(plan: Plan) -> frozenset[str]:
-    """The operators that a plan changes or whose workers its markers pass."""
-    return plan.targets.union(*(send.scope for stage in plan.stages for send in stage.sends))

@@ -15,10 +15,9 @@ from fries_nb.controller.guards import Guards, Watch
 from fries_nb.controller.markers import MarkerCoordinator
 from fries_nb.controller.membership import Workers
 from fries_nb.controller.pauses import PausedOperators
-from fries_nb.controller.requests import names, refuse_incomplete
 from fries_nb.controller.restore_point import Recovery
 from fries_nb.controller.states import ChangeState
-from fries_nb.controller.transactions import Transaction
+from fries_nb.controller.transactions import Transaction, names, refuse_incomplete
 from fries_nb.errors import ProtocolError
 from fries_nb.messages import (
     Abort,

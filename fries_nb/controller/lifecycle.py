@@ -32,11 +32,11 @@ from fries_nb.controller.events import (
     RunEnded,
 )
 from fries_nb.controller.guards import Guards, Watch
+from fries_nb.controller.intake import Sources
 from fries_nb.controller.markers import MarkerCoordinator
 from fries_nb.controller.membership import Membership, Workers
 from fries_nb.controller.pauses import PausedOperators
 from fries_nb.controller.restore_point import MOST_IN_A_ROW, Recovery
-from fries_nb.controller.source_settings import Sources
 from fries_nb.controller.states import RUN_MOVES, RunState, moved
 from fries_nb.dataflow.graph import Graph
 

@@ -8,15 +8,21 @@ awaits have acknowledged; or, where hosts were lost meanwhile, when all workers 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from itertools import chain, zip_longest
+
+import networkx as nx
 
 from fries_nb.controller.events import ChangeRequested, Guard, Outcome, WorkerOutcome
 from fries_nb.controller.guards import Watch
-from fries_nb.controller.samples import chosen, in_words
 from fries_nb.controller.states import CHANGE_MOVES, ChangeState, moved
+from fries_nb.dataflow.graph import Graph
+from fries_nb.dataflow.limits import Limit, Tuples
+from fries_nb.dataflow.updates import Update
 from fries_nb.errors import ProtocolError
 from fries_nb.messages import Done, Prepared, Rehearse, Rehearsed, WorkerId
-from fries_nb.scheduling.stages import Stage, StageAction
+from fries_nb.scheduling.fries import schedule
+from fries_nb.scheduling.stages import Plan, Stage, StageAction
 
 NS_PER_MS = 1_000_000
 
@@ -229,3 +235,129 @@ class Transaction:
         if not self.request.rehearse:
             return "not rehearsed, as was asked for"
         return in_words(self.rehearsed, self.request.plan.targets)
+
+
+# ---- the request
+
+
+def change_requested(
+    graph: Graph,
+    change: str,
+    plan: Plan,
+    updates: Mapping[str, Update],
+    payloads: Mapping[str, bytes],
+    limit: Limit | None = None,
+    rehearse: bool = True,
+    undoes: str = "",
+) -> ChangeRequested:
+    """The request of a change of this graph.
+
+    Args:
+        graph: what runs.
+        change: its id.
+        plan: what a scheduler made of it.
+        updates: the targets' new functions.
+        payloads: the same, pickled.
+        limit: how long it is under guard; ``None``: not at all.
+        rehearse: try new functions on a recent tuple: those below no other target, since what comes to the others will
+            change, so that a recent tuple is no fair trial.
+        undoes: the change that it rolls back, or empty.
+    """
+    targets = plan.targets
+    fair = {name for name in targets if not targets & nx.ancestors(graph.digraph, name)} if rehearse else set()
+    transforms = frozenset(name for name in targets if updates[name].state is not None)
+    guard = guard_of(graph, targets, updates, limit) if limit is not None else None
+    return ChangeRequested(change, plan, payloads, frozenset(fair), transforms, guard, undoes)
+
+
+def guard_of(graph: Graph, targets: Iterable[str], updates: Mapping[str, Update], limit: Limit) -> Guard:
+    """The guard of a change; its rollback goes by Fries whatever the change goes by, so that it comes soonest."""
+    back = all(updates[name].state is None or updates[name].back is not None for name in targets)
+    seconds, count = (None, limit.count) if isinstance(limit, Tuples) else (limit, None)
+    return Guard(schedule(graph, targets), back, seconds, count)
+
+
+def refuse_incomplete(request: ChangeRequested) -> None:
+    """Raise a ProtocolError for a plan without targets or stages, that would wait for ever, or whose markers cross."""
+    plan = request.plan
+    if not plan.targets or not plan.stages:
+        raise ProtocolError(f"change {request.change!r} has no targets or no stages; a scheduler plans both")
+    if set(request.payloads) != plan.targets:
+        raise ProtocolError(
+            f"change {request.change!r} ships functions for {names(request.payloads)}; its targets are "
+            f"{names(plan.targets)}"
+        )
+    if len(plan.stages) > 1 and any(stage.does is StageAction.RESTART for stage in plan.stages):
+        raise ProtocolError(f"{plan.scheduler} has stages beside a restart, which is a whole plan")
+    for stage in plan.stages:
+        beyond = stage.awaits.difference(*(send.scope for send in stage.sends))
+        if beyond:
+            raise ProtocolError(f"a stage of {plan.scheduler} awaits {names(beyond)}, which no marker of it reaches")
+        scopes = {send.scope for send in stage.sends}
+        if sum(map(len, scopes)) > len(frozenset().union(*scopes)):
+            raise ProtocolError(f"scopes of a stage of {plan.scheduler} overlap; their markers could cross")
+
+
+def keeps_state(operator: str, before: str) -> str:
+    """The reason why a fix ahead of ``before``, a change prepared for the current state, cannot transform state."""
+    return (
+        f"{operator} is paused on a tuple from before change {before!r}, which was prepared for the current state; "
+        "expected a fix without a state transformation"
+    )
+
+
+def names(operators: Iterable[str]) -> str:
+    """Operators in a sentence."""
+    return ", ".join(sorted(operators)) or "none"
+
+
+# ---- the rehearsal
+
+
+MOST_TUPLES = 32
+"""Of one operator."""
+MOST_BYTES = 1 << 20
+"""Of one operator, all tuples together; the first one counts whatever its size."""
+
+
+def chosen(samples: Mapping[WorkerId, tuple[bytes, ...]]) -> dict[str, tuple[bytes, ...]]:
+    """The tuples to rehearse on, by operator: the first one of each worker, then the second ones, a few in all.
+
+    >>> chosen({WorkerId("FM", 0): (b"1", b"2"), WorkerId("FM", 1): (b"3",)})
+    {'FM': (b'1', b'3', b'2')}
+    """
+    by_operator: dict[str, list[tuple[bytes, ...]]] = {}
+    for worker in sorted(samples):
+        by_operator.setdefault(worker.operator, []).append(samples[worker])
+    return {operator: _few(of_workers) for operator, of_workers in by_operator.items()}
+
+
+def _few(of_workers: list[tuple[bytes, ...]]) -> tuple[bytes, ...]:
+    in_turn = [one for one in chain.from_iterable(zip_longest(*of_workers)) if one is not None][:MOST_TUPLES]
+    few, total = in_turn[:1], len(in_turn[0])
+    for one in in_turn[1:]:
+        total += len(one)
+        if total <= MOST_BYTES:
+            few.append(one)
+    return tuple(few)
+
+
+def in_words(rehearsed: Rehearsed | None, targets: Iterable[str]) -> str:
+    """How a change was rehearsed, as a sentence.
+
+    >>> in_words(Rehearsed("u1", WorkerId("FM", 0), tuples=3, tried=frozenset({"FM"}), unreached=frozenset({"J"})), [])
+    'rehearsed on 3 recent tuples through FM; of J only the types were checked, since no tuple came so far'
+    """
+    if rehearsed is None or not rehearsed.tuples:
+        return f"not rehearsed, since no tuple that {_listed(targets)} got past was at hand"
+    count = "a recent tuple" if rehearsed.tuples == 1 else f"{rehearsed.tuples} recent tuples"
+    words = f"rehearsed on {count} through {_listed({*rehearsed.tried, *rehearsed.arriving})}"
+    if rehearsed.spared:
+        words += f"; {_listed(rehearsed.spared)} did not run, since what comes there has the types of now"
+    if rehearsed.unreached:
+        words += f"; of {_listed(rehearsed.unreached)} only the types were checked, since no tuple came so far"
+    return words
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names))

@@ -20,7 +20,7 @@ from fries_nb.notebook.static_pictures import plan_svg
 from fries_nb.report.markup import Html, listed, tag
 from fries_nb.report.plan_section import foretold
 from fries_nb.report.plan_section import in_words as sentences
-from fries_nb.running.uncommitted import UncommittedCheck
+from fries_nb.running.run_end import UncommittedCheck
 from fries_nb.scheduling import Plan
 from fries_nb.topology.expansion import workers_of
 

@@ -26,18 +26,17 @@ from fries_nb.changes import Change
 from fries_nb.checkpoints import CommittedChange
 from fries_nb.controller.events import ChangeRequested, GuardEnded, GuardFired, Outcome
 from fries_nb.controller.metrics import OperatorMetrics
-from fries_nb.controller.requests import change_requested
 from fries_nb.controller.states import REGION_MOVES, RegionPhase, moved
+from fries_nb.controller.transactions import change_requested
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.limits import Limit
 from fries_nb.dataflow.regions import Region
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import PlanError
 from fries_nb.running.locks import locked
-from fries_nb.running.outcomes import functions_of
 from fries_nb.running.queue_entries import NO_GUARD_FOR_FIXES, ChangeListener, Ground, Request, RequestRegistry
 from fries_nb.running.region_plans import guarded_regions, planned, predicted, together
-from fries_nb.running.rollbacks import Rollbacks
+from fries_nb.running.rollbacks import Rollbacks, functions_of
 from fries_nb.scheduling import Plan
 
 _NEEDS = "a change needs a running dataflow"

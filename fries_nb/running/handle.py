@@ -22,11 +22,10 @@ from fries_nb.dataflow.updates import as_updates, check_updates
 from fries_nb.errors import DataflowError, PlanError, RunError, unknown
 from fries_nb.messages import Paused
 from fries_nb.report import Story, run_page, write_page
-from fries_nb.running.checkpoint_layout import CheckpointLayout
-from fries_nb.running.exit_hooks import live
 from fries_nb.running.region_runner import RegionRunner
+from fries_nb.running.run_checkpoints import CheckpointLayout
+from fries_nb.running.run_end import UncommittedCheck, live, warn_of
 from fries_nb.running.telemetry import KeptCheckpoint, RecoveryTime, Telemetry
-from fries_nb.running.uncommitted import UncommittedCheck, warn_of
 from fries_nb.scheduling import Plan
 from fries_nb.spark.region_spec import Options
 from fries_nb.storage.seals import NO_KEY

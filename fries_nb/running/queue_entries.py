@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import os
+import pickle
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import IO, Protocol
 
 from fries_nb.changes import Change
-from fries_nb.controller.events import GuardEnded, GuardFired, Outcome
+from fries_nb.controller.events import GuardEnded, GuardFired, Outcome, WorkerOutcome
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.limits import Limit
 from fries_nb.dataflow.updates import Update
-from fries_nb.running.outcomes import at_start, combined, later
-from fries_nb.running.shelf import Shelf
+from fries_nb.messages import WorkerId
 from fries_nb.scheduling import Plan
 
 NO_GUARD_FOR_FIXES = "not at all: it is the fix of an operator that stands in front of a tuple, and goes at once"
@@ -230,3 +232,95 @@ class RequestRegistry:
         """It has come to its end; or, having been done, to another one by its guard."""
         self._listener.ended(self.changes[change], outcome)
         self.changes[change].resolve(outcome)
+
+
+def at_start(graph: Graph, change: str, plan: Plan) -> Outcome:
+    """How a change ended with which its region has begun: at once, at all workers of its targets."""
+    workers = {
+        WorkerId(name, index): WorkerOutcome(0.0)
+        for name in sorted(plan.targets)
+        for index in range(graph.operator(name).workers)
+    }
+    return Outcome(change, plan.scheduler, "done", per_worker=workers)
+
+
+def combined(change: str, parts: list[Outcome]) -> Outcome:
+    """How a change ended of which each region had a part: done if all are, aborted if nothing changed anywhere."""
+    kinds = {part.outcome for part in parts}
+    worst = min(kinds, key=("failed", "rolled_back", "aborted", "done").index)
+    whole = next(part for part in parts if part.outcome == worst)
+    error = whole.error
+    if len(kinds) > 1 and whole.outcome == "aborted":
+        done = ", ".join(sorted({str(worker.operator) for part in parts for worker in part.per_worker}))
+        error = f"{whole.error} (but {done} changed, in another region)"
+    per_worker: Mapping[WorkerId, WorkerOutcome] = {
+        worker: outcome for part in parts for worker, outcome in part.per_worker.items()
+    }
+    return replace(
+        whole,
+        change=change,
+        outcome=whole.outcome if len(kinds) == 1 else "failed",
+        error=error,
+        prepare_ms=sum(part.prepare_ms for part in parts),
+        commit_ms=sum(part.commit_ms for part in parts),
+        delay_ms=(delay_ms := max(part.delay_ms for part in parts)),
+        waited_ms=max(part.waited_ms + part.delay_ms for part in parts) - delay_ms,
+        components=tuple(component for part in parts for component in part.components),
+        per_worker=dict(per_worker),
+    )
+
+
+def later(outcome: Outcome, waited_ms: float, delayed_ms: float) -> Outcome:
+    """The outcome as timed from the request: first it waited for tuples to flow, then it was delayed by others."""
+    if outcome.outcome != "done":
+        return outcome
+    workers = {worker: replace(one, delay_ms=one.delay_ms + delayed_ms) for worker, one in outcome.per_worker.items()}
+    return replace(
+        outcome,
+        delay_ms=outcome.delay_ms + delayed_ms,
+        waited_ms=outcome.waited_ms + waited_ms,
+        per_worker=workers,
+    )
+
+
+class Shelf:
+    """Functions that later changes have replaced, on disk: a rollback may still ask for them.
+
+    It is a file without a name, which goes with the run or with the process.
+
+    >>> updates = Shelf().put({"FM": pickle.dumps(Update(len))})
+    >>> list(updates), updates["FM"].function("abc")
+    (['FM'], 3)
+    """
+
+    def __init__(self) -> None:
+        self._file: IO[bytes] | None = None
+
+    def put(self, payloads: Mapping[str, bytes]) -> Shelved:
+        """Keep pickled updates by operator; each is read when somebody asks for it."""
+        if self._file is None:
+            self._file = tempfile.TemporaryFile(prefix="fries-functions-")  # noqa: SIM115 - as long as the run
+        places: dict[str, tuple[int, int]] = {}
+        for name, payload in payloads.items():
+            places[name] = (self._file.seek(0, os.SEEK_END), self._file.write(payload))
+        self._file.flush()
+        return Shelved(self._file, places)
+
+
+class Shelved(Mapping[str, Update]):
+    """Updates by operator, each unpickled anew when it is looked up."""
+
+    def __init__(self, file: IO[bytes], places: Mapping[str, tuple[int, int]]) -> None:
+        self._file = file
+        self._places = dict(places)
+
+    def __getitem__(self, name: str) -> Update:
+        offset, length = self._places[name]
+        update: Update = pickle.loads(os.pread(self._file.fileno(), length, offset))
+        return update
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from fries_nb.controller.guards import Guards
 from fries_nb.controller.metrics import OperatorMetrics
-from fries_nb.controller.requests import guard_of, names
+from fries_nb.controller.transactions import guard_of, names
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.limits import Limit, shown_limit
 from fries_nb.dataflow.regions import Region

@@ -26,13 +26,11 @@ from fries_nb.dataflow.updates import Update, check_updates
 from fries_nb.errors import CheckpointError, FriesError, RunError, in_one_line
 from fries_nb.messages import Report
 from fries_nb.running.change_queue import ChangeQueue
-from fries_nb.running.checkpoint_layout import CheckpointLayout, with_functions
-from fries_nb.running.checkpoint_requests import CheckpointRequests
 from fries_nb.running.listeners import Listening
+from fries_nb.running.run_checkpoints import CheckpointLayout, CheckpointRequests, with_functions
+from fries_nb.running.run_end import UncommittedCheck
 from fries_nb.running.telemetry import Telemetry
 from fries_nb.running.traces import Part, RunTrace
-from fries_nb.running.uncommitted import UncommittedCheck
-from fries_nb.scheduling import Plan
 from fries_nb.spark import blocking_operators as blocking
 from fries_nb.spark.launch import Launched, launch
 from fries_nb.spark.output import output

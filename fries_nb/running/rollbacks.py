@@ -8,10 +8,12 @@ request in front of it that is in effect as well.
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fries_nb.changes import undone
+from fries_nb.checkpoints import CommittedChange
 from fries_nb.controller.states import RegionPhase
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import PlanError
@@ -159,6 +161,17 @@ class Rollbacks:
         """Whether it is undecided if a request in front of one that is rolled back has changed this region."""
         is_open = region in earlier.fired or (region in earlier.plans and region not in earlier.outcomes)
         return is_open and self._phases[region] is RegionPhase.RUNNING and not self.can_withdraw(last)
+
+
+def functions_of(decided: Iterable[CommittedChange]) -> dict[str, Any]:
+    """What operators run after these changes, as far as they run what a change has shipped."""
+    functions: dict[str, Any] = {}
+    before: dict[str, dict[str, Any]] = {}
+    for one in decided:
+        before[one.change] = {name: functions.get(name) for name in one.payloads}
+        functions |= {name: pickle.loads(payload).function for name, payload in one.payloads.items()}
+        functions |= before.get(one.undoes, {})
+    return {name: function for name, function in functions.items() if function is not None}
 
 
 def _fired(request: Request) -> str:

@@ -56,3 +56,8 @@ class Plan:
     stages: tuple[Stage, ...]
     covering: Covering
     prediction: Prediction | None = field(default=None, compare=False)
+
+    @property
+    def scope(self) -> frozenset[str]:
+        """The operators that the plan changes or whose workers its markers pass."""
+        return self.targets.union(*(send.scope for stage in self.stages for send in stage.sends))

@@ -1,6 +1,6 @@
 """The controller's shell: one background thread on the driver that polls the control server and obeys the controller.
 
-Other threads only ``post`` events. Each event is taken in its turn (see ``event_queue``), and the controller is not
+Other threads only ``post`` events. Each event is taken in its turn (see ``EventQueue``), and the controller is not
 re-entered while its instructions are carried out. They are in their order, so a decision is on disk before the first
 FCM behind it leaves.
 
@@ -21,8 +21,7 @@ from typing import Protocol
 
 from fries_nb.checkpoints import Checkpoint
 from fries_nb.controller import events as said
-from fries_nb.controller.controller import Controller
-from fries_nb.controller.event_queue import EventQueue
+from fries_nb.controller.controller import Controller, EventQueue
 from fries_nb.controller.states import RunState
 from fries_nb.errors import (
     CheckpointError,

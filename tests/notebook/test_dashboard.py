@@ -22,7 +22,7 @@ from fries_nb.notebook.function_sources import HINT, TypedFunctions
 from fries_nb.notebook.plots import LatencyPlot
 from fries_nb.notebook.widgets import DagView
 from fries_nb.planning import CriticalPath, Prediction
-from fries_nb.running.uncommitted import UncommittedCheck
+from fries_nb.running.run_end import UncommittedCheck
 
 
 @pytest.fixture

@@ -19,8 +19,8 @@ from fries_nb.errors import ReconfigurationError
 from fries_nb.messages import Paused, WorkerId
 from fries_nb.notebook import magics
 from fries_nb.notebook.statuses import status_line, troubles
+from fries_nb.running.run_end import UncommittedCheck
 from fries_nb.running.telemetry import RecoveryTime
-from fries_nb.running.uncommitted import UncommittedCheck
 
 STANDS = {"FM": (Paused(WorkerId("FM", 0), "FM[0] failed: KeyError: 'shop'"),)}
 WHY = "FM is paused: FM[0] failed: KeyError: 'shop'; fix it alone, with %fries_reconfigure FM=..."

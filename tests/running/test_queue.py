@@ -21,7 +21,7 @@ from fries_nb.dataflow.regions import regions
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import PlanError, RunError
 from fries_nb.running.change_queue import ChangeQueue
-from fries_nb.running.checkpoint_layout import changed
+from fries_nb.running.run_checkpoints import changed
 from fries_nb.testing import Cluster
 
 SEEDS = 50 * SOAK

@@ -15,7 +15,7 @@ from fries_nb.dataflow.endpoints import parquet
 from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import CheckpointError, SourceError
 from fries_nb.messages import Saved, WorkerId
-from fries_nb.running.checkpoint_layout import CheckpointLayout
+from fries_nb.running.run_checkpoints import CheckpointLayout
 from fries_nb.spark.staging import write_table
 from fries_nb.spark.tracing import Trace
 from fries_nb.storage.checkpoint_store import CheckpointStore

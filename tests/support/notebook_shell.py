@@ -25,8 +25,8 @@ from fries_nb.messages import Paused, Report, WorkerId
 from fries_nb.notebook.magics import PROGRESS
 from fries_nb.planning import Prediction
 from fries_nb.run import Dataflow
+from fries_nb.running.run_end import UncommittedCheck
 from fries_nb.running.telemetry import RecoveryTime
-from fries_nb.running.uncommitted import UncommittedCheck
 from fries_nb.scheduling import Plan, schedule
 from fries_nb.trace import Ran
 from fries_nb.transport.envelopes import Line

@@ -1,4 +1,6 @@
-"""What a run has read and its output lacks: said when a run is stopped without being drained, and when it fails.
+"""The end of a run: what it has read and its output lacks, and that no run outlives the interpreter.
+
+The first is said when a run is stopped without being drained, and when it fails.
 
 >>> print(UncommittedCheck(tuples=1204, since_s=0.0, first=True).facts[:42])
 none of the 1,204 tuples read since it was
@@ -6,9 +8,12 @@ none of the 1,204 tuples read since it was
 
 from __future__ import annotations
 
+import atexit
 import time
 import warnings
+import weakref
 from dataclasses import dataclass
+from typing import Protocol
 
 from fries_nb.errors import UncommittedWarning
 
@@ -60,3 +65,23 @@ def warn_of(name: str, failure: str, left: UncommittedCheck | None, depth: int =
     elif left is not None:
         missing = left.sentence("stop(drain=True) processes and commits what was read")
         warnings.warn(f"{name!r} was stopped, and {missing}", UncommittedWarning, stacklevel=depth + 2)
+
+
+class Stoppable(Protocol):
+    """A run, as far as its end is concerned."""
+
+    def stop(self) -> None:
+        """End it, and wait until nothing of it is left."""
+
+
+live: weakref.WeakSet[Stoppable] = weakref.WeakSet()
+"""The runs of this interpreter that have not ended: they are stopped when it exits, so that no host outlives it.
+
+A run adds itself when it starts, and discards itself when it has ended.
+"""
+
+
+@atexit.register
+def _stop_all() -> None:
+    for one in list(live):
+        one.stop()

@@ -1,4 +1,6 @@
-"""Where the regions of a run keep their checkpoints: a run of one region in the place itself, else each in one below.
+"""The checkpoints of a run: where its regions keep them, and those that users ask for and wait for.
+
+A run of one region keeps them in the place itself, another one in a place below for each.
 
 With several regions the place holds the note of the whole flow, and ``region-1``, ``region-2``, ... are places of
 their own, made when their regions begin.
@@ -6,6 +8,7 @@ their own, made when their regions begin.
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -151,3 +154,51 @@ def with_functions(graph: Graph, functions: Mapping[str, Any]) -> Graph:
         replace(one, function=functions[one.name]) if one.name in functions else one for one in graph.operators
     )
     return Graph(graph.name, operators, graph.edges)
+
+
+class CheckpointRequests:
+    """The requests of a run's users for checkpoints, with the answer to each; any thread may call any method.
+
+    >>> requests = CheckpointRequests()
+    >>> request = requests.new()
+    >>> requests.answer([request], "no space left on device")
+    >>> requests.wait(request, timeout=1.0)
+    'no space left on device'
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._answered: dict[str, threading.Event] = {}
+        self._reasons: dict[str, str] = {}
+
+    def new(self) -> str:
+        """A request that nobody has answered yet; returns its id."""
+        with self._lock:
+            request = f"k{len(self._answered) + 1}"
+            self._answered[request] = threading.Event()
+        return request
+
+    def answer(self, requests: Iterable[str], reason: str) -> None:
+        """These checkpoints are complete, or have come to nothing for a reason; only the first answer counts."""
+        with self._lock:
+            for request in requests:
+                self._reasons.setdefault(request, reason)
+                self._answered[request].set()
+
+    def refuse(self, reason: str) -> None:
+        """None of those that are still open will be taken."""
+        self.answer(list(self._answered), reason)
+
+    def wait(self, request: str, timeout: float) -> str:
+        """Wait for the answer: why there is no checkpoint, empty if there is one.
+
+        Args:
+            request: its id.
+            timeout: seconds to wait.
+
+        Raises:
+            TimeoutError: there is no answer by then.
+        """
+        if not self._answered[request].wait(timeout):
+            raise TimeoutError(f"request {request} has no answer after {timeout:g} s")
+        return self._reasons[request]

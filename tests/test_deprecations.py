@@ -6,7 +6,10 @@ import importlib
 
 import pytest
 
+from fries_nb.dataflow.graph import Graph
 from fries_nb.deprecations import RENAMED
+from fries_nb.running.handle import Run
+from fries_nb.running.telemetry import Telemetry
 
 NAMES = [(package, old, new) for package, names in RENAMED.items() for old, new in names.items()]
 
@@ -27,3 +30,12 @@ def test_what_never_was_is_missing_as_ever(package: str) -> None:
     with pytest.raises(AttributeError, match="has no attribute 'Nothing'"):
         _ = module.Nothing
     assert not RENAMED[package].keys() & set(getattr(module, "__all__", ()))
+
+
+def test_what_is_paused_is_shown_by_its_earlier_name_as_well() -> None:
+    """``run.standing`` is ``run.paused``, with a warning at the line that asked."""
+    run = object.__new__(Run)
+    run._seen = Telemetry(Graph("none", (), ()))
+    with pytest.warns(FutureWarning, match=r"Run\.standing is now called Run\.paused") as told:
+        assert run.standing is run.paused
+    assert told[0].filename == __file__

@@ -16,7 +16,7 @@ of them have ended there is nothing left to change, and nothing is tried.
 
 A change ends when its last stage is over. Its marker may be on its way for longer; the next change prepares meanwhile.
 
-While an operator *stands* in front of a tuple (see ``standing``), only a *fix* moves: a change of that operator alone.
+While an operator is *paused* on a tuple (see ``pauses``), only a *fix* moves: a change of that operator alone.
 It is prepared and decided at once, ahead of the queue and of a change whose marker is stuck behind the operator, and
 its own marker goes to the operator's workers only, whatever its scheduler planned. If that change is one of the same
 operator, the fix is ordered ahead of it.
@@ -46,8 +46,8 @@ from fries_nb.scheduling.stages import Send, Stage, StageAction
 class Changes(KnownChanges):
     """The steps of a run's changes."""
 
-    def stands(self, operator: str, error: str, now_ns: int) -> list[Instruction]:
-        """A worker of this operator stands: what is not decided is aborted, unless it is the operator's fix."""
+    def pause(self, operator: str, error: str, now_ns: int) -> list[Instruction]:
+        """A worker of this operator is paused: what is not decided is aborted, unless it is the operator's fix."""
         change = self.in_flight
         if change is None or change.state is not ChangeState.PREPARING:
             return []
@@ -97,12 +97,12 @@ class Changes(KnownChanges):
             return None if self.fix is None else self._begin(self.fix, now_ns)
         if self.fix.state is ChangeState.COMMITTING:
             return None
-        if self.fix.alone() not in self._standing.operators:  # it goes on without a fix: this is a change like others
+        if self.fix.alone() not in self._paused.operators:  # it goes on without a fix: this is a change like others
             self.fix.before = ""
             self._queue.appendleft(self.fix)
             self.fix = None
             return []
-        if self.fix.owing:
+        if self.fix.pending_acks:
             return None
         if (asked := self.fix.rehearse()) is not None:
             return [Tell(*asked)]
@@ -116,30 +116,30 @@ class Changes(KnownChanges):
         committing = self.in_flight.request.plan.targets if self.in_flight is not None else frozenset()
         for waiting in self._queue:
             operator = "" if waiting.undoes else waiting.alone()  # a rollback is prepared already, and decided
-            if operator in self._standing.operators and (operator not in committing or self._stands_before(operator)):
+            if operator in self._paused.operators and (operator not in committing or self._is_paused_before(operator)):
                 self._queue.remove(waiting)
                 if operator in committing and self.in_flight is not None:
                     waiting.before = self.in_flight.request.change
                 return waiting
         return None
 
-    def _stands_before(self, operator: str) -> bool:
-        """A worker of this operator stands that the change being committed reaches only once it has got past its tuple.
+    def _is_paused_before(self, operator: str) -> bool:
+        """A worker of this operator is paused that the change being committed reaches only once it is past its tuple.
 
         What a worker as a head of that change fails on is due to the new version, since the FCM comes in front of it.
         """
         change = self.in_flight
         if change is None or change.state is not ChangeState.COMMITTING or operator in change.switches_now:
             return False
-        standing = [worker for worker in self._standing.workers if worker.operator == operator]
-        return not all(map(change.has_switched, standing))
+        paused = [worker for worker in self._paused.workers if worker.operator == operator]
+        return not all(map(change.has_switched, paused))
 
     def _main_step(self, reports: Mapping[WorkerId, Report], now_ns: int) -> list[Instruction] | None:
         change = self.in_flight
         if change is None and self._queue and self._queue[0].undoes:
             change = self.in_flight = self._queue.popleft()
         if change is None:
-            if not self._queue or self._standing.operators or (self._lane.tags and tags(self._queue[0].stages)):
+            if not self._queue or self._paused.operators or (self._lane.tags and tags(self._queue[0].stages)):
                 return None
             if self._queue[0].early and not self._checkpoints.intake.flows(self._queue[0].request.plan.targets):
                 return None
@@ -147,7 +147,7 @@ class Changes(KnownChanges):
             return self._begin(self.in_flight, now_ns)
         if change.state is ChangeState.PREPARING and (spent := self._spent(change)):
             return self._abort(change, now_ns, spent)
-        if change.owing or (change.state is ChangeState.COMMITTING and self._lane.busy):
+        if change.pending_acks or (change.state is ChangeState.COMMITTING and self._lane.busy):
             return None
         if change.state is ChangeState.COMMITTING:
             return self._next_stage(change, now_ns)
@@ -158,7 +158,7 @@ class Changes(KnownChanges):
         unfit = self._unfit(change, reports)
         if unfit:
             return self._abort(change, now_ns, unfit)
-        if self._standing.operators:
+        if self._paused.operators:
             return None
         if change.stages[0].does is StageAction.RESTART:
             return self._checkpoint_first(now_ns)
@@ -238,7 +238,7 @@ class Changes(KnownChanges):
                 change.acknowledged(worker, None, now_ns)
         action = action_of(stage, change.request.change, change.request.plan.targets, change.before)
         if change is self.fix:
-            tells = self._lane.start_aside(change.alone(), action)
+            tells = self._lane.start_bypass(change.alone(), action)
         else:
             tells = self._lane.start(stage.sends, action)
         return [*tells, *self._end_if_over(change, now_ns)]

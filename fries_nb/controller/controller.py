@@ -16,7 +16,7 @@ DismissHosts(reason='the run has finished')
 RunEnded(state='finished', error='', details='')
 
 The rooms behind it hold one idea each: `lifecycle` the start, the loss of hosts and the end, `states` the tables
-of their states, `membership` hosts and workers, `changes` and `transactions` what the user wants, `standing` what waits
+of their states, `membership` hosts and workers, `changes` and `transactions` what the user wants, `paused` what waits
 for a fix, `sources` how fast they go, `markers` what is on its way, `commits` what the sinks have written,
 `checkpoints` what is being kept, `recovery` what survives a loss.
 """
@@ -119,13 +119,13 @@ class Controller:
         self._workers = self._life.workers
         self._lane = self._life.lane
         self._epochs = self._life.epochs
-        self._standing = self._life.standing
+        self._pauses = self._life.paused
         self._sources = self._life.sources
         self._agreement = Agreement(graph, chaining, self._life.recovery.columns)
 
     @property
     def state(self) -> RunState:
-        """Where the run stands."""
+        """State of the run."""
         return self._life.state
 
     @property
@@ -253,7 +253,7 @@ class Controller:
             case Paused():
                 return self._paused(answer, now_ns)
             case Resumed():
-                return [self._standing.resume(answer.worker)]
+                return [self._pauses.resume(answer.worker)]
         return []
 
     def _done(self, done: Done, now_ns: int) -> list[Instruction]:
@@ -281,8 +281,8 @@ class Controller:
     def _paused(self, paused: Paused, now_ns: int) -> list[Instruction]:
         if paused.change:
             return self._failed_under_guard(paused, now_ns)
-        stands = self._changes.stands(paused.worker.operator, paused.error, now_ns)
-        return [self._standing.pause(paused), *stands]
+        aborted = self._changes.pause(paused.worker.operator, paused.error, now_ns)
+        return [self._pauses.pause(paused), *aborted]
 
     def _disagreed(self, sink: str, column: str, error: str, now_ns: int) -> list[Instruction]:
         """A column has two types: undo the guarded change to blame, or let those values fail, or the run."""

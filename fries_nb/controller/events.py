@@ -337,7 +337,7 @@ class Recover:
 
 @dataclass(frozen=True, slots=True)
 class OperatorPaused:
-    """Workers of this operator stand in front of tuples that it fails on; empty ``paused``: they go on."""
+    """Workers of this operator are paused on tuples that it fails on; empty ``paused``: they go on."""
 
     operator: str
     paused: tuple[Paused, ...] = ()

@@ -35,7 +35,7 @@ class KnownChanges:
 
     Attributes:
         known: every change that was requested, and every rollback of a guard.
-        in_flight: the change under way, if any; ``fix`` is the one that goes ahead of it to an operator that stands.
+        in_flight: the change under way, if any; ``fix`` is the one that goes ahead of it to an operator that is paused.
         restarting: the id of a decided change that is carried out by starting all hosts again, now; or empty.
     """
 
@@ -45,7 +45,7 @@ class KnownChanges:
         lane: MarkerCoordinator,
         checkpoints: Checkpoints,
         recovery: Recovery,
-        standing: PausedOperators,
+        paused: PausedOperators,
         guards: Guards,
     ) -> None:
         self.known: dict[str, Transaction] = {}
@@ -57,7 +57,7 @@ class KnownChanges:
         self._lane = lane
         self._checkpoints = checkpoints
         self._recovery = recovery
-        self._standing = standing
+        self._paused = paused
         self._guards = guards
         self._reports: Mapping[WorkerId, Report] = {}
         self._awaited_epoch: int | None = None
@@ -180,7 +180,7 @@ class KnownChanges:
                 words = f"{why} before the change was decided; nothing changed"
                 resolved.append(Resolved(change.resolve(ChangeState.ABORTED, now_ns, words)))
                 self._release(change)
-            change.owing = set()
+            change.pending_acks = set()
         return resolved
 
     def started_again(self, ended: Callable[[WorkerId], bool], now_ns: int) -> list[Instruction]:
@@ -224,7 +224,7 @@ class KnownChanges:
         )
 
     def _end_if_over(self, change: Transaction, now_ns: int) -> list[Instruction]:
-        return [] if change.owing or change.stages_left else self._finish(change, now_ns)
+        return [] if change.pending_acks or change.stages_left else self._finish(change, now_ns)
 
     def _finish(self, change: Transaction, now_ns: int) -> list[Instruction]:
         """It is at every worker that has not ended; if that is none, it was for nothing and is taken back."""

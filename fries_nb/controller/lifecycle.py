@@ -1,7 +1,7 @@
 """From the first host to the end of a run: joining, flowing, recovering, over.
 
 A ``Lifecycle`` owns all parts of a run's controller, since the start, the loss of hosts and the end concern each of
-them: ``membership`` the hosts, ``workers`` those that have ended, ``changes`` what the user wants, ``standing`` what
+them: ``membership`` the hosts, ``workers`` those that have ended, ``changes`` what the user wants, ``paused`` what
 waits for a fix, ``sources`` how fast they go, ``lane`` the markers on their way, ``epochs`` what the sinks have
 written, ``checkpoints`` what is being kept, ``recovery`` what survives a loss.
 
@@ -42,10 +42,10 @@ from fries_nb.dataflow.graph import Graph
 
 
 class Lifecycle:
-    """Where a run stands, and the parts of its controller.
+    """The state of a run, and the parts of its controller.
 
     Attributes:
-        state: where the run stands.
+        state: of the run.
         recovers: a lost host is recovered from; else it fails the run.
     """
 
@@ -73,10 +73,10 @@ class Lifecycle:
         self.lane = MarkerCoordinator(self.workers)
         begun = restored.checkpoint.epoch if restored and restored.checkpoint else 0
         self.epochs = CommitNumbers(commit_interval_ns, max(begun, restored.last_epoch if restored else 0))
-        self.standing = PausedOperators()
+        self.paused = PausedOperators()
         self.checkpoints = Checkpoints(self.workers, self.lane, self.epochs, self.recovery, run, chaining)
         self.guards = Guards(graph, chaining)
-        self.changes = Changes(self.workers, self.lane, self.checkpoints, self.recovery, self.standing, self.guards)
+        self.changes = Changes(self.workers, self.lane, self.checkpoints, self.recovery, self.paused, self.guards)
         self.sources = Sources(self.workers)
         self._lost_because = ""
 
@@ -119,7 +119,7 @@ class Lifecycle:
         if self.state is RunState.RECOVERING and self.checkpoints.keeping:
             return []  # all are given up already
         self._move(RunState.RECOVERING)
-        said: list[Instruction] = [*self.changes.lost(why, now_ns), *self.standing.clear()]
+        said: list[Instruction] = [*self.changes.lost(why, now_ns), *self.paused.clear()]
         self.workers.ended.clear()
         self.lane.clear()
         self.checkpoints.lost()
@@ -151,7 +151,7 @@ class Lifecycle:
 
     def commit(self, due: bool, now_ns: int) -> list[Instruction]:
         """Start a marker if one is due or asked for, and nothing is in its way."""
-        if not (due or self.checkpoints.wanted) or not self.checkpoints.may_begin or self.standing.operators:
+        if not (due or self.checkpoints.wanted) or not self.checkpoints.may_begin or self.paused.operators:
             return []
         return self.checkpoints.begin(now_ns, self.recovers or self.checkpoints.wanted)
 

@@ -10,8 +10,8 @@ one chain of operators may be in several scopes and must take each of them.
 FCMs go to workers that have ended, too: they put the marker behind the end of their channels, where a receiver finds
 it that another sender, from outside the scope, keeps alive. Without that it would neither hear of the marker nor end.
 
-One exception passes by: *aside* of what is on its way goes a marker whose scope is one operator. No channel carries
-it, so that it crosses none. An operator that stands in front of a tuple is mended so, whatever waits behind it.
+A single-operator marker may *bypass* what is on its way: no channel carries it, so that it crosses none. An operator
+that is paused on a tuple gets its fix so, whatever waits behind it.
 
 >>> from fries_nb.dataflow.graph import Edge, Graph, Operator
 >>> lane = MarkerCoordinator(Workers(Graph("pair", (Operator("A"), Operator("B")), (Edge("A", "B"),))))
@@ -44,11 +44,11 @@ class _Journey:
 
     action: Action
     markers: dict[int, Marker]
-    owing: set[WorkerId]
+    pending_acks: set[WorkerId]
 
 
 class MarkerCoordinator:
-    """Who still owes an acknowledgement to what is on its way. Marker ids are 1, 2, 3, ...
+    """The acknowledgements that what is on its way still awaits. Marker ids are 1, 2, 3, ...
 
     Attributes:
         issued: the last id given to a marker, 0 before the first.
@@ -58,7 +58,7 @@ class MarkerCoordinator:
         self.issued = 0
         self._workers = workers
         self._journey: _Journey | None = None
-        self._aside: _Journey | None = None
+        self._bypass: _Journey | None = None
 
     @property
     def busy(self) -> bool:
@@ -67,7 +67,7 @@ class MarkerCoordinator:
 
     @property
     def action(self) -> Action | None:
-        """What is on its way, if anything; what goes aside of it not counted."""
+        """What is on its way, if anything; a marker that bypasses it not counted."""
         return self._journey.action if self._journey else None
 
     @property
@@ -113,15 +113,15 @@ class MarkerCoordinator:
         self._retire()
         return tells
 
-    def start_aside(self, operator: str, action: Action) -> list[Tell]:
+    def start_bypass(self, operator: str, action: Action) -> list[Tell]:
         """Send an action to the workers of one operator alone, past what is on its way.
 
         Raises:
-            ProtocolError: another one goes aside already.
+            ProtocolError: another one bypasses already.
         """
-        if self._aside is not None:
-            raise ProtocolError(f"{self._aside.action} goes aside already; one at a time")
-        self._aside, tells = self._set_out((Send(operator, frozenset((operator,))),), action)
+        if self._bypass is not None:
+            raise ProtocolError(f"{self._bypass.action} bypasses already; one at a time")
+        self._bypass, tells = self._set_out((Send(operator, frozenset((operator,))),), action)
         self._retire()
         return tells
 
@@ -141,19 +141,19 @@ class MarkerCoordinator:
             return None
         if worker.operator not in journey.markers[marker].scope:
             raise ProtocolError(f"{worker} is done with marker {marker}, whose scope it is not in")
-        if worker not in journey.owing:
+        if worker not in journey.pending_acks:
             if worker in self._workers.ended:
                 return None
             raise ProtocolError(f"{worker} is done with marker {marker} for the second time")
-        journey.owing.discard(worker)
+        journey.pending_acks.discard(worker)
         self._retire()
         return journey.action
 
     def end(self, worker: WorkerId) -> list[Action]:
         """The worker has ended: the actions on their way for which that counts as its acknowledgement."""
-        owed = [journey for journey in self._journeys() if worker in journey.owing]
+        owed = [journey for journey in self._journeys() if worker in journey.pending_acks]
         for journey in owed:
-            journey.owing.discard(worker)
+            journey.pending_acks.discard(worker)
         self._retire()
         return [journey.action for journey in owed]
 
@@ -171,10 +171,10 @@ class MarkerCoordinator:
 
     def clear(self) -> None:
         """The workers are gone, and what was on its way with them. Ids are not used again."""
-        self._journey = self._aside = None
+        self._journey = self._bypass = None
 
     def _journeys(self) -> list[_Journey]:
-        return [journey for journey in (self._journey, self._aside) if journey is not None]
+        return [journey for journey in (self._journey, self._bypass) if journey is not None]
 
     def _set_out(self, sends: Iterable[Send], action: Action) -> tuple[_Journey, list[Tell]]:
         by_scope: dict[frozenset[str], Marker] = {}
@@ -182,17 +182,17 @@ class MarkerCoordinator:
             if send.scope not in by_scope:
                 self.issued += 1
                 by_scope[send.scope] = Marker(self.issued, send.scope, action)
-        owing = set(self._workers.live(name for scope in by_scope for name in scope))
+        pending_acks = set(self._workers.live(name for scope in by_scope for name in scope))
         tells = [
             Tell(worker, Fcm(by_scope[send.scope])) for send in sends for worker in self._workers.of({send.operator})
         ]
-        return _Journey(action, {marker.id: marker for marker in by_scope.values()}, owing), tells
+        return _Journey(action, {marker.id: marker for marker in by_scope.values()}, pending_acks), tells
 
     def _retire(self) -> None:
-        if self._journey is not None and not self._journey.owing:
+        if self._journey is not None and not self._journey.pending_acks:
             self._journey = None
-        if self._aside is not None and not self._aside.owing:
-            self._aside = None
+        if self._bypass is not None and not self._bypass.pending_acks:
+            self._bypass = None
 
 
 def tags(stages: Iterable[Stage]) -> bool:

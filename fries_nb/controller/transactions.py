@@ -44,8 +44,8 @@ class Transaction:
         replaces: the guards that its decision has ended, as far as it changes all that those were for.
         undoes: the id of the guarded change that this one, decided without being prepared, rolls back; or empty.
         stage: number of the plan's stage under way; counts from 0 and is -1 before the decision.
-        owing: workers that owe a ``Prepared`` (while preparing: all targets, ended or not; then the one at whose host
-            the change is rehearsed), or a ``Done`` that ends the stage (while committing).
+        pending_acks: workers whose ``Prepared`` is awaited (while preparing: all targets, ended or not; then the one at
+            whose host the change is rehearsed), or whose ``Done`` ends the stage (while committing).
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Transaction:
         self.replaces: tuple[Watch, ...] = ()
         self.undoes = ""
         self.stage = -1
-        self.owing: set[WorkerId] = set()
+        self.pending_acks: set[WorkerId] = set()
         self.early = early
         self._entered_ns = self._requested_ns = now_ns
         self._preparing_ns = self._prepared_ns = self._sent_ns = self._last_ns = now_ns
@@ -112,7 +112,7 @@ class Transaction:
     def prepare(self, now_ns: int) -> None:
         """DryRun starts; every target worker owes an answer."""
         self.move(ChangeState.PREPARING)
-        self.owing = set(self.targets)
+        self.pending_acks = set(self.targets)
         if self.early:
             self._requested_ns = now_ns
         self._preparing_ns = self._prepared_ns = now_ns
@@ -130,7 +130,7 @@ class Transaction:
         self._answered.add(answer.worker)
         if self.state is not ChangeState.PREPARING:
             return False
-        self.owing.discard(answer.worker)
+        self.pending_acks.discard(answer.worker)
         self._prepared_ns = now_ns
         if answer.samples:
             self.samples[answer.worker] = answer.samples
@@ -144,7 +144,7 @@ class Transaction:
         if not self.samples or self.rehearsed is not None:
             return None
         first = WorkerId(min(worker.operator for worker in self.samples), 0)
-        self.owing = {first}
+        self.pending_acks = {first}
         return first, Rehearse(self.request.change, chosen(self.samples))
 
     def heard(self, answer: Rehearsed, now_ns: int) -> bool:
@@ -155,15 +155,15 @@ class Transaction:
         """
         if self.state is not ChangeState.PREPARING:
             return False
-        if self.owing != {answer.worker} or self.rehearsed is not None:
+        if self.pending_acks != {answer.worker} or self.rehearsed is not None:
             raise ProtocolError(f"{answer.worker} rehearsed change {self.request.change!r}, which it was not asked to")
-        self.owing, self.rehearsed, self._prepared_ns = set(), answer, now_ns
+        self.pending_acks, self.rehearsed, self._prepared_ns = set(), answer, now_ns
         return True
 
     def decide_unprepared(self, now_ns: int) -> None:
         """Its workers have had all that it needs since an earlier change; the first FCM has still to wait."""
         self.prepare(now_ns)
-        self.owing = set()
+        self.pending_acks = set()
         self.move(ChangeState.COMMITTING)
         self._sent_ns = now_ns
 
@@ -178,7 +178,7 @@ class Transaction:
             self.move(ChangeState.COMMITTING)
             self._sent_ns = self._last_ns = now_ns
         self.stage += 1
-        self.owing = set(awaited)
+        self.pending_acks = set(awaited)
 
     def journaled(self, at_ns: int) -> None:
         """The decision was on disk, and the first FCM left, then: what the disk took is no part of the commit."""
@@ -187,7 +187,7 @@ class Transaction:
 
     def acknowledged(self, worker: WorkerId, done: Done | None, now_ns: int) -> None:
         """A worker has applied the stage's marker; ``done`` is ``None`` if it has ended instead."""
-        self.owing.discard(worker)
+        self.pending_acks.discard(worker)
         if worker not in self.targets or self.stages[self.stage].does in (StageAction.HOLD, StageAction.RELEASE):
             return
         self._last_ns = now_ns
@@ -208,10 +208,10 @@ class Transaction:
 
     def resolve(self, state: ChangeState, now_ns: int, error: str = "", details: str = "") -> Outcome:
         """End the change, let go of the functions that it shipped, and say how it went."""
-        if self.state is ChangeState.PREPARING and self.owing:
+        if self.state is ChangeState.PREPARING and self.pending_acks:
             self._prepared_ns = now_ns
         self.move(state)
-        self.owing = set()
+        self.pending_acks = set()
         done = state is ChangeState.DONE
         plan = self.request.plan
         self.request = ChangeRequested(self.request.change, plan, {}, self.request.rehearse, self.request.transforms)

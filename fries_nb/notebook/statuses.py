@@ -85,7 +85,7 @@ def troubles(run: Run) -> list[str]:
     if run.state in OVER:
         return []
     lost = [f"hosts are started again: {one.reason}" for one in run.recoveries[-1:] if one.seconds is None]
-    return lost + [_stands(name, paused) for name, paused in run.standing.items()]
+    return lost + [_paused(name, paused) for name, paused in run.paused.items()]
 
 
 def in_the_way(run: Run, change: Collection[str]) -> dict[str, str]:
@@ -98,12 +98,12 @@ def in_the_way(run: Run, change: Collection[str]) -> dict[str, str]:
     Returns:
         Operator to text; empty if the change is itself the fix of a paused operator, which is never blocked.
     """
-    standing = run.standing
-    mends = len(change) == 1 and set(change) <= set(standing)
-    return {} if mends else {name: _stands(name, paused) for name, paused in standing.items()}
+    paused = run.paused
+    mends = len(change) == 1 and set(change) <= set(paused)
+    return {} if mends else {name: _paused(name, workers) for name, workers in paused.items()}
 
 
-def _stands(operator: str, paused: Sequence[Paused]) -> str:
+def _paused(operator: str, paused: Sequence[Paused]) -> str:
     why = shortened(paused[0].error.partition("\n")[0])
     return f"{operator} is paused: {why}; fix it alone, with %fries_reconfigure {quoted(operator)}=..."
 

@@ -2,7 +2,7 @@
 
 Each region has a queue of its own, and one request in flight at its controller. A request for a region that has not
 begun waits until then, and applies before its first tuple; one over several regions is done when all are. A fix of an
-operator that stands is in flight beside the others, one for each such operator.
+operator that is paused is in flight beside the others, one for each such operator.
 
 Both shells run it, the driver's side of a run and the seeded cluster; all that it needs of them is in ``QueueShell``.
 Every method holds the lock for as long as it lasts, what it has carried out included; but for the pickling of
@@ -98,7 +98,7 @@ class ChangeQueue:
         self._last_number = max(last_number, max(numbers, default=0))
         self._clock = clock
         self._phases = [RegionPhase.AHEAD for _ in regions]
-        self._standing: set[str] = set()
+        self._paused: set[str] = set()
         self._known = RequestRegistry(graph, listener, clock)
         ran = {name: operator.function for name, operator in graph.by_name.items()} | functions_of(before)
         self._rollbacks = Rollbacks(self._known.requests, self._region_of, self._phases, ran)
@@ -214,14 +214,14 @@ class ChangeQueue:
             self._advance(region)
 
     @locked
-    def stands(self, region: int, operator: str, waits: bool) -> None:
-        """An operator stands in front of a tuple, or goes on: what waits and changes just that goes ahead, one by one.
+    def pause(self, region: int, operator: str, paused: bool) -> None:
+        """An operator is paused on a tuple, or goes on: what waits and changes just that goes ahead, one by one.
 
         The change in flight may wait for that very operator, and would then never end. Like every fix it has no guard.
         """
-        (self._standing.add if waits else self._standing.discard)(operator)
+        (self._paused.add if paused else self._paused.discard)(operator)
         for request in self._in_flight[region].values():
-            request.as_fix = request.as_fix and (waits or operator not in request.updates)
+            request.as_fix = request.as_fix and (paused or operator not in request.updates)
         self._advance(region)
 
     @locked
@@ -310,8 +310,8 @@ class ChangeQueue:
         return joinable[::-1]
 
     def _mends(self, updates: Iterable[str]) -> bool:
-        """Whether this changes just an operator that stands in front of a tuple; nothing else could go before it."""
-        return len(names := set(updates)) == 1 and self._standing.issuperset(names)
+        """Whether this changes just an operator that is paused on a tuple; nothing else could go before it."""
+        return len(names := set(updates)) == 1 and self._paused.issuperset(names)
 
     # ---- whose turn it is
 

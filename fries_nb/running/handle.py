@@ -6,6 +6,7 @@ A run works in the background: every method here returns at once, but those that
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Iterable, Mapping
 from os import PathLike
 from typing import Any
@@ -101,13 +102,19 @@ class Run:
         return self._seen.recoveries
 
     @property
-    def standing(self) -> Mapping[str, tuple[Paused, ...]]:
-        """Operators that stand in front of a tuple on which they failed (``on_error="pause"``), with their workers.
+    def paused(self) -> Mapping[str, tuple[Paused, ...]]:
+        """Operators that are paused on a tuple on which they failed (``on_error="pause"``), with their workers.
 
         Each ``Paused`` has ``worker``, ``error``, ``details`` (the traceback) and ``row``, the tuple as JSON. A change
         of the operator makes it try the tuple again.
         """
-        return self._seen.standing
+        return self._seen.paused
+
+    @property
+    def standing(self) -> Mapping[str, tuple[Paused, ...]]:
+        """The earlier name of ``paused``; it goes in the next version."""
+        warnings.warn("Run.standing is now called Run.paused; it goes in the next version", FutureWarning, stacklevel=2)
+        return self.paused
 
     def checkpoint(self, timeout: float = 60.0) -> str:
         """Take a checkpoint now and wait until it is complete; returns its place.
@@ -149,7 +156,7 @@ class Run:
             pruning: whether one-to-many operators that need no synchronisation are left out.
             merge: make it one change with those that wait and have not begun (up to the last rollback), by the
                 scheduler given here. Where two change the same operator, the later update counts. All end alike. The
-                fix of an operator that stands goes alone, ahead of them.
+                fix of an operator that is paused goes alone, ahead of them.
             guard: roll the change back by itself if its new configuration fails within so many seconds, or
                 ``fn.tuples(number)``, of the last worker's switch. The tuple is processed by the old configuration with
                 all behind it: in place if it has met no other changed operator before, else from the last checkpoint,

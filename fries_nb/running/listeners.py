@@ -27,8 +27,8 @@ class Regions(Protocol):
     def guard_ended(self, number: int, event: said.GuardEnded) -> None:
         """The guard of a change is over, or it has rolled the change back."""
 
-    def stands(self, number: int, event: said.OperatorPaused) -> None:
-        """Workers of an operator stand in front of a tuple, or go on."""
+    def paused(self, number: int, event: said.OperatorPaused) -> None:
+        """Workers of an operator are paused on a tuple, or go on."""
 
     def checkpointed(self, number: int, event: said.CheckpointEnded) -> None:
         """A checkpoint of the region is complete, or has come to nothing."""
@@ -89,6 +89,6 @@ class Listening:
         """Called by the driver."""
         self._course.seen.recovered()
 
-    def stands(self, event: said.OperatorPaused) -> None:
+    def paused(self, event: said.OperatorPaused) -> None:
         """Called by the driver."""
-        self._course.stands(self._number, event)
+        self._course.paused(self._number, event)

@@ -17,7 +17,7 @@ from fries_nb.dataflow.updates import Update
 from fries_nb.messages import WorkerId
 from fries_nb.scheduling import Plan
 
-NO_GUARD_FOR_FIXES = "not at all: it is the fix of an operator that stands in front of a tuple, and goes at once"
+NO_GUARD_FOR_FIXES = "not at all: it is the fix of an operator that is paused on a tuple, and goes at once"
 
 
 @dataclass(eq=False)
@@ -31,7 +31,7 @@ class Request:
         undoes: what it rolls back, if it is a rollback; ``ground``: what its operators then run.
         guard: how long it is under guard, if it is.
         rehearse: whether it is tried on recent tuples first; what is merged is if one of its parts is.
-        as_fix: whether it was begun as the fix of an operator that stands; until that goes on.
+        as_fix: whether it was begun as the fix of an operator that is paused; until that goes on.
         begun_s: when each region began it; ``outcomes`` how it ended there.
         guarded: the regions where its guard lasts; ``fired`` those where it is rolling the request back, with why;
             ``let_go`` those where it is over, which it may be before the request is done.

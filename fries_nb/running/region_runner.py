@@ -31,6 +31,7 @@ from fries_nb.running.run_checkpoints import CheckpointLayout, CheckpointRequest
 from fries_nb.running.run_end import UncommittedCheck
 from fries_nb.running.telemetry import Telemetry
 from fries_nb.running.traces import Part, RunTrace
+from fries_nb.scheduling import Plan
 from fries_nb.spark import blocking_operators as blocking
 from fries_nb.spark.launch import Launched, launch
 from fries_nb.spark.output import output
@@ -291,10 +292,10 @@ class RegionRunner:
         """The region's controller has come to the end of a change."""
         self.queue.resolved(number, outcome)
 
-    def stands(self, number: int, event: said.OperatorPaused) -> None:
-        """Workers of an operator stand in front of a tuple, or go on."""
-        self.seen.stands(event)
-        self.queue.stands(number, event.operator, bool(event.paused))
+    def paused(self, number: int, event: said.OperatorPaused) -> None:
+        """Workers of an operator are paused on a tuple, or go on."""
+        self.seen.pause(event)
+        self.queue.pause(number, event.operator, bool(event.paused))
 
     def guard_fired(self, number: int, event: said.GuardFired) -> None:
         """The guard of a change has begun to roll it back."""

@@ -71,7 +71,7 @@ class Telemetry:
     Attributes:
         lock: held by each method.
         lines_printed: how many lines operators have printed.
-        standing: operators that stand in front of a tuple, with the workers that do.
+        paused: operators that are paused on a tuple, with the workers that are.
         checkpoints, recoveries: so far, in order.
     """
 
@@ -83,7 +83,7 @@ class Telemetry:
         self._history = History()
         self._printed: deque[Line] = deque(maxlen=PRINTED)
         self.lines_printed = 0
-        self.standing: Mapping[str, tuple[Paused, ...]] = {}
+        self.paused: Mapping[str, tuple[Paused, ...]] = {}
         self.checkpoints: tuple[KeptCheckpoint, ...] = ()
         self.recoveries: tuple[RecoveryTime, ...] = ()
         self._columns: dict[WorkerId, pa.Schema] = {}
@@ -111,10 +111,10 @@ class Telemetry:
             self.lines_printed += 1
 
     @locked
-    def stands(self, event: OperatorPaused) -> None:
-        """Workers of an operator stand in front of a tuple, or go on."""
-        others = {name: paused for name, paused in self.standing.items() if name != event.operator}
-        self.standing = others | ({event.operator: event.paused} if event.paused else {})
+    def pause(self, event: OperatorPaused) -> None:
+        """Workers of an operator are paused on a tuple, or go on."""
+        others = {name: workers for name, workers in self.paused.items() if name != event.operator}
+        self.paused = others | ({event.operator: event.paused} if event.paused else {})
 
     @locked
     def kept(self, region: int, event: CheckpointEnded) -> None:
@@ -130,7 +130,7 @@ class Telemetry:
         now_s, checkpoint = time.time(), event.restoration.checkpoint
         self.recoveries += (RecoveryTime(event.reason, now_s, checkpoint.epoch if checkpoint else 0),)
         self._history.mark(f"r{len(self.recoveries)}", "recovery", event.reason, now_s)
-        self.standing = {}
+        self.paused = {}
 
     @locked
     def recovered(self) -> None:

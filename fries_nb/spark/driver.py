@@ -90,8 +90,8 @@ class Listener(Protocol):
     def guard_ended(self, event: said.GuardEnded) -> None:
         """The guard of a change is over, or it has rolled the change back."""
 
-    def stands(self, event: said.OperatorPaused) -> None:
-        """Workers of an operator stand in front of a tuple, or go on."""
+    def paused(self, event: said.OperatorPaused) -> None:
+        """Workers of an operator are paused on a tuple, or go on."""
 
     def answered(self, event: said.Answered) -> None:
         """A worker has said something."""
@@ -316,7 +316,7 @@ class Driver(threading.Thread):
             case said.Recover():
                 self._recover(instruction)
             case said.OperatorPaused():
-                self._listener.stands(instruction)
+                self._listener.paused(instruction)
             case said.Resolved():
                 error, details = in_one_line(instruction.outcome.error, instruction.outcome.details)
                 self._listener.resolved(replace(instruction.outcome, error=error, details=details))

@@ -84,7 +84,7 @@ class Cluster:
         hosts: the current incarnation.
         recoveries: the reason of each restart of the hosts.
         ended: checkpoints that are complete or aborted, in order.
-        standing: paused operators.
+        paused: paused operators.
         asked: requests for checkpoints to the reason why they were aborted (empty: complete), ``None`` while open.
         random: the source of all randomness.
     """
@@ -108,7 +108,7 @@ class Cluster:
         self.clock = ManualClock()
         self.changes = SeededChanges(graph, chaining)
         self.outcomes, self.guards = self.changes.outcomes, self.changes.guards
-        self.orphans, self.standing = self.changes.orphans, self.changes.standing
+        self.orphans, self.paused = self.changes.orphans, self.changes.paused
         self.state, self.error, self.details = "running", "", ""
         self.recoveries: list[str] = []
         self.ended: list[said.CheckpointEnded] = []
@@ -391,4 +391,4 @@ class Cluster:
         waiting = ", ".join(f"{kind.value} {place}: {count}" for (kind, place), count in self.network.waiting())
         going = ", ".join(str(id_) for id_, worker in self.workers.items() if not worker.ended)
         controller = f"{self.controller.state}, markers {self.controller.on_the_way}, {self.controller.changes}"
-        return f"{controller}; not ended: {going or 'none'}; under way: {waiting or 'nothing'}; {self.standing}"
+        return f"{controller}; not ended: {going or 'none'}; under way: {waiting or 'nothing'}; {self.paused}"

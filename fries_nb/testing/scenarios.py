@@ -233,7 +233,7 @@ def _sound(function: Any) -> Any:
     return sound
 
 
-def draw_standing(seed: int) -> Scenario:
+def draw_pausing(seed: int) -> Scenario:
     """A small dataflow with two operators that pause on some tuples and are meanwhile changed together."""
     chance = random.Random(f"standing {seed}")
     plain = draw_focused(seed)
@@ -336,7 +336,7 @@ class _Play:
 
     def _until(self, reached: Callable[[], bool]) -> None:
         def mended() -> bool:
-            for operator in sorted(self._cluster.standing):
+            for operator in sorted(self._cluster.paused):
                 self._mend(operator)
             return reached()
 

@@ -42,7 +42,7 @@ class SeededChanges:
         guards: change id to how its guard ended, as they come in.
         fired: the changes whose guards have begun to roll them back, in order.
         orphans: changes that had no outcome when the driver that they were asked of died.
-        standing: operators that wait for a fix.
+        paused: operators that wait for a fix.
     """
 
     resumable = True
@@ -53,7 +53,7 @@ class SeededChanges:
         self.outcomes: dict[str, said.Outcome] = {}
         self.guards: dict[str, said.GuardEnded] = {}
         self.fired: list[str] = []
-        self.orphans, self.standing = set[str](), set[str]()
+        self.orphans, self.paused = set[str](), set[str]()
         self._graph = graph
         self._requested: list[str] = []
         self._posted: deque[said.ChangeRequested] = deque()
@@ -111,13 +111,13 @@ class SeededChanges:
                 self.guards[instruction.change] = instruction
                 self._queue.guard_ended(0, instruction)
             case said.OperatorPaused():
-                (self.standing.add if instruction.paused else self.standing.discard)(instruction.operator)
-                self._queue.stands(0, instruction.operator, bool(instruction.paused))
+                (self.paused.add if instruction.paused else self.paused.discard)(instruction.operator)
+                self._queue.pause(0, instruction.operator, bool(instruction.paused))
 
     def restart(self, before: Sequence[CommittedChange]) -> None:
         """The driver dies, and the queue with it; another one goes on from these decisions."""
         self.orphans |= self.open
-        self.standing.clear()
+        self.paused.clear()
         self._posted.clear()
         self._queue = self._new(before)
 

@@ -2,7 +2,7 @@
 
 An operator whose ``on_error`` is "pause" runs alone in its chain. When its function fails, the tuples in front have
 been taken and the failed one has not: its rows did not leave, its state is as before, no count includes it (see
-``guarding`` and ``chaining``). The worker *stands*: it takes no tuple, while it hears control as ever; markers that
+``guarding`` and ``chaining``). The worker is *paused*: it takes no tuple, while it hears control as ever; markers that
 came behind the tuple wait behind it. So a marker that switches the operator meanwhile came as an FCM, in front of the
 tuple, and is a fix: the worker *retries* that one tuple; past it, it goes on with the rest of the frame.
 
@@ -11,9 +11,9 @@ such a change waits likewise, whatever its ``on_error`` is, with the tuple as it
 rollback comes in front of it; or ``Unguard``, and then the operator's own policy says what becomes of the tuple.
 
     state      the tuple passes      the tuple fails      a fix
-    running    -> running            -> stands: Paused    -> running
-    stands     -                     -                    -> retries (also behind ``Unguard``)
-    retries    -> running: Resumed   -> stands: Paused    -> retries
+    running    -> running            -> paused: Paused    -> running
+    paused     -                     -                    -> retries (also behind ``Unguard``)
+    retries    -> running: Resumed   -> paused: Paused    -> retries
 
 >>> import pyarrow as pa
 >>> from fries_nb.dataflow.graph import Operator
@@ -22,14 +22,14 @@ rollback comes in front of it; or ``Unguard``, and then the operator's own polic
 >>> instance = Instance(WorkerId("R", 0), Operator("R", on_error="pause"), lambda row: {"y": 1 / row["x"]}, audit=False)
 >>> execution = executor_of([instance], InterruptFlag(), 1, "")
 >>> execution.load("S", pa.RecordBatch.from_pydict({"x": [2, 0, 4]}))
->>> standing = PauseState([instance], lambda told: print(type(told).__name__, getattr(told, "row", "")))
->>> standing.advance(execution, 100), standing.stands, execution.remaining
+>>> pause = PauseState([instance], lambda told: print(type(told).__name__, getattr(told, "row", "")))
+>>> pause.advance(execution, 100), pause.paused, execution.remaining
 Paused {"x": 0}
 (1, True, 2)
 >>> instance.function = lambda row: {"y": 1.0}
 >>> execution.rebuild()
->>> standing.fixed()
->>> standing.advance(execution, 100), standing.advance(execution, 100), standing.stands
+>>> pause.fixed()
+>>> pause.advance(execution, 100), pause.advance(execution, 100), pause.paused
 Resumed
 (1, 1, False)
 """
@@ -47,21 +47,21 @@ from fries_nb.operators.retry import NotUndoneError, is_retried
 
 
 class PauseState:
-    """Whether a worker stands in front of a tuple.
+    """Whether a worker is paused on a tuple.
 
     Attributes:
-        stands: it takes no tuple until there is a fix.
+        paused: it takes no tuple until there is a fix.
     """
 
     def __init__(self, instances: Sequence[Instance], tell: Callable[[Paused | Resumed], None]) -> None:
-        self.stands = False
+        self.paused = False
         self._instances = instances
         self._worker = instances[0].worker
         self._pauses: bool = instances[0].operator.on_error == "pause"
         self._tell = tell
         self._retries = False
         self._guard = ""
-        self._told = False  # the controller takes it that the worker stands until it hears of the contrary
+        self._told = False  # the controller takes it that the worker is paused until it hears of the contrary
 
     def advance(self, execution: ChainExecutor, quota: int) -> int:
         """Have it process at most so many tuples; returns how many were taken from the frame.
@@ -95,7 +95,7 @@ class PauseState:
         return next((instance for instance in ahead if instance.guarded), self._instances[position])
 
     def _stand(self, error: OperatorError, failed: Instance, execution: ChainExecutor) -> None:
-        self.stands, self._retries, self._guard = True, False, failed.guarded
+        self.paused, self._retries, self._guard = True, False, failed.guarded
         self._told = self._told or not self._guard
         row = execution.facing()
         shown = row_as_json(row.to_pylist()[0]) if row is not None else ""
@@ -103,8 +103,8 @@ class PauseState:
 
     def fixed(self) -> None:
         """The operator was switched in front of the tuple, which is tried again by what it runs now."""
-        if self.stands:
-            self.stands, self._retries = False, True
+        if self.paused:
+            self.paused, self._retries = False, True
 
     def unguarded(self, change: str) -> None:
         """The guard of this change is over: a tuple that waited for a rollback is tried again without it."""

@@ -129,7 +129,7 @@ class Worker:
         version, limit = snapshot.version if snapshot else 0, window * max(1, len(wiring.incoming))
         self._versions = Versions(self.instances, version, self._inbox, self._compiled, limit, spill)
         self._held = False
-        self._standing = PauseState(self.instances, self._tell)
+        self._pause = PauseState(self.instances, self._tell)
         self._open = set(wiring.incoming)
         self._in_hand = False
         self._owed: Grant | None = None
@@ -183,7 +183,7 @@ class Worker:
         elif isinstance(control, Unguard):
             if instance.unguard(control.change, control.keeps):
                 self._executor.rebuild()
-                self._standing.unguarded(control.change)
+                self._pause.unguarded(control.change)
         elif isinstance(control, Cancel):
             self._alignment.cancel(control.marker)
             self._inbox.block_only(self._alignment.blocked)
@@ -209,8 +209,8 @@ class Worker:
         raise ProtocolError(f"a message for {worker} came to worker {self.wiring.id}, whose chain does not have it")
 
     def _recent(self, position: int) -> tuple[Recent, ...]:
-        """What to rehearse on; where the worker stands this is for a fix, so the tuple that it has to get past."""
-        facing = self._executor.facing() if self._standing.stands else None
+        """What to rehearse on; where the worker is paused this is for a fix, so the tuple that it has to get past."""
+        facing = self._executor.facing() if self._pause.paused else None
         return (Recent(facing, facing=True),) if facing is not None else tuple(self._executor.samples(position))
 
     # ---- work
@@ -234,8 +234,8 @@ class Worker:
 
     @property
     def _still(self) -> bool:
-        """No tuple is taken until the controller says so: a source is held, or the worker stands."""
-        return self._held or self._standing.stands
+        """No tuple is taken until the controller says so: a source is held, or the worker is paused."""
+        return self._held or self._pause.paused
 
     def run(self, limit: int = MOST_PER_SLICE) -> bool:
         """Do one slice of work: at most ``limit`` tuples, or one marker. Returns whether there may be more to do.
@@ -312,7 +312,7 @@ class Worker:
     def _advance(self, limit: int) -> None:
         self.preparation.offer()
         began = self._clock()
-        taken = self._standing.advance(self._running, min(limit, self._slices.quota))
+        taken = self._pause.advance(self._running, min(limit, self._slices.quota))
         for branch, batch in self._running.results():
             if self.instances[0].operator.traits.is_sink:
                 self._instructions.append(Write(self.wiring.id, batch))
@@ -379,7 +379,7 @@ class Worker:
             self._running = self._executor
         if switched:
             self._executor.rebuild()
-            self._standing.fixed()
+            self._pause.fixed()
 
     # ---- answers
 

@@ -165,7 +165,7 @@ def test_what_a_later_change_has_switched_fails_on_its_own():
 
 
 def test_what_prepares_is_aborted_when_a_guard_fires():
-    """As when an operator stands."""
+    """As when an operator is paused."""
     desk = Desk()
     guarded(desk)
     desk.request(FC_ALONE, "u2")
@@ -189,7 +189,7 @@ def test_a_rollback_on_request_behind_that_of_the_guard_comes_to_nothing(heard):
 
 
 def test_nor_is_it_a_fix_while_the_guard_rolls_back():
-    """An operator that stands gets one at once; what its guard brings back may have to wait for the lane."""
+    """An operator that is paused gets one at once; what its guard brings back may have to wait for the lane."""
     desk = Desk()
     guarded(desk, FM_ALONE)
     desk.request(FC_ALONE, "u3")
@@ -211,7 +211,7 @@ def test_a_loss_meanwhile_carries_the_rollback_out():
 
 
 def test_a_fix_is_under_no_guard():
-    """It goes at once, to an operator that stands."""
+    """It goes at once, to an operator that is paused."""
     desk = Desk()
     desk.answer(Paused(FM0, "FM: no"))
     rollback = Guard(schedule("fries", FRAUD, {"FM"}), True, 5)
@@ -245,7 +245,7 @@ def test_a_guard_begins_where_workers_were_told_to_keep_what_they_ran(prepared_a
 
 
 def test_a_rollback_is_no_fix():
-    """It is prepared and decided; while a worker of its operator stands it waits for the lane, as ever."""
+    """It is prepared and decided; while a worker of its operator is paused it waits for the lane, as ever."""
     desk = Desk()
     guarded(desk, FM_ALONE)
     desk.request(FC_ALONE, "u2")

@@ -1,4 +1,4 @@
-"""Operators that stand in front of a tuple: what moves, what waits, and in which version it is fixed."""
+"""Operators that are paused on a tuple: what moves, what waits, and in which version it is fixed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MC_BY_EPOCH = plan("MC", ({"payments": "payments FC FM MC scored"}, "MC"), sched
 
 
 def test_the_user_learns_who_stands_and_who_goes_on():
-    """All workers of the operator that stand, each with its last words."""
+    """All workers of the operator that are paused, each with its last words."""
     desk = Desk()
     assert desk.answer(STANDS) == [OperatorPaused("FM", (STANDS,))]
     other = Paused(FM1, "FM: KeyError: 'y'")
@@ -58,7 +58,7 @@ def test_a_fix_goes_to_the_operator_alone_whatever_its_scheduler(scheduler):
 
 
 def test_a_fix_that_was_none_is_followed_by_another():
-    """The operator stands again, and the next fix is as free to come."""
+    """The operator is paused again, and the next fix is as free to come."""
     desk = Desk()
     desk.answer(STANDS)
     for number in (1, 2):
@@ -86,7 +86,7 @@ def test_a_fix_passes_a_marker_that_is_stuck():
 
 
 def test_a_fix_cancels_a_commit_that_is_stuck_and_none_starts_meanwhile():
-    """A marker behind an operator that stands would hold up all that goes past it."""
+    """A marker behind an operator that is paused would hold up all that goes past it."""
     desk = Desk(commit_ms=100)
     desk.hear(Tick(), after_ms=100)
     desk.answer(STANDS)
@@ -199,7 +199,7 @@ def test_two_operators_are_mended_one_after_the_other():
 
 
 def test_a_fix_is_lost_or_carried_out_with_its_hosts():
-    """Not decided: aborted. Decided: in the restoration. New workers say for themselves whether they stand."""
+    """Not decided: aborted. Decided: in the restoration. New workers say for themselves whether they are paused."""
     for prepared, outcome in (((), "aborted"), (("FM",), "done")):
         desk = Desk(checkpoints=True)
         desk.request(MC_BY_EPOCH, "u1")

@@ -136,7 +136,7 @@ def _guard_all(changes, change, guarded=Changes._guarded):
 def _a_rollback_may_be_a_fix(changes, next_fix=Changes._next_fix):
     """As if it still had to be prepared."""
     for waiting in changes._queue:
-        if waiting.undoes and waiting.alone() in changes._standing.operators:
+        if waiting.undoes and waiting.alone() in changes._paused.operators:
             changes._queue.remove(waiting)
             return waiting
     return next_fix(changes)
@@ -167,8 +167,8 @@ BROKEN = {
     "old markers kept": (MarkerCoordinator, "clear", lambda lane: None, recovers_well),
     "holding is switching": (Transaction, "acknowledged", _count_every_stage, ends_well),
     "no fix goes ahead": (Changes, "_next_fix", lambda changes: None, is_mended),
-    "a fix waits in line": (MarkerCoordinator, "start_aside", _fix_like_any_other, is_mended),
-    "not fixed in its version": (Changes, "_stands_before", lambda changes, operator: False, is_mended),
+    "a fix waits in line": (MarkerCoordinator, "start_bypass", _fix_like_any_other, is_mended),
+    "not fixed in its version": (Changes, "_is_paused_before", lambda changes, operator: False, is_mended),
     "fix behind the change": (recovery, "insert_decided", list.append, is_mended),
     "not rehearsed": (Transaction, "rehearse", lambda transaction: None, ends_well),
     "functions dropped": (recovery, "without_superseded", _drop_all_that_is_behind, recovers_well),
@@ -178,7 +178,7 @@ BROKEN = {
     "a guard that no failure concerns": (Controller, "_undone", lambda *of: [], is_rolled_back),
     "a rollback as a fix": (Changes, "_next_fix", _a_rollback_may_be_a_fix, is_rolled_back),
     "waits for nothing": (Controller, "_failed_under_guard", lambda controller, paused, now_ns: [], is_rolled_back),
-    "what prepares is not aborted": (Changes, "stands", lambda changes, operator, error, now_ns: [], is_mended),
+    "what prepares is not aborted": (Changes, "pause", lambda changes, operator, error, now_ns: [], is_mended),
 }
 
 

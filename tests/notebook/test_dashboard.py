@@ -284,10 +284,10 @@ def test_a_change_that_is_aborted_is_said_below_the_form(view: RunView, run: Sta
 
 
 def test_a_change_that_waits_for_a_fix_says_so(view: RunView, run: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An operator that stands is mended by a change of it alone; other changes wait for that."""
+    """An operator that is paused is mended by a change of it alone; other changes wait for that."""
     said: list[str] = []
     monkeypatch.setattr(view.form, "_say", lambda text, failed=False: said.append(text))
-    run.standing = {"FM": (Paused(WorkerId("FM", 0), "FM[0] failed: KeyError: 'shop'"),)}
+    run.paused = {"FM": (Paused(WorkerId("FM", 0), "FM[0] failed: KeyError: 'shop'"),)}
     for chosen in (["MC", "FM"], ["FM"]):
         view.dag.selected = chosen
         for operator in chosen:

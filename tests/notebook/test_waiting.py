@@ -22,7 +22,7 @@ from fries_nb.notebook.statuses import status_line, troubles
 from fries_nb.running.run_end import UncommittedCheck
 from fries_nb.running.telemetry import RecoveryTime
 
-STANDS = {"FM": (Paused(WorkerId("FM", 0), "FM[0] failed: KeyError: 'shop'"),)}
+PAUSED = {"FM": (Paused(WorkerId("FM", 0), "FM[0] failed: KeyError: 'shop'"),)}
 WHY = "FM is paused: FM[0] failed: KeyError: 'shop'; fix it alone, with %fries_reconfigure FM=..."
 
 
@@ -44,9 +44,9 @@ def run(shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> StandIn:
 
 
 def test_status_says_what_a_run_waits_for(shell: InteractiveShell, run: StandIn) -> None:
-    """An operator that stands is named with its error and the magic that mends it; a recovery with its reason."""
+    """An operator that is paused is named with its error and the magic that mends it; a recovery with its reason."""
     assert troubles(run) == []  # type: ignore[arg-type]
-    run.standing = STANDS
+    run.paused = PAUSED
     assert told(shell, "%fries_status").splitlines()[2] == f"fraud: {WHY}"
     assert status_line(run, run.metrics()).endswith(f" · {WHY}")  # type: ignore[arg-type]
     run.state = "recovering"
@@ -65,7 +65,7 @@ def test_a_change_that_waits_for_a_fix_says_so(
 ) -> None:
     """At once, however long the cell would wait: nobody can fix anything before it is over."""
     monkeypatch.setattr(magics, "GLANCE_S", 0.01)
-    run.standing = STANDS
+    run.paused = PAUSED
     assert told(shell, f"%fries_reconfigure {line} --wait 3600").splitlines() == [
         f"{waits}: waits, since {WHY}",
         "Next: %fries_reconfigure FM=new_function -o fix, change.result(timeout=60)",
@@ -74,8 +74,8 @@ def test_a_change_that_waits_for_a_fix_says_so(
 
 
 def test_a_fix_waits_for_no_fix(shell: InteractiveShell, run: StandIn) -> None:
-    """It goes ahead of all others, also where two operators stand."""
-    run.standing = {"MC": (), **STANDS}
+    """It goes ahead of all others, also where two operators are paused."""
+    run.paused = {"MC": (), **PAUSED}
     assert told(shell, "%fries_reconfigure FM=dict --wait 0").startswith("FM: under way by fries")
 
 
@@ -83,7 +83,7 @@ def test_a_change_that_an_operator_in_its_way_has_aborted_says_how_to_fix_it(
     shell: InteractiveShell, run: StandIn, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The operator failed while the change prepared."""
-    run.outcome, run.standing = "aborted", STANDS
+    run.outcome, run.paused = "aborted", PAUSED
     run.why_aborted = said = "FM is paused on a tuple that it fails on (KeyError); nothing changed"
     error = refused(shell, "%fries_reconfigure MC=dict", capsys)
     assert type(error) is ReconfigurationError
@@ -141,7 +141,7 @@ def test_a_drain_that_waits_for_a_fix_or_for_long_says_how_to_end_it(
     now = "%fries_stop fraud --now ends it at once, without what still waits"
     error = refused(shell, "%fries_stop --wait 0.01", capsys)
     assert str(error) == f"'fraud' has not ended after 0.01 s and is still draining; {now}"
-    run.standing = STANDS
+    run.paused = PAUSED
     error = refused(shell, "%fries_stop --wait 3600", capsys)
     assert str(error) == f"'fraud' cannot end yet: {WHY}; {now}"
     assert "one of them" in str(refused(shell, "%fries_stop --now --drain", capsys))
@@ -156,7 +156,7 @@ strictly.map("MC", lambda row: row | {"version": 1}).sink("out", fn.memory())
 """
 
 
-def test_a_change_in_front_of_an_operator_that_stands_on_spark(
+def test_a_change_in_front_of_an_operator_that_is_paused_on_spark(
     shell: InteractiveShell, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It waits and says for what, the status shows it as well; the fix goes ahead, and the rest follows."""
@@ -164,7 +164,7 @@ def test_a_change_in_front_of_an_operator_that_stands_on_spark(
     told(shell, "%fries_run --hosts 1 --workers 1")
     run = shell.user_ns["run"]
     try:
-        until(lambda: "FM" in run.standing, run)
+        until(lambda: "FM" in run.paused, run)
         line = "%fries_reconfigure MC=lambda row: row | {'version': 2} --wait 60"
         why = "FM is paused: FM failed on a tuple: KeyError: 'shop'; fix it alone, with %fries_reconfigure FM=..."
         assert told(shell, line).splitlines()[0] == f"MC: waits, since {why}"
@@ -174,7 +174,7 @@ def test_a_change_in_front_of_an_operator_that_stands_on_spark(
         assert told(shell, fix).startswith("done by fries in ")
         for waited in ("change", "later"):
             assert shell.user_ns[waited].result(PATIENCE_S).outcome == "done"
-        until(lambda: not run.standing, run)
+        until(lambda: not run.paused, run)
         seen = run.metrics().operators["S"].processed
         until(lambda: run.metrics().operators["out"].processed > seen, run)
     finally:

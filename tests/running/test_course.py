@@ -1,4 +1,4 @@
-"""Where a run stands, as its course says it."""
+"""The state of a run, as its regions' runner says it."""
 
 from __future__ import annotations
 

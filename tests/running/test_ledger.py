@@ -61,10 +61,10 @@ def test_of_all_that_is_merged_the_latest_counts() -> None:
 
 
 def test_a_rollback_does_not_go_ahead_of_what_it_undoes() -> None:
-    """An operator that stands gets its fix at once; but what is under way would come behind its own rollback."""
+    """An operator that is paused gets its fix at once; but what is under way would come behind its own rollback."""
     desk = Desk()
     desk.ask(A=function("x"))
-    back, orders = desk.roll_back(standing="A")
+    back, orders = desk.roll_back(paused="A")
     assert orders == []
     desk.end(0, "u1", "aborted")
     assert back.result(0).outcome == "aborted"
@@ -280,7 +280,7 @@ def test_operators_of_a_finished_region_are_refused() -> None:
 
 
 def test_a_fix_goes_ahead_of_what_waits() -> None:
-    """An operator that stands can be mended only at once."""
+    """An operator that is paused can be mended only at once."""
     desk = Desk()
     desk.ask(A=function("x"))
     desk.ask(A=function("y"))
@@ -303,31 +303,31 @@ def test_a_fix_ahead_of_a_change_under_way_is_what_its_rollback_returns_to() -> 
     assert back.updates["B"].function.__name__ == "b2"
 
 
-def test_a_fix_that_waits_goes_ahead_when_its_operator_stands() -> None:
+def test_a_fix_that_waits_goes_ahead_when_its_operator_is_paused() -> None:
     """The change in flight waits for that operator: before, only a fix asked for afterwards could mend it."""
     desk = Desk()
     desk.ask(A=function("x"), B=function("x"))
     desk.ask(A=function("y"))
     fix, orders = desk.ask(B=function("fixed"), guard=5.0)
     assert (orders, desk.queue.executed()) == ([], [])
-    assert desk.stands("B", True) == ["0:u3"]
+    assert desk.pause("B", True) == ["0:u3"]
     assert fix.guard.startswith("not at all"), "no guard holds a fix back"
-    assert desk.stands("B", True) == []
+    assert desk.pause("B", True) == []
     assert desk.end(0, "u3") == []
-    assert desk.stands("B", False) == []
+    assert desk.pause("B", False) == []
     assert fix.result(0).outcome == "done"
     assert desk.end(0, "u1", "aborted") == ["0:u2"]
 
 
-def test_while_an_operator_stands_its_fixes_go_ahead_one_by_one() -> None:
-    """The second is needed only if the first is none; of an operator that stands again the first is an ordinary one."""
+def test_while_an_operator_is_paused_its_fixes_go_ahead_one_by_one() -> None:
+    """The second is needed only if the first is none; of an operator that pauses again the first is an ordinary one."""
     desk = Desk()
     desk.ask(A=function("x"), B=function("x"))
     desk.ask(B=function("no fix"))
     desk.ask(B=function("a fix"))
-    assert desk.stands("B", True) == ["0:u2"]
-    assert desk.end(0, "u2") == ["0:u3"], "it stands still"
+    assert desk.pause("B", True) == ["0:u2"]
+    assert desk.end(0, "u2") == ["0:u3"], "it is still paused"
     another, orders = desk.ask(B=function("another"))
     assert orders == []
-    assert desk.stands("B", False) == []
-    assert desk.stands("B", True) == [f"0:{another.id}"]
+    assert desk.pause("B", False) == []
+    assert desk.pause("B", True) == [f"0:{another.id}"]

@@ -94,7 +94,7 @@ class Play:
         self.queue = ChangeQueue(self.graph, self.regions, self, self, clock=self._clock)
         self.asked, self.met, self.versions = [], Counter(), itertools.count()
         self.layers = {name: [("", f"first {name}")] for name in CHANGED}
-        self.undoes, self.tokens, self.standing = {}, {}, set()
+        self.undoes, self.tokens, self.paused = {}, {}, set()
         self.deep = self.begun = 0
         self.launch()
 
@@ -129,7 +129,7 @@ class Play:
         others = {change for change, state in cluster.controller.changes.items() if state in OPEN}
         others -= {one.outcome.change for _, one in self.undelivered if isinstance(one, said.Resolved)}
         others = {change for change in others if not change.endswith(".back")}  # of a guard: beside all else
-        assert not others or self.standing, f"{request.change} is begun beside {others}"
+        assert not others or self.paused, f"{request.change} is begun beside {others}"
         self._watched(cluster, partial(cluster._say, request))
 
     def is_saved(self, token):
@@ -208,7 +208,7 @@ class Play:
         elif draw < (0.4 if self.is_firing() else 0.23):
             self.roll_back()
         elif draw < 0.42 and self.deep == 0:
-            self.stand()
+            self.pause_once()
         else:
             self._watched(self.launched[-1], self.launched[-1].step)
 
@@ -241,21 +241,21 @@ class Play:
         functions = {name: Token(f"{name} {version}", name in bad, fails) for name in names}
         guard = 10.0**6 if fails else self.chance.choice((None, 10.0**6))
         merge = self.chance.random() < 0.4
-        self.stands(names[0] if len(names) == 1 and self.chance.random() < 0.2 else "")
+        self.pause(names[0] if len(names) == 1 and self.chance.random() < 0.2 else "")
         updates = {name: Update(functions[name]) for name in names}
         self.ask(lambda: self.queue.request(updates, merge=merge, limit=guard, rehearse=False))
 
-    def stand(self):
-        """An operator stands for a moment: what waits and changes just that goes ahead."""
-        self.met["ahead"] += self.stands(self.chance.choice(CHANGED))
-        self.stands("")
+    def pause_once(self):
+        """An operator is paused for a moment: what waits and changes just that goes ahead."""
+        self.met["ahead"] += self.pause(self.chance.choice(CHANGED))
+        self.pause("")
 
-    def stands(self, operator):
-        """This operator stands, and no other; returns how many go ahead by that."""
-        before, self.standing = self.standing, {operator} - {""}
+    def pause(self, operator):
+        """This operator is paused, and no other; returns how many go ahead by that."""
+        before, self.paused = self.paused, {operator} - {""}
         region, begun = len(self.launched) - 1, self.begun
-        for name in sorted(before | self.standing):
-            self.queue.stands(region, name, name == operator)
+        for name in sorted(before | self.paused):
+            self.queue.pause(region, name, name == operator)
         return self.begun - begun
 
     def roll_back(self):
@@ -266,7 +266,7 @@ class Play:
             self.asked.append(do())
         except (PlanError, RunError) as refused:
             self.met[str(refused).split(" ")[0]] += 1
-        self.stands("")
+        self.pause("")
 
     def whole(self):
         """From the first region to the end of the run."""

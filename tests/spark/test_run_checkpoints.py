@@ -129,14 +129,14 @@ def test_an_operator_that_stands_is_seen_and_mended(spark: SparkSession, kept: C
     flow = fn.Dataflow("poison")
     flow.source("S", fn.rate(200, count=60)).map("FM", fails_on_seven, on_error="pause").sink("out", fn.memory())
     run = kept(flow.run(spark, hosts=1, workers=1))
-    until(lambda: "FM" in run.standing, run)
-    [paused] = run.standing["FM"]
+    until(lambda: "FM" in run.paused, run)
+    [paused] = run.paused["FM"]
     assert "seven is not allowed" in paused.error
     assert '"value":7' in paused.row.replace(" ", "")
     result = run.reconfigure({"FM": fixed}).result(PATIENCE_S)
     assert result.outcome == "done", result.error
     assert run.wait(PATIENCE_S) == "finished", run.error
-    assert run.standing == {}
+    assert run.paused == {}
     rows = {row["value"]: row["fixed"] for row in run.output().collect()}
     assert run.output().count() == len(rows) == 60
     assert rows == {value: value >= 7 for value in range(60)}

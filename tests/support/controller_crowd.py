@@ -2,7 +2,7 @@
 
 No data flows here. A marker has come to a worker when it was told by an FCM or some sender in scope has applied it;
 the worker may apply it once every sender in scope has applied it or has ended. One that has ended passes it on behind
-the end of its channels; one that stands in front of a tuple applies nothing but a fix. Hosts are lost, and others come
+the end of its channels; one that is paused on a tuple applies nothing but a fix. Hosts are lost, and others come
 in their place; disks fail; the user asks for changes and checkpoints. ``Laws`` knows the truth and checks it.
 """
 
@@ -76,7 +76,7 @@ class Crowd:
         endless: one source does not end by itself.
         checkpoints: the run has a checkpoint place.
         losses: so many times hosts may be lost.
-        poison: so many times a worker may stand in front of a tuple.
+        poison: so many times a worker may pause on a tuple.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Crowd:
         self.plans: dict[str, str] = {}
         self.targets: dict[str, frozenset[str]] = {}
         self.requested = self.files = 0
-        self.standing: frozenset[str] = frozenset()
+        self.paused: frozenset[str] = frozenset()
         self.stale: list[tuple[Answer, int]] = []
         self.be_born(None)
         for host in range(HOSTS):
@@ -135,7 +135,7 @@ class Crowd:
         away = set(range(HOSTS)) - self.joined
         choices += [self.keep] if self.laws.keeping else [lambda h=h: self.join(h) for h in sorted(away)]
         choices += [self.request] if self.requested < CHANGES else []
-        choices += [self.mend] if self.standing else []
+        choices += [self.mend] if self.paused else []
         choices += [self.misfortune] if self.rng.random() < 0.05 else []
         self.rng.choice(choices)()
 
@@ -148,8 +148,8 @@ class Crowd:
         raise AssertionError(f"no end: marker {self.controller.on_the_way}, changes {self.controller.changes}")
 
     def at_rest(self) -> bool:
-        """All changes are resolved, the lane is free, nobody stands or is held, or keeps what was prepared."""
-        quiet = not self.controller.on_the_way and not self.standing and not self.stuck and not self.held
+        """All changes are resolved, the lane is free, nobody is paused or held, or keeps what was prepared."""
+        quiet = not self.controller.on_the_way and not self.paused and not self.stuck and not self.held
         resolved = CHANGES <= self.requested == len(self.laws.outcomes)
         return quiet and resolved and not self.prepared and self.controller.state.flows
 
@@ -164,11 +164,11 @@ class Crowd:
         self.ask(frozenset(self.rng.sample(maps, min(len(maps), self.rng.randint(1, 3)))))
 
     def mend(self) -> None:
-        """A change of an operator that stands and for which none waits or is prepared, by any scheduler."""
+        """A change of an operator that is paused and for which none waits or is prepared, by any scheduler."""
         states = self.controller.changes
         waiting = (ChangeState.REQUESTED, ChangeState.PREPARING)
         tended = [targets for change, targets in self.targets.items() if states.get(change) in waiting]
-        untended = [operator for operator in sorted(self.standing) if frozenset({operator}) not in tended]
+        untended = [operator for operator in sorted(self.paused) if frozenset({operator}) not in tended]
         if untended:
             self.ask(frozenset({self.rng.choice(untended)}))
 
@@ -194,7 +194,7 @@ class Crowd:
         if self.losses:
             choices.append(self.lose)
         if self.poison and maps and self.admitted and not self.held:
-            choices.append(lambda: self.stand(self.rng.choice(maps)))
+            choices.append(lambda: self.pause(self.rng.choice(maps)))
         if self.stale:
             choices.append(self.haunt)
         if len(self.laws.asked) < REQUESTS:
@@ -268,8 +268,8 @@ class Crowd:
         self.saves.remove(saved)
         self.answers[saved.worker].append(saved)
 
-    def stand(self, worker: WorkerId) -> None:
-        """A worker stands in front of a tuple."""
+    def pause(self, worker: WorkerId) -> None:
+        """A worker is paused on a tuple."""
         self.poison -= 1
         self.stuck.add(worker)
         self.answers[worker].append(Paused(worker, "boom"))
@@ -331,7 +331,7 @@ class Crowd:
         self.prepared.discard((worker, change))
 
     def retry(self, worker: WorkerId) -> None:
-        """The tuple in front of which it stands is tried again."""
+        """The tuple on which it is paused is tried again."""
         again = self.rng.random() < 0.3
         self.answers[worker].append(Paused(worker, "boom again") if again else Resumed(worker))
         self.stuck -= set() if again else {worker}
@@ -372,7 +372,7 @@ class Crowd:
                     self.cancelled.add(control.marker)
                 self.control[worker].append(control)
             case OperatorPaused(operator, paused):
-                self.standing = self.standing | {operator} if paused else self.standing - {operator}
+                self.paused = self.paused | {operator} if paused else self.paused - {operator}
             case Recover():
                 self.be_born(instruction.restoration.checkpoint)
             case Admit():
@@ -385,7 +385,7 @@ class Crowd:
             assert marker.action.change in {each.change for each in self.laws.decided}, "an FCM before the journal"
         if isinstance(marker.action, Commit):
             self.laws.begun = max(self.laws.begun, marker.action.epoch)
-        if marker.id not in self.markers and len(marker.scope) == 1 and marker.scope <= self.standing:
+        if marker.id not in self.markers and len(marker.scope) == 1 and marker.scope <= self.paused:
             self.aside.add(marker.id)
         if marker.id not in self.markers.keys() | self.aside:
             for earlier in self.markers.values():

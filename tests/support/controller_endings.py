@@ -41,7 +41,7 @@ def recovers_well(seed: int) -> None:
 
 
 def is_mended(seed: int) -> None:
-    """Workers stand in front of tuples until their operator is changed."""
+    """Workers are paused on tuples until their operator is changed."""
     rests_well(seed, poison=4)
 
 
@@ -75,5 +75,5 @@ def ask_only_the_living(changes, change, now_ns, begin=Changes._begin):
     """Prepare nothing at workers that have ended, as if no recovery could go back to before."""
     gone = changes._workers.ended
     told = [tell for tell in begin(changes, change, now_ns) if isinstance(tell, Resolved) or tell.worker not in gone]
-    change.owing -= gone
+    change.pending_acks -= gone
     return told

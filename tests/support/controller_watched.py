@@ -44,7 +44,7 @@ class Watched(Crowd):
         self.kept: dict[WorkerId, str] = {}
         self.guarded: dict[WorkerId, str] = {}
         self.waits: dict[WorkerId, str] = {}
-        self.stands: set[WorkerId] = set()
+        self.waiting_workers: set[WorkerId] = set()
         self.dead: set[WorkerId] = set()
         self.ways: dict[tuple[WorkerId, str], str] = {}
 
@@ -116,13 +116,13 @@ class Watched(Crowd):
         self.stuck.add(worker)
         self.answers[worker].append(Paused(worker, "boom", change=self.guarded[worker]))
 
-    def stand(self, worker: WorkerId) -> None:
+    def pause(self, worker: WorkerId) -> None:
         """Under guard it waits for the rollback instead."""
         if worker in self.guarded:
             self.wait(worker)
         else:
-            self.stands.add(worker)
-            super().stand(worker)
+            self.waiting_workers.add(worker)
+            super().pause(worker)
 
     def obey(self, worker: WorkerId, control: Control) -> None:
         """Besides: guards begin and end."""
@@ -154,16 +154,16 @@ class Watched(Crowd):
             self.kept[worker] = self.guarded[worker] = change
 
     def retry(self, worker: WorkerId) -> None:
-        """It fails again, and waits or stands by what it runs now; or gets past its tuple."""
+        """It fails again, and waits or pauses by what it runs now; or gets past its tuple."""
         self.waits.pop(worker, None)
         again = self.rng.random() < 0.3
         if again and worker in self.guarded:
             self.wait(worker)
         elif again:
-            self.stands.add(worker)
+            self.waiting_workers.add(worker)
             self.answers[worker].append(Paused(worker, "boom again"))
-        elif worker in self.stands:
-            self.stands.discard(worker)
+        elif worker in self.waiting_workers:
+            self.waiting_workers.discard(worker)
             self.answers[worker].append(Resumed(worker))
         self.stuck -= set() if again else {worker}
 

@@ -25,7 +25,7 @@ from fries_nb.audit import judge
 from fries_nb.checkpoints import in_effect
 from fries_nb.errors import FriesError
 from fries_nb.messages import TRANSACTION
-from fries_nb.testing.scenarios import draw_focused, draw_scenario, draw_standing, draw_troubled, play
+from fries_nb.testing.scenarios import draw_focused, draw_pausing, draw_scenario, draw_troubled, play
 from fries_nb.testing.stamp_functions import stamps, without_versions
 from fries_nb.trace import Ran, RanMany, Updated, flow_of
 
@@ -57,9 +57,9 @@ def try_focused(seed):
     return try_seed(seed, draw_focused)
 
 
-def try_standing(seed):
+def try_pausing(seed):
     """Likewise, with operators that pause on a tuple while several are changed together."""
-    return try_seed(seed, draw_standing)
+    return try_seed(seed, draw_pausing)
 
 
 def caught(seeds, attempt=try_seed):
@@ -172,7 +172,7 @@ def never_mixes(played):
     """The audit finds no transaction that met old and new, none that went astray, and no switch without effect.
 
     The trace is serializable if there is one change alone, or if each goes through the whole dataflow: several that do
-    not, as fixes of an operator that stands, may be ordered one way here and another there.
+    not, as fixes of an operator that is paused, may be ordered one way here and another there.
     """
     _never_mixes(played, played.cluster.records())
 

@@ -96,18 +96,18 @@ class Desk:
         updates = {name: given if isinstance(given, Update) else Update(given) for name, given in functions.items()}
         return self._meanwhile(lambda: self.queue.request(updates, merge=merge, limit=guard), ahead and min(updates))
 
-    def roll_back(self, standing: str = "") -> tuple[Change, list[str]]:
-        """Roll the last change back, while an operator stands."""
-        return self._meanwhile(self.queue.roll_back, standing)
+    def roll_back(self, paused: str = "") -> tuple[Change, list[str]]:
+        """Roll the last change back, while an operator is paused."""
+        return self._meanwhile(self.queue.roll_back, paused)
 
     def end(self, region: int, change: str, outcome: str = "done", error: str = "", **more: Any) -> list[str]:
         """The controller of a region says how a change ended; returns what is carried out by that."""
         ended = Outcome(change, "fries", outcome, error, **{"delay_ms": 1.0, **more})  # type: ignore[arg-type]
         return self.begun(lambda: self.queue.resolved(region, ended))
 
-    def stands(self, operator: str, waits: bool) -> list[str]:
-        """An operator of the first region stands, or goes on."""
-        return self.begun(lambda: self.queue.stands(0, operator, waits))
+    def pause(self, operator: str, paused: bool) -> list[str]:
+        """An operator of the first region is paused, or goes on."""
+        return self.begun(lambda: self.queue.pause(0, operator, paused))
 
     def start_second(self) -> list[Request]:
         """The first region ends and the second begins; returns what it begins with."""
@@ -116,11 +116,11 @@ class Desk:
         self.queue.started(1, applied)
         return applied
 
-    def _meanwhile(self, do: Callable[[], Change], standing: str | bool) -> tuple[Change, list[str]]:
+    def _meanwhile(self, do: Callable[[], Change], paused: str | bool) -> tuple[Change, list[str]]:
         changes: list[Change] = []
-        if standing:
-            self.queue.stands(0, str(standing), True)
+        if paused:
+            self.queue.pause(0, str(paused), True)
         orders = self.begun(lambda: changes.append(do()))
-        if standing:
-            orders += self.stands(str(standing), False)
+        if paused:
+            orders += self.pause(str(paused), False)
         return changes[0], orders

@@ -117,7 +117,7 @@ class StandIn:
         self.lines: tuple[Line, ...] = ()
         self.details = ""
         self.reported = Metrics(graph.by_name)
-        self.standing: dict[str, tuple[Paused, ...]] = {}
+        self.paused: dict[str, tuple[Paused, ...]] = {}
         self.recoveries: tuple[RecoveryTime, ...] = ()
         self.prediction: Prediction | None = None
         self.drains = self.resumable = False

@@ -140,8 +140,8 @@ class Watch:
     def guard_ended(self, event: said.GuardEnded) -> None:
         """No change of these tests is under guard."""
 
-    def stands(self, event: said.OperatorPaused) -> None:
-        self._note("stands", event)
+    def paused(self, event: said.OperatorPaused) -> None:
+        self._note("paused", event)
 
     def heard_of(self, word: str) -> list[Any]:
         """All that was said under this word."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from interleaving_checks import SOAK, try_standing, try_troubled
+from interleaving_checks import SOAK, try_pausing, try_troubled
 
 from fries_nb.messages import Abort, Prepare
 from fries_nb.testing.network import LaneKind, SeededNetwork
@@ -29,7 +29,7 @@ def late(network, lane, queue):
     return other
 
 
-@pytest.mark.parametrize("tried", [try_troubled, try_standing])
+@pytest.mark.parametrize("tried", [try_troubled, try_pausing])
 @pytest.mark.parametrize("chunk", range(5))
 def test_every_promise_holds_where_prepares_are_overtaken(chunk, tried, monkeypatch):
     """By fast control messages, other prepares and the abort of their own change."""

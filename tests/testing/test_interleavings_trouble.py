@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from interleaving_checks import SOAK, lacking, try_focused, try_standing, try_troubled
+from interleaving_checks import SOAK, lacking, try_focused, try_pausing, try_troubled
 
 from fries_nb.dataflow.builder import DataflowBuilder
 from fries_nb.dataflow.endpoints import memory
@@ -44,7 +44,7 @@ def test_every_promise_holds_of_state_changed_in_mid_stream(chunk):
 def test_a_tuple_that_pauses_its_operator_within_a_change_of_several_ends_no_run(chunk):
     """Its operator is fixed in the version that took the tuple; the change goes on behind it."""
     for seed in range(chunk * 25 * SOAK, (chunk + 1) * 25 * SOAK):
-        played = try_standing(seed)
+        played = try_pausing(seed)
         assert played.cluster.state == "finished", f"seed {seed}: {played.cluster.error}"
 
 

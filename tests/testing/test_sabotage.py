@@ -96,7 +96,7 @@ def _switch_without_a_trace(instance, change, before=""):
 
 
 def _free_the_lane_at_the_first_answer(lane):
-    lane._journey = lane._aside = None
+    lane._journey = lane._bypass = None
 
 
 def _tell_only_the_living(lane, sends, action, start=MarkerCoordinator.start):

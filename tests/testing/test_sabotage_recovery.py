@@ -144,7 +144,7 @@ def _forget_a_fork(instance, fork):
     fork.records()
 
 
-def _stand_for_ever(standing):
+def _pause_for_ever(paused):
     return []
 
 
@@ -166,7 +166,7 @@ BROKEN = {
     "files are committed again": (CommitNumbers, "forget", _commit_again),
     "files of the lost are committed": (CommitNumbers, "forget", _hand_in_after_the_loss),
     "what a fork did is not traced": (Instance, "merge", _forget_a_fork, "multiversion"),
-    "the lost stand for ever": (PausedOperators, "clear", _stand_for_ever),
+    "the lost are paused for ever": (PausedOperators, "clear", _pause_for_ever),
 }
 
 

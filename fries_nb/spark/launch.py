@@ -21,13 +21,13 @@ from fries_nb.dataflow.updates import Update
 from fries_nb.errors import DataflowError
 from fries_nb.spark import interrupt
 from fries_nb.spark.driver import Driver, Listener
-from fries_nb.spark.failures import JobFailure
+from fries_nb.spark.job_failures import JobFailure
 from fries_nb.spark.region_spec import Options, RegionSpec
 from fries_nb.spark.session import LOOPBACK, Session, driver_interface, start_or_find
 from fries_nb.spark.shipping import dumped
 from fries_nb.spark.stage import HostStage
+from fries_nb.spark.staged_tables import stage_table, stage_update
 from fries_nb.spark.staging import make_scratch, plan_source, remove_scratch
-from fries_nb.spark.tables import stage_table, stage_update
 from fries_nb.storage.checkpoint_store import SINKS, CheckpointStore
 from fries_nb.storage.locations import absolute, encoded, join, resolved
 from fries_nb.storage.seals import NO_KEY

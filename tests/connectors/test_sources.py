@@ -24,8 +24,8 @@ from fries_nb.dataflow import JoinTable
 from fries_nb.dataflow.endpoints import replay
 from fries_nb.errors import SourceError
 from fries_nb.messages import DUE, TRANSACTION, WorkerId
+from fries_nb.spark.staged_tables import stage_table
 from fries_nb.spark.staging import make_scratch, plan_source, remove_scratch
-from fries_nb.spark.tables import stage_table
 from fries_nb.trace import ROW_BITS
 
 NOW = 1_700_000_000_000_000_000

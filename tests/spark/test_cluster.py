@@ -14,7 +14,7 @@ from run_setting import ended_runs
 from soak import SOAK
 
 import fries_nb as fn
-from fries_nb.spark.failures import failure_of
+from fries_nb.spark.job_failures import failure_of
 from fries_nb.spark.package import pack
 
 LACKING = """

@@ -171,8 +171,8 @@ def test_the_house_keeps_its_rules(rule):
     assert broken == []
 
 
-TWICE = {"changes", "events", "failures", "tables"}
-"""Names of modules that two rooms have; to be renamed when the code of their rooms has settled."""
+TWICE = {"changes", "events"}
+"""Names of modules that two rooms have: the handle of a change and its queue, the events of the two sides."""
 
 
 def names_by_module() -> dict[str, list[str]]:

@@ -84,7 +84,7 @@ class SeededChanges:
 
     @property
     def open(self) -> set[str]:
-        """The changes of which nobody knows yet what becomes of them."""
+        """The changes without an outcome."""
         return set(self._requested) - self.outcomes.keys() - self.orphans
 
     # ---- what happens
@@ -131,7 +131,7 @@ class SeededChanges:
         return {name: cloudpickle.dumps(update) for name, update in updates.items()}
 
     def carry_out(self, region: int, request: said.ChangeRequested) -> None:
-        """The controller hears of it when it has been told of by what is carried out now."""
+        """Post the request to the controller, after the instructions that are carried out now."""
         self._posted.append(request)
 
     def requested(self, change: Change) -> None:

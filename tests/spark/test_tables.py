@@ -21,6 +21,7 @@ import fries_nb as fn
 from fries_nb.dataflow import JoinTable, Update
 from fries_nb.dataflow.graph import Kind, Operator
 from fries_nb.errors import DataflowError, PlanError, SourceError
+from fries_nb.spark import staged_tables
 from fries_nb.spark.staged_tables import stage_table, stage_update
 
 

@@ -1,0 +1,202 @@
+"""The read-only part of a run's handle: its state, measurements, changes and trace. Every member returns at once."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from os import PathLike
+
+from fries_nb import audit as auditing
+from fries_nb import report as reporting
+from fries_nb.changes import Change
+from fries_nb.controller.history import PlotMark, Point
+from fries_nb.controller.metrics import MetricsSnapshot
+from fries_nb.dataflow.graph import Graph
+from fries_nb.messages import Paused
+from fries_nb.report import Story, run_page, write_page
+from fries_nb.running.region_runner import RegionRunner
+from fries_nb.running.run_end import UncommittedCheck
+from fries_nb.running.telemetry import KeptCheckpoint, RecoveryTime, Telemetry
+from fries_nb.spark.region_spec import Options
+from fries_nb.trace import Record
+from fries_nb.transport.envelopes import Line
+
+
+class RunMonitor:
+    """What can be observed of a run; see ``fries_nb.running.handle.Run``.
+
+    Attributes:
+        graph: the dataflow, as declared and expanded.
+    """
+
+    graph: Graph
+    _options: Options
+    _began_s: float
+    _seen: Telemetry
+    _course: RegionRunner
+
+    @property
+    def state(self) -> str:
+        """``joining``, ``running``, ``draining`` or ``recovering``; finally ``finished``, ``stopped`` or ``failed``."""
+        return self._course.state
+
+    @property
+    def error(self) -> str:
+        """The reason of a failure in one sentence; empty if the run has not failed."""
+        return self._course.error
+
+    @property
+    def details(self) -> str:
+        """The traceback of a failure from the user's first frame on; empty if there is none."""
+        return self._course.details
+
+    @property
+    def scratch(self) -> str:
+        """The directory, or URI of one, that holds the run's temporary files; deleted with this object."""
+        return self._course.launched[0].scratch
+
+    @property
+    def checkpoints(self) -> tuple[KeptCheckpoint, ...]:
+        """The complete checkpoints in order; only the last two of each region still exist."""
+        return self._seen.checkpoints
+
+    @property
+    def recoveries(self) -> tuple[RecoveryTime, ...]:
+        """The restarts of hosts, with their times and reasons."""
+        return self._seen.recoveries
+
+    @property
+    def paused(self) -> Mapping[str, tuple[Paused, ...]]:
+        """Operators that are paused on a tuple on which they failed (``on_error="pause"``), with their workers.
+
+        Each ``Paused`` has ``worker``, ``error``, ``details`` (the traceback) and ``row``, the tuple as JSON. A change
+        of the operator makes it retry the tuple.
+        """
+        return self._seen.paused
+
+    @property
+    def standing(self) -> Mapping[str, tuple[Paused, ...]]:
+        """The earlier name of ``paused``; it goes in the next version."""
+        warnings.warn("Run.standing is now called Run.paused; it goes in the next version", FutureWarning, stacklevel=2)
+        return self.paused
+
+    def metrics(self) -> MetricsSnapshot:
+        """The current latency, rates and queues, as last reported (about four times a second).
+
+        Returns:
+            A snapshot: latencies in milliseconds, rates in tuples per second, queues in tuples and bytes.
+        """
+        return self._seen.snapshot()
+
+    def history(self) -> tuple[Point, ...]:
+        """Latency and throughput at the sinks over time.
+
+        Returns:
+            About four points a second, oldest first.
+        """
+        return self._seen.points()
+
+    def marks(self) -> tuple[PlotMark, ...]:
+        """The times at which changes were requested and ended, for plots.
+
+        Returns:
+            The marks, oldest first.
+        """
+        return self._seen.marks()
+
+    @property
+    def lines_printed(self) -> int:
+        """Number of lines that operators have printed; ``printed()`` returns the last ones."""
+        return self._seen.lines_printed
+
+    def printed(self) -> tuple[Line, ...]:
+        """The output of operators on their hosts, printed or logged.
+
+        Returns:
+            The last 1,000 lines, each with its worker.
+        """
+        return self._seen.printed()
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """All changes of the run, in order of request."""
+        return self._course.queue.changes
+
+    def reads(self, operator: str) -> tuple[str, ...]:
+        """The input columns that an operator has read so far, as last reported.
+
+        Args:
+            operator: name of the operator.
+
+        Returns:
+            Names of columns.
+
+        Raises:
+            DataflowError: no such operator.
+        """
+        self.graph.operator(operator)
+        return self._seen.reads(operator)
+
+    @property
+    def host_processes(self) -> dict[int, int]:
+        """Host index to the process id on its machine, for the hosts that have joined."""
+        return {host: hello.pid for host, hello in self._course.launched[-1].driver.hosts.items()}
+
+    def records(self) -> list[Record]:
+        """The trace so far.
+
+        Returns:
+            The description of the dataflow, then each worker's records in order.
+
+        Raises:
+            RunError: the run was not started with ``audit=True``.
+        """
+        return list(self._course.trace())
+
+    def audit(self) -> auditing.Verdict:
+        """Check whether the run so far is conflict-serializable.
+
+        Returns:
+            The verdict; if it is negative, with the tuples that mixed versions, were lost or duplicated.
+
+        Raises:
+            RunError: the run was not started with ``audit=True``.
+            TraceError: nothing has happened so far, or records of a worker are missing.
+        """
+        return auditing.judge(self._course.trace(), self._course.queue.executed())
+
+    def report(self, path: str | PathLike[str]) -> str:
+        """Write a report of the run so far as one HTML page that needs no network.
+
+        Args:
+            path: the file to write.
+
+        Returns:
+            The path.
+
+        Raises:
+            RunError: the file cannot be written.
+        """
+        story = Story(
+            graph=self.graph,
+            place=reporting.Place(self._began_s, self._options.hosts, self._options.budget),
+            state=self.state,
+            error=self.error,
+            details=self.details,
+            points=self.history(),
+            marks=self.marks(),
+            changes=self.changes,
+            snapshot=self.metrics(),
+            verdict=reporting.judged(self.audit) if self._options.audit else None,
+        )
+        return write_page(path, run_page(story))
+
+    @property
+    def resumable(self) -> bool:
+        """Whether the run keeps checkpoints from which ``resume`` can continue."""
+        return self._course.resumable
+
+    @property
+    def uncommitted(self) -> UncommittedCheck | None:
+        """Tuples that are missing from the output of a run that was stopped or failed; ``None`` if there are none."""
+        return self._course.uncommitted

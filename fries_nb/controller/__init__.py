@@ -1,5 +1,5 @@
-"""The driver's side of a run, free of input and output: an event in, instructions out.
+"""The driver's side of the protocol, without I/O: an event in, instructions out.
 
-``Controller`` is the one object; ``events`` names what it hears and what it says. A caller with threads and sockets
-(`spark`) and a caller with a seeded scheduler (`testing`) run the same one.
+``Controller`` is the entry point; ``events`` defines events and instructions. Spark's driver, with threads and sockets,
+and the seeded cluster of ``testing`` both run it.
 """

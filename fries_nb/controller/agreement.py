@@ -37,10 +37,10 @@ _REMEDY = "a column keeps its type, so convert it"
 
 
 class Agreement:
-    """The columns of each sink as they came first, and who was told of them.
+    """The columns of each sink in the types that arrived first, and the operators that were told of them.
 
     Args:
-        graph: what runs.
+        graph: the dataflow.
         chaining: whether operators share workers; a worker reports what its last operator writes.
         agreed: filled with serialized schemas: the types that operators were told.
     """
@@ -67,14 +67,14 @@ class Agreement:
     def settle(
         self, sink: str, column: str, error: str, reports: Mapping[WorkerId, Report], may_tell: bool
     ) -> tuple[str, bool]:
-        """Who wrote a column in two types, in words; and whether that operator is told the first one.
+        """The operator that wrote a column in two types, in words; and whether it is told the first type.
 
         Args:
-            sink: where they met.
-            column: its name.
-            error: what is said if it is not known which workers differ.
-            reports: the last one of each worker.
-            may_tell: the run can go back to where no such row was written.
+            sink: the sink at which the types met.
+            column: name of the column.
+            error: the message if it is not known which workers differ.
+            reports: the last report of each worker.
+            may_tell: whether the run can go back to before such a row was written.
         """
         blamed, types = self._blamed(sink, column, reports)
         words, told_there, remedy = error, error.endswith(_THERE), _REMEDY

@@ -222,7 +222,7 @@ class Changes(KnownChanges):
             return [self._journal(change), *self._guarded(change)]
         if self._checkpoints.working_on(epoch):
             return None
-        why = f"the checkpoint to start again from came to nothing ({self._checkpoints.why_not}); nothing changed"
+        why = f"the checkpoint for the restart was aborted ({self._checkpoints.why_not}); nothing changed"
         return self._abort(change, now_ns, why)
 
     def _decide(self, change: Transaction, now_ns: int) -> list[Instruction]:

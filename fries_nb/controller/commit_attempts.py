@@ -11,7 +11,7 @@ that applied the marker has its snapshot on disk; then a record names them, and 
 become output. So whoever starts from a record finds exactly the output that goes with it.
 
 An attempt is given up when a change is decided while its marker is on the way (it is tried again at once), when a
-snapshot could not be written, and when hosts are lost. While a record is being written nobody knows whether it counts:
+snapshot could not be written, and when hosts are lost. While a record is being written its validity is unknown:
 a recovery waits for the answer. At the end of a run a last record names no snapshots: all workers have ended.
 
 >>> from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
@@ -56,15 +56,15 @@ class CommitAttempt:
 
     Attributes:
         epoch: its number.
-        checkpoint: snapshots and a record belong to it.
-        decided: the changes applied in front of its marker.
-        requests: those that it answers.
+        checkpoint: whether it has snapshots and a record.
+        decided: the changes applied ahead of its marker.
+        requests: the requests that it answers.
         owing: workers that applied the marker and have not saved.
         snapshots: worker to the name of its snapshot.
-        ended: workers that had ended in front of the marker.
-        files: by sink, what it makes output.
-        last: all workers have ended.
-        failure: why it will come to nothing, or empty.
+        ended: workers that had ended ahead of the marker.
+        files: sink to the files that it makes output.
+        last: whether all workers have ended.
+        failure: why it will be aborted; empty if it will not.
     """
 
     epoch: int
@@ -80,13 +80,13 @@ class CommitAttempt:
 
 
 class Checkpoints:
-    """The attempt under way, and who asked for the next one.
+    """The attempt under way, and the requests for the next one.
 
     Attributes:
         phase: see the table.
         intake: counts what the sources read, and what of it is in a commit.
         over: the last record is kept, or could not be (``why_not``).
-        why_not: why the last attempt came to nothing; empty if it did not.
+        why_not: why the last attempt was aborted; empty if it was not.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class Checkpoints:
 
     @property
     def keeping(self) -> bool:
-        """A record is being written: nobody knows whether it counts."""
+        """Whether a record is being written, so that its validity is unknown."""
         return self.phase is CommitPhase.KEEPING
 
     @property
@@ -152,7 +152,7 @@ class Checkpoints:
         self.phase = moved(COMMIT_MOVES, self.phase, to, f"checkpoint {self._attempt.epoch}")
 
     def request(self, request: str) -> None:
-        """Somebody wants a checkpoint whose marker starts from now on.
+        """Request a checkpoint whose marker starts from now on.
 
         Raises:
             ProtocolError: the request's id is not new.
@@ -261,7 +261,7 @@ class Checkpoints:
         if event.reason:
             return self._give_up(f"the record could not be written: {event.reason}")
         self.move(CommitPhase.IDLE)
-        if not self._attempt.last:  # why the attempt before it came to nothing is still to be said
+        if not self._attempt.last:  # why the attempt before it was aborted is still to be reported
             self.why_not = ""
         self._recovery.keep(self._record)
         return [*self._commit(), CheckpointEnded(self._attempt.epoch, self._attempt.requests)]
@@ -282,7 +282,7 @@ class Checkpoints:
         self.intake.lost()
 
     def _take_back(self) -> None:
-        """The attempt is over, and those who asked for it wait for the next."""
+        """End the attempt; its requests wait for the next one."""
         self.move(CommitPhase.IDLE)
         self._requests = [*self._attempt.requests, *self._requests]
 

@@ -2,7 +2,7 @@
 
 A commit marker, aligned like any other, makes every sink worker close its file and hand in its name. When the marker
 has retired, these files together are a consistent cut and are committed as one epoch; at a checkpoint, when its record
-is kept. The files of an epoch that came to nothing stay for the next one, which covers them; the end of the run
+is kept. The files of an aborted commit stay for the next one, which covers them; the end of the run
 commits the rest.
 
 >>> epochs = CommitNumbers(interval_ns=10)
@@ -73,7 +73,7 @@ class CommitNumbers:
         return by_sink
 
     def reopen(self) -> None:
-        """What was closed last came to nothing: its files are the next epoch's, before those handed in since."""
+        """Return the files closed last to the next commit, since theirs was aborted, ahead of later files."""
         self._waiting, self._closed = self._closed + self._waiting, []
 
     def forget(self) -> None:

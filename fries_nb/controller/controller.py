@@ -156,7 +156,7 @@ class Controller:
             now_ns: nanoseconds of a clock that never goes back.
 
         Raises:
-            ProtocolError: a message that nobody of this run can have sent in its present state.
+            ProtocolError: a message that is not allowed in the run's present state.
             DataflowError, SourceError: a rate for what is no source, or that is no rate.
         """
         if self.state.over:

@@ -1,11 +1,11 @@
-"""What the controller hears, and what it tells its caller to do: frozen values, without behaviour.
+"""The events and instructions of the controller: frozen values, without behaviour.
 
-What is heard of a host or a worker may carry the ``incarnation`` that it comes from: of an older one it counts for
-nothing. Without it (0) the caller says that it comes from the present one.
+Events of a host or a worker may carry the ``incarnation`` that they come from; those of an older one are ignored.
+Without it (0) they come from the current one.
 
-The caller carries the instructions of one event out in their order. That order is part of the meaning: a ``Journal``
-is on disk before anything behind it is sent, and what is told to one worker reaches it in the order told.
-What carrying out leads to (``Journaled``, ``CheckpointKept``) is an event of its own, behind all of them; see
+The caller carries the instructions of one event out in their order. That order is part of the meaning: a ``Journal`` is
+on disk before anything after it is sent, and messages to one worker arrive in the order in which they are given.
+Results of instructions (``Journaled``, ``CheckpointKept``) are events of their own, after all of them; see
 ``controller.EventQueue``.
 """
 
@@ -92,7 +92,7 @@ class ChangeRequested:
         rehearse: the targets below no other one: on tuples that came to them lately the change is rehearsed.
         transforms: the targets whose state the change transforms.
         guard: what becomes of it if its new configuration fails; ``None``: the operators' own policies say.
-        undoes: the change that it rolls back, or empty; if that one's guard fires first, it comes to nothing.
+        undoes: the change that it rolls back, or empty; if that one's guard fires first, it has no effect.
     """
 
     change: str
@@ -316,7 +316,7 @@ class KeepCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointEnded:
-    """A checkpoint is complete, or has come to nothing for a ``reason``; ``requests`` are those that it answers."""
+    """A checkpoint is complete, or was aborted for a ``reason``; ``requests`` are those that it answers."""
 
     epoch: int
     requests: tuple[str, ...] = ()

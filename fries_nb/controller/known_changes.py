@@ -172,7 +172,7 @@ class KnownChanges:
         return [GuardEnded(change, reason, True, watch.error, watch.details)]
 
     def lost(self, why: str, now_ns: int) -> list[Instruction]:
-        """All hosts are gone: what is not decided is aborted, and nobody is left to be told."""
+        """All hosts are gone: undecided changes are aborted, without messages to workers."""
         resolved: list[Instruction] = []
         self.restarting, self._awaited_epoch = "", None
         for change in self._under_way():

@@ -106,7 +106,7 @@ class Lifecycle:
         """A host is gone: recover from it, or fail the run."""
         self.membership.check(host)
         if self.checkpoints.closing or (self.state is RunState.RECOVERING and self.checkpoints.keeping):
-            return []  # nobody is needed any more, or all are given up already
+            return []  # no host is needed any more, or all are given up already
         self.membership.lose(host)
         words = f"host {host} was lost ({reason})"
         if not self.recovers:

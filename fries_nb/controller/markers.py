@@ -40,7 +40,7 @@ from fries_nb.scheduling.stages import Send, Stage, StageAction
 
 @dataclass(eq=False)
 class _Journey:
-    """One action on its way: its markers, and who has neither acknowledged them nor ended."""
+    """One action under way: its markers, and the workers that have neither acknowledged them nor ended."""
 
     action: Action
     markers: dict[int, Marker]

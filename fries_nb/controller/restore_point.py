@@ -29,9 +29,9 @@ class Recovery:
 
     Attributes:
         incarnation: the present one.
-        checkpoint: the last one kept, of whatever incarnation.
+        checkpoint: the last one kept, of any incarnation.
         decided: all changes decided, in order, those of earlier runs of the same checkpoint place included; without
-            the functions of those that nobody will load again.
+            the functions of those that no worker will load again.
         columns: operator to the columns whose types its workers are told, as a serialized Arrow schema.
     """
 
@@ -67,7 +67,7 @@ class Recovery:
         return decided
 
     def take_back(self, change: str) -> CommittedChange:
-        """A decided change has reached nobody; it shall reach nobody later either."""
+        """Revoke a decided change that has reached no worker, so that it reaches none after a restart either."""
         [decided] = [each for each in self.decided if each.change == change]
         self.decided.remove(decided)
         return CommittedChange(change, decided.scheduler, decided.components, {}, self.incarnation)

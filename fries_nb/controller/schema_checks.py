@@ -1,4 +1,4 @@
-"""Does what the new functions write still fit those who read it?
+"""Checks that the columns written by new functions fit the operators that read them.
 
 The rehearsal has run what lies below the targets, so a reader that cannot do with the new columns has failed there.
 Here is judged what a host alone cannot know: whether the sinks, which have taken rows at all their workers, can take

@@ -43,7 +43,7 @@ _NEEDS = "a change needs a running dataflow"
 
 
 class QueueShell(Protocol):
-    """What a queue needs of who runs it."""
+    """What a queue needs of the shell that runs it."""
 
     @property
     def chaining(self) -> bool:
@@ -161,7 +161,7 @@ class ChangeQueue:
         Raises:
             PlanError: there is none, or its guard is rolling it back; or one before it that changes the same operators
                 is still being carried out, or rolled back by its guard, so that it is open what ran before; or a
-                target's state was transformed, and nobody has said how to transform it back.
+                target's state was transformed, and its update has no inverse.
         """
         began_s, requested_s = self._clock(), time.time()
         self._shell.refuse_if_over(_NEEDS)
@@ -226,7 +226,7 @@ class ChangeQueue:
 
     @locked
     def guard_fired(self, region: int, event: GuardFired) -> None:
-        """The guard of a request has begun to roll it back in this region; until it has ended nobody else can."""
+        """The guard of a request has begun to roll it back in this region; until it has ended no other rollback can."""
         self._known.guard_fired(region, event)
 
     @locked

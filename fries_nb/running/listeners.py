@@ -1,4 +1,4 @@
-"""Who hears a region's driver: tells it on with the region's number."""
+"""Forwards the callbacks of a region's driver, tagged with the region's index."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Regions(Protocol):
         """Workers of an operator are paused on a tuple, or go on."""
 
     def checkpointed(self, number: int, event: said.CheckpointEnded) -> None:
-        """A checkpoint of the region is complete, or has come to nothing."""
+        """A checkpoint of the region is complete, or was aborted."""
 
     def over(self, number: int, state: str, error: str, details: str) -> None:
         """The region is decided."""

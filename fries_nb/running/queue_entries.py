@@ -85,7 +85,7 @@ Ground = dict[str, Request | None]
 
 
 class ChangeListener(Protocol):
-    """Is told of a run's changes, from whichever thread; it holds nobody up."""
+    """Callbacks on a run's changes, from any thread; they return at once."""
 
     def requested(self, change: Change) -> None:
         """A change was requested."""
@@ -162,7 +162,7 @@ class RequestRegistry:
             self._shelve_superseded()
 
     def guard_fired(self, region: int, event: GuardFired) -> None:
-        """The guard of a request has begun to roll it back in this region; until it has ended nobody else can."""
+        """The guard of a request has begun to roll it back in this region; until it has ended no other rollback can."""
         for request in self.requests:
             if request.id == event.change:
                 request.fired[region] = event.error
@@ -297,7 +297,7 @@ class Shelf:
         self._file: IO[bytes] | None = None
 
     def put(self, payloads: Mapping[str, bytes]) -> Shelved:
-        """Keep pickled updates by operator; each is read when somebody asks for it."""
+        """Keep pickled updates by operator; each is read on access."""
         if self._file is None:
             self._file = tempfile.TemporaryFile(prefix="fries-functions-")  # noqa: SIM115 - as long as the run
         places: dict[str, tuple[int, int]] = {}

@@ -1,7 +1,8 @@
 """The course of a run: its regions one after another, each launched when Spark can compute what it reads.
 
-The first region is launched by who starts the run, so that what cannot start says so there. Each further one is
-launched by a thread of its own, when all before it is closed; Spark computes the blocking operators in that thread.
+The first region is launched by the thread that starts the run, so that failures to start are raised there. Each further
+one is launched by a thread of its own, when all before it is closed; Spark computes the blocking operators in that
+thread.
 """
 
 from __future__ import annotations
@@ -210,7 +211,7 @@ class RegionRunner:
         return launched.place.path
 
     def checkpointed(self, number: int, event: said.CheckpointEnded) -> None:
-        """A checkpoint of the region is complete, or has come to nothing."""
+        """A checkpoint of the region is complete, or was aborted."""
         self.seen.kept(number, event)
         self._asked.answer(event.requests, event.reason)
 

@@ -50,8 +50,8 @@ class Rollbacks:
             if request.undoes is None and any(_in_effect(request, region, undone_in) for region in request.plans):
                 if request.fired:
                     raise PlanError(
-                        f"got a rollback of change {request.id}, {_fired(request)}; expected a change that nobody "
-                        "rolls back; there is nothing left to do but to wait (settled())"
+                        f"got a rollback of change {request.id}, {_fired(request)}; expected a change that "
+                        "is not being rolled back; wait for its end (settled())"
                     )
                 return request
         gone = next((one.id for one in reversed(self._requests) if any(map(one.rolled_back, one.plans))), "")
@@ -74,7 +74,7 @@ class Rollbacks:
         """The updates of a rollback of this request.
 
         Raises:
-            PlanError: a target's state was transformed, and nobody has said how to transform it back.
+            PlanError: a target's state was transformed, and its update has no inverse.
         """
         before = {name: self._ran[name] if one is None else one.updates[name].function for name, one in ground.items()}
         return undone(last.id, {name: last.updates[name] for name in ground}, before)

@@ -172,14 +172,14 @@ class CheckpointRequests:
         self._reasons: dict[str, str] = {}
 
     def new(self) -> str:
-        """A request that nobody has answered yet; returns its id."""
+        """Begin a request; returns its id."""
         with self._lock:
             request = f"k{len(self._answered) + 1}"
             self._answered[request] = threading.Event()
         return request
 
     def answer(self, requests: Iterable[str], reason: str) -> None:
-        """These checkpoints are complete, or have come to nothing for a reason; only the first answer counts."""
+        """Answer requests: the checkpoint is complete, or was aborted for a reason; only the first answer counts."""
         with self._lock:
             for request in requests:
                 self._reasons.setdefault(request, reason)

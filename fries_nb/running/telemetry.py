@@ -118,7 +118,7 @@ class Telemetry:
 
     @locked
     def kept(self, region: int, event: CheckpointEnded) -> None:
-        """A checkpoint has ended; one that came to nothing leaves no trace here."""
+        """Record a checkpoint that has ended; aborted ones are ignored."""
         if not event.reason:
             now_s = time.time()
             self.checkpoints += (KeptCheckpoint(event.epoch, now_s, region + 1),)

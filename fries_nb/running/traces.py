@@ -30,7 +30,7 @@ class Part:
 
 @dataclass(frozen=True)
 class RunTrace:
-    """The records of a run as they were at a moment, read from where they are kept each time that somebody iterates."""
+    """The records of a run as they were at a moment, read on each iteration."""
 
     parts: tuple[Part, ...]
 

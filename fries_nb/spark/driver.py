@@ -64,7 +64,7 @@ RESTART_S = 60.0
 
 
 class Listener(Protocol):
-    """What the run hears from its driver; called from the driver's thread."""
+    """Callbacks of a driver; called from the driver's thread."""
 
     def resolved(self, outcome: said.Outcome) -> None:
         """A change has come to its end."""
@@ -76,7 +76,7 @@ class Listener(Protocol):
         """Hosts and sockets are closed."""
 
     def checkpointed(self, event: said.CheckpointEnded) -> None:
-        """A checkpoint is complete, or has come to nothing."""
+        """A checkpoint is complete, or was aborted."""
 
     def recovering(self, event: said.Recover) -> None:
         """The hosts are being started again."""
@@ -118,18 +118,18 @@ class Tidy:
 
 
 class Driver(threading.Thread):
-    """Runs a controller until its run is over and its hosts are gone.
+    """Runs a controller until its run has ended and its hosts are gone.
 
     Args:
-        controller: whose only caller this thread is.
+        controller: the controller, called from this thread only.
         server: the control server, which this thread polls and closes.
-        region: how many hosts there are, and where the sinks commit to.
-        place: where decisions and checkpoints are kept.
-        listener: hears what happens.
-        stage: starts hosts again, and in the end sees that none is left.
+        region: the specification of the region.
+        place: the store of decisions and checkpoints.
+        listener: receives callbacks.
+        stage: restarts hosts, and finally waits for their end.
 
     Attributes:
-        hosts: the hello of each host that was let in.
+        hosts: the hello of each admitted host.
     """
 
     def __init__(

@@ -2,7 +2,7 @@
 
 An operator whose ``on_error`` is "pause" runs alone in its chain. When its function fails, the tuples in front have
 been taken and the failed one has not: its rows did not leave, its state is as before, no count includes it (see
-``guarding`` and ``chaining``). The worker is *paused*: it takes no tuple, while it hears control as ever; markers that
+``guarding`` and ``chaining``). The worker is *paused*: it takes no tuple, but still processes control; markers that
 came behind the tuple wait behind it. So a marker that switches the operator meanwhile came as an FCM, in front of the
 tuple, and is a fix: the worker *retries* that one tuple; past it, it goes on with the rest of the frame.
 
@@ -61,7 +61,7 @@ class PauseState:
         self._tell = tell
         self._retries = False
         self._guard = ""
-        self._told = False  # the controller takes it that the worker is paused until it hears of the contrary
+        self._told = False  # the controller considers the worker paused until it is told otherwise
 
     def advance(self, execution: ChainExecutor, quota: int) -> int:
         """Have it process at most so many tuples; returns how many were taken from the frame.

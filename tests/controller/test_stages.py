@@ -47,7 +47,7 @@ def test_a_restart_without_its_checkpoint_changes_nothing():
     outcome = desk.outcomes["u1"]
     assert outcome.outcome == "aborted"
     assert outcome.error == (
-        "the checkpoint to start again from came to nothing (the record could not be written: disk full); "
+        "the checkpoint for the restart was aborted (the record could not be written: disk full); "
         "nothing changed"
     )
     assert desk.controller.state == "running"

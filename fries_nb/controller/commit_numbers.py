@@ -1,9 +1,8 @@
-"""Sink epochs: which files become part of the output, and when.
+"""Commits of sinks: which files become output, and when.
 
 A commit marker, aligned like any other, makes every sink worker close its file and hand in its name. When the marker
-has retired, these files together are a consistent cut and are committed as one epoch; at a checkpoint, when its record
-is kept. The files of an aborted commit stay for the next one, which covers them; the end of the run
-commits the rest.
+has been acknowledged by all, these files are a consistent cut and are committed together; at a checkpoint, once its
+record is kept. The files of an aborted commit are part of the next one; the end of the run commits the rest.
 
 >>> epochs = CommitNumbers(interval_ns=10)
 >>> epochs.start_clock(0)
@@ -20,12 +19,12 @@ from __future__ import annotations
 
 
 class CommitNumbers:
-    """Files that sink workers have handed in and that are not committed yet. CommitNumbers are numbered 1, 2, 3, ...
+    """Files that sink workers have handed in and that are not committed yet. Commits are numbered 1, 2, 3, ...
 
-    A file counts once however often it is handed in: a sink may name a file of a cancelled epoch again in the next.
+    A file counts once however often it is handed in: a sink may name a file of a cancelled commit again in the next.
 
     Attributes:
-        number: of the last epoch that was begun; no number is used twice, whatever becomes of the epoch.
+        number: number of the last commit that was begun; numbers are not reused.
     """
 
     def __init__(self, interval_ns: int | None, number: int = 0) -> None:
@@ -38,34 +37,34 @@ class CommitNumbers:
         self._known: set[tuple[str, str]] = set()
 
     def start_clock(self, now_ns: int) -> None:
-        """The next epoch is due one interval from now; never without an interval."""
+        """Schedule the next commit one interval from now; never without an interval."""
         self._due_ns = None if self._interval_ns is None else now_ns + self._interval_ns
 
     def due(self, now_ns: int) -> bool:
-        """It is time for a commit marker."""
+        """Whether it is time for a commit marker."""
         return self._due_ns is not None and now_ns >= self._due_ns
 
     def begin(self, now_ns: int) -> int:
-        """An epoch begins: its number."""
+        """Begin a commit; returns its number."""
         self.start_clock(now_ns)
         self.number += 1
         return self.number
 
     def hand_in(self, sink: str, files: tuple[str, ...], behind_cut: bool = False) -> None:
-        """Keep files of a sink worker; ``behind_cut`` if it closed them after the marker that is still on its way."""
+        """Keep files of a sink worker; ``behind_cut`` if it closed them after the marker that is still in flight."""
         for file in files:
             if (sink, file) not in self._known:
                 self._known.add((sink, file))
                 (self._behind_cut if behind_cut else self._waiting).append((sink, file))
 
     def cancel(self, now_ns: int) -> None:
-        """The epoch's marker was cancelled: all that was handed in waits for the next one, which is due at once."""
+        """Cancel the commit: its files are part of the next one, which is due at once."""
         self._waiting, self._behind_cut = self._waiting + self._behind_cut, []
         if self._interval_ns is not None:
             self._due_ns = now_ns
 
     def close(self) -> dict[str, tuple[str, ...]]:
-        """The epoch's marker has retired: the files of its cut, by sink."""
+        """The files of the commit's cut, by sink; called when its marker is complete."""
         self._closed, self._waiting, self._behind_cut = self._waiting, self._behind_cut, []
         by_sink: dict[str, tuple[str, ...]] = {}
         for sink, file in self._closed:
@@ -77,5 +76,5 @@ class CommitNumbers:
         self._waiting, self._closed = self._closed + self._waiting, []
 
     def forget(self) -> None:
-        """The hosts are gone: what was handed in and not committed is written again, into other files."""
+        """Discard files that were handed in and not committed, since the hosts are lost and write them again."""
         self._waiting, self._behind_cut, self._closed = [], [], []

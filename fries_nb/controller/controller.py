@@ -1,4 +1,4 @@
-"""The driver's side of a run: one event in, the instructions that follow from it out.
+"""The controller: the driver's side of the protocol; one event in, the resulting instructions out.
 
 >>> from fries_nb.dataflow.graph import Edge, Kind, Operator
 >>> flow = Graph("pair", (Operator("src", kind=Kind.SOURCE), Operator("out", kind=Kind.SINK)), (Edge("src", "out"),))
@@ -15,10 +15,10 @@ CommitFiles(epoch=1, files={'out': ('part-0',)})
 DismissHosts(reason='the run has finished')
 RunEnded(state='finished', error='', details='')
 
-The rooms behind it hold one idea each: `lifecycle` the start, the loss of hosts and the end, `states` the tables
-of their states, `membership` hosts and workers, `changes` and `transactions` what the user wants, `paused` what waits
-for a fix, `sources` how fast they go, `markers` what is on its way, `commits` what the sinks have written,
-`checkpoints` what is being kept, `recovery` what survives a loss.
+Each module of this room holds one part: ``lifecycle`` start, loss of hosts and end; ``states`` the state tables;
+``membership`` hosts and workers; ``changes`` and ``transactions`` changes; ``pauses`` paused operators;
+``source_settings`` rates of sources; ``markers`` markers in flight; ``commit_numbers`` output of sinks;
+``commit_attempts`` checkpoints; ``restore_point`` what survives a loss.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ from fries_nb.messages import (
 
 
 class Controller:
-    """All decisions about one run of a graph.
+    """All decisions on one run of a graph.
 
     Attributes:
         metrics: the last report of each worker.
@@ -135,29 +135,33 @@ class Controller:
 
     @property
     def on_the_way(self) -> tuple[int, ...]:
-        """The ids of the markers on their way (one for each component of a change), empty when the lane is free."""
+        """The ids of the markers in flight (one for each component of a change); empty if there is none."""
         return self._lane.on_the_way
 
     @property
     def uncommitted(self) -> Uncommitted:
-        """What the sources have read since the last commit, hosts' last reports included."""
+        """The tuples that sources have read since the last commit, including the hosts' last reports."""
         return self._checkpoints.intake.uncommitted()
 
     @property
     def incarnation(self) -> int:
-        """The present one; what an older one says counts for nothing."""
+        """The current incarnation; messages of older ones are ignored."""
         return self._life.recovery.incarnation
 
     def handle(self, event: Event, now_ns: int) -> list[Instruction]:
-        """Take in one event and return what to do, in order.
+        """Process one event.
 
         Args:
-            event: what happened.
-            now_ns: nanoseconds of a clock that never goes back.
+            event: the event.
+            now_ns: time of a monotonic clock in nanoseconds.
+
+        Returns:
+            The instructions, in order.
 
         Raises:
             ProtocolError: a message that is not allowed in the run's present state.
-            DataflowError, SourceError: a rate for what is no source, or that is no rate.
+            DataflowError: a rate for an operator that is not a source.
+            SourceError: an invalid rate.
         """
         if self.state.over:
             return self._after_the_end(event, now_ns)
@@ -351,17 +355,17 @@ class Controller:
 
 
 class EventQueue:
-    """Hands events to a controller, one at a time, and has its instructions carried out; both shells run it.
+    """Passes events to a controller, one at a time, and has its instructions carried out; both shells run it.
 
-    The controller is never re-entered: the instructions of an event are carried out, all of them, before it takes
-    another one. Some lead to an event themselves (a record is on disk, output could not be committed). Those are taken
-    next, in their order, in front of whatever else waits: until the controller knows what became of its last word, it
-    would decide on something that is so no more.
+    The controller is never re-entered: all instructions of an event are carried out before it takes another one. Some
+    result in an event themselves (a record is on disk, output could not be committed). Those are taken next, in order,
+    ahead of all queued events, since the controller's state is outdated until it knows the result of its last
+    instruction.
 
     Args:
         handle: the controller's method of this name.
-        clock_ns: nanoseconds of a clock that never goes back.
-        carry_out: carries out one instruction, and returns the events that this has led to; it never calls ``take``.
+        clock_ns: a monotonic clock in nanoseconds.
+        carry_out: carries out one instruction, and returns the events that result; it never calls ``take``.
     """
 
     def __init__(
@@ -376,7 +380,7 @@ class EventQueue:
         self._taking: Event | None = None
 
     def take(self, event: Event) -> None:
-        """Let the controller take this event, and then each event that carrying out its instructions leads to.
+        """Process an event, and then each event that results from its instructions.
 
         Raises:
             ProtocolError: it was called while an instruction is carried out, or from a second thread.

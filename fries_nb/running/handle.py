@@ -141,7 +141,7 @@ class Run(RunMonitor):
         """Undo the last change that is in effect or under way, by a change back; returns at once.
 
         A change that waits and has not begun is withdrawn: its outcome is ``aborted``. Merged changes are undone
-            together.
+        together.
 
         Args:
             scheduler: see ``reconfigure``.

@@ -1,1 +1,1 @@
-"""A run at work: its regions one after another, the changes that wait for their turn, what is heard meanwhile."""
+"""Execution of a run: its regions in sequence, the queue of its changes, its telemetry."""

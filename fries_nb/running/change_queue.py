@@ -1,17 +1,17 @@
-"""The changes of a run: what each region carries out now, what waits, what is in effect, what a rollback undoes.
+"""The queue of a run's changes: what each region carries out, what waits, what is in effect, what a rollback undoes.
 
 Each region has a queue of its own, and one request in flight at its controller. A request for a region that has not
-begun waits until then, and applies before its first tuple; one over several regions is done when all are. A fix of an
-operator that is paused is in flight beside the others, one for each such operator.
+begun waits until then, and applies before its first tuple; one over several regions is done when all are. Fixes of
+paused operators are in flight beside the others, one for each such operator.
 
-Both shells run it, the driver's side of a run and the seeded cluster; all that it needs of them is in ``QueueShell``.
-Every method holds the lock for as long as it lasts, what it has carried out included; but for the pickling of
-functions, which takes long, so that what was asked for is checked again behind it.
+Both shells run it, the driver's side of a run and the seeded cluster; ``QueueShell`` is all that it needs of them.
+Every method holds the lock throughout, including the calls that it makes, except while functions are pickled, which
+takes long; the request is validated again afterwards.
 
     request, roll_back   carry out, if it is its turn
-    starting             the requests whose functions the region begins with; ``started``: carry out what waits
+    starting             the requests whose functions the region begins with; ``started``: carry out waiting ones
     resolved             carry out the next one of this region
-    over                 nothing of this region can change any more
+    over                 no further change of this region is possible
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _NEEDS = "a change needs a running dataflow"
 
 
 class QueueShell(Protocol):
-    """What a queue needs of the shell that runs it."""
+    """The interface of the shell that runs a queue."""
 
     @property
     def chaining(self) -> bool:
@@ -54,13 +54,13 @@ class QueueShell(Protocol):
         """Whether the run can go back to a checkpoint."""
 
     def refuse_if_over(self, why: str) -> None:
-        """Raise a RunError if nothing can be asked of the run any more."""
+        """Raise a RunError if the run accepts no further requests."""
 
     def ship(self, updates: Mapping[str, Update]) -> dict[str, bytes]:
-        """Check and pickle updates, by operator; raises if one of them cannot be shipped."""
+        """Check and pickle updates, by operator; raises if one of them cannot be sent to hosts."""
 
     def carry_out(self, region: int, request: ChangeRequested) -> None:
-        """Let the controller of this region take a request; at once or soon, and in the order of these calls."""
+        """Pass a request to the controller of this region; in the order of these calls."""
 
 
 class ChangeQueue:
@@ -69,14 +69,14 @@ class ChangeQueue:
     Args:
         graph: the whole dataflow.
         regions: its regions, none of which has begun.
-        shell: carries out.
-        listener: told of every change.
+        shell: carries requests out.
+        listener: receives callbacks on every change.
         before: the changes that were decided before the run was resumed.
-        last_number: of a change that was asked for before, whatever became of it.
-        clock: seconds, never going back.
+        last_number: number of the last earlier change, whatever its outcome.
+        clock: a monotonic clock in seconds.
 
     Attributes:
-        lock: held by whoever reads or changes anything here.
+        lock: held while any attribute is read or changed.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class ChangeQueue:
     def plan(
         self, targets: Iterable[str], scheduler: str, pruning: bool, measured: Mapping[str, OperatorMetrics] | None
     ) -> Plan:
-        """What a change of these operators would do; and how long that would take by what is measured, if tuples flow.
+        """The plan of a change of these operators; with a prediction if tuples flow.
 
         Raises:
             PlanError: see ``Run.reconfigure``.
@@ -136,7 +136,7 @@ class ChangeQueue:
         limit: Limit | None = None,
         rehearse: bool = True,
     ) -> Change:
-        """Carry a change out when it is its turn; see ``Run.reconfigure`` for the arguments, and for what it raises."""
+        """Request a change; see ``Run.reconfigure``."""
         began_s, requested_s = self._clock(), time.time()
         payloads = self._shell.ship(updates)
         with self.lock:
@@ -185,7 +185,7 @@ class ChangeQueue:
 
     @locked
     def starting(self, region: int) -> list[Request]:
-        """The region is about to start: the requests that apply before its first tuple, in order; they have begun."""
+        """The requests to apply before the region's first tuple, in order; they have begun then."""
         self._move(region, RegionPhase.STARTING)
         for request in self._waiting[region]:
             request.begun_s[region] = self._clock()
@@ -193,7 +193,7 @@ class ChangeQueue:
 
     @locked
     def started(self, region: int, applied: Iterable[Request]) -> None:
-        """The region has started with these requests applied."""
+        """Record that the region has started with these requests applied."""
         self._move(region, RegionPhase.RUNNING)
         for request in applied:
             self._waiting[region].remove(request)
@@ -202,12 +202,12 @@ class ChangeQueue:
 
     @locked
     def flows(self, region: int) -> None:
-        """The region's workers are at work: what was requested before is timed from now."""
+        """Record that the region's workers process tuples: delays of earlier requests are counted from now."""
         self._known.flows(region)
 
     @locked
     def resolved(self, region: int, outcome: Outcome) -> None:
-        """The region's controller has come to the end of a request."""
+        """Record the outcome of a request at the region's controller."""
         request = self._in_flight[region].pop(outcome.change, None)
         if request is not None:  # a run that was resumed ends changes that were asked for before
             self._known.end(region, request, outcome)
@@ -215,9 +215,9 @@ class ChangeQueue:
 
     @locked
     def pause(self, region: int, operator: str, paused: bool) -> None:
-        """An operator is paused on a tuple, or goes on: what waits and changes just that goes ahead, one by one.
+        """Record that an operator is paused on a tuple, or continues: waiting changes of just that operator go ahead.
 
-        The change in flight may wait for that very operator, and would then never end. Like every fix it has no guard.
+        The change in flight may wait for that operator, and would otherwise never end. Like every fix it has no guard.
         """
         (self._paused.add if paused else self._paused.discard)(operator)
         for request in self._in_flight[region].values():
@@ -231,12 +231,12 @@ class ChangeQueue:
 
     @locked
     def guard_ended(self, region: int, event: GuardEnded) -> None:
-        """The guard of a request is over in this region; if it has fired, the request is rolled back there."""
+        """Record that the guard of a request has ended in this region; if it has fired, the request is rolled back."""
         self._known.guard_ended(region, event)
 
     @locked
     def over(self, region: int, why: str) -> None:
-        """Nothing of the region can change any more, since ``why``."""
+        """Record that no change of the region is possible any more, for the reason ``why``."""
         if self._phases[region] is RegionPhase.OVER:
             return
         self._move(region, RegionPhase.OVER)
@@ -249,13 +249,13 @@ class ChangeQueue:
 
     @locked
     def executed(self) -> list[tuple[str, str]]:
-        """Id and target of all that controllers have decided: what a trace must have records of."""
+        """Id and target of all decided changes, of which a trace must have records."""
         return self._known.executed()
 
     # ---- what is asked, in parts
 
     def _planned(self, targets: Iterable[str], scheduler: str, pruning: bool) -> dict[int, Plan]:
-        """The plan of each region that has a share of the targets; a name that is in none is the first one's to refuse.
+        """The plan of each region that has some of the targets; unknown names are passed to the first region.
 
         Raises:
             PlanError: a target's region has finished.
@@ -293,13 +293,13 @@ class ChangeQueue:
 
     @locked
     def _undoing(self) -> tuple[Request, Ground, dict[str, Update]]:
-        """What a rollback would undo now, and how: what its operators ran, or will run, before it."""
+        """The request that a rollback would undo now, and those whose functions its operators run then."""
         last = self._rollbacks.last()
         ground = self._rollbacks.ground(last)
         return last, ground, self._rollbacks.back(last, ground)
 
     def _joinable(self) -> list[Request]:
-        """The newest requests of which no region has begun anything, back to the last rollback, in order."""
+        """The newest requests that no region has begun, back to the last rollback, in order."""
         joinable: list[Request] = []
         for request in reversed(self._known.requests):
             if request.ended:
@@ -310,7 +310,7 @@ class ChangeQueue:
         return joinable[::-1]
 
     def _mends(self, updates: Iterable[str]) -> bool:
-        """Whether this changes just an operator that is paused on a tuple; nothing else could go before it."""
+        """Whether it changes a single operator that is paused on a tuple, so that no other request can precede it."""
         return len(names := set(updates)) == 1 and self._paused.issuperset(names)
 
     # ---- whose turn it is
@@ -334,7 +334,7 @@ class ChangeQueue:
         self._phases[region] = moved(REGION_MOVES, self._phases[region], to, f"region {region + 1}")
 
     def _advance(self, region: int) -> None:
-        """Fixes, and the first that waits, if it can begin; a rollback that undoes nothing, or another change, ends."""
+        """Begin fixes, and the first waiting request, if possible; rollbacks without effect end."""
         if self._phases[region] is not RegionPhase.RUNNING:
             return
         waiting = self._waiting[region]
@@ -351,7 +351,7 @@ class ChangeQueue:
             self._abort(region, request, words)
 
     def _goes_ahead(self, region: int, request: Request) -> bool:
-        """Whether it is a fix that begins beside what is in flight; an operator gets one at a time."""
+        """Whether it is a fix that can begin beside the request in flight; each operator gets one at a time."""
         in_flight = self._in_flight[region]
         return (
             self._mends(request.updates)

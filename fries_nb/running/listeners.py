@@ -11,37 +11,37 @@ from fries_nb.transport.envelopes import Line
 
 
 class Regions(Protocol):
-    """Whom it is told to; see ``course``."""
+    """The receiver of tagged callbacks; see ``region_runner``."""
 
     seen: Telemetry
 
     def answered(self, number: int, event: said.Answered) -> None:
-        """A worker of the region has said something."""
+        """A worker of the region has answered."""
 
     def resolved(self, number: int, outcome: said.Outcome) -> None:
-        """The region's controller has come to the end of a change."""
+        """A change has ended at the region's controller."""
 
     def guard_fired(self, number: int, event: said.GuardFired) -> None:
         """The guard of a change has begun to roll it back."""
 
     def guard_ended(self, number: int, event: said.GuardEnded) -> None:
-        """The guard of a change is over, or it has rolled the change back."""
+        """The guard of a change has ended, with or without a rollback."""
 
     def paused(self, number: int, event: said.OperatorPaused) -> None:
-        """Workers of an operator are paused on a tuple, or go on."""
+        """Workers of an operator are paused on a tuple, or continue."""
 
     def checkpointed(self, number: int, event: said.CheckpointEnded) -> None:
         """A checkpoint of the region is complete, or was aborted."""
 
     def over(self, number: int, state: str, error: str, details: str) -> None:
-        """The region is decided."""
+        """The outcome of the region is known."""
 
     def closed(self, number: int) -> None:
-        """Nothing of the region is left."""
+        """All resources of the region are released."""
 
 
 class Listening:
-    """What the driver of one region says, told on with the region's number."""
+    """Forwards the callbacks of one region's driver with the region's index."""
 
     def __init__(self, course: Regions, number: int) -> None:
         self.launched = threading.Event()

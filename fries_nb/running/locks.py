@@ -1,4 +1,4 @@
-"""Methods that hold their object's lock for as long as they last.
+"""A decorator for methods that hold their object's lock.
 
 >>> import threading
 >>> class Count:
@@ -25,18 +25,18 @@ R = TypeVar("R")
 
 
 class HasLock(Protocol):
-    """An object with a lock that one thread may take again and again, such as ``threading.RLock``."""
+    """An object with a reentrant lock, such as ``threading.RLock``."""
 
     @property
     def lock(self) -> AbstractContextManager[Any]:
-        """Held by whoever reads or changes the object."""
+        """The lock."""
 
 
 S = TypeVar("S", bound=HasLock)
 
 
 def locked(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
-    """The method, under the lock of its object."""
+    """The method, executed under the lock of its object."""
 
     @functools.wraps(method)
     def alone(self: S, /, *args: P.args, **more: P.kwargs) -> R:

@@ -1,4 +1,4 @@
-"""What is in a run's queue of changes: each request, how it ended in each region, and the handles that users hold."""
+"""The entries of a run's queue of changes: each request, its outcome in each region, and the users' handles."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ NO_GUARD_FOR_FIXES = "not at all: it is the fix of an operator that is paused on
 
 @dataclass(eq=False)
 class Request:
-    """One change, or several that were merged, as they are carried out.
+    """A change, or several merged changes, as carried out.
 
     Attributes:
-        id: under which controllers and traces know it.
-        plans: by the number of the region.
-        merged: the ids of all changes that it resolves, in order of request; the last one gave it its own.
-        undoes: what it rolls back, if it is a rollback; ``ground``: what its operators then run.
-        guard: how long it is under guard, if it is.
-        rehearse: whether it is tried on recent tuples first; what is merged is if one of its parts is.
-        as_fix: whether it was begun as the fix of an operator that is paused; until that goes on.
-        begun_s: when each region began it; ``outcomes`` how it ended there.
-        guarded: the regions where its guard lasts; ``fired`` those where it is rolling the request back, with why;
-            ``let_go`` those where it is over, which it may be before the request is done.
-        at_start: the regions that began with it, so that no controller has carried it out.
+        id: the id in controllers and traces.
+        plans: region index to plan.
+        merged: the ids of all changes that it resolves, in order of request; the last one has its id.
+        undoes: the request that it rolls back, if it is a rollback; ``ground``: what its operators then run.
+        guard: the duration of its guard, if it has one.
+        rehearse: whether it is rehearsed on recent tuples; a merged request is if one of its parts is.
+        as_fix: whether it was begun as the fix of a paused operator, until that continues.
+        begun_s: the time at which each region began it; ``outcomes``: its outcome in each region.
+        guarded: the regions in which it is under guard; ``fired``: those in which the guard is rolling it back, with
+            the reason; ``let_go``: those in which the guard has ended, possibly before the request is done.
+        at_start: the regions that began with it, so that no controller carried it out.
     """
 
     id: str
@@ -57,11 +57,11 @@ class Request:
 
     @property
     def ended(self) -> bool:
-        """Whether all regions are through with it."""
+        """Whether it has ended in all regions."""
         return self.outcomes.keys() == self.plans.keys()
 
     def joined_to(self, earlier: Iterable[Request]) -> Request:
-        """This one together with earlier ones, as they will be carried out: under this id, by these plans."""
+        """This request merged with earlier ones: under this id, with these plans."""
         whole = [*earlier, self]
         return replace(
             self,
@@ -76,12 +76,12 @@ class Request:
         return region in self.outcomes and self.outcomes[region].outcome == "rolled_back"
 
     def may_hold(self, region: int) -> bool:
-        """Whether it has changed something there, or still can."""
+        """Whether it has had an effect there, or still can."""
         return region not in self.outcomes or self.outcomes[region].outcome == "done"
 
 
 Ground = dict[str, Request | None]
-"""For operators, the request whose function they ran, or ``None`` for what they began with."""
+"""Operator to the request whose function it ran, or ``None`` for its initial function."""
 
 
 class ChangeListener(Protocol):
@@ -99,12 +99,12 @@ class RequestRegistry:
 
     Args:
         graph: the whole dataflow.
-        listener: told of every change.
-        clock: seconds, never going back.
+        listener: receives callbacks on every change.
+        clock: a monotonic clock in seconds.
 
     Attributes:
-        changes: the handles of users, by id, in order of request.
-        requests: in the order in which they took effect.
+        changes: the users' handles, by id, in order of request.
+        requests: the requests in the order in which they took effect.
     """
 
     def __init__(self, graph: Graph, listener: ChangeListener, clock: Callable[[], float]) -> None:
@@ -118,24 +118,24 @@ class RequestRegistry:
         self._shelf = Shelf()
 
     def add(self, change: Change) -> None:
-        """A change is requested."""
+        """Add a request."""
         self.changes[change.id] = change
         self._entered_s[change.id] = self._clock()
         self._listener.requested(change)
 
     def flows(self, region: int) -> None:
-        """The region's workers are at work: what was requested before is timed from now."""
+        """Record that the region's workers process tuples: delays of earlier requests are counted from now."""
         self._flows_s.setdefault(region, self._clock())
 
     def drop_guard(self, request: Request) -> None:
-        """It is under no guard, being a fix."""
+        """Remove the guard of a request, since it is a fix."""
         if request.guard is not None:
             request.guard = None
             for change in request.merged:
                 self.changes[change].guard = NO_GUARD_FOR_FIXES
 
     def withdraw(self, request: Request, rollback: Change) -> None:
-        """It is rolled back before it was begun, and never will be."""
+        """Withdraw a request that has not begun, since it is rolled back."""
         self.requests.remove(request)
         words = "it was rolled back before it was begun; nothing changed"
         for change in request.merged:
@@ -145,12 +145,12 @@ class RequestRegistry:
             self.changes[change].end_guard()
 
     def end_at_start(self, region: int, request: Request) -> None:
-        """The region has begun with it."""
+        """Record that the region has begun with the request."""
         request.at_start.add(region)
         self.end(region, request, at_start(self._graph, request.id, request.plans[region]))
 
     def end(self, region: int, request: Request, outcome: Outcome) -> None:
-        """It has come to its end in this region; its changes have if it has in all."""
+        """Record the outcome of a request in this region; its changes end when all regions have."""
         request.outcomes[region] = outcome
         done = outcome.outcome == "done"
         if request.guard is not None and done and region not in request.at_start | request.let_go:
@@ -168,7 +168,7 @@ class RequestRegistry:
                 request.fired[region] = event.error
 
     def guard_ended(self, region: int, event: GuardEnded) -> None:
-        """The guard of a request is over in this region; if it has fired, the request is rolled back there."""
+        """Record that the guard of a request has ended in this region; if it has fired, the request is rolled back."""
         request = next((one for one in self.requests if one.id == event.change), None)
         if request is None:
             return
@@ -182,7 +182,7 @@ class RequestRegistry:
         self._settle(request, event.rolled_back and request.ended)
 
     def executed(self) -> list[tuple[str, str]]:
-        """Id and target of all that controllers have decided: what a trace must have records of."""
+        """Id and target of all decided changes, of which a trace must have records."""
         return [
             (request.id, target)
             for request in self.requests
@@ -201,7 +201,7 @@ class RequestRegistry:
                 self.changes[change].end_guard()
 
     def _reorder(self, region: int, request: Request) -> None:
-        """Requests are in the order in which they took effect: one that went ahead, in front of those still open."""
+        """Keep requests in the order in which they took effect: one that went ahead precedes those still open."""
         for number, one in enumerate(self.requests):
             if one is request:
                 return
@@ -211,7 +211,7 @@ class RequestRegistry:
                 return
 
     def _shelve_superseded(self) -> None:
-        """Of what has changed something the last two stay in memory: what runs, and what ran before it."""
+        """Keep the last two effective requests of each operator in memory, and shelve earlier ones."""
         holding = [one for one in self.requests if any(map(one.may_hold, one.plans))]
         for request in self.requests:
             if request.ended and request.payloads and not request.guarded and request not in holding[-2:]:
@@ -220,7 +220,7 @@ class RequestRegistry:
                     self.changes[change].updates = request.updates
 
     def _whole(self, request: Request, entered_s: float, change: str) -> Outcome:
-        """The outcome of all regions together; times count from when the change was entered and tuples flowed."""
+        """The outcome over all regions; times count from when the change was requested and tuples flowed."""
         parts = []
         for region, outcome in sorted(request.outcomes.items()):
             begun_s = max(entered_s, request.begun_s.get(region, entered_s))
@@ -229,13 +229,13 @@ class RequestRegistry:
         return combined(change, parts)
 
     def _resolve(self, change: str, outcome: Outcome) -> None:
-        """It has come to its end; or, having been done, to another one by its guard."""
+        """Resolve the changes of a request; after a rollback by its guard, again."""
         self._listener.ended(self.changes[change], outcome)
         self.changes[change].resolve(outcome)
 
 
 def at_start(graph: Graph, change: str, plan: Plan) -> Outcome:
-    """How a change ended with which its region has begun: at once, at all workers of its targets."""
+    """The outcome of a change with which its region has begun: at once, at all workers of its targets."""
     workers = {
         WorkerId(name, index): WorkerOutcome(0.0)
         for name in sorted(plan.targets)
@@ -245,7 +245,7 @@ def at_start(graph: Graph, change: str, plan: Plan) -> Outcome:
 
 
 def combined(change: str, parts: list[Outcome]) -> Outcome:
-    """How a change ended of which each region had a part: done if all are, aborted if nothing changed anywhere."""
+    """The outcome of a change of several regions: done if all are, aborted if nothing was changed."""
     kinds = {part.outcome for part in parts}
     worst = min(kinds, key=("failed", "rolled_back", "aborted", "done").index)
     whole = next(part for part in parts if part.outcome == worst)
@@ -271,7 +271,7 @@ def combined(change: str, parts: list[Outcome]) -> Outcome:
 
 
 def later(outcome: Outcome, waited_ms: float, delayed_ms: float) -> Outcome:
-    """The outcome as timed from the request: first it waited for tuples to flow, then it was delayed by others."""
+    """The outcome with times counted from the request: the wait for tuples, then the delay by other changes."""
     if outcome.outcome != "done":
         return outcome
     workers = {worker: replace(one, delay_ms=one.delay_ms + delayed_ms) for worker, one in outcome.per_worker.items()}
@@ -284,9 +284,9 @@ def later(outcome: Outcome, waited_ms: float, delayed_ms: float) -> Outcome:
 
 
 class Shelf:
-    """Functions that later changes have replaced, on disk: a rollback may still ask for them.
+    """Functions that later changes have replaced, on disk, for later rollbacks.
 
-    It is a file without a name, which goes with the run or with the process.
+    The file has no name and disappears with the run or the process.
 
     >>> updates = Shelf().put({"FM": pickle.dumps(Update(len))})
     >>> list(updates), updates["FM"].function("abc")
@@ -308,7 +308,7 @@ class Shelf:
 
 
 class Shelved(Mapping[str, Update]):
-    """Updates by operator, each unpickled anew when it is looked up."""
+    """Updates by operator, each unpickled on access."""
 
     def __init__(self, file: IO[bytes], places: Mapping[str, tuple[int, int]]) -> None:
         self._file = file

@@ -1,7 +1,7 @@
-"""Plans of changes that reach into several regions: each region has its own, and for show they are one.
+"""Plans of changes over several regions: each region has its own plan, and users see a combined one.
 
-A marker never leaves its region, so the plans have nothing to do with each other but the request. What is measured of
-the run says how long they would take; and what a guard can do for a change is said when it is asked for.
+A marker never leaves its region, so the plans are independent. The run's measurements give the prediction; and the
+coverage of a guard is determined when the change is requested.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fries_nb.scheduling.stages import StageAction
 def planned(
     regions: tuple[Region, ...], shares: Mapping[int, Iterable[str]], scheduler: str, pruning: bool
 ) -> dict[int, Plan]:
-    """The plan of each region for its share of the targets; an empty change is the first region's to refuse.
+    """The plan of each region for its share of the targets; an empty change is passed to the first region.
 
     Raises:
         PlanError: no such scheduler, an unknown operator, no operator, or a source among the targets.
@@ -36,7 +36,7 @@ def planned(
 
 
 def together(plans: Mapping[int, Plan]) -> Plan:
-    """One plan that says all that these say, for regions that run one after another."""
+    """The combination of these plans, for regions that run one after another."""
     first, *others = (plan for _, plan in sorted(plans.items()))
     if not others:
         return first
@@ -55,9 +55,9 @@ def together(plans: Mapping[int, Plan]) -> Plan:
 def predicted(
     regions: tuple[Region, ...], plans: Mapping[int, Plan], measured: Mapping[str, OperatorMetrics]
 ) -> Prediction:
-    """How long these plans would take now, and markers from all sources in their place.
+    """The predicted delay of these plans now, and that of markers from all sources instead.
 
-    A plan that does more than to switch where its marker comes (tags, holds, restarts) has no prediction.
+    Plans that do more than switch at a marker (tags, holds, restarts) have no prediction.
     """
     queues = {name: Queue(one.queued, one.rate) for name, one in measured.items() if one.processed}
     found: list[CriticalPath] = []
@@ -70,7 +70,7 @@ def predicted(
 
 
 def _markers(plan: Plan) -> dict[frozenset[str], set[str]]:
-    """The heads by scope, if the change is over when markers have come to the targets."""
+    """The heads of each scope, if the change ends when markers have reached the targets."""
     if any(stage.does is not StageAction.SWITCH for stage in plan.stages):
         return {}
     markers: dict[frozenset[str], set[str]] = {}
@@ -87,13 +87,13 @@ def guarded_regions(
     chaining: bool,
     recovers: bool,
 ) -> tuple[Limit | None, str]:
-    """The guard as far as it is possible in all regions, and what it covers, in one sentence.
+    """The guard as far as it is possible in all regions, and its coverage, in one sentence.
 
     Args:
-        regions: of the run.
-        plans: of the change, by region.
-        updates: the new functions of the operators that change.
-        limit: how long the guard is to last.
+        regions: the regions of the run.
+        plans: region index to plan.
+        updates: the new functions.
+        limit: the duration of the guard.
         chaining: whether hosts chain operators.
         recovers: whether the run can go back to a checkpoint.
     """

@@ -1,14 +1,14 @@
-"""A tuple on which an operator failed is kept, until a fix of the operator gets past it.
+"""Pauses: a tuple on which an operator failed is kept until a fix of the operator processes it.
 
-An operator whose ``on_error`` is "pause" runs alone in its chain. When its function fails, the tuples in front have
-been taken and the failed one has not: its rows did not leave, its state is as before, no count includes it (see
-``guarding`` and ``chaining``). The worker is *paused*: it takes no tuple, but still processes control; markers that
-came behind the tuple wait behind it. So a marker that switches the operator meanwhile came as an FCM, in front of the
-tuple, and is a fix: the worker *retries* that one tuple; past it, it goes on with the rest of the frame.
+An operator whose ``on_error`` is "pause" is alone in its chain. When its function fails, earlier tuples have been
+processed and the failed one has not: its rows did not leave, its state is unchanged, no count includes it (see
+``error_policy``). The worker is *paused*: it takes no tuple, but still processes control; markers that arrive after the
+tuple wait behind it. So a marker that switches the operator meanwhile came as an FCM, ahead of the tuple, and is a fix:
+the worker *retries* that one tuple, and then continues with the rest of the frame.
 
-A change under *guard* is rolled back if its configuration fails soon. Until the guard is over a worker whose chain has
-such a change waits likewise, whatever its ``on_error`` is, with the tuple as it came to the chain. The FCM of the
-rollback comes in front of it; or ``Unguard``, and then the operator's own policy says what becomes of the tuple.
+A change under *guard* is rolled back if its configuration fails soon. Until the guard has ended a worker whose chain
+has such a change pauses as well, whatever its ``on_error`` is, on the tuple as it arrived at the chain. The FCM of the
+rollback arrives ahead of it; or ``Unguard``, and then the operator's error policy applies to the tuple.
 
     state      the tuple passes      the tuple fails      a fix
     running    -> running            -> paused: Paused    -> running
@@ -102,11 +102,11 @@ class PauseState:
         self._tell(Paused(failed.worker, str(error), error.details, shown, self._guard))
 
     def fixed(self) -> None:
-        """The operator was switched in front of the tuple, which is tried again by what it runs now."""
+        """Retry the tuple, since the operator was switched ahead of it."""
         if self.paused:
             self.paused, self._retries = False, True
 
     def unguarded(self, change: str) -> None:
-        """The guard of this change is over: a tuple that waited for a rollback is tried again without it."""
+        """Record that the guard of this change has ended; a tuple that waited for a rollback is retried without it."""
         if self._guard == change:
             self.fixed()

@@ -85,22 +85,22 @@ class Worker:
     """One chain at one index; see the module.
 
     Args:
-        wiring: its place.
+        wiring: its wiring.
         instances: its operators, opened, in the chain's order.
-        window: bytes that may be under way to it on each channel (its share of the host's budget).
+        window: bytes that may be in flight to it on each channel (its share of the host's budget).
         clock: returns nanoseconds since the Unix epoch.
-        snapshot: of the worker that this one continues; its instances were restored from it.
-        spill: moves batches out of memory that have to wait for a tagged change; see ``versions``.
+        snapshot: the snapshot from which its instances were restored.
+        spill: moves batches that wait for a tagged change out of memory; see ``versions``.
 
     Raises:
         ProtocolError: the snapshot is another worker's.
 
     Attributes:
-        interrupt: raise it to have ``run`` return at the next tuple boundary.
-        ended: all input is processed and the out-channels are ended.
-        failed: an operator failed; the worker takes no further tuple.
-        preparation: has the trial of a change whose ``Prepare`` comes in the middle of a slice; see there.
-        came: for each operator that sends to it, the schema of the batch that came last.
+        interrupt: raise it to make ``run`` return at the next tuple boundary.
+        ended: whether all input is processed and the output channels have ended.
+        failed: whether an operator failed, so that the worker takes no further tuple.
+        preparation: the dry runs of changes whose ``Prepare`` arrives within a slice; see there.
+        came: for each operator that sends to it, the schema of its last batch.
     """
 
     def __init__(
@@ -147,10 +147,10 @@ class Worker:
     # ---- events
 
     def handle(self, event: Event) -> None:
-        """Take one event, at a tuple boundary.
+        """Process one event, at a tuple boundary.
 
         Raises:
-            ProtocolError: the event is illegal here: a channel or worker that is not ours, a marker that came twice.
+            ProtocolError: the event is not allowed: an unknown channel or worker, or a marker that arrived twice.
         """
         if isinstance(event, Arrived):
             self._inbox.put(event.channel, event.frame)
@@ -209,7 +209,7 @@ class Worker:
         raise ProtocolError(f"a message for {worker} came to worker {self.wiring.id}, whose chain does not have it")
 
     def _recent(self, position: int) -> tuple[Recent, ...]:
-        """What to rehearse on; where the worker is paused this is for a fix, so the tuple that it has to get past."""
+        """Tuples for a rehearsal; if the worker is paused, the tuple that a fix has to process."""
         facing = self._executor.facing() if self._pause.paused else None
         return (Recent(facing, facing=True),) if facing is not None else tuple(self._executor.samples(position))
 
@@ -217,31 +217,31 @@ class Worker:
 
     @property
     def wants_input(self) -> bool:
-        """A source's reader may hand over more: nothing waits, and no out-channel is full."""
+        """Whether a source's reader may supply more: nothing is queued, and no output channel is full."""
         waits = self._inbox.is_supplied or self._in_hand
         return not waits and not self._outbox.full and not self.failed and not self._held
 
     @property
     def columns(self) -> pa.Schema:
-        """All columns that a sink has written so far; none of any other worker."""
+        """All columns that a sink has written so far; empty for other workers."""
         return self._telemetry.columns
 
     @property
     def is_costly(self) -> bool:
-        """Whether its chain should not be run for a trial without need: a model is opened, or a tuple takes long."""
+        """Whether its chain should not be run in a trial needlessly: it opens a model, or its tuples take long."""
         opens = (one.operator.traits.runs_user_code and has_open(one.function) for one in self.instances)
         return self._slices.quota == 1 or any(opens)
 
     @property
     def _still(self) -> bool:
-        """No tuple is taken until the controller says so: a source is held, or the worker is paused."""
+        """Whether no tuple may be taken: a source is held, or the worker is paused."""
         return self._held or self._pause.paused
 
     def run(self, limit: int = MOST_PER_SLICE) -> bool:
-        """Do one slice of work: at most ``limit`` tuples, or one marker. Returns whether there may be more to do.
+        """Process one slice: at most ``limit`` tuples, or one marker. Returns whether there may be more to do.
 
-        While ``interrupt`` is raised no tuple is taken: lower it, then hand over the events, then run. When nothing can
-        be done the output buffers are flushed, since their sender would wait.
+        While ``interrupt`` is raised no tuple is taken: lower it, then deliver the events, then run. If nothing can be
+        done the output buffers are flushed.
         """
         if self.failed:
             return False
@@ -271,7 +271,7 @@ class Worker:
         return True
 
     def _read(self, batch: pa.RecordBatch | None, positions: Mapping[int, Position | None], limit: int) -> None:
-        """Work on what a source's reader has read, all of it; it has the version that the source has reached."""
+        """Process a batch from a source's reader; it has the version that the source has reached."""
         if batch is None:
             self._finish()
         else:
@@ -280,7 +280,7 @@ class Worker:
             self.instances[0].positions.update(positions)
 
     def _receive(self, channel: ChannelId, frame: Frame, limit: int) -> None:
-        """Work on a frame that came on a channel."""
+        """Process a frame from a channel."""
         if isinstance(frame, Marker):
             self._arrived(frame, channel)
         elif not isinstance(frame, Data):
@@ -296,7 +296,7 @@ class Worker:
                 self._advance(limit)
 
     def _begin(self, sender: str, batch: pa.RecordBatch, version: int) -> None:
-        """Take a batch in hand."""
+        """Begin a batch."""
         self._running = self._versions.executor_of(version, self._executor)
         self._outbox.turn_to(version)
         self.came[sender] = batch.schema
@@ -342,7 +342,7 @@ class Worker:
             self._finish()
 
     def _finish(self) -> None:
-        """All input is processed: end the out-channels, close what was written, and say so."""
+        """End the output channels, close what was written, and report it, since all input is processed."""
         self._outbox.end()
         self.ended = True
         # Now, since a checkpoint that says it has ended lets nothing be added later.
@@ -384,7 +384,7 @@ class Worker:
     # ---- answers
 
     def take(self) -> list[Instruction]:
-        """What the shell has to carry out now, in order; empties the list."""
+        """The instructions for the shell, in order; removes them."""
         instructions = self._instructions
         instructions.extend(self._outbox.sends())
         self._instructions = []

@@ -53,17 +53,17 @@ from fries_nb.topology.expansion import chains
 
 @dataclass
 class Watch:
-    """A guard that lasts.
+    """An active guard.
 
     Attributes:
         change: the id of its change.
-        guard: what was asked for.
+        guard: the requested guard.
         transforms: the targets whose state the change transforms.
         covered: the targets, and the operators below them.
         scope: the operators that the rollback's markers pass.
-        retried: the operators whose tuples can be tried again in place.
-        until_ns: when it is over, once the change is done; ``before`` the tuples processed by each target by then.
-        error, details: of the failure for which it has fired; empty if it has not.
+        retried: the operators whose tuples can be retried in place.
+        until_ns: when it ends, once the change is done; ``before``: the tuples that each target had processed by then.
+        error: the failure for which it has fired, with its ``details``; empty if it has not.
     """
 
     change: str
@@ -84,19 +84,19 @@ class Watch:
 
     @property
     def fired(self) -> bool:
-        """The rollback is decided."""
+        """Whether the rollback is decided."""
         return bool(self.error)
 
     def in_place(self, operator: str) -> bool:
-        """Whether a tuple on which this operator fails can be processed by the old configuration where it is."""
+        """Whether the old configuration can process a tuple on which this operator fails in place."""
         return self.guard.back and operator in self.retried
 
 
 class Guards:
-    """All guards of a run that last.
+    """All active guards of a run.
 
     Args:
-        graph: what runs.
+        graph: the dataflow.
         chaining: whether hosts chain operators: a chain retries a tuple as a whole.
     """
 
@@ -106,7 +106,7 @@ class Guards:
         self._watches: dict[str, Watch] = {}
 
     def begin(self, change: str, guard: Guard, transforms: frozenset[str]) -> None:
-        """The change is decided."""
+        """Begin the guard of a change that is decided."""
         plan = guard.plan
         below = {name for target in plan.targets for name in nx.descendants(self._graph.digraph, target)}
         heads = {send.operator for stage in plan.stages for send in stage.sends}
@@ -114,7 +114,7 @@ class Guards:
         self._watches[change] = Watch(change, guard, transforms, plan.targets | below, plan.scope, retried)
 
     def counting(self, change: str, now_ns: int, reports: Mapping[WorkerId, Report]) -> None:
-        """The change is done: from now on time, or tuples, are counted."""
+        """Begin to count time, or tuples, since the change is done."""
         watch = self._watches.get(change)
         if watch is None:
             return
@@ -123,19 +123,19 @@ class Guards:
         watch.before = self._processed(watch, reports)
 
     def chain_of(self, operator: str) -> frozenset[str]:
-        """The operators that take a tuple together with this one."""
+        """The operators of this one's chain."""
         return self._chain_of[operator]
 
     def of(self, change: str) -> Watch | None:
-        """The guard of this change, if it lasts."""
+        """The guard of this change, if it is active."""
         return self._watches.get(change)
 
     def end(self, change: str) -> Watch | None:
-        """The guard of this change is over, if it still lasted."""
+        """End the guard of this change, if it is active."""
         return self._watches.pop(change, None)
 
     def all(self) -> list[str]:
-        """The changes whose guards last, in the order in which they were decided."""
+        """The changes under guard, in the order in which they were decided."""
         return list(self._watches)
 
     def covering(self, operator: str) -> list[Watch]:

@@ -1,4 +1,4 @@
-"""How a run went, over time: what a plot shows and a report keeps.
+"""The history of a run over time, for plots and reports.
 
 >>> from fries_nb.messages import WorkerId
 >>> history = History()
@@ -22,7 +22,7 @@ from fries_nb.messages import Report
 
 INTERVAL_S = 0.25
 KEPT = 20_000
-"""Points kept: more than an hour; older ones are forgotten."""
+"""Number of points kept: more than an hour."""
 
 MarkKind = Literal["request", "done", "aborted", "failed", "rolled_back", "checkpoint", "recovery"]
 
@@ -32,9 +32,9 @@ class Point:
     """The tuples that reached the sinks in one interval.
 
     Attributes:
-        at_s: end of the interval, seconds since the Unix epoch.
-        p50_ms: median of their end-to-end latencies; ``p99_ms`` the 99th percentile.
-        rate: tuples a second.
+        at_s: end of the interval, in seconds since the Unix epoch.
+        p50_ms: median of their end-to-end latencies in milliseconds; ``p99_ms``: the 99th percentile.
+        rate: tuples per second.
     """
 
     at_s: float
@@ -45,7 +45,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class PlotMark:
-    """Something that happened: a change was requested or came to its end, a checkpoint was kept, hosts were lost.
+    """An event of a run: a change was requested or ended, a checkpoint was kept, hosts were lost.
 
     ``change`` is the change's id, or one for the checkpoint or the recovery.
     """
@@ -66,7 +66,7 @@ class History:
         self._since_s: float | None = None
 
     def add(self, report: Report, at_s: float) -> None:
-        """Take in a report that came at this time; ends the interval if it has lasted long enough."""
+        """Process a report that arrived at this time; ends the interval if it has lasted long enough."""
         if self._since_s is None:
             self._since_s = at_s
         for milliseconds, count in report.latency:
@@ -79,7 +79,7 @@ class History:
             self._since_s = at_s
 
     def mark(self, change: str, kind: MarkKind, label: str, at_s: float) -> None:
-        """Remember what happened to a change."""
+        """Append a mark."""
         self._marks.append(PlotMark(at_s, change, kind, label))
 
     def points(self) -> tuple[Point, ...]:

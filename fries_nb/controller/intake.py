@@ -1,7 +1,7 @@
-"""The sources: what they have read, whether tuples flow, how many are in no commit; and what the user wants of them.
+"""The sources of a run: the tuples that they have read and that no commit includes, and their rates.
 
-The cut of a commit is where its marker went by at each source, so it is exact; what was read since is known from the
-workers' reports, of which a host that is dismissed sends a last one.
+The cut of a commit is the position of its marker at each source, so it is exact; tuples read since are known from the
+workers' reports, the last of which a dismissed host sends when it leaves.
 
 >>> from fries_nb.dataflow.graph import Graph, Kind, Operator
 >>> intake = Intake(Workers(Graph("one", (Operator("src", kind=Kind.SOURCE),), ())), restored=False)
@@ -30,17 +30,17 @@ from fries_nb.errors import DataflowError, SourceError, unknown
 from fries_nb.messages import Done, Drain, Report, SetRate, WorkerId
 
 PATIENCE = 8
-"""Reports of each source worker, about two seconds, after which tuples count as flowing though none has come."""
+"""Number of reports of each source worker, about two seconds, after which tuples count as flowing in any case."""
 
 
 @dataclass(frozen=True, slots=True)
 class Uncommitted:
-    """Source tuples that were read and are in no commit.
+    """Source tuples that were read and are not in a commit.
 
     Attributes:
-        tuples: how many.
-        since_ns: when the last commit's marker was sent, or when the dataflow started, by the controller's clock.
-        first: no commit precedes them.
+        tuples: their number.
+        since_ns: when the last commit's marker was sent, or the dataflow started, by the controller's clock.
+        first: whether there has been no commit.
     """
 
     tuples: int
@@ -52,8 +52,8 @@ class Intake:
     """Counts of the tuples that source workers have read.
 
     Args:
-        workers: of the run.
-        restored: they start from a checkpoint, hence count on from there; the first report says from where.
+        workers: the workers of the run.
+        restored: whether they start from a checkpoint; then the first report gives the initial counts.
     """
 
     def __init__(self, workers: Workers, restored: bool) -> None:
@@ -68,13 +68,13 @@ class Intake:
         self._active: set[str] = set()
 
     def start(self, now_ns: int) -> None:
-        """The dataflow starts on its hosts, for the first time or again."""
+        """Record that the dataflow starts on its hosts, for the first time or again."""
         self._reports.clear()
         if not self._since_ns:
             self._since_ns = now_ns
 
     def report(self, report: Report) -> None:
-        """Take in a worker's report."""
+        """Process a worker's report."""
         worker = report.worker
         if report.processed:
             self._active.add(worker.operator)
@@ -84,40 +84,40 @@ class Intake:
             self._base.setdefault(worker, report.processed if self._restored else 0)
 
     def flows(self, operators: Iterable[str]) -> bool:
-        """Whether these operators have got tuples; or will get none soon, since the sources have ended or pause."""
+        """Whether tuples have reached these operators, or will not soon, since the sources have ended or are paused."""
         sources = self._workers.live(self._workers.graph.sources)
         return self._active.issuperset(operators) or all(self._reports[worker] >= PATIENCE for worker in sources)
 
     def begin(self, now_ns: int) -> None:
-        """The marker of a commit is sent."""
+        """Record that the marker of a commit is sent."""
         self._began_ns = now_ns
         self._cut = {}
 
     def passed(self, done: Done) -> None:
-        """A worker has applied the marker; a source's lies behind what it had read."""
+        """Record that a worker has applied the marker; for a source, the position of the marker."""
         self._cut[done.worker] = done.read
 
     def commit(self) -> None:
-        """The commit whose marker was sent last is output; a source that has not met the marker had ended before."""
+        """Record that the last commit is output; a source without its marker had ended before."""
         sources = self._workers.of(self._workers.graph.sources)
         self._base = {worker: self._cut.get(worker) for worker in sources}
         self._since_ns, self._first = self._began_ns, False
 
     def lost(self) -> None:
-        """The hosts are gone: what was read since the last checkpoint is read again."""
+        """Record that the hosts are lost: tuples read since the last checkpoint are read again."""
         self._read.clear()
 
     def uncommitted(self) -> Uncommitted:
-        """What was read since the last commit, as last reported."""
+        """The tuples read since the last commit, as last reported."""
         bases = {worker: self._base.get(worker, 0) for worker in self._read}
         tuples = sum(max(0, read - base) for worker, read in self._read.items() if (base := bases[worker]) is not None)
         return Uncommitted(tuples, self._since_ns, self._first)
 
 
 class Sources:
-    """What the user wants of the sources: the last rate asked for, and whether they read no more (``draining``).
+    """The requested settings of the sources: the last rates, and whether they end (``draining``).
 
-    It outlives the workers.
+    They outlive the workers.
 
     >>> from fries_nb.dataflow.graph import Graph, Kind, Operator
     >>> wishes = Sources(Workers(Graph("one", (Operator("src", workers=2, kind=Kind.SOURCE),), ())))
@@ -133,10 +133,11 @@ class Sources:
         self._spared: frozenset[str] = frozenset()
 
     def set_rate(self, source: str, rate: float) -> None:
-        """Tuples per second of all workers of the source together; 0 pauses it.
+        """Set the rate of a source in tuples per second over all of its workers; 0 pauses it.
 
         Raises:
-            DataflowError, SourceError: no such source, or no rate.
+            DataflowError: no such source.
+            SourceError: an invalid rate.
         """
         sources = self._workers.graph.sources
         if source not in sources:
@@ -146,20 +147,20 @@ class Sources:
         self._rates[source] = rate
 
     def drain(self, spared: frozenset[str]) -> None:
-        """They are to read no more, but for those that are ``spared``."""
+        """Let the sources end, except those in ``spared``."""
         self.draining, self._spared = True, spared
 
     def tell(self) -> list[Instruction]:
-        """Everything, to workers that know nothing of it yet."""
+        """All settings, for new workers."""
         told = [instruction for source in self._rates for instruction in self.tell_rate(source)]
         return told + (self.tell_drain() if self.draining else [])
 
     def tell_rate(self, source: str) -> list[Instruction]:
-        """Each worker of the source gets its share."""
+        """The share of the rate for each worker of the source."""
         share = self._rates[source] / self._workers.graph.operator(source).workers
         return [Tell(worker, SetRate(share)) for worker in self._workers.live({source})]
 
     def tell_drain(self) -> list[Instruction]:
-        """All sources read no more, but for those that are spared."""
+        """The end for all sources, except those that are spared."""
         drained = [source for source in self._workers.graph.sources if source not in self._spared]
         return [Tell(worker, Drain()) for worker in self._workers.live(drained)]

@@ -1,7 +1,7 @@
-"""All changes of a run, from their request to their end: what is heard of them, what is lost, how they end.
+"""All changes of a run, from request to outcome: events on them, losses, and their ends.
 
-``changes`` takes the steps in between. A guard that fires (see ``guards``) enters the rollback of its change here:
-decided at once, ahead of all that waits, and without a preparation, since workers have kept what they ran before.
+``changes`` takes the steps in between. A guard that fires (see ``guards``) adds the rollback of its change here:
+decided at once, ahead of all that wait, and without a preparation, since workers have kept their earlier configuration.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from fries_nb.messages import (
 
 
 class KnownChanges:
-    """Every change that was requested, by id, and those under way.
+    """Every requested change by id, and those under way.
 
     Attributes:
-        known: every change that was requested, and every rollback of a guard.
-        in_flight: the change under way, if any; ``fix`` is the one that goes ahead of it to an operator that is paused.
-        restarting: the id of a decided change that is carried out by starting all hosts again, now; or empty.
+        known: every requested change, and every rollback by a guard.
+        in_flight: the change under way, if any; ``fix``: the one that goes ahead of it to a paused operator.
+        restarting: the id of a decided change that is carried out by restarting all hosts; or empty.
     """
 
     def __init__(
@@ -63,12 +63,13 @@ class KnownChanges:
         self._awaited_epoch: int | None = None
 
     def request(self, request: ChangeRequested, now_ns: int, early: bool = False) -> None:
-        """Put a change at the end of the queue.
+        """Append a change to the queue.
 
         Args:
             request: the change.
-            now_ns: when.
-            early: hosts are joining: it waits for tuples, on which it can be rehearsed, and its delay counts from then.
+            now_ns: the current time.
+            early: whether hosts are still joining: it waits for tuples, for its rehearsal, and its delay counts from
+                then.
 
         Raises:
             ProtocolError: its id is not new, or its plan or payloads cannot be carried out.
@@ -88,7 +89,7 @@ class KnownChanges:
         return transaction
 
     def prepared(self, answer: Prepared, now_ns: int) -> list[Instruction]:
-        """A target worker is ready, or says why not; one that is not aborts the change.
+        """Process the answer of a target worker; an error aborts the change.
 
         Raises:
             ProtocolError: the change is unknown, or does not concern the worker.
@@ -99,10 +100,10 @@ class KnownChanges:
         return []
 
     def rehearsed(self, answer: Rehearsed, now_ns: int) -> list[Instruction]:
-        """A host has rehearsed a change; one that failed there is aborted.
+        """Process the result of a rehearsal; an error aborts the change.
 
         Raises:
-            ProtocolError: the change is unknown, or no rehearsal was asked for.
+            ProtocolError: the change is unknown, or no rehearsal was requested.
         """
         transaction = self._requested(answer, "rehearsed")
         if transaction.heard(answer, now_ns) and answer.error:
@@ -119,7 +120,7 @@ class KnownChanges:
         self.known[change].journaled(at_ns)
 
     def acknowledged(self, change: str, worker: WorkerId, done: Done | None, now_ns: int) -> list[Instruction]:
-        """A worker has applied a marker of this change, or (``None``) has ended instead."""
+        """Process a worker's acknowledgement of a marker of this change, or (``None``) its end."""
         transaction = self.known[change]
         if transaction.state is not ChangeState.COMMITTING:
             return []  # the change has ended before its marker, which goes on through the rest of its scope
@@ -157,7 +158,7 @@ class KnownChanges:
         return None
 
     def let_go(self, change: str, reason: str) -> list[Instruction]:
-        """The guard of this change is over, if it lasted: its workers follow their operators' policies."""
+        """End the guard of this change, if it is active: its workers follow their operators' error policies."""
         watch = self._guards.end(change)
         if watch is None:
             return []

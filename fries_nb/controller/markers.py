@@ -1,17 +1,17 @@
-"""The marker lane: what is on its way through the dataflow, one action at a time.
+"""The marker lane: markers in flight, one action at a time.
 
-Two markers that cross would let one worker apply them in one order and its neighbour in the other. So an action has
-the lane to itself from its first FCM until its markers *retire*: every worker of every operator in their scopes has
+Two markers that cross could be applied in one order by one worker and in the other by its neighbour. So an action
+occupies the lane from its first FCM until its markers *retire*: every worker of every operator in their scopes has
 acknowledged, or has ended (the end of a stream counts as every later marker), or the action was cancelled.
 
-An action has one marker for each scope. The scopes are disjoint, so its markers never meet; their ids differ, since
-one chain of operators may be in several scopes and must take each of them.
+An action has one marker for each scope. The scopes are disjoint, so its markers never meet; their ids differ, since one
+chain of operators may be in several scopes and must process each of them.
 
-FCMs go to workers that have ended, too: they put the marker behind the end of their channels, where a receiver finds
-it that another sender, from outside the scope, keeps alive. Without that it would neither hear of the marker nor end.
+FCMs are also sent to workers that have ended: they put the marker after the end of their channels, for receivers that
+another sender, from outside the scope, keeps alive, and which would otherwise not receive it.
 
-A single-operator marker may *bypass* what is on its way: no channel carries it, so that it crosses none. An operator
-that is paused on a tuple gets its fix so, whatever waits behind it.
+A single-operator marker may *bypass* the one in flight: no channel carries it, so it crosses none. This is how an
+operator that is paused on a tuple gets its fix.
 
 >>> from fries_nb.dataflow.graph import Edge, Graph, Operator
 >>> lane = MarkerCoordinator(Workers(Graph("pair", (Operator("A"), Operator("B")), (Edge("A", "B"),))))
@@ -48,10 +48,10 @@ class _Journey:
 
 
 class MarkerCoordinator:
-    """The acknowledgements that what is on its way still awaits. Marker ids are 1, 2, 3, ...
+    """The pending acknowledgements of markers in flight. Marker ids are 1, 2, 3, ...
 
     Attributes:
-        issued: the last id given to a marker, 0 before the first.
+        issued: the last marker id, 0 before the first.
     """
 
     def __init__(self, workers: Workers) -> None:
@@ -62,17 +62,17 @@ class MarkerCoordinator:
 
     @property
     def busy(self) -> bool:
-        """Something is on its way."""
+        """Whether an action is under way."""
         return bool(self._journeys())
 
     @property
     def action(self) -> Action | None:
-        """What is on its way, if anything; a marker that bypasses it not counted."""
+        """The action under way, if any, except one that bypasses it."""
         return self._journey.action if self._journey else None
 
     @property
     def commits(self) -> bool:
-        """What is on its way is a commit, hence may be cancelled."""
+        """Whether the action under way is a commit, which may be cancelled."""
         return isinstance(self.action, Commit)
 
     @property
@@ -82,7 +82,7 @@ class MarkerCoordinator:
 
     @property
     def on_the_way(self) -> tuple[int, ...]:
-        """The ids of the markers on their way."""
+        """The ids of the markers in flight."""
         return tuple(marker for journey in self._journeys() for marker in journey.markers)
 
     def reaches_someone(self, sends: Iterable[Send]) -> bool:

@@ -10,7 +10,7 @@ control message is sent, so a worker restored from an older checkpoint switches 
 
 >>> import msgspec
 >>> record = Checkpoint(run="a1", epoch=3, incarnation=1, snapshots={"FM[0]": "3/FM-0"}, ended=("payments[0]",),
-...                     sinks={"scored": ("part-1",)}, decided=("u1",))
+...                     sinks={"scored": ("part-1",)}, decided=("u1",), workers={"FM": 1, "payments": 1})
 >>> msgspec.json.decode(msgspec.json.encode(record), type=Checkpoint) == record
 True
 """
@@ -38,41 +38,29 @@ class Position(msgspec.Struct, frozen=True):
     at: Any = None
 
 
-class InstanceSnapshot(msgspec.Struct, frozen=True):
-    """The state of one operator at one worker, between two tuples.
+class Snapshot(msgspec.Struct, frozen=True):
+    """The state of one worker of one operator at a checkpoint's marker, whatever chain it was executed in.
 
     Attributes:
         operator: its name.
+        index: index of the parallel instance.
         processed: number of tuples that it has processed since the beginning of the run.
         applied: the changes that it has switched to, in order.
         bins: bin number to the pickled dict from key to state, in the form of the last applied change.
         traced: under audit, the record counts so far (``fries_nb.trace.Counts``).
         positions: for a source, split number to its position, ``None`` for a split that was read to its end; splits
             that have not been begun are omitted.
-    """
-
-    operator: str
-    processed: int
-    applied: tuple[str, ...] = ()
-    bins: dict[int, bytes] = {}
-    traced: tuple[int, int, int] = (0, 0, 0)
-    positions: dict[int, Position | None] = {}
-
-
-class Snapshot(msgspec.Struct, frozen=True):
-    """The state of one worker (a chain at one index) at a checkpoint's marker.
-
-    Attributes:
-        operator: the first operator of its chain, which names the worker.
-        index: index of the parallel instance.
-        instances: its operators, in the chain's order.
         round_robin_positions: for each rebalancing out-edge, by receiver, the index of the next worker.
         version: number of tagged changes that have been applied (see ``messages.Data``).
     """
 
     operator: str
     index: int
-    instances: tuple[InstanceSnapshot, ...]
+    processed: int
+    applied: tuple[str, ...] = ()
+    bins: dict[int, bytes] = {}
+    traced: tuple[int, int, int] = (0, 0, 0)
+    positions: dict[int, Position | None] = {}
     round_robin_positions: dict[str, int] = {}
     version: int = 0
 
@@ -168,10 +156,11 @@ class Checkpoint(msgspec.Struct, frozen=True):
         run: the run's id, unchanged when it is resumed.
         epoch: number of the checkpoint, and of the sinks' commit.
         incarnation: the incarnation that took it.
-        snapshots: worker (``FM[0]``, by the first operator of its chain) to the name of its snapshot.
+        snapshots: worker (``FM[0]``) to the name of the file that holds its snapshot.
         ended: workers that had ended ahead of the marker, and need no state.
         sinks: sink (or operator with dead letters) to the files of this commit.
         decided: the changes applied by then, in order.
+        workers: operator to its number of workers; the run may be resumed with another one.
     """
 
     run: str
@@ -181,6 +170,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
     ended: tuple[str, ...] = ()
     sinks: dict[str, tuple[str, ...]] = {}
     decided: tuple[str, ...] = ()
+    workers: dict[str, int] = {}
 
 
 class Restoration(msgspec.Struct, frozen=True):

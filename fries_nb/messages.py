@@ -27,10 +27,11 @@ class WorkerId(NamedTuple):
 
 
 class ChannelId(NamedTuple):
-    """A FIFO channel from one worker to another."""
+    """A FIFO channel from one worker to another; ``epoch`` is that of the topology in which it was made."""
 
     sender: WorkerId
     receiver: WorkerId
+    epoch: int = 1
 
     def __str__(self) -> str:
         return f"{self.sender}->{self.receiver}"
@@ -158,6 +159,12 @@ class Fcm(msgspec.Struct, frozen=True, tag=True):
     marker: Marker
 
 
+class AdoptTopology(msgspec.Struct, frozen=True, tag=True):
+    """Have the channels of this epoch of the topology, which the worker's host knows, and say ``TopologyAdopted``."""
+
+    epoch: int
+
+
 class Cancel(msgspec.Struct, frozen=True, tag=True):
     """Discard this marker, and drop it if it arrives later."""
 
@@ -184,7 +191,7 @@ class Drain(msgspec.Struct, frozen=True, tag=True):
     """To a source worker: stop reading, and end the stream."""
 
 
-Control = Prepare | Rehearse | Abort | Fcm | Cancel | Unguard | SetRate | Drain
+Control = Prepare | Rehearse | Abort | Fcm | Cancel | Unguard | SetRate | Drain | AdoptTopology
 
 
 # ---- answers, worker to controller
@@ -262,6 +269,13 @@ class Ended(msgspec.Struct, frozen=True, tag=True):
     files: tuple[str, ...] = ()
 
 
+class TopologyAdopted(msgspec.Struct, frozen=True, tag=True):
+    """The worker has the channels of this epoch of the topology, and no others."""
+
+    epoch: int
+    worker: WorkerId
+
+
 class Failed(msgspec.Struct, frozen=True, tag=True):
     """The worker stopped because its operator failed; ``details`` is the traceback from the user's first frame on.
 
@@ -277,7 +291,10 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
 
 
 class Saved(msgspec.Struct, frozen=True, tag=True):
-    """The worker's snapshot for this checkpoint is stored as ``name``, or could not be written (``error``)."""
+    """The worker's snapshot for this checkpoint is stored, or could not be written (``error``).
+
+    ``name`` is of the file, ``size`` its bytes. Workers of one chain may share a file, whose size the first one tells.
+    """
 
     epoch: int
     worker: WorkerId
@@ -333,4 +350,4 @@ class Report(msgspec.Struct, frozen=True, tag=True):
     columns: bytes = b""
 
 
-Answer = Prepared | Rehearsed | Done | Ended | Failed | Saved | Paused | Resumed | Report
+Answer = Prepared | Rehearsed | Done | Ended | TopologyAdopted | Failed | Saved | Paused | Resumed | Report

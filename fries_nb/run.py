@@ -93,6 +93,7 @@ class Dataflow(builder.DataflowBuilder):
         path: str | PathLike[str],
         spark: Any = None,
         hosts: int = 2,
+        workers: int | None = None,
         *,
         audit: bool = False,
         chaining: bool = True,
@@ -104,8 +105,8 @@ class Dataflow(builder.DataflowBuilder):
     ) -> Run:
         """Resume a run of this dataflow from its last checkpoint.
 
-        Operators have as many workers as before, and changes that were decided before the checkpoint are in effect;
-        only changes of the new run can be rolled back.
+        The changes that were decided before the checkpoint are in effect; only changes of the new run can be rolled
+        back. Hosts, workers and chains need not be as they were: state is redistributed by its keys.
 
         A checkpoint holds pickled state and functions, and loading a pickle executes code: resume only checkpoints
         written by you, or by a person you trust to execute code as you. With ``key``, files that were not signed with
@@ -118,6 +119,8 @@ class Dataflow(builder.DataflowBuilder):
             path: directory or URI that was ``checkpoint=`` of the earlier run.
             spark: see ``run``.
             hosts: see ``run``.
+            workers: parallel instances of each operator that was declared without a number; by default every operator
+                has as many as before.
             audit: see ``run``.
             chaining: see ``run``.
             budget: see ``run``.
@@ -139,13 +142,13 @@ class Dataflow(builder.DataflowBuilder):
         """
         place = _place(path)
         signing = secret(key)
-        workers = CheckpointStore.load(place, signing)[0].workers
-        graph = self.graph()
-        graph = Graph(
-            graph.name,
-            tuple(replace(one, workers=workers.get(one.name, one.workers)) for one in graph.operators),
-            graph.edges,
-        )
+        then = CheckpointStore.load(place, signing)[0].workers
+        graph = self.graph() if workers is None else self.graph(workers)
+        kept = [
+            replace(one, workers=then.get(one.name, one.workers)) if workers is None else one
+            for one in graph.operators
+        ]
+        graph = Graph(graph.name, tuple(kept), graph.edges)
         check_runnable(graph)
         options = Options(hosts, budget, audit, chaining, commit_interval_s, silence_s, port)
         return Run(graph, spark, options, place, resumed=True, key=signing)

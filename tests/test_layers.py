@@ -23,6 +23,7 @@ LAYERS = (
     ("spark",),
     ("connectors", "transport"),
     ("storage",),
+    ("assembly",),
     ("controller", "worker"),
     ("operators",),
     ("scheduling",),

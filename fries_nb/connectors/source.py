@@ -38,7 +38,7 @@ A source over a list of rows, complete:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import msgspec
@@ -59,6 +59,7 @@ __all__ = [
     "SplitReader",
     "TimedSource",
     "in_turn",
+    "restored_positions",
     "split_count",
     "splits_of",
 ]
@@ -208,3 +209,31 @@ def splits_of(splits: Sequence[Split], worker: int, workers: int) -> Sequence[Sp
         workers: of the source at present.
     """
     return splits[worker::workers]
+
+
+def restored_positions(
+    splits: Sequence[Split],
+    index: int,
+    workers: int,
+    known: Mapping[int, Position | None],
+    ended: Iterable[int],
+    then: int,
+) -> dict[int, Position | None]:
+    """Where a worker goes on reading its splits, of which another one may have read before.
+
+    >>> splits = [Split(number) for number in range(6)]
+    >>> restored_positions(splits, 0, workers=3, known={0: Position(7), 1: Position(4)}, ended=[1], then=2)
+    {0: Position(row=7, at=None), 3: None}
+
+    Args:
+        splits: of the source, as ``in_turn`` orders them.
+        index: of the worker.
+        workers: of the source at present.
+        known: the positions that workers had when the checkpoint was taken; a split that was not begun has none.
+        ended: indices of the workers that had ended by then: their splits were read.
+        then: number of the source's workers when the checkpoint was taken.
+    """
+    read = {split.number: None for gone in ended for split in splits_of(splits, gone, then)}
+    positions = {**known, **read}
+    mine = splits_of(splits, index, workers)
+    return {split.number: positions[split.number] for split in mine if split.number in positions}

@@ -77,6 +77,11 @@ class Changes(KnownChanges):
             ended.append(GuardEnded(request.change, "it was prepared as a fix, which is under no guard"))
         return ended
 
+    @property
+    def quiet(self) -> bool:
+        """No change waits, is under way, or is under guard."""
+        return self.in_flight is None and self.fix is None and not self._queue and not self._guards.all()
+
     def advance(self, reports: Mapping[WorkerId, Report], now_ns: int) -> list[Instruction]:
         """Take all steps that are possible now."""
         taken: list[Instruction] = []
@@ -171,6 +176,7 @@ class Changes(KnownChanges):
             return self._abort(change, now_ns, pointless)
         if change.before and change.request.transforms:
             return self._abort(change, now_ns, keeps_state(change.alone(), change.before))
+        change.targets = tuple(self._workers.of(change.request.plan.targets))  # or more than when asked
         change.prepare(now_ns)
         change.guard = change.request.guard if change is not self.fix else None
         request, tagged = change.request, tags(change.stages) and not self._lane.tags

@@ -18,7 +18,7 @@ a recovery waits for the answer. At the end of a run a last record names no snap
 >>> flow = Graph("pair", (Operator("src", kind=Kind.SOURCE), Operator("out", kind=Kind.SINK)), (Edge("src", "out"),))
 >>> workers = Workers(flow)
 >>> lane = MarkerCoordinator(workers)
->>> checkpoints = Checkpoints(workers, lane, CommitNumbers(None), Recovery(1), "a1", chaining=True)
+>>> checkpoints = Checkpoints(workers, lane, CommitNumbers(None), Recovery(1), "a1")
 >>> checkpoints.request("r1")
 >>> [str(tell.worker) for tell in checkpoints.begin(0, checkpoint=True)]
 ['src[0]']
@@ -47,7 +47,6 @@ from fries_nb.controller.states import COMMIT_MOVES, CommitPhase, moved
 from fries_nb.errors import ProtocolError
 from fries_nb.messages import Commit, Done, Saved, WorkerId
 from fries_nb.scheduling.stages import Send
-from fries_nb.topology.expansion import chains
 
 
 @dataclass
@@ -60,7 +59,7 @@ class CommitAttempt:
         decided: the changes applied ahead of its marker.
         requests: the requests that it answers.
         owing: workers that applied the marker and have not saved.
-        snapshots: worker to the name of its snapshot.
+        snapshots: worker to the name of the file with its snapshot.
         ended: workers that had ended ahead of the marker.
         files: sink to the files that it makes output.
         last: whether all workers have ended.
@@ -90,8 +89,7 @@ class Checkpoints:
     """
 
     def __init__(
-        self, workers: Workers, lane: MarkerCoordinator, epochs: CommitNumbers, recovery: Recovery, run: str,
-        chaining: bool,
+        self, workers: Workers, lane: MarkerCoordinator, epochs: CommitNumbers, recovery: Recovery, run: str
     ) -> None:
         self.phase = CommitPhase.IDLE
         self.intake = Intake(workers, restored=recovery.checkpoint is not None)
@@ -102,8 +100,6 @@ class Checkpoints:
         self._epochs = epochs
         self._recovery = recovery
         self._run = run
-        self._head_of = {name: chain[0] for chain in chains(workers.graph, chaining) for name in chain}
-        self._heads = set(self._head_of.values())
         self._attempt = CommitAttempt(epochs.number, checkpoint=False)
         self._requests: list[str] = []
         self._asked: set[str] = set()
@@ -139,9 +135,9 @@ class Checkpoints:
         return (kept is not None and change in kept.decided) or (self.keeping and change in self._record.decided)
 
     def had_ended(self, worker: WorkerId) -> bool:
-        """The last checkpoint kept has it that the worker had ended."""
+        """Whether the last checkpoint kept records this worker as finished."""
         kept = self._recovery.checkpoint
-        return kept is not None and str(WorkerId(self._head_of[worker.operator], worker.index)) in kept.ended
+        return kept is not None and str(worker) in kept.ended
 
     def move(self, to: CommitPhase) -> None:
         """Go to another phase.
@@ -192,11 +188,10 @@ class Checkpoints:
         attempt = self._attempt
         if done is not None and not done.ended:
             self.intake.passed(done)
-        if worker.operator in self._heads:
-            if done is None or self.had_ended(worker):
-                attempt.ended.append(worker)
-            elif attempt.checkpoint:
-                attempt.owing.add(worker)
+        if done is None or self.had_ended(worker):
+            attempt.ended.append(worker)
+        elif attempt.checkpoint:
+            attempt.owing.add(worker)
         if self._lane.commits:
             return []
         attempt.files = self._epochs.close()
@@ -298,7 +293,7 @@ class Checkpoints:
         if checkpoint:
             self._requests = []
         decided = tuple(decided.change for decided in self._recovery.decided)
-        ended = [worker for worker in self._workers.of(self._heads) if worker in self._workers.ended]
+        ended = [worker for worker in self._workers.of(self._workers.graph.by_name) if worker in self._workers.ended]
         return CommitAttempt(epoch, checkpoint, decided, requests, ended=ended)
 
     def _keep(self) -> list[Instruction]:
@@ -312,6 +307,7 @@ class Checkpoints:
             ended=tuple(map(str, attempt.ended)),
             sinks=attempt.files,
             decided=attempt.decided,
+            workers=dict(self._workers.routed),
         )
         return [KeepCheckpoint(self._record)]
 

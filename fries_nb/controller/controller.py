@@ -47,6 +47,7 @@ from fries_nb.controller.events import (
     StopRequested,
     Tell,
     Tick,
+    TopologyRequested,
 )
 from fries_nb.controller.intake import Uncommitted
 from fries_nb.controller.lifecycle import Lifecycle
@@ -67,6 +68,7 @@ from fries_nb.messages import (
     Report,
     Resumed,
     Saved,
+    TopologyAdopted,
     Unguard,
     WorkerId,
 )
@@ -101,7 +103,7 @@ class Controller:
             checkpoints: every commit is a checkpoint, and a lost host is recovered from; else it fails the run.
             restored: what the workers start from, and a recovery before the first checkpoint does.
             run: the run's id, for the records of checkpoints.
-            chaining: whether the hosts chain operators: a chain hands over one snapshot, as its first operator.
+            chaining: whether the hosts chain operators: a chain pauses, and reports what it writes, as a whole.
         """
         self.metrics: dict[WorkerId, Report] = {}
         self._life = Lifecycle(
@@ -174,6 +176,9 @@ class Controller:
         """All that is possible now; a record to be kept comes last."""
         settled = self._checkpoints.settle()
         keep, steps = (settled, []) if self._checkpoints.keeping else ([], settled)
+        steps += self._life.rewire()
+        if self._life.rewiring.under_way:
+            return steps + keep
         steps += self._changes.advance(self.metrics, now_ns)
         if self._changes.restarting:
             return [*steps, *self._life.recover(f"change {self._changes.restarting!r} starts the run again", now_ns)]
@@ -198,6 +203,8 @@ class Controller:
                 return self._life.kept(event, now_ns)
             case RateRequested():
                 return self._set_rate(event)
+            case TopologyRequested():
+                self._life.rewiring.request(event.topology)
             case DrainRequested():
                 return self._life.drain(event.spared)
             case ColumnRefused():
@@ -227,6 +234,8 @@ class Controller:
     # ---- answers of workers
 
     def _answered(self, answer: Answer, now_ns: int) -> list[Instruction]:
+        if self._workers.has_left(answer.worker):
+            return []
         self._workers.check(answer.worker)
         if self.state is RunState.JOINING:
             raise ProtocolError(f"{answer.worker} answers before the dataflow was started")
@@ -254,6 +263,8 @@ class Controller:
                 return self._failed(answer, now_ns)
             case Saved():
                 self._checkpoints.saved(answer)
+            case TopologyAdopted():
+                self._life.rewiring.adopted(answer)
             case Paused():
                 return self._paused(answer, now_ns)
             case Resumed():

@@ -16,6 +16,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from fries_nb.checkpoints import Checkpoint, CommittedChange, Restoration
+from fries_nb.controller.topology_events import ChangeTopology as ChangeTopology
+from fries_nb.controller.topology_events import TopologyChanged as TopologyChanged
+from fries_nb.controller.topology_events import TopologyRefused as TopologyRefused
+from fries_nb.controller.topology_events import TopologyRequested as TopologyRequested
 from fries_nb.messages import Answer, Control, Paused, WorkerId
 from fries_nb.scheduling.stages import Plan
 
@@ -175,6 +179,7 @@ Event = (
     | HostLeft
     | Answered
     | ChangeRequested
+    | TopologyRequested
     | Journaled
     | CheckpointRequested
     | CheckpointKept
@@ -366,6 +371,9 @@ Instruction = (
     Admit
     | RefuseHost
     | Tell
+    | ChangeTopology
+    | TopologyChanged
+    | TopologyRefused
     | Journal
     | Resolved
     | GuardFired

@@ -37,6 +37,7 @@ from fries_nb.controller.markers import MarkerCoordinator
 from fries_nb.controller.membership import Membership, Workers
 from fries_nb.controller.pauses import PausedOperators
 from fries_nb.controller.restore_point import MOST_IN_A_ROW, Recovery
+from fries_nb.controller.rewiring import Rewiring
 from fries_nb.controller.states import RUN_MOVES, RunState, moved
 from fries_nb.dataflow.graph import Graph
 
@@ -74,10 +75,11 @@ class Lifecycle:
         begun = restored.checkpoint.epoch if restored and restored.checkpoint else 0
         self.epochs = CommitNumbers(commit_interval_ns, max(begun, restored.last_epoch if restored else 0))
         self.paused = PausedOperators()
-        self.checkpoints = Checkpoints(self.workers, self.lane, self.epochs, self.recovery, run, chaining)
+        self.checkpoints = Checkpoints(self.workers, self.lane, self.epochs, self.recovery, run)
         self.guards = Guards(graph, chaining)
         self.changes = Changes(self.workers, self.lane, self.checkpoints, self.recovery, self.paused, self.guards)
         self.sources = Sources(self.workers)
+        self.rewiring = Rewiring(self.workers)
         self._lost_because = ""
 
     def _move(self, to: RunState) -> None:
@@ -122,6 +124,7 @@ class Lifecycle:
         said: list[Instruction] = [*self.changes.lost(why, now_ns), *self.paused.clear()]
         self.workers.ended.clear()
         self.lane.clear()
+        self.rewiring.lost()
         self.checkpoints.lost()
         self.recovery.lose()
         self.membership.begin(self.recovery.incarnation)
@@ -148,6 +151,11 @@ class Lifecycle:
             )
             return self.end("failed", "the run failed", now_ns, error)
         return [self.recovery.again(self._lost_because)]
+
+    def rewire(self) -> list[Instruction]:
+        """Begin or end a change of topology, which nothing else may be under way with."""
+        free = self.checkpoints.may_begin and not self.paused.operators
+        return self.rewiring.advance(free and self.changes.quiet, self.lane.issued)
 
     def commit(self, due: bool, now_ns: int) -> list[Instruction]:
         """Start a marker if one is due or asked for, and nothing is in its way."""

@@ -18,6 +18,7 @@ from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import ProtocolError
 from fries_nb.messages import WorkerId
 from fries_nb.topology.expansion import workers_of
+from fries_nb.topology.topology import Topology
 
 
 class Membership:
@@ -93,13 +94,37 @@ class Membership:
 
 
 class Workers:
-    """All workers of a graph, in the order of declaration."""
+    """All workers of a graph, in the order of declaration.
+
+    Attributes:
+        graph: with each operator's number of workers.
+        ended: the workers that have ended.
+        routed: of each operator, how many workers rows are routed to.
+    """
 
     def __init__(self, graph: Graph) -> None:
-        self.graph = graph
         self.ended: set[WorkerId] = set()
+        self._former: set[WorkerId] = set()
+        self._known: set[WorkerId] = set()
+        self._know(graph)
+        self.routed = {operator.name: operator.workers for operator in graph.operators}
+
+    def _know(self, graph: Graph) -> None:
+        self.graph = graph
         self._of = {name: workers_of(graph, name) for name in graph.by_name}
         self._known = {worker for workers in self._of.values() for worker in workers}
+
+    def become(self, topology: Topology) -> None:
+        """Have the workers of another topology; those that are not in it have ended, and are forgotten."""
+        before = self._known
+        self._know(topology.graph)
+        self._former = (self._former | before) - self._known
+        self.ended &= self._known
+        self.routed = {name: topology.routed(name) for name in topology.graph.by_name}
+
+    def has_left(self, worker: WorkerId) -> bool:
+        """Whether the run had this worker before; what it still says counts for nothing."""
+        return worker in self._former
 
     def of(self, operators: Iterable[str]) -> list[WorkerId]:
         """The workers of these operators."""

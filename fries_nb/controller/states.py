@@ -74,6 +74,15 @@ class CommitPhase(StrEnum):
     KEEPING = "keeping"
 
 
+class TopologyPhase(StrEnum):
+    """Phase of a change of the topology."""
+
+    IDLE = "idle"
+    AWAITED = "awaited"
+    """It begins when nothing else is under way."""
+    ADOPTING = "adopting"
+
+
 class RegionPhase(StrEnum):
     """Phase of a region: regions run one after another."""
 
@@ -123,12 +132,18 @@ REGION_MOVES: Moves[RegionPhase] = {
     RegionPhase.RUNNING: frozenset({RegionPhase.OVER}),
     RegionPhase.OVER: frozenset(),
 }
+TOPOLOGY_MOVES: Moves[TopologyPhase] = {
+    TopologyPhase.IDLE: frozenset({TopologyPhase.AWAITED}),
+    TopologyPhase.AWAITED: frozenset({TopologyPhase.ADOPTING, TopologyPhase.IDLE}),
+    TopologyPhase.ADOPTING: frozenset({TopologyPhase.IDLE}),
+}
 TABLES: Mapping[str, Mapping[Any, frozenset[Any]]] = {
     "a run": RUN_MOVES,
     "a host": HOST_MOVES,
     "a change": CHANGE_MOVES,
     "a checkpoint": COMMIT_MOVES,
     "a region": REGION_MOVES,
+    "a change of topology": TOPOLOGY_MOVES,
 }
 """Every machine's table; its first state is where it begins."""
 

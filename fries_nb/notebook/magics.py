@@ -118,7 +118,7 @@ class FriesMagics(Magics):
     @magic_arguments()
     @argument("name", nargs="?", help="of the dataflow; the one declared last if left out")
     @argument("--hosts", type=int, help="Spark tasks that share the workers (2)")
-    @argument("--workers", type=int, help="of each operator without a number (2); --resume has them as before")
+    @argument("--workers", type=int, help="of each operator without a number (2; with --resume as before)")
     @argument("--audit", action="store_true", help="record every operation, for run.audit()")
     @argument("--no-chaining", action="store_true", help="give each operator a thread of its own")
     @argument("--commit-interval", type=float, default=5.0, metavar="SECONDS", help="between commits of the sinks (5)")
@@ -163,7 +163,7 @@ class FriesMagics(Magics):
         self._known.keep_start(start)
         if not args.noblock:
             _refuse_failed(_wait_for(start), args.output)
-        workers = None if args.resume else args.workers
+        workers = None if args.resume and "workers" not in args.given else args.workers
         return summaries.of_start(graph, args.hosts, workers, args.audit, args.output, replaced)
 
     @no_var_expand
@@ -300,7 +300,8 @@ def _beginning(flow: Dataflow, args: Namespace, variables: Mapping[str, Any]) ->
         return functools.partial(flow.run, workers=args.workers, checkpoint=args.checkpoint or "", key=key)
     if not args.checkpoint:
         raise UsageError("--resume needs a checkpoint; expected its directory, as in --checkpoint PATH")
-    return functools.partial(flow.resume, args.checkpoint, key=key)
+    workers = args.workers if "workers" in args.given else None
+    return functools.partial(flow.resume, args.checkpoint, workers=workers, key=key)
 
 
 def _wait_for(start: Start) -> Run:

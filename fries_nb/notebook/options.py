@@ -63,6 +63,7 @@ def arguments(magic: Any, line: str, configured: HasTraits | None = None) -> Nam
     for given in ("name", "run", "of", "path", "checkpoint"):
         if hasattr(args, given):
             setattr(args, given, _plain(given, getattr(args, given)))
+    args.given = {name for name, value in vars(args).items() if value is not None}
     for name, value in (configured.trait_values(config=True) if configured else {}).items():
         if getattr(args, name, value) is None:
             setattr(args, name, value)

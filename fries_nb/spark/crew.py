@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import pickle
 import socket
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
+from fries_nb.assembly.workers import Assembly
 from fries_nb.checkpoints import Snapshot
 from fries_nb.connectors.sink import OpenSinks
+from fries_nb.connectors.source import restored_positions
 from fries_nb.connectors.worker_reader import WorkerReader, open_reader
-from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import CheckpointError, FriesError, OperatorError
 from fries_nb.messages import Failed, WorkerId
-from fries_nb.operators.dry_run import open_function
-from fries_nb.operators.failures import failure
-from fries_nb.operators.instance import Instance
 from fries_nb.spark.region_spec import RegionSpec
 from fries_nb.spark.threads import WorkerThread
-from fries_nb.storage.snapshot_files import part_of, read_snapshots
+from fries_nb.storage.snapshot_files import read_snapshots
 from fries_nb.storage.spill import spilled
+from fries_nb.topology.wiring import Wiring, wirings_of
 from fries_nb.worker.events import Instruction
-from fries_nb.worker.snapshot import restore, restore_ended
-from fries_nb.worker.wiring import Wiring, wirings_of_host
 from fries_nb.worker.worker import Worker
 
 SMALLEST_WINDOW = 64 * 1024
@@ -46,24 +41,25 @@ def muster(region: RegionSpec, host: int, carry_out: Callable[[Instruction], Non
     except OperatorError as error:
         return Crew(failures=[Failed(WorkerId(error.operator, 0), str(error))])
     options = region.options
-    wirings = list(wirings_of_host(graph, host, options.hosts, options.chaining))
+    wirings = list(wirings_of(region.topology.with_graph(graph), host))
     # A window may wait at each end of a channel: in front of its receiver, and for credit at its sender.
     windows = max(1, sum(len(wiring.incoming) + _out_channels(wiring) for wiring in wirings))
     window = max(SMALLEST_WINDOW, options.budget // windows)
     try:
-        indices = {wiring.index for wiring in wirings}
-        snapshots = read_snapshots(region.snapshots, region.restoration.checkpoint, indices)
+        snapshots = _snapshots(region, [worker for wiring in wirings for worker in wiring.workers])
     except CheckpointError as error:
         return Crew(failures=[Failed(wirings[0].id, str(error))])
-    yard = _Yard(region, graph, window, snapshots, carry_out)
+    assembly = _assembly(region, window, snapshots)
     for wiring in wirings:
         try:
-            thread = yard.thread(wiring)
+            worker = assembly.worker(wiring)
+            reader = _reader(region, worker) if wiring.chain[0].traits.is_source else None
+            thread = WorkerThread(worker, carry_out, _sinks(region, worker), reader)
         except FriesError as error:
             operator = error.operator if isinstance(error, OperatorError) else ""
             details = error.details if isinstance(error, OperatorError) else ""
-            worker = WorkerId(operator or wiring.id.operator, wiring.index)
-            crew.failures.append(Failed(worker, str(error), details))
+            failed = WorkerId(operator or wiring.id.operator, wiring.index)
+            crew.failures.append(Failed(failed, str(error), details))
             continue
         crew.threads.update({instance.worker: thread for instance in thread.worker.instances})
     return crew
@@ -73,70 +69,40 @@ def _out_channels(wiring: Wiring) -> int:
     return sum(len(edge.channels) for edge in wiring.edges)
 
 
-class _Yard:
-    """The values that all workers of a host share."""
+def _snapshots(region: RegionSpec, workers: Sequence[WorkerId]) -> dict[WorkerId, Snapshot | None]:
+    """What each of these workers is restored from; raises a CheckpointError where the checkpoint is damaged."""
+    redistribution = region.redistribution
+    needed = dict.fromkeys(each for worker in workers for each in redistribution.read_from(worker))
+    held = read_snapshots(region.snapshots, region.restoration.checkpoint, needed)
+    return {worker: redistribution.snapshot(worker, held) for worker in workers}
 
-    def __init__(
-        self,
-        region: RegionSpec,
-        graph: Graph,
-        window: int,
-        snapshots: dict[WorkerId, Snapshot],
-        carry_out: Callable[[Instruction], None],
-    ) -> None:
-        self._region = region
-        self._graph = graph
-        self._window = window
-        self._carry_out = carry_out
-        self._checkpoint = region.restoration.checkpoint
-        self._snapshots = snapshots
 
-    def thread(self, wiring: Wiring) -> WorkerThread:
-        instances = [self._instance(WorkerId(operator.name, wiring.index)) for operator in wiring.chain]
-        first = wiring.chain[0]
-        reader = self._reader(instances[0], first.workers) if first.traits.is_source else None
-        snapshot = self._snapshots.get(instances[-1].worker)
-        worker = Worker(wiring, instances, self._window, time.time_ns, snapshot, spilled)
-        return WorkerThread(worker, self._carry_out, self._sinks(instances), reader)
+def _assembly(region: RegionSpec, window: int, snapshots: Mapping[WorkerId, Snapshot | None]) -> Assembly:
+    return Assembly(
+        restoration=region.restoration,
+        snapshots=snapshots,
+        payloads=region.functions,
+        letters=region.sinks.keys() - set(region.graph.sinks),
+        window=window,
+        clock=time.time_ns,
+        audit=region.options.audit,
+        spill=spilled,
+    )
 
-    def _sinks(self, instances: Iterable[Instance]) -> OpenSinks:
-        """The writers of a chain's operators: of a sink, and of dead letters."""
-        sinks, incarnation = self._region.sinks, self._region.incarnation
-        workers = [instance.worker for instance in instances if instance.worker.operator in sinks]
-        return OpenSinks({worker: sinks[worker.operator].open(worker, incarnation) for worker in workers})
 
-    def _reader(self, instance: Instance, workers: int) -> WorkerReader:
-        region, worker = self._region, instance.worker
-        number = region.graph.sources.index(worker.operator)
-        plan = region.sources[worker.operator]
-        positions = dict.fromkeys(range(len(plan.splits))) if region.had_ended(worker) else instance.positions
-        return open_reader(plan, worker, workers, number, region.options.audit, positions)
+def _sinks(region: RegionSpec, worker: Worker) -> OpenSinks:
+    """What the operators of a chain write to: a sink, and dead letters."""
+    sinks = region.sinks
+    writing = [instance.worker for instance in worker.instances if instance.worker.operator in sinks]
+    return OpenSinks({one: sinks[one.operator].open(one, region.incarnation) for one in writing})
 
-    def _instance(self, worker: WorkerId) -> Instance:
-        operator = self._graph.operator(worker.operator)
-        payload = self._region.functions.get(operator.name)
-        instance = Instance(worker, operator, None, self._region.options.audit)
-        if payload is not None:
-            try:
-                instance.recreate = partial(pickle.loads, payload)
-                instance.function = instance.recreate()
-                open_function(instance.function)
-            except (Exception, SystemExit) as error:
-                told = failure(instance, error)
-                message = f"{operator.name} failed in open(): {type(error).__name__}: {error}"
-                raise OperatorError(message, operator.name, told.details) from error
-        instance.has_dead_letters = not operator.traits.is_sink and operator.name in self._region.sinks
-        self._restore(instance)
-        return instance
 
-    def _restore(self, instance: Instance) -> None:
-        worker, decided = instance.worker, self._region.restoration.decided
-        part = part_of(self._snapshots.get(worker), worker.operator)
-        if part is None and self._checkpoint is not None:
-            if not self._region.had_ended(worker):
-                raise CheckpointError(f"the checkpoint at {self._region.snapshots.place} is damaged: it lacks {worker}")
-            restore_ended(instance, self._checkpoint)
-        else:
-            restore(instance, part, decided)
-        if columns := self._region.restoration.columns.get(worker.operator):
-            instance.agree(columns)
+def _reader(region: RegionSpec, worker: Worker) -> WorkerReader:
+    """What a source's worker reads, from where the checkpoint has it."""
+    [instance] = worker.instances
+    id_, workers, redistribution = instance.worker, instance.operator.workers, region.redistribution
+    plan, ended = region.sources[id_.operator], redistribution.ended(id_.operator)
+    known, then = instance.positions, redistribution.workers_then(id_.operator)
+    instance.positions = restored_positions(plan.splits, id_.index, workers, known, ended, then)
+    number = region.graph.sources.index(id_.operator)
+    return open_reader(plan, id_, workers, number, region.options.audit, instance.positions)

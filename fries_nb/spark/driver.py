@@ -33,7 +33,6 @@ from fries_nb.spark.committer import Committer
 from fries_nb.spark.region_spec import RegionSpec
 from fries_nb.spark.tracing import Trace
 from fries_nb.storage.checkpoint_store import CheckpointStore
-from fries_nb.topology.expansion import host_of
 from fries_nb.transport.control import ControlServer, Gone, Heard
 from fries_nb.transport.envelopes import (
     Goodbye,
@@ -336,7 +335,7 @@ class Driver(threading.Thread):
             marker = control.marker
             if isinstance(marker.action, Commit) and marker.action.checkpoint:
                 self._epochs[marker.id] = marker.action.epoch
-        peer = self._peers[host_of(worker, self._region.options.hosts)]
+        peer = self._peers[self._region.topology.host_of(worker)]
         if isinstance(control, Prepare) and len(control.payload) > CHUNK:
             self._payloads.prepare(peer, worker, control)
             return
@@ -370,7 +369,7 @@ class Driver(threading.Thread):
         self._epochs.clear()
         self._region = replace(self._region, incarnation=order.incarnation, restoration=order.restoration)
         checkpoint = order.restoration.checkpoint
-        self._trace.cut(checkpoint.epoch if checkpoint is not None else 0, self._region.had_ended)
+        self._trace.cut(checkpoint.epoch if checkpoint is not None else 0, self._region.redistribution.had_ended)
         self._stage.restart(self._region)
         self._awaits_since = time.monotonic()
 

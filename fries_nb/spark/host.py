@@ -28,7 +28,6 @@ from fries_nb.spark.printing import Printer, printing
 from fries_nb.spark.region_spec import RegionSpec
 from fries_nb.spark.threads import EndThread, WorkerThread
 from fries_nb.storage.snapshot_files import Saver
-from fries_nb.topology.expansion import channels_of, host_of
 from fries_nb.transport.envelopes import (
     Chunk,
     ControllerMessage,
@@ -123,7 +122,7 @@ class Host:
     def __init__(self, region: RegionSpec, host: int, interface: str, printer: Printer) -> None:
         self._region = region
         self._host = host
-        self._channels = tuple(channel for edge in region.graph.edges for channel in channels_of(region.graph, edge))
+        self._channels = tuple(region.topology.channels())
         self._threads: dict[WorkerId, WorkerThread] = {}
         self._trials: queue.SimpleQueue[DryRun | tuple[WorkerId, Rehearse] | None] = queue.SimpleQueue()
         self._rehearsals = Rehearsals(time.monotonic_ns)
@@ -253,7 +252,7 @@ class Host:
         elif isinstance(instruction, DryRun):
             self._trials.put(instruction)
         elif isinstance(instruction, Save):
-            self._saver.save(instruction.epoch, instruction.snapshot)
+            self._saver.save(instruction.epoch, instruction.snapshots)
         elif isinstance(instruction, Traced):
             record = instruction.records[0]
             records = tuple(map(pack, instruction.records))
@@ -269,7 +268,7 @@ class Host:
             if thread is not None:
                 thread.post(Arrived(channel, send.frame))
             else:
-                remote.setdefault(host_of(channel.receiver, self._region.options.hosts), []).append(channel)
+                remote.setdefault(self._region.topology.host_of(channel.receiver), []).append(channel)
         for host, channels in remote.items():
             self._links.post(host, send.frame, channels)
 
@@ -278,7 +277,7 @@ class Host:
         if thread is not None:
             thread.post(Granted(channel, size))
         else:
-            self._links.post(host_of(channel.sender, self._region.options.hosts), Credit(size), (channel,))
+            self._links.post(self._region.topology.host_of(channel.sender), Credit(size), (channel,))
 
     def _prepare(self) -> None:
         """Dry-run new functions. The answer is sent without waiting for the worker's next tuple."""

@@ -32,7 +32,6 @@ from fries_nb.storage.checkpoint_store import SINKS, CheckpointStore
 from fries_nb.storage.locations import absolute, encoded, join, resolved
 from fries_nb.storage.seals import NO_KEY
 from fries_nb.storage.snapshot_files import SnapshotStore
-from fries_nb.topology.expansion import chains
 from fries_nb.transport.control import ControlServer
 from fries_nb.transport.keys import RunKeys, make_keys
 from fries_nb.transport.open_files import make_room
@@ -131,7 +130,7 @@ def launch(
         server.incarnation = place.incarnation
         region = RegionSpec(
             place.flow.run, place.incarnation, _bare(graph), functions, sources, sinks, server.address, keys.hosts,
-            interface, options, _heads(graph), SnapshotStore(path, place.flow.run, key), place.restoration,
+            interface, options, SnapshotStore(path, place.flow.run, key), place.restoration,
         )  # fmt: skip
         driver = _start(graph, region, session, server, listener, place, bool(checkpoint))
         undo.pop_all()
@@ -204,11 +203,6 @@ def _tables(graph: Graph, session: Session, place: CheckpointStore) -> dict[str,
         for name, operator in graph.by_name.items()
         if operator.traits.holds is Holds.TABLE
     }
-
-
-def _heads(graph: Graph) -> dict[str, str]:
-    """For each operator the first one of its chain, where operators are chained."""
-    return {name: chain[0] for chain in chains(graph) for name in chain}
 
 
 def complete(place: CheckpointStore, sinks: Mapping[str, Sink]) -> None:

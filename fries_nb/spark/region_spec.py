@@ -5,15 +5,17 @@ from __future__ import annotations
 import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from fries_nb.checkpoints import Restoration
 from fries_nb.connectors.sink import Sink
 from fries_nb.connectors.worker_reader import SourcePlan
 from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import DataflowError, OperatorError
-from fries_nb.messages import WorkerId
 from fries_nb.storage.snapshot_files import SnapshotStore
+from fries_nb.topology.topology import Topology
 from fries_nb.transport.keys import HostKeys
+from fries_nb.worker.redistribution import Redistribution
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,6 @@ class RegionSpec:
         keys: the hosts' keys.
         interface: interface at which hosts listen for each other; empty for the address by which Spark knows their
             machine.
-        heads: operator to the first one of the chain that it may be in.
         snapshots: the location of snapshots.
         restoration: the state from which the workers start.
     """
@@ -85,19 +86,18 @@ class RegionSpec:
     keys: HostKeys
     interface: str
     options: Options
-    heads: Mapping[str, str]
     snapshots: SnapshotStore = field(repr=False)
     restoration: Restoration = field(default=Restoration(None), repr=False)
 
-    def had_ended(self, worker: WorkerId) -> bool:
-        """Whether the checkpoint records this worker as ended.
+    @cached_property
+    def topology(self) -> Topology:
+        """Where the workers run."""
+        return Topology.dealt(self.graph, self.options.hosts, self.options.chaining)
 
-        A record names chains by their first operators, or each operator if none were chained. (A worker that had not
-        ended although the first of its chain had, since they were not chained, has a snapshot, which takes precedence.)
-        """
-        checkpoint = self.restoration.checkpoint
-        names = {str(worker), str(WorkerId(self.heads[worker.operator], worker.index))}
-        return checkpoint is not None and not names.isdisjoint(checkpoint.ended)
+    @property
+    def redistribution(self) -> Redistribution:
+        """Which snapshots each worker is restored from."""
+        return Redistribution(self.restoration.checkpoint, self.graph)
 
     def with_functions(self, place: str) -> Graph:
         """The graph with a new copy of each function (chains depend on the functions), unpickled on this host.

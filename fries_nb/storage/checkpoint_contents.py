@@ -248,7 +248,7 @@ def _numbered(at: Location, directory: str, number: int) -> list[str]:
 
 
 def _check_snapshots(at: Location, record: Checkpoint, run: str, thoroughly: bool) -> None:
-    names = [f"{STATES}/{name}" for name in record.snapshots.values()]
+    names = [f"{STATES}/{name}" for name in dict.fromkeys(record.snapshots.values())]
     if not thoroughly:
         for name in names:
             if not at.has(name):

@@ -1,13 +1,16 @@
 """The fingerprint of a dataflow in a checkpoint, and the differences of another dataflow from it, in words.
 
 State belongs to operators by name and to their workers by the hash of a key. So a dataflow fits a checkpoint if its
-operators, their keys and workers, its edges, and the targets of its sinks are the same. Functions may differ.
+operators, their keys, its edges, and the targets of its sinks are the same. Functions may differ, and so may numbers of
+workers, except where an operator keeps a state without a key.
 
->>> from fries_nb.dataflow.graph import Edge, Graph, Operator
+>>> from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
 >>> graph = Graph("w1", (Operator("Src"), Operator("FD", workers=2)), (Edge("Src", "FD"),))
 >>> flow = flow_of(graph, run="a1")
+>>> difference(flow, Graph("w1", (Operator("Src"), Operator("FD", key=("c",))), (Edge("Src", "FD"),)))
+"of flow 'w1' with operator FD: map; this one has FD: map by c"
 >>> difference(flow, Graph("w1", (Operator("Src"), Operator("FD", workers=3)), (Edge("Src", "FD"),)))
-"of flow 'w1' with operator FD: map, 2 workers; this one has FD: map, 3 workers"
+''
 >>> difference(flow, graph)
 ''
 """
@@ -18,6 +21,7 @@ import msgspec
 
 from fries_nb.dataflow.endpoints import DeltaTable, Memory, ParquetFiles
 from fries_nb.dataflow.graph import Edge, Graph, Operator
+from fries_nb.operators.state import keeps_state
 from fries_nb.storage.locations import absolute
 
 FORMAT = 3
@@ -31,7 +35,7 @@ class FlowFingerprint(msgspec.Struct, frozen=True):
         format: version of the file format.
         flow: name of the dataflow.
         run: id of the run, unchanged when it is resumed.
-        operators: name to kind, key, target and number of workers, as text.
+        operators: name to kind, key and target, as text.
         edges: the edges as text, in order of declaration.
         workers: operator to its number of workers.
     """
@@ -65,6 +69,11 @@ def difference(flow: FlowFingerprint, graph: Graph) -> str:
         theirs, ours = flow.operators.get(name, "nothing"), own.operators.get(name, "nothing")
         if theirs != ours:
             return f"of flow {flow.flow!r} with operator {name}: {theirs}; this one has {name}: {ours}"
+    for operator in graph.operators:
+        then = flow.workers[operator.name]
+        if operator.workers != then and (why := _why_fixed(operator)):
+            theirs = f"{then} workers of {operator.name}, {why}"
+            return f"of flow {flow.flow!r} with {theirs}; this one has {operator.workers}"
     for edge in [*flow.edges, *own.edges]:
         if (edge in flow.edges) != (edge in own.edges):
             whose = "which this one has not" if edge in flow.edges else "which was not there"
@@ -74,7 +83,14 @@ def difference(flow: FlowFingerprint, graph: Graph) -> str:
 
 def _operator(operator: Operator) -> str:
     by = f" by {', '.join(operator.key)}" if operator.key else ""
-    return f"{operator.kind}{by}{_target(operator.function)}, {operator.workers} workers"
+    return f"{operator.kind}{by}{_target(operator.function)}"
+
+
+def _why_fixed(operator: Operator) -> str:
+    """Why an operator has to be resumed with as many workers as before; empty if it need not."""
+    if not operator.key and operator.function is not None and keeps_state(operator, operator.function):
+        return "which keeps a state without a key, one a worker"
+    return ""
 
 
 def _target(function: object) -> str:

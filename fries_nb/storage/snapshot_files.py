@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
 
-from fries_nb.checkpoints import Checkpoint, InstanceSnapshot, Snapshot
+from fries_nb.checkpoints import Checkpoint, Snapshot
 from fries_nb.errors import CheckpointError
 from fries_nb.messages import Saved, WorkerId
 from fries_nb.storage.durable import read_file, write_file
@@ -38,29 +38,37 @@ def seal_name(run: str, name: str) -> str:
     return f"{run}/{name}" if run else name
 
 
-def write_snapshot(store: SnapshotStore, epoch: int, incarnation: int, snapshot: Snapshot) -> tuple[str, int]:
-    """Write a snapshot durably into the checkpoint directory.
+def write_snapshots(
+    store: SnapshotStore, epoch: int, incarnation: int, snapshots: Sequence[Snapshot]
+) -> tuple[str, int]:
+    """Write snapshots durably, as one file of the checkpoint directory.
+
+    Args:
+        store: where, and the key to sign with.
+        epoch: number of the checkpoint.
+        incarnation: that takes it; the file is named after both and the first snapshot's worker.
+        snapshots: one or more.
 
     Returns:
-        Its name there, and its size in bytes.
+        The file's name there, and its size in bytes.
 
     Raises:
         CheckpointError: it cannot be written, or its state cannot be encoded.
     """
-    name = f"{epoch}-{incarnation}/{encoded(snapshot.operator)}-{snapshot.index}.msgpack"
+    worker = WorkerId(snapshots[0].operator, snapshots[0].index)
+    name = f"{epoch}-{incarnation}/{encoded(worker.operator)}-{worker.index}.msgpack"
     place = store.place
     try:
-        content = sealed(msgspec.msgpack.encode(snapshot), seal_name(store.run, f"{STATES}/{name}"), store.key)
+        content = sealed(msgspec.msgpack.encode(snapshots), seal_name(store.run, f"{STATES}/{name}"), store.key)
         filesystem, path = locate(join(place, STATES, name))
         write_file(filesystem, path, content)
     except (OSError, ValueError, msgspec.MsgspecError) as error:
-        worker = WorkerId(snapshot.operator, snapshot.index)
         raise CheckpointError(f"the state of {worker} cannot be written to {place}: {_first_line(error)}") from error
     return name, len(content)
 
 
-def read_snapshot(store: SnapshotStore, name: str) -> Snapshot:
-    """Read a snapshot of a checkpoint.
+def read_file_of_snapshots(store: SnapshotStore, name: str) -> tuple[Snapshot, ...]:
+    """Read the snapshots in one file of a checkpoint.
 
     Raises:
         CheckpointError: it is missing or damaged, or is not signed with the key.
@@ -68,7 +76,7 @@ def read_snapshot(store: SnapshotStore, name: str) -> Snapshot:
     try:
         filesystem, path = locate(join(store.place, STATES, name))
         content = unsealed(read_file(filesystem, path), seal_name(store.run, f"{STATES}/{name}"), store.key)
-        return msgspec.msgpack.decode(content, type=Snapshot)
+        return msgspec.msgpack.decode(content, type=tuple[Snapshot, ...])
     except (OSError, ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise CheckpointError(
             f"the checkpoint at {store.place} is damaged: {STATES}/{name}: {_first_line(error)}"
@@ -76,26 +84,18 @@ def read_snapshot(store: SnapshotStore, name: str) -> Snapshot:
 
 
 def read_snapshots(
-    store: SnapshotStore, checkpoint: Checkpoint | None, indices: Iterable[int]
+    store: SnapshotStore, checkpoint: Checkpoint | None, workers: Iterable[WorkerId]
 ) -> dict[WorkerId, Snapshot]:
-    """By each operator's worker the snapshot that holds it, for workers of these indices.
-
-    Chains need not be as they were: what chain a worker was in is of no account.
+    """The snapshots of these workers, as far as the checkpoint has them; a file is read once.
 
     Raises:
-        CheckpointError: one has gone, is damaged, or is not signed with the key.
+        CheckpointError: a file has gone, is damaged, or is not signed with the key.
     """
-    wanted, found = set(indices), {}
-    for worker, name in checkpoint.snapshots.items() if checkpoint is not None else ():
-        if int(worker.rpartition("[")[2].rstrip("]")) in wanted:
-            snapshot = read_snapshot(store, name)
-            found.update({WorkerId(one.operator, snapshot.index): snapshot for one in snapshot.instances})
-    return found
-
-
-def part_of(snapshot: Snapshot | None, operator: str) -> InstanceSnapshot | None:
-    """The part of a snapshot that belongs to one operator."""
-    return next((one for one in snapshot.instances if one.operator == operator), None) if snapshot else None
+    known = checkpoint.snapshots if checkpoint is not None else {}
+    files = {worker: known[str(worker)] for worker in workers if str(worker) in known}
+    found = (snapshot for name in dict.fromkeys(files.values()) for snapshot in read_file_of_snapshots(store, name))
+    held = {WorkerId(snapshot.operator, snapshot.index): snapshot for snapshot in found}
+    return {worker: held[worker] for worker in files if worker in held}
 
 
 class Saver(threading.Thread):
@@ -112,11 +112,11 @@ class Saver(threading.Thread):
         self._store = store
         self._incarnation = incarnation
         self._say = say
-        self._orders: queue.SimpleQueue[tuple[int, Snapshot] | None] = queue.SimpleQueue()
+        self._orders: queue.SimpleQueue[tuple[int, tuple[Snapshot, ...]] | None] = queue.SimpleQueue()
 
-    def save(self, epoch: int, snapshot: Snapshot) -> None:
-        """Submit a snapshot; may be called from any thread."""
-        self._orders.put((epoch, snapshot))
+    def save(self, epoch: int, snapshots: tuple[Snapshot, ...]) -> None:
+        """Submit snapshots for one file; may be called from any thread."""
+        self._orders.put((epoch, snapshots))
 
     def leave(self) -> None:
         """End when all submitted snapshots are written; may be called from any thread."""
@@ -125,14 +125,15 @@ class Saver(threading.Thread):
     def run(self) -> None:
         """The thread's body: writes snapshots in the order in which they were submitted."""
         while (order := self._orders.get()) is not None:
-            epoch, snapshot = order
-            worker = WorkerId(snapshot.operator, snapshot.index)
+            epoch, snapshots = order
+            workers = [WorkerId(snapshot.operator, snapshot.index) for snapshot in snapshots]
             try:
-                name, size = write_snapshot(self._store, epoch, self._incarnation, snapshot)
+                name, size = write_snapshots(self._store, epoch, self._incarnation, snapshots)
             except CheckpointError as error:
-                self._say(Saved(epoch, worker, error=str(error)))
+                self._say(Saved(epoch, workers[0], error=str(error)))
             else:
-                self._say(Saved(epoch, worker, name, size))
+                for worker in workers:
+                    self._say(Saved(epoch, worker, name, size if worker == workers[0] else 0))
 
 
 def _first_line(error: Exception) -> str:

@@ -44,7 +44,6 @@ from fries_nb.testing.ports import ListPort
 from fries_nb.testing.readers import Rows, Supply
 from fries_nb.testing.seeded_changes import SeededChanges
 from fries_nb.testing.store import Store
-from fries_nb.topology.expansion import chains
 from fries_nb.trace import Record, flow_of
 from fries_nb.worker.worker import Worker
 
@@ -110,16 +109,15 @@ class Cluster:
         self.outcomes, self.guards = self.changes.outcomes, self.changes.guards
         self.orphans, self.paused = self.changes.orphans, self.changes.paused
         self.state, self.error, self.details = "running", "", ""
-        self.recoveries: list[str] = []
-        self.ended: list[said.CheckpointEnded] = []
+        self.recoveries, self.ended = list[str](), list[said.CheckpointEnded]()
         self.asked: dict[str, str | None] = {}
-        self.store = Store({name: chain[0] for chain in chains(graph, chaining) for name in chain})
+        self.store = Store()
         self._fate = Fate(faults, hosts, self.random)
         self._plan = Deployment(
             graph, inputs, hosts, window, chaining, audit, self.clock, self.clock(), self.random, self.store, self._fate
         )
         self._interval_ns, self._checkpoints = commit_interval_ns, checkpoints
-        self._held: set[WorkerId] = set()
+        self._held = set[WorkerId]()
         self._draining = False
         self._doom: int | None = None
         self._news: list[said.Event] = []
@@ -308,6 +306,8 @@ class Cluster:
     def kill_driver(self) -> None:
         """Kill the driver with all hosts; the run is resumed from the store."""
         self._doom = None
+        self._plan = self._plan.reshaped()
+        self.graph = self._plan.graph
         self.asked = {request: answer for request, answer in self.asked.items() if answer is not None}
         self.store.complete()
         incarnation = self.controller.incarnation + 1
@@ -326,7 +326,8 @@ class Cluster:
         late = [answer for answer in old.unsaid() if self.random.random() < 0.5]
         self.store.cut()
         self.hosts = Hosts(self._plan, incarnation, restoration)
-        self.hosts.supply.held.update(self._held)
+        held = {held.operator for held in self._held}
+        self.supply.held.update(source for source in self.supply.sources if source.operator in held)
         self._news = [said.Answered(answer, old.incarnation) for answer in late]
         self._news += [said.HostLost(0, "late", old.incarnation), said.HostJoined(0, "late", old.incarnation)]
         self._news += [said.HostJoined(host, f"host-{host}", incarnation) for host in range(self._plan.hosts)]

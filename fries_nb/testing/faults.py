@@ -8,7 +8,10 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from fries_nb.dataflow.graph import Graph, Operator, Partitioning
+from fries_nb.operators.state import keeps_state
 
 BUSY = 4
 """Factor by which a kill is more probable while a marker is in flight."""
@@ -31,6 +34,7 @@ class Faults:
         driver_kills: maximum number of kills of the driver; the run is then resumed from the store.
         full_disk: probability that a snapshot or a record cannot be written.
         slow: whether one of the hosts is slow.
+        reshapes: the run is resumed with other chains, and with other numbers of workers.
     """
 
     hazard: float = 0.0
@@ -38,6 +42,7 @@ class Faults:
     driver_kills: int = 0
     full_disk: float = 0.0
     slow: bool = False
+    reshapes: bool = False
 
 
 class Fate:
@@ -63,6 +68,24 @@ class Fate:
         dying = 1 if self._random.random() < 0.7 else self._random.randint(1, self._hosts)
         return tuple(self._random.sample(range(self._hosts), dying))
 
+    def rechains(self) -> bool:
+        """Whether a dead driver's run is resumed with chains where there were none, or without them."""
+        return self._faults.reshapes and self._random.random() < 0.5
+
+    def reshaped(self, graph: Graph) -> Graph:
+        """The graph with which a dead driver's run is resumed.
+
+        Operators whose state is not divided by a key have as many workers as before, and so have those of which each
+        worker gets all rows.
+        """
+        if not self._faults.reshapes:
+            return graph
+        operators = (self._reshaped(one) if _may_vary(graph, one) else one for one in graph.operators)
+        return Graph(graph.name, tuple(operators), graph.edges)
+
+    def _reshaped(self, operator: Operator) -> Operator:
+        return replace(operator, workers=self._random.randint(1, 3)) if self._random.random() < 0.7 else operator
+
     def last_words(self) -> int:
         """Number of instructions that a dying driver still carries out."""
         return self._random.randint(0, LAST_WORDS)
@@ -74,3 +97,9 @@ class Fate:
     def prefix(self, count: int) -> int:
         """How much of a lane's content a killed host has sent."""
         return self._random.randint(0, count)
+
+
+def _may_vary(graph: Graph, operator: Operator) -> bool:
+    is_undivided = keeps_state(operator, operator.function) and not operator.key
+    gets_all = any(edge.partitioning is Partitioning.BROADCAST for edge in graph.in_edges(operator.name))
+    return not is_undivided and not gets_all

@@ -9,35 +9,36 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Any
 
 import cloudpickle
 
-from fries_nb.checkpoints import Checkpoint, Restoration, Snapshot
+from fries_nb.assembly.workers import Assembly
+from fries_nb.checkpoints import Restoration, Snapshot, in_effect
 from fries_nb.connectors.sink import OpenSinks
-from fries_nb.connectors.worker_reader import Positions
+from fries_nb.connectors.source import restored_positions
+from fries_nb.connectors.worker_reader import Positions, SourcePlan
 from fries_nb.dataflow.endpoints import Sink
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.traits import Holds
 from fries_nb.errors import OperatorError
-from fries_nb.messages import Answer, ChannelId, Control, Drain, Failed, Rehearse, Saved, WorkerId
-from fries_nb.operators.dry_run import DryRun, open_function
+from fries_nb.messages import AdoptTopology, Answer, ChannelId, Control, Drain, Failed, Rehearse, Saved, WorkerId
+from fries_nb.operators.dry_run import DryRun
 from fries_nb.operators.instance import Instance
 from fries_nb.testing import network
 from fries_nb.testing.draws import Draws
 from fries_nb.testing.faults import Fate
 from fries_nb.testing.network import SeededNetwork
 from fries_nb.testing.ports import ListPort
-from fries_nb.testing.readers import Rows, Supply
+from fries_nb.testing.readers import Rows, Supply, plans_of
 from fries_nb.testing.store import Store
-from fries_nb.topology.expansion import host_of
+from fries_nb.topology.topology import Topology
+from fries_nb.topology.wiring import wire, wirings_of
 from fries_nb.worker import events as heard
 from fries_nb.worker.outbox import SendFrame
+from fries_nb.worker.redistribution import Redistribution
 from fries_nb.worker.rehearsal import Rehearsals
-from fries_nb.worker.snapshot import restore, restore_ended
-from fries_nb.worker.wiring import Wiring, wirings_of_host
 from fries_nb.worker.worker import Worker
 
 
@@ -56,6 +57,10 @@ class Deployment:
     random: random.Random
     store: Store
     fate: Fate
+
+    def reshaped(self) -> Deployment:
+        """With what a dead driver's run is resumed, if it is not as it was."""
+        return replace(self, graph=self.fate.reshaped(self.graph), chaining=self.chaining ^ self.fate.rechains())
 
 
 class Hosts:
@@ -80,76 +85,79 @@ class Hosts:
         self._plan = plan
         self._random = plan.random
         self._restoration = restoration
+        self.topology = Topology.dealt(plan.graph, plan.hosts, plan.chaining)
+        self._placement = dict(self.topology.placement)  # and where those were that have left
+        self._redistribution = Redistribution(restoration.checkpoint, plan.graph)
         self._failures: list[Failed] = []
         self._trials: list[DryRun | tuple[WorkerId, Rehearse]] = []
         self._rehearsals = [Rehearsals(plan.clock) for _ in range(plan.hosts)]
-        self._saves: list[tuple[Worker, int, Snapshot]] = []
+        self._saves: list[tuple[Worker, int, tuple[Snapshot, ...]]] = []
         self._of: dict[WorkerId, Worker] = {}
         self._sinks: dict[WorkerId, OpenSinks] = {}
+        self._resting: list[Worker] = []
         slow = plan.fate.slow
         self.draws = Draws(plan.random, lambda thing: slow is not None and self._home(thing) == slow)
         self.network = SeededNetwork(self.draws)
+        self._assembly = self._assembled()
         for host in range(plan.hosts):
-            for wiring in wirings_of_host(plan.graph, host, plan.hosts, plan.chaining):
+            for wiring in wirings_of(self.topology, host):
                 try:
-                    self._make(wiring)
+                    self._put(self._assembly.worker(wiring))
                 except OperatorError as error:  # a user's code fails on the host; the controller is told, as on Spark
                     name = error.operator or wiring.id.operator
                     self._failures.append(Failed(WorkerId(name, wiring.index), str(error), error.details))
-        sources = [worker for worker in self._of if plan.graph.operator(worker.operator).traits.is_source]
-        positions = {worker: self._positions(worker) for worker in sources}
-        self.supply = Supply(plan.graph, plan.inputs, plan.random, plan.due_ns, positions)
+        plans = plans_of(plan.inputs, plan.store.cut_by(plan.graph))
+        sources = [worker for worker in self._of if worker.operator in plans]
+        positions = {worker: self._positions(worker, plans[worker.operator]) for worker in sources}
+        self.supply = Supply(plan.graph, plan.inputs, plan.random, plan.due_ns, positions, plans)
         self._all = list(self.workers.values())
 
     # ---- making
 
-    def _make(self, wiring: Wiring) -> None:
-        snapshot = self._snapshot(wiring.id)
-        instances = [
-            self._instance(WorkerId(operator.name, wiring.index), wiring.id, snapshot) for operator in wiring.chain
-        ]
-        worker = Worker(wiring, instances, self._plan.window, self._plan.clock, snapshot)
-        writing = [one.worker for one in instances if one.operator.traits.is_sink or one.has_dead_letters]
-        self._sinks[wiring.id] = OpenSinks({one: self._open_port(one) for one in writing})
-        self.workers[wiring.id] = worker
-        self._of.update((instance.worker, worker) for instance in instances)
+    def _assembled(self) -> Assembly:
+        plan, restoration = self._plan, self._restoration
+        workers = self.topology.workers
+        self.spent = {worker for worker in workers if self._redistribution.had_ended(worker)}
+        given = {one.name: one.function for one in plan.graph.operators if one.traits.holds is not Holds.ENDPOINT}
+        return Assembly(
+            restoration=restoration,
+            snapshots={worker: self._snapshot(worker) for worker in workers},
+            payloads={name: cloudpickle.dumps(function) for name, function in given.items() if function is not None},
+            letters=[one.name for one in plan.graph.operators if isinstance(one.on_error, Sink)],
+            window=plan.window,
+            clock=plan.clock,
+            audit=plan.audit,
+        )
 
-    def _instance(self, worker: WorkerId, head: WorkerId, snapshot: Snapshot | None) -> Instance:
-        operator, record = self._plan.graph.operator(worker.operator), self._restoration.checkpoint
-        is_end = operator.traits.holds is Holds.ENDPOINT
-        recreate = partial(cloudpickle.loads, cloudpickle.dumps(None if is_end else operator.function))
-        function = recreate()
-        open_function(function)
-        instance = Instance(worker, operator, function, self._plan.audit)
-        instance.recreate = recreate
-        instance.has_dead_letters = isinstance(operator.on_error, Sink)
-        parts = {part.operator: part for part in snapshot.instances} if snapshot is not None else {}
-        if record is not None and self._had_ended(head, record):
-            self.spent.add(worker)
-            restore_ended(instance, record)
-        else:
-            restore(instance, parts.get(operator.name), self._restoration.decided)
-        if columns := self._restoration.columns.get(operator.name):
-            instance.agree(columns)
-        return instance
+    def _put(self, worker: Worker) -> None:
+        writing = [one.worker for one in worker.instances if one.operator.traits.is_sink or one.has_dead_letters]
+        self._sinks[worker.wiring.id] = OpenSinks({one: self._open_port(one) for one in writing})
+        self.workers[worker.wiring.id] = worker
+        self._of.update((instance.worker, worker) for instance in worker.instances)
 
     def _open_port(self, worker: WorkerId) -> ListPort:
         self.ports[worker] = self._plan.store.open_port(worker, self.incarnation)
         return self.ports[worker]
 
     def _snapshot(self, worker: WorkerId) -> Snapshot | None:
-        record = self._restoration.checkpoint
-        if record is None or self._had_ended(worker, record):
+        record, needed = self._restoration.checkpoint, self._redistribution.read_from(worker)
+        if record is None:
             return None
-        if str(worker) not in record.snapshots:
-            raise AssertionError(f"checkpoint {record.epoch} lacks {worker}")
-        return self._plan.store.snapshot(record.snapshots[str(worker)])
+        held = {each: self._plan.store.snapshot(record.snapshots[str(each)], each) for each in needed}
+        return self._redistribution.snapshot(worker, held)
 
-    def _had_ended(self, worker: WorkerId, record: Checkpoint) -> bool:
-        return str(worker) in record.ended
+    def _positions(self, source: WorkerId, plan: SourcePlan) -> Positions | None:
+        if source in self.spent:
+            return None
+        instance, redistribution = self.instance(source), self._redistribution
+        workers, then = instance.operator.workers, redistribution.workers_then(source.operator)
+        ended = redistribution.ended(source.operator)
+        instance.positions = restored_positions(plan.splits, source.index, workers, instance.positions, ended, then)
+        return instance.positions
 
-    def _positions(self, source: WorkerId) -> Positions | None:
-        return None if source in self.spent else self.instance(source).positions
+    def host_of(self, worker: WorkerId) -> int:
+        """The host that runs a worker, or has run it."""
+        return self._placement[worker]
 
     def instance(self, worker: WorkerId) -> Instance:
         """The operator's instance at one worker."""
@@ -159,13 +167,41 @@ class Hosts:
         """The worker that runs an operator."""
         return self._of[worker]
 
+    # ---- growing
+
+    def extend(self, topology: Topology, issued: int) -> None:
+        """Make the workers that are added, which rest until all others have adopted the topology."""
+        self.topology = topology
+        self._placement.update(topology.placement)
+        decided = in_effect(self._plan.store.decided)
+        for host in range(self._plan.hosts):
+            for wiring in wirings_of(topology, host):
+                if wiring.id not in self._of:
+                    like = self._of[WorkerId(wiring.id.operator, 0)]
+                    worker = self._assembly.newcomer(wiring, like, decided, issued)
+                    self._put(worker)
+                    self._resting.append(worker)
+
+    def settle(self, topology: Topology) -> None:
+        """All have adopted it: what was added begins, what has left is gone."""
+        resting, self._resting = self._resting, []
+        for worker in resting:
+            self._all.append(worker)
+            self.draws.add(("work", worker.wiring.id))
+            self._carry_out(worker)
+        for id_ in [id_ for id_ in self._of if id_ not in set(topology.workers)]:
+            gone = self._of.pop(id_)
+            if self.workers.pop(id_, None) is gone:
+                self._all.remove(gone)
+                self.draws.discard(("work", id_))
+
     # ---- what may happen
 
     def start(self) -> None:
         """Start the workers, since all hosts have joined."""
         self.started = not self._failures
         for failure in self._failures:
-            host = host_of(failure.worker, self._plan.hosts)
+            host = self.host_of(failure.worker)
             self.network.put((network.LaneKind.ANSWERS, host), failure)
         for id_, worker in self.workers.items():
             if self.started and self._lives(id_):
@@ -200,6 +236,9 @@ class Hosts:
             worker, control = what
             if isinstance(control, Rehearse):
                 self._try_later((worker, control))
+            elif isinstance(control, AdoptTopology):
+                chain = tuple(operator.name for operator in self._of[worker].wiring.chain)
+                self.give(worker, heard.Rewired(control.epoch, wire(self.topology, chain, worker.index)))
             else:
                 self.give(worker, heard.Directed(worker, control))
         return None
@@ -214,29 +253,33 @@ class Hosts:
         if not self._trials:
             self.draws.discard(("try", None))
         worker = order.worker if isinstance(order, DryRun) else order[0]
-        home = host_of(worker, self._plan.hosts)
+        home = self.host_of(worker)
         if isinstance(order, DryRun):
             result = self._rehearsals[home].prepare(order)
             self.give(worker, result)
             answer: Answer = result.answer
         else:
-            there = [one for id_, one in self.workers.items() if host_of(id_, self._plan.hosts) == home]
+            there = [one for id_, one in self.workers.items() if self.host_of(id_) == home]
             answer = self._rehearsals[home].rehearse(*order, there)
         if self._lives(worker):
             self._answer(self._of[worker], answer)
 
     def _save(self) -> None:
-        worker, epoch, snapshot = self._saves.pop(self._random.randrange(len(self._saves)))
+        worker, epoch, snapshots = self._saves.pop(self._random.randrange(len(self._saves)))
         if not self._saves:
             self.draws.discard(("save", None))
         if not self._lives(worker.wiring.id):
             return
         if self._plan.fate.disk_is_full():
-            saved = Saved(epoch, worker.wiring.id, error="no space left on device")
-        else:
-            name = self._plan.store.save(epoch, self.incarnation, snapshot)
-            saved = Saved(epoch, worker.wiring.id, name)
-        self._answer(worker, saved)
+            self._answer(worker, Saved(epoch, worker.wiring.id, error="no space left on device"))
+            return
+        for saved in self._written(epoch, snapshots):
+            self._answer(worker, saved)
+
+    def _written(self, epoch: int, snapshots: tuple[Snapshot, ...]) -> Iterator[Saved]:
+        name = self._plan.store.save(epoch, self.incarnation, snapshots)
+        for snapshot in snapshots:
+            yield Saved(epoch, WorkerId(snapshot.operator, snapshot.index), name)
 
     def _work(self, id_: WorkerId) -> None:
         worker = self.workers[id_]
@@ -259,21 +302,23 @@ class Hosts:
 
     def give(self, id_: WorkerId, event: heard.Event) -> None:
         """Deliver an event to a worker, if it has started and is alive."""
-        if not self.started or not self._lives(id_):
+        if not self.started or not self._lives(id_) or id_ not in self._of:
             return
         worker = self._of[id_]
         worker.handle(event)
+        if worker in self._resting:
+            return
         self.draws.add(("work", worker.wiring.id))
         self._carry_out(worker)
         self._wake_reader(worker)
 
     def tell(self, worker: WorkerId, control: Control) -> None:
         """Deliver a control message to a worker."""
-        self.network.put((network.LaneKind.CONTROL, host_of(worker, self._plan.hosts)), (worker, control))
+        self.network.put((network.LaneKind.CONTROL, self.host_of(worker)), (worker, control))
 
     def wake(self, source: WorkerId) -> None:
         """Let a source worker continue to read."""
-        if self.started and self._lives(source):
+        if self.started and source in self._of and self._lives(source):
             self._wake_reader(self._of[source])
 
     def _wake_reader(self, worker: Worker) -> None:
@@ -295,7 +340,7 @@ class Hosts:
                 self._try_later(instruction)
             elif isinstance(instruction, heard.Save):
                 self._plan.store.note(instruction.epoch, [instance.worker for instance in worker.instances])
-                self._saves.append((worker, instruction.epoch, instruction.snapshot))
+                self._saves.append((worker, instruction.epoch, instruction.snapshots))
                 self.draws.add(("save", None))
             elif isinstance(instruction, heard.Write | heard.ClosePart):
                 self._write(worker, instruction)
@@ -312,7 +357,7 @@ class Hosts:
                 worker.handle(effect)
 
     def _answer(self, worker: Worker, answer: Answer) -> None:
-        self.network.put((network.LaneKind.ANSWERS, host_of(worker.wiring.id, self._plan.hosts)), answer)
+        self.network.put((network.LaneKind.ANSWERS, self.host_of(worker.wiring.id)), answer)
 
     def trace(self) -> None:
         """Hand over the trace records of workers that they have not handed over yet."""
@@ -338,11 +383,11 @@ class Hosts:
         for lane, count in list(self.network.waiting()):
             if lane[0] is network.LaneKind.ANSWERS:
                 yield from (self.network.take(lane) for _ in range(count))
-        for worker, epoch, snapshot in self._saves:
-            yield Saved(epoch, worker.wiring.id, self._plan.store.save(epoch, self.incarnation, snapshot))
+        for _, epoch, snapshots in self._saves:
+            yield from self._written(epoch, snapshots)
 
     def _lives(self, worker: WorkerId) -> bool:
-        return host_of(worker, self._plan.hosts) not in self.dead
+        return self.host_of(worker) not in self.dead
 
     def _home(self, thing: Any) -> int | None:
         """The host of an event: its location, or the sender's; for control, the receiver's."""
@@ -350,5 +395,5 @@ class Hosts:
         if isinstance(place, ChannelId):
             place = place.receiver if kind is network.LaneKind.GRANTS else place.sender
         if isinstance(place, WorkerId):
-            return host_of(place, self._plan.hosts)
+            return self.host_of(place)
         return place if isinstance(place, int) else None

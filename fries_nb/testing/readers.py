@@ -98,6 +98,16 @@ class ListReader:
         return batch
 
 
+def plans_of(inputs: Mapping[str, Rows], workers: Mapping[str, int]) -> dict[str, SourcePlan]:
+    """Cut each source into splits.
+
+    Args:
+        inputs: its rows.
+        workers: its workers at the beginning of the run, in the order of the graph.
+    """
+    return {name: planned(ListSource(inputs[name]), count, rate=None) for name, count in workers.items()}
+
+
 class Supply:
     """The batches of each source worker.
 
@@ -114,6 +124,7 @@ class Supply:
         chance: cuts batches.
         due_ns: time at which all of them are due.
         positions: the positions of each source worker's splits, ``None`` for a worker that has ended.
+        plans: the sources, cut into splits when the run began; by default they are cut now.
     """
 
     END: ClassVar[Supplied] = Supplied(None)
@@ -125,14 +136,15 @@ class Supply:
         chance: random.Random,
         due_ns: int,
         positions: Mapping[WorkerId, Positions | None] = FROM_THE_START,
+        plans: Mapping[str, SourcePlan] | None = None,
     ) -> None:
         self.total = sum(len(rows) for rows in inputs.values())
         self.held: set[WorkerId] = set()
         self._spent = {worker for worker, reached in positions.items() if reached is None}
         self._batches: dict[WorkerId, deque[Supplied] | None] = {}
-        for number, name in enumerate(graph.sources):
-            workers = graph.operator(name).workers
-            plan = planned(ListSource(inputs[name]), workers, rate=None)
+        begun = {name: graph.operator(name).workers for name in graph.sources}
+        for number, (name, plan) in enumerate((plans or plans_of(inputs, begun)).items()):
+            workers = begun[name]
             for index in range(workers):
                 source = WorkerId(name, index)
                 reader = _reader(plan, source, workers, number, positions.get(source, {}))

@@ -297,17 +297,17 @@ def _poisoned(operator: Operator, letters: Poisoned, stops: Poisoned) -> Operato
     return replace(operator, function=function, on_error=memory() if operator.name in letters else "pause")
 
 
-def play(scenario: Scenario) -> Played:
+def play(scenario: Scenario, cluster: type[Cluster] = Cluster) -> Played:
     """Run a scenario to its end, with its changes, and with fixes for paused operators."""
-    return _Play(scenario).whole()
+    return _Play(scenario, cluster).whole()
 
 
 class _Play:
     """One scenario on its cluster."""
 
-    def __init__(self, scenario: Scenario) -> None:
+    def __init__(self, scenario: Scenario, cluster: type[Cluster]) -> None:
         self._scenario = scenario
-        self._cluster = Cluster(scenario.graph, scenario.inputs, **scenario.cluster)
+        self._cluster = cluster(scenario.graph, scenario.inputs, **scenario.cluster)
         self._played = Played(scenario, self._cluster)
         self._ended = scenario.ending == "end"
         self._mended: set[str] = set()

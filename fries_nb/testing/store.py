@@ -3,12 +3,12 @@
 It holds what a real run keeps in its checkpoint directory and its sinks' directories, with the guarantees of a disk:
 writes are atomic and durable. It also holds the trace, as an external observer would.
 
->>> store = Store({"FM": "FM"})
+>>> store = Store()
 >>> store.restoration().checkpoint is None
 True
->>> name = store.save(3, 1, Snapshot("FM", 0, ()))
->>> store.snapshot(name).index
-0
+>>> name = store.save(3, 1, (Snapshot("FM", 0, processed=7),))
+>>> store.snapshot(name, WorkerId("FM", 0)).processed
+7
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 
 from fries_nb.checkpoints import Checkpoint, CommittedChange, Restoration, Snapshot, in_effect
+from fries_nb.dataflow.graph import Graph
 from fries_nb.messages import WorkerId
 from fries_nb.testing.ports import ListPort, ListSink
 from fries_nb.trace import WorkerRecord
@@ -30,9 +31,6 @@ Place = tuple[str, int]
 class Store:
     """The durable state.
 
-    Args:
-        head_of: operator to the first operator of its chain, by which a checkpoint names workers.
-
     Attributes:
         records: complete checkpoints, in order.
         decided: decisions, in order.
@@ -40,12 +38,12 @@ class Store:
         sinks: sinks, and dead letters, by operator.
     """
 
-    def __init__(self, head_of: Mapping[str, str]) -> None:
+    def __init__(self) -> None:
         self.records: list[Checkpoint] = []
         self.decided: list[CommittedChange] = []
         self.committed: list[tuple[int, dict[str, tuple[str, ...]]]] = []
         self.sinks: defaultdict[str, ListSink] = defaultdict(ListSink)
-        self._head_of = head_of
+        self._begun: dict[str, int] = {}
         self._files: dict[str, bytes] = {}
         self._trace: defaultdict[Place, list[WorkerRecord]] = defaultdict(list)
         self._noted: defaultdict[int, dict[Place, int]] = defaultdict(dict)
@@ -53,15 +51,16 @@ class Store:
 
     # ---- checkpoints
 
-    def save(self, epoch: int, incarnation: int, snapshot: Snapshot) -> str:
-        """Write a worker's snapshot and return its name."""
-        name = f"{epoch}-{incarnation}/{snapshot.operator}-{snapshot.index}"
-        self._files[name] = msgspec.msgpack.encode(snapshot)
+    def save(self, epoch: int, incarnation: int, snapshots: tuple[Snapshot, ...]) -> str:
+        """Write the snapshots of a chain's workers as one file; its name."""
+        name = f"{epoch}-{incarnation}/{snapshots[0].operator}-{snapshots[0].index}"
+        self._files[name] = msgspec.msgpack.encode(snapshots)
         return name
 
-    def snapshot(self, name: str) -> Snapshot:
-        """Read a snapshot."""
-        return msgspec.msgpack.decode(self._files[name], type=Snapshot)
+    def snapshot(self, name: str, worker: WorkerId) -> Snapshot:
+        """Read a worker's snapshot from a file."""
+        held = msgspec.msgpack.decode(self._files[name], type=tuple[Snapshot, ...])
+        return next(snapshot for snapshot in held if worker == (snapshot.operator, snapshot.index))
 
     def keep(self, record: Checkpoint) -> None:
         """Write the record of a checkpoint. The trace of workers that had ended is complete then."""
@@ -73,6 +72,12 @@ class Store:
     def restoration(self) -> Restoration:
         """The state from which a new incarnation starts."""
         return Restoration(self.records[-1] if self.records else None, in_effect(self.decided))
+
+    def cut_by(self, graph: Graph) -> Mapping[str, int]:
+        """Each source's number of workers at the beginning of the run, by which it was cut into splits."""
+        for name in graph.sources:
+            self._begun.setdefault(name, graph.operator(name).workers)
+        return self._begun
 
     # ---- sinks
 
@@ -130,5 +135,4 @@ class Store:
         return [record for place, records in self._trace.items() for record in records[self._resumed.get(place, 0) :]]
 
     def _had_ended(self, place: Place, record: Checkpoint) -> bool:
-        operator, index = place
-        return str(WorkerId(self._head_of[operator], index)) in record.ended
+        return str(WorkerId(*place)) in record.ended

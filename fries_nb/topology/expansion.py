@@ -58,11 +58,6 @@ def channel_count(graph: Graph, edges: Iterable[Edge]) -> int:
     return total
 
 
-def host_of(worker: WorkerId, hosts: int) -> int:
-    """The host that runs a worker, by the worker's index."""
-    return worker.index % hosts
-
-
 def chains(graph: Graph, chaining: bool = True) -> tuple[tuple[str, ...], ...]:
     """The operators grouped into chains, each executed by one worker; every operator is in exactly one chain.
 

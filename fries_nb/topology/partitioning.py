@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-BINS = 256
+BINS = 1024
 """Number of bins of the key space: more than there are workers, few enough to list."""
 
 MOST_KNOWN = 100_000

@@ -22,7 +22,7 @@ may complete alignment elsewhere.
 >>> marker = Marker(1, frozenset("ABX"), Commit(1))
 >>> alignment = Alignment([a, b, c])
 >>> alignment.arrived(marker, a), alignment.blocked
-(None, {ChannelId(sender=WorkerId(operator='A', index=0), receiver=WorkerId(operator='X', index=0))})
+(None, {ChannelId(sender=WorkerId(operator='A', index=0), receiver=WorkerId(operator='X', index=0), epoch=1)})
 >>> alignment.arrived(marker, b) is marker, alignment.blocked
 (True, set())
 """
@@ -39,10 +39,15 @@ class Alignment:
     """Markers that are awaited on channels.
 
     Invariants: an id completes at most once; ``blocked`` contains only channels on which an awaited marker has arrived.
+
+    Args:
+        channels: of the worker.
+        issued: ids up to this one were issued before the worker was there; they count as passed.
     """
 
-    def __init__(self, channels: Iterable[ChannelId]) -> None:
+    def __init__(self, channels: Iterable[ChannelId], issued: int = 0) -> None:
         self._live = set(channels)
+        self._issued = issued
         self._loose: set[int] = set()
         self._waiting: dict[int, tuple[Marker, set[ChannelId]]] = {}
         self._holding: dict[ChannelId, int] = {}
@@ -55,7 +60,11 @@ class Alignment:
 
     def passed(self, marker_id: int) -> bool:
         """Whether this id has been applied or cancelled here."""
-        return marker_id in self._passed
+        return marker_id <= self._issued or marker_id in self._passed
+
+    def extend(self, channels: Iterable[ChannelId]) -> None:
+        """The worker has these channels as well: a marker that has not come yet has to come on them too."""
+        self._live.update(channels)
 
     def arrived(self, marker: Marker, channel: ChannelId, holds: bool = True) -> Marker | None:
         """Process the arrival of a marker on a channel; returns the marker if it is complete and must be applied.
@@ -66,7 +75,7 @@ class Alignment:
             ProtocolError: it arrived twice on one channel, behind a marker that still blocks the channel, or on a
                 channel that is not in its scope.
         """
-        if marker.id in self._passed:
+        if self.passed(marker.id):
             return None
         if not {channel.sender.operator, channel.receiver.operator} <= marker.scope:
             raise ProtocolError(f"marker {marker.id} came on {channel}, which is not in its scope")

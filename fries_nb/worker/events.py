@@ -1,4 +1,16 @@
-"""The events and instructions of a worker."""
+"""The events and instructions of a worker.
+
+event         effect
+Arrived       the frame is added to the inbox
+Supplied      the batch of a source's reader is added to the inbox
+Granted       frames that wait in the outbox are sent against the credit
+Rewired       channels of workers that were added or are taken away are opened and closed
+Directed      an FCM's marker is applied, as at a head of its scope; Prepare, Abort, Cancel take effect
+Expected      a change is being prepared, whose trial was begun in the middle of a slice
+DryRunResult  the prepared function is kept until the marker arrives; the shell has told the controller
+SinkWidened   the columns of the sink are noted for reports and dry runs; SinkFailed: the worker fails
+WorkerTick    a report of what was measured
+"""
 
 from __future__ import annotations
 
@@ -11,6 +23,7 @@ from fries_nb.checkpoints import Position, Snapshot
 from fries_nb.errors import FriesError
 from fries_nb.messages import Answer, ChannelId, Control, Done, Drain, Ended, Frame, Prepare, SetRate, WorkerId
 from fries_nb.operators.dry_run import DryRun, DryRunResult
+from fries_nb.topology.wiring import Wiring
 from fries_nb.trace import WorkerRecord
 from fries_nb.worker.outbox import SendFrame
 
@@ -78,7 +91,17 @@ class Expected:
     order: Prepare
 
 
-Event = Arrived | Supplied | Granted | Directed | Expected | DryRunResult | WorkerTick | SinkWidened | SinkFailed
+@dataclass(frozen=True, slots=True)
+class Rewired:
+    """The topology has changed: this is the worker's wiring from now on."""
+
+    epoch: int
+    wiring: Wiring
+
+
+Event = (
+    Arrived | Rewired | Supplied | Granted | Directed | Expected | DryRunResult | WorkerTick | SinkWidened | SinkFailed
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +150,10 @@ class Traced:
 
 @dataclass(frozen=True, slots=True)
 class Save:
-    """An instruction: store this snapshot for the checkpoint with this number, and send ``Saved``."""
+    """An instruction: store these snapshots for the checkpoint with this number, and send ``Saved`` for each."""
 
     epoch: int
-    snapshot: Snapshot
+    snapshots: tuple[Snapshot, ...]
 
 
 Instruction = SendFrame | Grant | TellController | DryRun | ToReader | Write | ClosePart | Traced | Save

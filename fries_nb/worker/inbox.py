@@ -20,7 +20,7 @@ frames and does not affect the others (DESIGN, section 7).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import pyarrow as pa
 
@@ -44,6 +44,20 @@ class Inbox:
         self._supplied: deque[tuple[pa.RecordBatch | None, Mapping[int, Position | None]]] = deque()
         self.tuples = 0
         self.bytes = 0
+
+    def extend(self, channels: Iterable[ChannelId]) -> None:
+        """The worker has these channels as well."""
+        self._queues.update((channel, deque()) for channel in channels)
+
+    def drop(self, channel: ChannelId) -> None:
+        """The worker has this channel no longer.
+
+        Raises:
+            ProtocolError: a frame waits on it.
+        """
+        if self._queues.pop(channel):
+            raise ProtocolError(f"{channel} was taken away while frames wait on it; expected it to have ended")
+        self._blocked.discard(channel)
 
     def put(self, channel: ChannelId, frame: Frame) -> None:
         """Append a frame to its channel.

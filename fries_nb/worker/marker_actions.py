@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fries_nb.messages import Commit, Done, Marker, Reconfigure
 from fries_nb.operators.instance import Instance
+from fries_nb.worker.events import ClosePart, Instruction, TellController
 
 
 def effect_of(marker: Marker, instance: Instance, ended: bool) -> Done:
@@ -29,3 +30,18 @@ def effect_of(marker: Marker, instance: Instance, ended: bool) -> Done:
         return Done(marker.id, worker)
     old_tuples = instance.old_tuples(action.change)
     return Done(marker.id, worker, switched=instance.switch(action.change, action.before), old_tuples=old_tuples)
+
+
+def acknowledgement(marker: Marker, instance: Instance, ended: bool) -> tuple[Instruction, bool]:
+    """Carry out the marker's action at this operator; returns the acknowledgement, and whether it runs a new function.
+
+    At a commit's marker the acknowledgement names what the operator has written, so that part is closed first.
+
+    Args:
+        marker: see ``effect_of``.
+        instance: see ``effect_of``.
+        ended: see ``effect_of``.
+    """
+    done = effect_of(marker, instance, ended)
+    closes = isinstance(marker.action, Commit) and not ended
+    return ClosePart(done) if closes else TellController(done), done.switched

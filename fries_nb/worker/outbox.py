@@ -37,6 +37,7 @@ from fries_nb.dataflow.graph import Partitioning
 from fries_nb.errors import DeclarationError, ProtocolError
 from fries_nb.messages import HIDDEN, ChannelId, Data, End, Frame, Marker
 from fries_nb.topology.partitioning import Binning, Bins, partition, routing_table
+from fries_nb.topology.wiring import OutEdge
 
 FLUSH_ROWS = 8192
 """Number of rows at which a channel's buffer is framed."""
@@ -49,22 +50,6 @@ LONGEST_BUFFERED_NS = 2_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class OutEdge:
-    """One out-edge of a chain's last operator, as seen by one of its workers.
-
-    ``channels`` lead to the receiver's workers in order of index (only one for a forward edge between equal numbers);
-    ``branch`` is the output of a split that the edge carries; ``start`` is the first position of round robin.
-    """
-
-    to: str
-    partitioning: Partitioning
-    key: tuple[str, ...]
-    branch: int
-    channels: tuple[ChannelId, ...]
-    start: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class SendFrame:
     """An instruction: send this frame on these channels, in the order of the instructions."""
 
@@ -73,7 +58,7 @@ class SendFrame:
 
 
 def _rebalances(edge: OutEdge) -> bool:
-    return len(edge.channels) > 1 and edge.partitioning not in (Partitioning.BROADCAST, Partitioning.HASH)
+    return len(edge.routed_channels) > 1 and edge.partitioning not in (Partitioning.BROADCAST, Partitioning.HASH)
 
 
 def _size(batch: pa.RecordBatch) -> int:
@@ -108,14 +93,15 @@ class _OutChannel:
     Args:
         channel: its id.
         filled: the outbox's set of full channels, which this one enters and leaves.
+        version: of the tuples that come first.
     """
 
     __slots__ = ("buffer", "channel", "filled", "outstanding", "queue", "rows", "version", "waiting", "window")
 
-    def __init__(self, channel: ChannelId, filled: set[_OutChannel]) -> None:
+    def __init__(self, channel: ChannelId, filled: set[_OutChannel], version: int) -> None:
         self.channel = channel
         self.filled = filled
-        self.version = 0
+        self.version = version
         self.buffer: list[pa.RecordBatch] = []
         self.rows = 0
         self.queue: deque[Frame] = deque()
@@ -165,16 +151,48 @@ class Outbox:
     """All output channels of one worker. Invariants: order is kept within a channel; channels are independent."""
 
     def __init__(self, edges: Sequence[OutEdge]) -> None:
-        self._edges = tuple(edges)
+        self._edges: tuple[OutEdge, ...] = ()
         self._filled: set[_OutChannel] = set()
-        self._channels = {name: _OutChannel(name, self._filled) for edge in edges for name in edge.channels}
-        self._ways = [(edge, tuple(self._channels[name] for name in edge.channels)) for edge in edges]
+        self._channels: dict[ChannelId, _OutChannel] = {}
+        self._left: set[ChannelId] = set()
         self._positions = {edge.to: edge.start for edge in edges}
         self._binnings = {edge.to: Binning(edge.key) for edge in edges}
-        self._tables = {edge.to: routing_table(len(edge.channels)) for edge in edges}
         self._sends: list[SendFrame] = []
         self._buffered_since = 0
         self.version = 0
+        self._connect(edges)
+
+    def _connect(self, edges: Sequence[OutEdge]) -> None:
+        self._edges = tuple(edges)
+        self._channels = {
+            name: self._channels.get(name) or _OutChannel(name, self._filled, self.version)
+            for edge in edges
+            for name in edge.channels
+        }
+        self._ways = [(edge, tuple(self._channels[name] for name in edge.routed_channels)) for edge in edges]
+        self._tables = {edge.to: routing_table(len(edge.routed_channels)) for edge in edges}
+
+    def rewire(self, edges: Sequence[OutEdge], ended: bool = False) -> None:
+        """Send on these edges from now on, which are the same but for channels of idle workers.
+
+        A channel that is gone ends behind what was sent on it; a new one ends at once if the worker has ended.
+
+        Args:
+            edges: all out-edges.
+            ended: the worker has ended all its channels.
+
+        Raises:
+            ProtocolError: rows wait on a channel that is gone.
+        """
+        before = self._channels
+        self._connect(edges)
+        gone = [name for name in before if name not in self._channels]
+        if waiting := [str(name) for name in gone if before[name].queue or before[name].rows]:
+            raise ProtocolError(f"rows wait on {', '.join(waiting)}; only an idle worker's channel can be taken away")
+        fresh = [name for name in self._channels if name not in before]
+        self._left.update(gone)
+        if ending := tuple(fresh if ended else gone):
+            self._sends.append(SendFrame(ending, End()))
 
     @property
     def round_robin_positions(self) -> dict[str, int]:
@@ -182,17 +200,17 @@ class Outbox:
         return {edge.to: self._positions[edge.to] for edge in self._edges if _rebalances(edge)}
 
     def resume(self, positions: Mapping[str, int]) -> None:
-        """Continue from these round-robin positions.
+        """Continue from these round-robin positions, by receiver, which may have had another number of workers.
 
         Raises:
             ProtocolError: they do not match this worker's edges.
         """
-        widths = {edge.to: len(edge.channels) for edge in self._edges if _rebalances(edge)}
-        if positions.keys() != widths.keys() or any(not 0 <= next_ < widths[to] for to, next_ in positions.items()):
+        widths = {edge.to: len(edge.routed_channels) for edge in self._edges}
+        if not positions.keys() <= widths.keys() or min(positions.values(), default=0) < 0:
             raise ProtocolError(
                 f"round-robin positions {dict(positions)} do not fit out-edges to {widths or 'none'} (receivers each)"
             )
-        self._positions.update(positions)
+        self._positions.update({to: next_ % widths[to] for to, next_ in positions.items()})
 
     def turn_to(self, version: int) -> None:
         """Set the version of further tuples; a frame never contains two versions."""
@@ -318,6 +336,8 @@ class Outbox:
             ProtocolError: no such channel, or more was returned than sent.
         """
         out = self._channels.get(channel)
+        if channel in self._left:
+            return  # granted before the receiver heard that the channel is gone
         if out is None:
             raise ProtocolError(f"credit came for {channel}, which is not one of this worker's channels")
         if out.window == 0:

@@ -1,4 +1,4 @@
-"""The reports of a worker: measurements of each of its operators, and the records of the audit."""
+"""What leaves a worker: rows, a report for each of its operators, and the records of the audit."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pyarrow as pa
 
-from fries_nb.messages import Report
+from fries_nb.messages import DUE, Report
 from fries_nb.operators.dry_run import types_of
+from fries_nb.operators.executors import ChainExecutor
 from fries_nb.operators.instance import Instance
-from fries_nb.worker.events import Instruction, SinkWidened, TellController, Traced
+from fries_nb.worker.events import Instruction, SinkWidened, TellController, Traced, Write
 from fries_nb.worker.inbox import Inbox
 from fries_nb.worker.meter import LatencyMeter
+from fries_nb.worker.outbox import Outbox
 
 
 class WorkerReports:
@@ -89,3 +91,34 @@ class WorkerReports:
         """The audit's records since the last call; ``ended`` marks them as the last ones."""
         records = [instance.records(ended) for instance in self._instances]
         return [Traced(tuple(some)) for some in records if some]
+
+
+class Output:
+    """The exits of one worker.
+
+    Args:
+        instances: the worker's operators, in the chain's order.
+        outbox: gets the rows of a chain that is no sink.
+        reports: are told what leaves.
+    """
+
+    def __init__(self, instances: Sequence[Instance], outbox: Outbox, reports: WorkerReports) -> None:
+        self._instances = tuple(instances)
+        self._is_sink = instances[0].operator.traits.is_sink
+        self._outbox = outbox
+        self._reports = reports
+
+    def collect(self, executor: ChainExecutor) -> list[Instruction]:
+        """Take what the executor has made since the last time; returns what is to be written."""
+        writes: list[Instruction] = []
+        for branch, batch in executor.results():
+            if self._is_sink:
+                writes.append(Write(self._instances[0].worker, batch))
+                self._reports.measure(batch.column(DUE))
+            else:
+                self._outbox.add(branch, batch)
+                self._reports.written = batch.schema
+        for instance in self._instances:
+            if instance.letters:
+                writes += [Write(instance.worker, letter) for letter in instance.take_letters()]
+        return writes

@@ -27,8 +27,9 @@ from functools import partial
 from typing import Any
 
 import cloudpickle
+from msgspec.structs import replace
 
-from fries_nb.checkpoints import Checkpoint, CommittedChange, InstanceSnapshot, Snapshot
+from fries_nb.checkpoints import Checkpoint, CommittedChange, Snapshot
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import FriesError, OperatorError, ProtocolError
 from fries_nb.messages import Saved, WorkerId
@@ -39,8 +40,8 @@ from fries_nb.trace import Counts
 from fries_nb.worker.events import Save, TellController
 
 
-def saved(instance: Instance) -> InstanceSnapshot:
-    """The operator as it stands, its state transformed to the end and pickled bin by bin.
+def saved(instance: Instance) -> Snapshot:
+    """Snapshot of one operator, its state transformed to the end and pickled bin by bin.
 
     Raises:
         OperatorError: a transformation that waited failed.
@@ -57,38 +58,41 @@ def saved(instance: Instance) -> InstanceSnapshot:
     except Exception as error:
         raise Unsaved(f"the state of {name} cannot be saved: {_reason(error)}", name, user_traceback(error)) from error
     traced, positions = instance.log.counts.as_tuple, dict(instance.positions)
-    return InstanceSnapshot(name, instance.processed, instance.applied, bins, traced, positions)
+    return Snapshot(name, instance.worker.index, instance.processed, instance.applied, bins, traced, positions)
 
 
 class Unsaved(OperatorError):
     """A state cannot be pickled. The worker goes on, without this checkpoint."""
 
 
-def kept(
-    epoch: int, worker: WorkerId, instances: Sequence[Instance], positions: dict[str, int], version: int
-) -> Save | TellController:
-    """What a checkpoint keeps of a whole worker; or the word that it cannot be had, which costs the checkpoint alone.
+def kept(epoch: int, instances: Sequence[Instance], positions: dict[str, int], version: int) -> Save | TellController:
+    """Snapshots of all operators of a chain; or that one cannot be taken, which fails this checkpoint and nothing else.
+
+    Args:
+        epoch: the checkpoint's number.
+        instances: the chain's operators, in order.
+        positions: round-robin positions of the last one's out-edges.
+        version: number of tagged changes that the chain has behind it.
 
     Raises:
         OperatorError: a transformation that waited failed.
     """
     try:
-        parts = tuple([saved(instance) for instance in instances])
+        snapshots = [replace(saved(instance), version=version) for instance in instances]
     except Unsaved as error:
-        return TellController(Saved(epoch, worker, error=str(error)))
-    return Save(epoch, Snapshot(worker.operator, worker.index, parts, positions, version))
+        return TellController(Saved(epoch, instances[0].worker, error=str(error)))
+    return Save(epoch, (*snapshots[:-1], replace(snapshots[-1], round_robin_positions=positions)))
 
 
-def refuse_others(snapshot: Snapshot, instances: Sequence[Instance]) -> None:
-    """See that a snapshot is of a worker with this chain.
+def refuse_another(snapshot: Snapshot, instance: Instance) -> None:
+    """Check that a snapshot is of this operator at this worker.
 
     Raises:
         ProtocolError: it is another's.
     """
-    theirs = [WorkerId(part.operator, snapshot.index) for part in snapshot.instances]
-    if theirs != [instance.worker for instance in instances]:
-        names = ", ".join(map(str, theirs)) or "none"
-        raise ProtocolError(f"{instances[0].worker} was to continue from a snapshot of other workers: {names}")
+    theirs = WorkerId(snapshot.operator, snapshot.index)
+    if theirs != instance.worker:
+        raise ProtocolError(f"{instance.worker} was to be restored from a snapshot of {theirs}")
 
 
 def restore_ended(instance: Instance, checkpoint: Checkpoint) -> None:
@@ -101,7 +105,7 @@ def restore_ended(instance: Instance, checkpoint: Checkpoint) -> None:
     instance.log.spent = True
 
 
-def restore(instance: Instance, snapshot: InstanceSnapshot | None, decided: Sequence[CommittedChange]) -> None:
+def restore(instance: Instance, snapshot: Snapshot | None, decided: Sequence[CommittedChange]) -> None:
     """Bring an instance to where the snapshot left off (``None``: the beginning), changes decided since on top of it.
 
     Its function is the initial one, opened. To be called before a ``Worker`` is made of the instance.
@@ -111,9 +115,8 @@ def restore(instance: Instance, snapshot: InstanceSnapshot | None, decided: Sequ
         ProtocolError: the snapshot is another operator's, or has applied a change that is not among the decided.
     """
     name = instance.worker.operator
-    before = snapshot or InstanceSnapshot(name, 0)
-    if before.operator != name:
-        raise ProtocolError(f"{instance.worker} was to be restored from a snapshot of {before.operator}")
+    before = snapshot or Snapshot(name, instance.worker.index, 0)
+    refuse_another(before, instance)
     unknown = set(before.applied) - {change.change for change in decided}
     if unknown:
         listed = ", ".join(sorted(unknown))
@@ -127,7 +130,7 @@ def restore(instance: Instance, snapshot: InstanceSnapshot | None, decided: Sequ
         _open(name, instance.function)
 
 
-def _apply_changes(instance: Instance, before: InstanceSnapshot, decided: Sequence[CommittedChange]) -> None:
+def _apply_changes(instance: Instance, before: Snapshot, decided: Sequence[CommittedChange]) -> None:
     """The functions of all changes, in order, and the transformations of those that the snapshot has not applied.
 
     A rollback by a guard brings back the function that ran before its change, and ships none.
@@ -152,7 +155,7 @@ def _apply_changes(instance: Instance, before: InstanceSnapshot, decided: Sequen
             instance.run_function(instance.function, change.change)
 
 
-def _states(name: str, snapshot: InstanceSnapshot) -> dict[Any, Any]:
+def _states(name: str, snapshot: Snapshot) -> dict[Any, Any]:
     states: dict[Any, Any] = {}
     try:
         for pickled in snapshot.bins.values():

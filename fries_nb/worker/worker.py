@@ -4,17 +4,7 @@ A worker is one chain of operators at one index. It holds no thread, socket or c
 or the seeded cluster of ``testing``) feeds it events with ``handle``, lets it work with ``run``, and carries out what
 ``take`` returns. All three are called from one thread. ``run`` does one slice of work and stands between two tuples
 when it returns, so whatever event is handled next is handled at a tuple boundary; to make ``run`` return early from
-another thread, queue the event and raise ``interrupt``.
-
-    event         what the worker does with it
-    Arrived       queues the frame in its inbox
-    Supplied      queues what a source's reader has read
-    Granted       spends the credit on what waits in its outbox
-    Directed      FCM: applies the marker now, as a head of its scope; Prepare, Abort, Cancel: at once
-    Expected      notes that a change is being prepared, whose trial was begun in the middle of a slice
-    DryRunResult  keeps the prepared function until the marker comes; the shell has told the controller
-    SinkWidened   notes the columns of its sink, for reports and dry runs; SinkFailed: fails
-    Tick          reports what it measured
+another thread, queue the event and raise ``interrupt``. ``events`` says what it does with each event.
 """
 
 from __future__ import annotations
@@ -26,7 +16,6 @@ import pyarrow as pa
 from fries_nb.checkpoints import Position, Snapshot
 from fries_nb.errors import ColumnError, FriesError, OperatorError, ProtocolError
 from fries_nb.messages import (
-    DUE,
     Abort,
     Answer,
     Cancel,
@@ -44,6 +33,7 @@ from fries_nb.messages import (
     Prepare,
     Release,
     SetRate,
+    TopologyAdopted,
     Unguard,
     WorkerId,
 )
@@ -52,6 +42,8 @@ from fries_nb.operators.dry_run import DryRunResult, has_open
 from fries_nb.operators.executors import ChainExecutor, InterruptFlag, executor_of
 from fries_nb.operators.instance import Instance
 from fries_nb.operators.recent import Recent
+from fries_nb.topology.wiring import Wiring
+from fries_nb.worker.adoption import TopologyAdoption
 from fries_nb.worker.alignment import Alignment
 from fries_nb.worker.events import (
     Arrived,
@@ -62,23 +54,22 @@ from fries_nb.worker.events import (
     Grant,
     Granted,
     Instruction,
+    Rewired,
     Save,
     SinkFailed,
     SinkWidened,
     Supplied,
     TellController,
     ToReader,
-    Write,
 )
 from fries_nb.worker.inbox import Inbox
-from fries_nb.worker.marker_actions import effect_of
+from fries_nb.worker.marker_actions import acknowledgement
 from fries_nb.worker.outbox import Outbox
 from fries_nb.worker.pause import PauseState
 from fries_nb.worker.preparation import Preparation, keep_ready
-from fries_nb.worker.reports import WorkerReports
-from fries_nb.worker.snapshot import kept, refuse_others
+from fries_nb.worker.reports import Output, WorkerReports
+from fries_nb.worker.snapshot import kept, refuse_another
 from fries_nb.worker.versions import Spill, Versions, is_tagged
-from fries_nb.worker.wiring import Wiring
 
 
 class Worker:
@@ -89,8 +80,9 @@ class Worker:
         instances: its operators, opened, in the chain's order.
         window: bytes that may be in flight to it on each channel (its share of the host's budget).
         clock: returns nanoseconds since the Unix epoch.
-        snapshot: the snapshot from which its instances were restored.
+        snapshot: of its last operator, where that was restored from one; all its instances were.
         spill: moves batches that wait for a tagged change out of memory; see ``versions``.
+        issued: the last marker's id when the worker was added to a run under way.
 
     Raises:
         ProtocolError: the snapshot is another worker's.
@@ -111,6 +103,7 @@ class Worker:
         clock: Callable[[], int],
         snapshot: Snapshot | None = None,
         spill: Spill = list,
+        issued: int = 0,
     ) -> None:
         self.wiring = wiring
         self.instances = tuple(instances)
@@ -122,15 +115,17 @@ class Worker:
         self.came: dict[str, pa.Schema] = {}
         self._clock = clock
         self._inbox = Inbox(wiring.incoming)
-        self._alignment = Alignment(wiring.incoming)
+        self._alignment = Alignment(wiring.incoming, issued)
         self._outbox = Outbox(wiring.edges)
         self._telemetry = WorkerReports(self.instances, self._inbox, clock)
+        self._output = Output(self.instances, self._outbox, self._telemetry)
         self._executor = self._running = self._compiled(self.instances)
         version, limit = snapshot.version if snapshot else 0, window * max(1, len(wiring.incoming))
         self._versions = Versions(self.instances, version, self._inbox, self._compiled, limit, spill)
         self._held = False
         self._pause = PauseState(self.instances, self._tell)
         self._open = set(wiring.incoming)
+        self._adoption = TopologyAdoption(self._inbox, self._alignment, self._outbox, self._open, window)
         self._in_hand = False
         self._owed: Grant | None = None
         self._slices = AdaptiveBatchSize()
@@ -138,7 +133,7 @@ class Worker:
         self._instructions: list[Instruction] = [Grant(channel, window) for channel in wiring.incoming]
         self._instructions += self._telemetry.traced()  # that there is nothing yet
         if snapshot is not None:
-            refuse_others(snapshot, self.instances)
+            refuse_another(snapshot, self.instances[-1])
             self._outbox.resume(snapshot.round_robin_positions)
 
     def _compiled(self, instances: Sequence[Instance]) -> ChainExecutor:
@@ -162,6 +157,9 @@ class Worker:
             self._direct(event.worker, event.control)
         elif isinstance(event, Expected):
             self._instance(event.worker)[1].expect(event.order.change, event.order.tagged)
+        elif isinstance(event, Rewired):
+            self._instructions += self._adoption.begin(self.wiring, event, self.ended)
+            self._adopt()
         elif isinstance(event, DryRunResult):
             keep_ready(event, self._instance(event.answer.worker)[1])
         elif isinstance(event, SinkWidened):
@@ -227,15 +225,15 @@ class Worker:
         return self._telemetry.columns
 
     @property
+    def version(self) -> int:
+        """Number of tagged changes behind it."""
+        return self._versions.number
+
+    @property
     def is_costly(self) -> bool:
         """Whether its chain should not be run in a trial needlessly: it opens a model, or its tuples take long."""
         opens = (one.operator.traits.runs_user_code and has_open(one.function) for one in self.instances)
         return self._slices.quota == 1 or any(opens)
-
-    @property
-    def _still(self) -> bool:
-        """Whether no tuple may be taken: a source is held, or the worker is paused."""
-        return self._held or self._pause.paused
 
     def run(self, limit: int = MOST_PER_SLICE) -> bool:
         """Process one slice: at most ``limit`` tuples, or one marker. Returns whether there may be more to do.
@@ -258,8 +256,8 @@ class Worker:
         return True
 
     def _work(self, limit: int) -> bool:
-        if self._outbox.full or self._still:
-            return False
+        if self._outbox.full or self._held or self._pause.paused:
+            return False  # no tuple is taken until there is room, the source is released, or the tuple is past
         if self._in_hand:
             self._advance(limit)
         elif self._inbox.is_supplied:
@@ -313,16 +311,7 @@ class Worker:
         self.preparation.offer()
         began = self._clock()
         taken = self._pause.advance(self._running, min(limit, self._slices.quota))
-        for branch, batch in self._running.results():
-            if self.instances[0].operator.traits.is_sink:
-                self._instructions.append(Write(self.wiring.id, batch))
-                self._telemetry.measure(batch.column(DUE))
-            else:
-                self._outbox.add(branch, batch)
-                self._telemetry.written = batch.schema
-        for instance in self.instances:
-            if instance.letters:
-                self._instructions += [Write(instance.worker, letter) for letter in instance.take_letters()]
+        self._instructions += self._output.collect(self._running)
         now = self._clock()
         self._slices.learn(now - began, taken)
         self.preparation.withdraw(now - began, taken)
@@ -338,8 +327,15 @@ class Worker:
         for marker in self._alignment.ended(channel):
             self._apply(marker, 0)
         self._inbox.block_only(self._alignment.blocked)
+        self._adopt()
         if not self._open and not self.ended:
             self._finish()
+
+    def _adopt(self) -> None:
+        """Have the next epoch's wiring, if its time has come."""
+        if (adopted := self._adoption.adopted(self.wiring)) is not None:
+            self.wiring = adopted.wiring
+            self._tell(TopologyAdopted(adopted.epoch, self.wiring.id))
 
     def _finish(self) -> None:
         """End the output channels, close what was written, and report it, since all input is processed."""
@@ -359,17 +355,16 @@ class Worker:
         keep: Save | TellController | None = None
         if isinstance(action, Commit) and action.checkpoint and not self.ended:
             positions = self._outbox.round_robin_positions
-            keep = kept(action.epoch, self.wiring.id, self.instances, positions, self._versions.number)
+            keep = kept(action.epoch, self.instances, positions, self._versions.number)
             self._instructions.extend(self._telemetry.traced())
         for instance in self.instances[start:]:
             if instance.worker.operator not in marker.scope:
                 break
             if isinstance(action, Hold | Release) and instance.operator.traits.is_source and not self.ended:
                 self._held = isinstance(action, Hold)
-            done = effect_of(marker, instance, self.ended)
-            switched |= done.switched
-            closes = isinstance(action, Commit) and not self.ended
-            self._instructions.append(ClosePart(done) if closes else TellController(done))
+            acknowledged, switches = acknowledgement(marker, instance, self.ended)
+            switched |= switches
+            self._instructions.append(acknowledged)
         else:
             self._outbox.mark(marker)
         if keep is not None:

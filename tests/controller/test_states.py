@@ -64,7 +64,7 @@ def machine(what: str) -> _Machine:
     if what == "a change":
         change = Transaction(ChangeRequested("u1", FM_ALONE, {"FM": b"code"}), [], (), now_ns=0)
         return _Machine(change, "state", change.move)
-    attempts = Checkpoints(workers, MarkerCoordinator(workers), CommitNumbers(None), Recovery(1), "r", chaining=True)
+    attempts = Checkpoints(workers, MarkerCoordinator(workers), CommitNumbers(None), Recovery(1), "r")
     return _Machine(attempts, "phase", attempts.move)
 
 

@@ -21,7 +21,8 @@ from fries_nb.messages import DUE, TRANSACTION, ChannelId, Data, Rehearsed, Work
 from fries_nb.operators.batch_size import MOST_PER_SLICE, SLICE_NS, AdaptiveBatchSize
 from fries_nb.operators.executors import InterruptFlag, executor_of
 from fries_nb.operators.instance import Instance
-from fries_nb.worker.outbox import Outbox, OutEdge
+from fries_nb.topology.wiring import OutEdge
+from fries_nb.worker.outbox import Outbox
 
 # ---- frames
 

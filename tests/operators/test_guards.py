@@ -9,7 +9,7 @@ import cloudpickle
 import pytest
 from worker_bench import Bench, change, data, decided
 
-from fries_nb.checkpoints import CommittedChange, InstanceSnapshot
+from fries_nb.checkpoints import CommittedChange, Snapshot
 from fries_nb.dataflow.endpoints import memory
 from fries_nb.dataflow.graph import Kind, Operator
 from fries_nb.dataflow.updates import Update
@@ -178,7 +178,7 @@ def test_a_worker_restored_behind_a_rollback_runs_what_ran_before_in_its_name() 
     gone = CommittedChange("u1", "fries", (("M",),), {})
     back = CommittedChange("u1.back", "fries", (("M",),), {}, undoes="u1")
     instance = Instance(M, Operator("M", function=old), old, audit=True)
-    restore(instance, InstanceSnapshot("M", 5, ("u0", "u1", "u1.back")), (first, gone, back))
+    restore(instance, Snapshot("M", 0, 5, ("u0", "u1", "u1.back")), (first, gone, back))
     assert (instance.identity, instance.function({"n": 1})) == ("u1.back", {"n": 1, "v": 2})
 
 

@@ -34,9 +34,10 @@ from fries_nb.operators.instance import Instance
 from fries_nb.operators.state import KeyedState
 from fries_nb.testing.readers import transaction
 from fries_nb.topology.partitioning import bins_of_values
+from fries_nb.topology.topology import Topology
+from fries_nb.topology.wiring import wire
 from fries_nb.worker.events import Grant
 from fries_nb.worker.snapshot import restore, saved
-from fries_nb.worker.wiring import wire
 from fries_nb.worker.worker import Worker
 
 Row = dict[str, Any]
@@ -219,7 +220,7 @@ def test_an_operator_may_be_called_as_the_reader_was() -> None:
     operators = (Operator("<reader>", kind=Kind.UNION), Operator("M", function=dict))
     graph = Graph("g", operators, (Edge("<reader>", "M", Partitioning.FORWARD),))
     instance = Instance(WorkerId("M", 0), operators[1], dict, audit=False)
-    worker = Worker(wire(graph, ("M",), 0), [instance], 1000, lambda: 0)
+    worker = Worker(wire(Topology.dealt(graph, 1), ("M",), 0), [instance], 1000, lambda: 0)
     assert [one.channel.sender.operator for one in worker.take() if isinstance(one, Grant)] == ["<reader>"]
 
 

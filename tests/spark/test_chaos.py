@@ -116,7 +116,8 @@ def test_a_driver_is_killed_in_the_middle_and_the_run_resumed(spark: SparkSessio
     begun = max({*told, *decided})
     changes = drawn_changes(seed, begun + 8)
     outcomes = {drawn.version: "done" if drawn.version in decided else "aborted" for drawn in changes[:begun]}
-    run = chaos_flow("line", fn.parquet(out)).resume(path, spark, audit=True, commit_interval_s=0.3)
+    flow, shape = chaos_flow("line", fn.parquet(out)), {"workers": 3, "chaining": False}
+    run = flow.resume(path, spark, **shape, audit=True, commit_interval_s=0.3)
     try:
         for drawn in changes[begun:]:
             if drawn.version == begun + 4:

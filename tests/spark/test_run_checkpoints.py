@@ -87,6 +87,42 @@ def test_a_lost_host_is_recovered_from_and_a_stopped_run_goes_on(
     assert rows[-1][1] == 2
 
 
+class Numbered:
+    """How many tuples of its key there have been."""
+
+    def initial_state(self) -> list[int]:
+        return [0]
+
+    def process(self, row: dict[str, Any], state: list[int]) -> dict[str, Any]:
+        state[0] += 1
+        return row | {"number": state[0]}
+
+
+def test_a_run_is_resumed_at_any_number_of_workers_and_hosts_chained_or_not(
+    spark: SparkSession, kept: Callable[[Run], Run], tmp_path: Path
+) -> None:
+    """Each key's state goes where its rows go: 2 workers on 2 hosts, then 3 on 1 without chains, then 1 with them."""
+    place, flow = tmp_path / "place", fn.Dataflow("shapes")
+    numbers = flow.source("S", fn.rate(2_000), workers=2).map("A", lambda row: row | {"key": row["value"] % 23})
+    numbers.map("N", Numbered(), key="key").map("B", lambda row: row).sink("out", fn.memory())
+    run = kept(flow.run(spark, hosts=2, workers=2, checkpoint=place, commit_interval_s=0.3, audit=True))
+    shapes = [(1, 3, False), (2, 1, True), (1, None, True)]
+    for hosts, workers, chaining in shapes:
+        until(lambda run=run: run.metrics().operators["out"].processed > 200, run)
+        run.suspend()
+        run = kept(flow.resume(place, spark, hosts, workers, chaining=chaining, commit_interval_s=0.3, audit=True))
+        assert {one.workers for one in run.graph.operators if one.name != "S"} == {workers or 1}
+        assert run.graph.operator("S").workers == 2
+    until(lambda: run.metrics().operators["out"].processed > 200, run)
+    run.stop(drain=True)
+    assert run.audit().serializable
+    counts: dict[int, list[int]] = {}
+    for row in run.output().collect():
+        counts.setdefault(row["key"], []).append(row["number"])
+    assert len(counts) == 23
+    assert all(sorted(found) == list(range(1, len(found) + 1)) for found in counts.values())
+
+
 def test_regions_are_resumed_one_by_one(spark: SparkSession, kept: Callable[[Run], Run], tmp_path: Path) -> None:
     """What the first region kept is there, and what the second began with counts again."""
     place = tmp_path / "place"

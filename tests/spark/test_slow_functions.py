@@ -33,10 +33,11 @@ from fries_nb.operators.instance import Instance
 from fries_nb.spark import host as hosting
 from fries_nb.spark.region_spec import Options, RegionSpec
 from fries_nb.spark.threads import WorkerThread
+from fries_nb.topology.topology import Topology
+from fries_nb.topology.wiring import wire
 from fries_nb.transport.envelopes import Said, ToWorker
 from fries_nb.transport.keys import make_keys
 from fries_nb.worker.events import Arrived, Granted
-from fries_nb.worker.wiring import wire
 from fries_nb.worker.worker import Worker
 
 
@@ -103,7 +104,8 @@ def host_of(monkeypatch, *operators):
     region = RegionSpec("r", 1, graph, {}, {}, {}, "", make_keys().hosts, "127.0.0.1", options, heads, "")
     host = hosting.Host(region, 0, "", None)
     instances = [Instance(WorkerId(one.name, 0), one, one.function, False) for one in operators]
-    worker = Worker(wire(graph, tuple(names[1:-1]), 0), instances, 1 << 20, lambda: gate.clock_s * 10**9)
+    wiring = wire(Topology.dealt(graph, 1), tuple(names[1:-1]), 0)
+    worker = Worker(wiring, instances, 1 << 20, lambda: gate.clock_s * 10**9)
     thread = WorkerThread(worker, host._carry_out, OpenSinks({}))
     host._threads = {instance.worker: thread for instance in instances}
     thread.post(Granted(ChannelId(instances[-1].worker, WorkerId("Z", 0)), 1 << 20))

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from place_setting import decided, graph, kept, snapshot, store
+from place_setting import decided, graph, kept, silence, snapshot, store
 from pyarrow import fs
 
-from fries_nb.checkpoints import Checkpoint, Restoration
+from fries_nb.checkpoints import Checkpoint, Restoration, Snapshot
 from fries_nb.dataflow.endpoints import parquet
 from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import CheckpointError, SourceError
@@ -20,7 +20,13 @@ from fries_nb.spark.staging import write_table
 from fries_nb.spark.tracing import Trace
 from fries_nb.storage.checkpoint_store import CheckpointStore
 from fries_nb.storage.seals import NO_KEY, sealed
-from fries_nb.storage.snapshot_files import Saver, SnapshotStore, part_of, read_snapshot, read_snapshots, write_snapshot
+from fries_nb.storage.snapshot_files import (
+    Saver,
+    SnapshotStore,
+    read_file_of_snapshots,
+    read_snapshots,
+    write_snapshots,
+)
 from fries_nb.trace import Ran
 
 
@@ -34,7 +40,7 @@ def test_what_was_kept_is_what_is_loaded(tmp_path: Path) -> None:
     flow, restoration = CheckpointStore.load(place.path)
     assert (flow.run, flow.workers) == ("r1", {"numbers": 1, "FM": 2, "out": 1})
     assert restoration == Restoration(record, tuple(decided(f"u{number}") for number in range(1, 12)))
-    assert read_snapshot(store(place), record.snapshots["FM[0]"]) == snapshot()
+    assert read_file_of_snapshots(store(place), record.snapshots["FM[0]"]) == (snapshot(),)
 
 
 def test_checkpoint_one_million_is_newer_than_the_one_before(tmp_path: Path) -> None:
@@ -80,8 +86,8 @@ def test_the_last_two_checkpoints_are_kept(tmp_path: Path) -> None:
     place = CheckpointStore.claim(str(tmp_path / "c"), graph(), "r1")
     for epoch in (1, 2, 4):
         kept(place, epoch)
-    write_snapshot(store(place), 5, 1, snapshot())  # of a checkpoint that was given up
-    write_snapshot(store(place), 7, 1, snapshot())  # of one that is on its way
+    write_snapshots(store(place), 5, 1, [snapshot()])  # of a checkpoint that was given up
+    write_snapshots(store(place), 7, 1, [snapshot()])  # of one that is on its way
     kept(place, 6)
     assert sorted(path.name for path in (tmp_path / "c" / "complete").iterdir()) == [
         "000004-0001.json", "000006-0001.json"
@@ -104,14 +110,38 @@ def writing(sink: object) -> Graph:
     return Graph("w1", (*graph().operators[:2], replace(graph().operator("out"), function=sink)), graph().edges)
 
 
+def resized(name: str, workers: int, base: Graph | None = None) -> Graph:
+    """The graph with another number of workers for an operator."""
+    base = base or graph()
+    operators = (replace(one, workers=workers) if one.name == name else one for one in base.operators)
+    return Graph(base.name, tuple(operators), base.edges)
+
+
+def test_a_checkpoint_is_resumed_with_other_numbers_of_workers_but_of_undivided_state(tmp_path: Path) -> None:
+    """Keyed state is redistributed; a state without a key is one worker's."""
+    keyed = CheckpointStore.claim(str(tmp_path / "keyed"), graph(), "r1")
+    silence()
+    CheckpointStore.resume(keyed.path, resized("out", 3, resized("FM", 5, resized("numbers", 4))))
+    counting = Graph("w1", tuple(replace(one, function=Counting(), key=()) for one in graph().operators), ())
+    undivided = CheckpointStore.claim(str(tmp_path / "undivided"), counting, "r1")
+    with pytest.raises(CheckpointError, match="with 2 workers of FM, which keeps a state without a key, one a worker"):
+        CheckpointStore.resume(undivided.path, resized("FM", 3, counting))
+
+
+class Counting:
+    """A function with state."""
+
+    def process(self, row: dict[str, object], state: dict[str, int]) -> dict[str, object]:
+        return row
+
+
 @pytest.mark.parametrize(
     ("other", "message"),
     [
         (graph("fraud"), "holds a checkpoint of flow 'w1'; expected 'fraud'"),
-        (graph(workers=3), r"operator FM: map by customer, 2 workers; this one has FM: map by customer, 3 workers"),
-        (graph(key=("terminal",)), "this one has FM: map by terminal, 2 workers"),
-        (Graph("w1", graph().operators[:2], graph().edges[:1]), "operator out: sink, 1 workers; this one has out: not"),
-        (writing(parquet("/b")), "operator out: sink, 1 workers; this one has out: sink into /b, 1 workers"),
+        (graph(key=("terminal",)), "this one has FM: map by terminal"),
+        (Graph("w1", graph().operators[:2], graph().edges[:1]), "operator out: sink; this one has out: not"),
+        (writing(parquet("/b")), "operator out: sink; this one has out: sink into /b"),
         (Graph("w1", graph().operators, graph().edges[:1]), r"but for the edge FM -> out \(forward\), which this one"),
     ],
 )
@@ -149,13 +179,12 @@ def test_a_place_without_a_checkpoint_or_of_another_version_is_refused(tmp_path:
         [
             ("flow.json", b'{"format": 1, "flow": "w1"}'),
             ("attempts/0001.json", sealed(b'{"format": 2, "flow": "w1"}', "attempts/0001.json")),
-            ("attempts/0001.json", sealed(b'{"format": 4, "flow": "w1"}', "attempts/0001.json")),
         ]
     ):
         file = tmp_path / str(number) / name
         file.parent.mkdir(parents=True)
         file.write_bytes(content)
-        with pytest.raises(CheckpointError, match=r"in format [124]; this fries_nb reads format 3: likely another ver"):
+        with pytest.raises(CheckpointError, match=r"in format [12]; this fries_nb reads format 3: likely another"):
             CheckpointStore.load(str(tmp_path / str(number)))
 
 
@@ -180,21 +209,22 @@ def test_a_damaged_checkpoint_is_refused(tmp_path: Path, name: str, damage: str)
     none = name.startswith("attempts") and damage == "gone"
     expected = "holds no checkpoint" if none else f"is damaged: {name}"
     with pytest.raises(CheckpointError, match=expected):
-        read_snapshots(store(place), CheckpointStore.load(place.path)[1].checkpoint, [0])
+        read_snapshots(store(place), CheckpointStore.load(place.path)[1].checkpoint, [WorkerId("FM", 0)])
 
 
 def test_a_host_reads_the_snapshots_of_its_own_workers(tmp_path: Path) -> None:
-    """By operator, since chains may have changed; of the indices that it runs."""
+    """By operator, whatever chain wrote the file; a worker that the checkpoint does not have is left out."""
     at = SnapshotStore(str(tmp_path), "r")
-    snapshots = {f"FM[{index}]": write_snapshot(at, 1, 1, snapshot(index, index))[0] for index in range(4)}
+    snapshots = {}
+    for index in range(4):
+        chain = [snapshot(index, index), Snapshot("MC", index, 10 * index)]
+        name, _ = write_snapshots(at, 1, 1, chain)
+        snapshots |= {f"{one.operator}[{index}]": name for one in chain}
     record = Checkpoint("r", 1, 1, snapshots)
-    found = read_snapshots(at, record, [1, 3])
-    assert set(found) == {WorkerId(operator, index) for operator in ("FM", "MC") for index in (1, 3)}
-    part = part_of(found[WorkerId("MC", 3)], "MC")
-    assert part is not None
-    assert part.processed == 3
-    assert part_of(None, "MC") is None
-    assert read_snapshots(at, None, [1]) == {}
+    wanted = [WorkerId("FM", 1), WorkerId("MC", 3), WorkerId("MC", 1)]
+    found = read_snapshots(at, record, [*wanted, WorkerId("MC", 4)])
+    assert [(worker, found[worker].processed) for worker in found] == list(zip(wanted, (1, 30, 10), strict=True))
+    assert read_snapshots(at, None, wanted) == {}
 
 
 def test_the_saver_says_how_it_went(tmp_path: Path) -> None:
@@ -203,21 +233,24 @@ def test_the_saver_says_how_it_went(tmp_path: Path) -> None:
     at = SnapshotStore(str(tmp_path), "r")
     saver = Saver(at, 1, said.append)
     saver.start()
-    saver.save(1, snapshot())
+    chain = (snapshot(), Snapshot("MC", 0, 3))
+    saver.save(1, chain)
     saver.leave()
     saver.join()
-    assert (said[0].epoch, said[0].worker, said[0].error) == (1, WorkerId("FM", 0), "")
-    assert read_snapshot(at, said[0].name) == snapshot()
+    workers = [WorkerId("FM", 0), WorkerId("MC", 0)]
+    assert [(one.epoch, one.worker, one.error) for one in said] == [(1, worker, "") for worker in workers]
+    assert read_file_of_snapshots(at, said[1].name) == chain
+    assert said[1].size == 0
     assert said[0].size == (tmp_path / "states" / said[0].name).stat().st_size
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "states").write_text("")
     saver = Saver(SnapshotStore(str(tmp_path / "full"), "r"), 1, said.append)
     saver.start()
-    saver.save(1, snapshot())
+    saver.save(1, (snapshot(),))
     saver.leave()
     saver.join()
-    assert said[1].name == ""
-    assert "the state of FM[0] cannot be written to" in said[1].error
+    assert said[2].name == ""
+    assert "the state of FM[0] cannot be written to" in said[2].error
 
 
 def test_a_record_that_cannot_be_written_is_told(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 from place_setting import decided, graph, silence
 from stopping_files import Killed, watch
 
-from fries_nb.checkpoints import Checkpoint, InstanceSnapshot, Snapshot
+from fries_nb.checkpoints import Checkpoint, Snapshot
 from fries_nb.connectors.parquet_sink import ParquetSink
 from fries_nb.connectors.part_writer import PartWriter
 from fries_nb.controller import events as said
@@ -26,7 +26,7 @@ from fries_nb.spark.committer import Committer
 from fries_nb.spark.launch import complete
 from fries_nb.storage import manifest
 from fries_nb.storage.checkpoint_store import CheckpointStore
-from fries_nb.storage.snapshot_files import SnapshotStore, read_snapshots, write_snapshot
+from fries_nb.storage.snapshot_files import SnapshotStore, read_snapshots, write_snapshots
 
 EPOCHS = 3
 WORKERS = (0, 1)
@@ -51,8 +51,8 @@ class Attempt:
         checkpoint = self.place.restoration.checkpoint
         if checkpoint is None:
             return 0
-        for snapshot in read_snapshots(self.store, checkpoint, WORKERS).values():
-            assert snapshot.instances[0].processed == checkpoint.epoch
+        for snapshot in read_snapshots(self.store, checkpoint, [WorkerId("FM", index) for index in WORKERS]).values():
+            assert snapshot.processed == checkpoint.epoch
         return checkpoint.epoch
 
     def step(self) -> None:
@@ -66,8 +66,8 @@ class Attempt:
             self.place.decide(decided("u1"))
         snapshots = {}
         for index in WORKERS:
-            snapshot = Snapshot("FM", index, (InstanceSnapshot("FM", epoch),))
-            snapshots[f"FM[{index}]"] = write_snapshot(self.store, epoch, self.place.incarnation, snapshot)[0]
+            snapshot = Snapshot("FM", index, epoch)
+            snapshots[f"FM[{index}]"] = write_snapshots(self.store, epoch, self.place.incarnation, (snapshot,))[0]
         manifest.prepare(self.out, files)
         self.place.keep(Checkpoint("r1", epoch, self.place.incarnation, snapshots, (), {"out": tuple(files)}))
         manifest.commit(self.out, epoch, files)

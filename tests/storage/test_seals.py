@@ -20,11 +20,12 @@ from place_setting import decided, graph, kept, silence, snapshot, store
 from fries_nb.checkpoints import Restoration
 from fries_nb.dataflow.endpoints import Replay
 from fries_nb.errors import CheckpointError
+from fries_nb.messages import WorkerId
 from fries_nb.spark.staging import stage_replay
 from fries_nb.storage.checkpoint_store import CheckpointStore
 from fries_nb.storage.locations import encoded, join, locate
 from fries_nb.storage.seals import sealed, secret, unsealed
-from fries_nb.storage.snapshot_files import read_snapshot, read_snapshots
+from fries_nb.storage.snapshot_files import read_file_of_snapshots, read_snapshots
 
 
 @given(st.binary(max_size=200), st.data())
@@ -60,13 +61,13 @@ def test_a_key_signs_all_that_is_decoded(tmp_path: Path) -> None:
     record = kept(place, 1)
     place.release()
     assert CheckpointStore.load(place.path, key)[1] == Restoration(record, (decided("u1"),))
-    assert read_snapshot(store(place), record.snapshots["FM[0]"]) == snapshot()
+    assert read_file_of_snapshots(store(place), record.snapshots["FM[0]"]) == (snapshot(),)
     with pytest.raises(CheckpointError, match="it is signed; give the key= that it was written with"):
         CheckpointStore.load(place.path)
     with pytest.raises(CheckpointError, match="it is not signed with the given key, or it has been changed since"):
         CheckpointStore.resume(place.path, graph(), other)
     with pytest.raises(CheckpointError, match="it is not signed with the given key"):
-        read_snapshot(store(place)._replace(run="r2"), record.snapshots["FM[0]"])
+        read_file_of_snapshots(store(place)._replace(run="r2"), record.snapshots["FM[0]"])
     plain = CheckpointStore.claim(str(tmp_path / "d"), graph(), "r1")
     with pytest.raises(CheckpointError, match="it is not signed, and key= was given"):
         CheckpointStore.load(plain.path, key)
@@ -121,7 +122,7 @@ def test_whatever_is_done_to_a_file_is_one_sentence(tmp_path: Path, seed: int, k
                 assert again.restoration.decided == (decided("u1"),)
                 assert again.restoration.checkpoint in records
                 assert again.source("s", list[int]) == [1]
-                read_snapshots(store(again), again.restoration.checkpoint, [0])
+                read_snapshots(store(again), again.restoration.checkpoint, [WorkerId("FM", 0)])
                 said = path.name
             except CheckpointError as error:
                 said = str(error)

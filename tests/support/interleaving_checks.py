@@ -12,6 +12,9 @@ from collections import Counter, defaultdict
 
 from interleaving_played import (
     check_cut,
+    had_ended,
+    has_grown,
+    is_reshaped,
     is_whole,
     ranks_of,
     replay,
@@ -84,9 +87,6 @@ def lacking(runs, wanted, count, met, least=1):
         if not rare:
             break
     return rare
-
-
-# ---- the laws
 
 
 def ends_well(played):
@@ -174,13 +174,14 @@ def never_mixes(played):
     The trace is serializable if there is one change alone, or if each goes through the whole dataflow: several that do
     not, as fixes of an operator that is paused, may be ordered one way here and another there.
     """
-    _never_mixes(played, played.cluster.records())
+    if not is_reshaped(played):  # else that of the resumed run is judged
+        _never_mixes(played, played.cluster.records())
 
 
 def passes_the_audit_of_a_resumed_run(played):
     """So does the trace of the driver that has resumed the run, which lacks what the dead one had in memory."""
     cluster = played.cluster
-    if "the driver was killed" in cluster.recoveries:
+    if "the driver was killed" in cluster.recoveries and not has_grown(played):
         flow = flow_of(cluster.graph, resumed=True, finished=cluster.state == "finished")
         _never_mixes(played, [flow, *cluster.store.resumed()])
 
@@ -218,6 +219,8 @@ def shows_one_version(played):
 
 def shows_what_it_ran(played):
     """The version that a row shows of an operator is one by which, as the trace says, the operator met its tuple."""
+    if is_reshaped(played):
+        return  # a worker's trace goes on with the version that another one had reached
     version_of = {change: wish.version for change, wish in played.changes.items()}
     now, ran = defaultdict(int), defaultdict(set)
     for record in played.cluster.records():
@@ -241,7 +244,7 @@ def really_switches(played):
         assert not is_done or {worker.operator for worker in outcome.per_worker} == set(wish.targets), outcome
         for name in wish.targets:
             for instance in cluster.instances(name):
-                if is_done and not outcome.per_worker[instance.worker].ended:
+                if is_done and not had_ended(outcome, instance.worker):
                     bad = name == wish.broken and wish.how != "poison"
                     assert not bad, f"{instance.worker} runs a function that cannot be prepared"
                     may_run[instance.worker] = {wish.version}
@@ -295,7 +298,7 @@ def keeps_order(played):
     Where two versions run side by side, the trace has the old one's tuples in front of the new one's, so that it tells
     nothing of this.
     """
-    if any(wish.scheduler == "multiversion" for wish in played.changes.values()):
+    if any(wish.scheduler == "multiversion" for wish in played.changes.values()) or is_reshaped(played):
         return
     ran = defaultdict(list)
     for record in played.cluster.records():

@@ -20,6 +20,22 @@ def is_whole(played):
     return played.cluster.state == "finished" and played.scenario.ending == "end"
 
 
+def is_reshaped(played):
+    """The run was resumed with other numbers of workers, or workers came or went."""
+    return played.cluster.graph != played.scenario.graph or has_grown(played)
+
+
+def has_grown(played):
+    """Workers came or went while it ran, which the head of a trace does not tell."""
+    return bool(getattr(played.cluster, "adopted", ()))
+
+
+def had_ended(outcome, worker):
+    """Of a worker that there was not at the time, whether all of its operator had."""
+    alike = [one for other, one in outcome.per_worker.items() if other.operator == worker.operator]
+    return outcome.per_worker[worker].ended if worker in outcome.per_worker else all(one.ended for one in alike)
+
+
 def wish_of(played, number):
     """What was asked for as this version."""
     [wish] = [wish for wish in played.changes.values() if wish.version == number]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from fries_nb.checkpoints import Checkpoint, CommittedChange, InstanceSnapshot, Snapshot
+from fries_nb.checkpoints import Checkpoint, CommittedChange, Snapshot
 from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator, Partitioning
 from fries_nb.storage import claims
 from fries_nb.storage.checkpoint_store import CheckpointStore
-from fries_nb.storage.snapshot_files import SnapshotStore, write_snapshot
+from fries_nb.storage.snapshot_files import SnapshotStore, write_snapshots
 
 
 def graph(name: str = "w1", workers: int = 2, key: tuple[str, ...] = ("customer",)) -> Graph:
@@ -21,8 +21,7 @@ def graph(name: str = "w1", workers: int = 2, key: tuple[str, ...] = ("customer"
 
 def snapshot(index: int = 0, processed: int = 7) -> Snapshot:
     """A chain of two operators at one index."""
-    inside = InstanceSnapshot("FM", processed, ("u1",), {3: b"state"})
-    return Snapshot("FM", index, (inside, InstanceSnapshot("MC", processed)), {"out": 1}, version=2)
+    return Snapshot("FM", index, processed, ("u1",), {3: b"state"}, round_robin_positions={"out": 1}, version=2)
 
 
 def store(place: CheckpointStore) -> SnapshotStore:
@@ -37,7 +36,7 @@ def silence() -> None:
 
 def kept(place: CheckpointStore, epoch: int) -> Checkpoint:
     """A checkpoint of one worker, complete."""
-    name, _ = write_snapshot(store(place), epoch, place.incarnation, snapshot())
+    name, _ = write_snapshots(store(place), epoch, place.incarnation, [snapshot()])
     record = Checkpoint(place.flow.run, epoch, place.incarnation, {"FM[0]": name}, ("numbers[0]",), {"out": ("p",)})
     place.keep(record)
     place.tidy()

@@ -30,13 +30,14 @@ from fries_nb.messages import (
 )
 from fries_nb.operators.dry_run import DryRun
 from fries_nb.operators.instance import Instance
+from fries_nb.topology.topology import Topology
+from fries_nb.topology.wiring import wire
 from fries_nb.trace import Ran, RanMany, Record, Updated
 from fries_nb.worker.events import Arrived, ClosePart, Directed, Granted, Supplied, TellController, Write
 from fries_nb.worker.outbox import SendFrame
 from fries_nb.worker.rehearsal import Rehearsals
 from fries_nb.worker.snapshot import restore
 from fries_nb.worker.versions import Spill
-from fries_nb.worker.wiring import wire
 from fries_nb.worker.worker import Worker
 
 
@@ -73,7 +74,7 @@ class Port:
 class Bench:
     """One worker between two senders A[0], A[1] and receivers Z[0], ..., and all that it has said.
 
-    With a ``key`` its rows are partitioned by it. With a ``snapshot``, or with changes ``decided``, it is restored
+    With a ``key`` its rows are partitioned by it. With ``snapshots``, or with changes ``decided``, it is restored
     before its first event.
     """
 
@@ -83,7 +84,7 @@ class Bench:
         audit: bool = False,
         window: int = 1 << 20,
         receivers: int = 1,
-        snapshot: Snapshot | None = None,
+        snapshots: Sequence[Snapshot] = (),
         decided: Sequence[CommittedChange] = (),
         spill: Spill = list,
         key: tuple[str, ...] = (),
@@ -103,10 +104,11 @@ class Bench:
         instances = [Instance(WorkerId(one.name, 0), one, one.function, audit) for one in chain]
         for position, instance in enumerate(instances):
             instance.recreate = partial(copy.copy, chain[position].function)
-            if snapshot is not None or decided:
-                restore(instance, snapshot.instances[position] if snapshot else None, decided)
-        wiring = wire(graph, tuple(names), 0)
-        self.worker = Worker(wiring, instances, window, lambda: next(self.ticks), snapshot, spill)
+            if snapshots or decided:
+                restore(instance, snapshots[position] if snapshots else None, decided)
+        wiring = wire(Topology.dealt(graph, 1), tuple(names), 0)
+        last = snapshots[-1] if snapshots else None
+        self.worker = Worker(wiring, instances, window, lambda: next(self.ticks), last, spill)
         self.ports = {self.worker.wiring.id: self.port} if chain[0].kind is Kind.SINK else {}
         self.sinks = OpenSinks(self.ports)
         self.incoming = self.worker.wiring.incoming

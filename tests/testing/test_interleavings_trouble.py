@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from interleaving_checks import SOAK, lacking, try_focused, try_pausing, try_troubled
+from interleaving_checks import SOAK, lacking, try_focused, try_pausing, try_seed, try_troubled
 
 from fries_nb.dataflow.builder import DataflowBuilder
 from fries_nb.dataflow.endpoints import memory
 from fries_nb.messages import WorkerId
 from fries_nb.testing import Cluster, figures
 from fries_nb.testing.drawn_flows import source_rows
+from fries_nb.testing.growing import draw_reshaped
 from fries_nb.testing.hosts import Hosts
 from fries_nb.testing.scenarios import draw_troubled, play
 
@@ -38,6 +39,28 @@ def test_every_promise_holds_of_state_changed_in_mid_stream(chunk):
     size = RUNS * SOAK // CHUNKS
     for seed in range(chunk * size, (chunk + 1) * size):
         try_focused(seed)
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS // 2))
+def test_every_promise_holds_of_a_run_resumed_in_another_shape(chunk):
+    """With chains or without them, at other numbers of workers: the state of a key is where its rows go."""
+    size = RUNS * SOAK // CHUNKS
+    for seed in range(chunk * size, (chunk + 1) * size):
+        try_seed(seed, draw_reshaped)
+
+
+def test_resumed_runs_take_other_shapes():
+    """From a checkpoint with state, and to other chains."""
+    met: Counter[str] = Counter()
+
+    def count(seed):
+        played = play(draw_reshaped(seed))
+        records, workers = played.cluster.store.records, played.cluster.workers.values()
+        met["workers"] += any(one.snapshots and one.workers != records[-1].workers for one in records)
+        chained = any(len(worker.instances) > 1 for worker in workers)
+        met["chains"] += chained and not played.scenario.cluster["chaining"]
+
+    assert lacking(60, ("workers", "chains"), count, met, least=5) == {}
 
 
 @pytest.mark.parametrize("chunk", range(4))

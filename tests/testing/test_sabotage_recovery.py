@@ -10,8 +10,9 @@ from dataclasses import replace
 
 import msgspec
 import pytest
-from interleaving_checks import caught, try_focused
+from interleaving_checks import caught, try_focused, try_seed
 
+from fries_nb.assembly import workers as assembled
 from fries_nb.checkpoints import Restoration
 from fries_nb.controller.commit_attempts import Checkpoints, CommitPhase
 from fries_nb.controller.commit_numbers import CommitNumbers
@@ -24,12 +25,13 @@ from fries_nb.messages import Commit, Hold
 from fries_nb.operators import chain_compiler
 from fries_nb.operators import error_policy as guarding
 from fries_nb.operators.instance import Instance
-from fries_nb.testing import hosts
+from fries_nb.testing.growing import draw_reshaped
 from fries_nb.testing.scenarios import draw_focused
 from fries_nb.worker import snapshot
 from fries_nb.worker.alignment import Alignment
 from fries_nb.worker.outbox import Outbox
 from fries_nb.worker.outbox import SendFrame as Frames
+from fries_nb.worker.redistribution import Redistribution
 from fries_nb.worker.versions import Versions
 from fries_nb.worker.worker import Worker
 
@@ -78,14 +80,14 @@ def _forget_the_decided(recovery, reason, again=Recovery.again):
     return replace(recover, restoration=Restoration(record, kept))
 
 
-def _transform_again(instance, part, decided, restore=hosts.restore):
+def _transform_again(instance, part, decided, restore=assembled.restore):
     restore(instance, part, decided)
     for change in decided:
         if part is not None and change.change in part.applied and instance.worker.operator in change.payloads:
             instance.state.transform(snapshot._update(instance.worker.operator, change).state)
 
 
-def _apply_again(instance, part, decided, restore=hosts.restore):
+def _apply_changes_again(instance, part, decided, restore=assembled.restore):
     restore(instance, part and msgspec.structs.replace(part, applied=()), decided)
 
 
@@ -144,6 +146,15 @@ def _forget_a_fork(instance, fork):
     fork.records()
 
 
+def _keep_only_its_own_bins(redistribution, worker, parts, divided=Redistribution._divided):
+    own = [part for part in parts if part.index == worker.index] or parts[:1]
+    return divided(redistribution, worker, own)
+
+
+def _apply_again(redistribution, worker, parts, divided=Redistribution._divided):
+    return msgspec.structs.replace(divided(redistribution, worker, parts), applied=())
+
+
 def _pause_for_ever(paused):
     return []
 
@@ -154,8 +165,8 @@ BROKEN = {
     "a position is one too far": (snapshot, "saved", _off_by_one),
     "snapshots are not awaited": (Checkpoints, "settle", _await_no_snapshot),
     "a decided change is forgotten": (Recovery, "again", _forget_the_decided),
-    "a restored state is transformed again": (hosts, "restore", _transform_again),
-    "a change is applied again": (hosts, "restore", _apply_again),
+    "a restored state is transformed again": (assembled, "restore", _transform_again),
+    "a change is applied again": (assembled, "restore", _apply_changes_again),
     "an older incarnation's answer counts": (Controller, "_heard", _count_old_answers),
     "files are committed without a record": (Checkpoints, "_keep", _keep_no_record),
     "new tuples meet old state": (Versions, "waits", property(lambda versions: False), "multiversion"),
@@ -174,6 +185,19 @@ def seeds(scheduler):
     """Those in whose runs this scheduler is asked for, or all."""
     drawn = ((seed, draw_focused(seed)) for seed in range(BOUND))
     return [seed for seed, scenario in drawn if scheduler in {"", *(wish.scheduler for wish in scenario.wishes)}]
+
+
+RESHAPED = {
+    "other workers' bins are left behind": _keep_only_its_own_bins,
+    "what was applied is applied again": _apply_again,
+}
+
+
+@pytest.mark.parametrize("divide", RESHAPED.values(), ids=RESHAPED)
+def test_a_run_that_is_resumed_wrongly_at_other_numbers_of_workers_is_caught(monkeypatch, divide):
+    """Without this rule, some run that is resumed in another shape breaks a promise."""
+    monkeypatch.setattr(Redistribution, "_divided", divide)
+    assert caught(range(BOUND), lambda seed: try_seed(seed, draw_reshaped)) is not None
 
 
 @pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN)

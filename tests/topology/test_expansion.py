@@ -12,8 +12,7 @@ from planning_graphs import drawn
 
 from fries_nb.dataflow import Edge, Graph, Kind, Operator, Partitioning, batched
 from fries_nb.errors import DataflowError
-from fries_nb.messages import WorkerId
-from fries_nb.planning import chains, channel_count, channels_of, cover, host_of, workers_of
+from fries_nb.planning import chains, channel_count, channels_of, cover, workers_of
 
 
 def workflow_2(workers: int) -> Graph:
@@ -59,11 +58,6 @@ def test_channels_are_listed_lazily():
     edge = Edge("A", "B", Partitioning.HASH)
     graph = Graph("pair", (Operator("A", workers=1_000), Operator("B", workers=3)), (edge,))
     assert str(next(channels_of(graph, edge))) == "A[0]->B[0]"
-
-
-def test_workers_are_assigned_to_hosts_round_robin():
-    """By their index."""
-    assert [host_of(WorkerId("A", index), 3) for index in range(5)] == [0, 1, 2, 0, 1]
 
 
 def test_workers_of_an_unknown_operator():

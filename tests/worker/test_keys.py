@@ -11,8 +11,9 @@ from worker_bench import Bench, Port, data
 
 from fries_nb.dataflow import Edge, Graph, Kind, Operator, Partitioning, batched
 from fries_nb.messages import Data, Failed, Paused
+from fries_nb.topology.topology import Topology
+from fries_nb.topology.wiring import wire
 from fries_nb.worker.outbox import SendFrame
-from fries_nb.worker.wiring import wire
 
 
 def lost(row: dict[str, Any]) -> dict[str, Any]:
@@ -82,5 +83,5 @@ def test_what_operators_below_are_keyed_by_is_asked_of_the_one_that_makes_the_ro
         Edge("K", "L", Partitioning.HASH, ("l",)),
     )  # fmt: skip
     graph = Graph("g", tuple(operators), edges)
-    assert wire(graph, ("M", "F"), 0).needed == ({"k": "K", "j": "K"}, {"k": "K", "j": "K"})
-    assert wire(graph, ("K",), 0).needed == ({"l": "L"},)
+    assert wire(Topology.dealt(graph, 1), ("M", "F"), 0).needed == ({"k": "K", "j": "K"}, {"k": "K", "j": "K"})
+    assert wire(Topology.dealt(graph, 1), ("K",), 0).needed == ({"l": "L"},)

@@ -14,7 +14,8 @@ from fries_nb.dataflow.graph import Partitioning
 from fries_nb.errors import DeclarationError, ProtocolError
 from fries_nb.messages import ChannelId, Commit, Data, End, Marker, WorkerId
 from fries_nb.topology.partitioning import bins_of_values, routing_table
-from fries_nb.worker.outbox import FLUSH_ROWS, Outbox, OutEdge, SendFrame
+from fries_nb.topology.wiring import OutEdge
+from fries_nb.worker.outbox import FLUSH_ROWS, Outbox, SendFrame
 
 ME = WorkerId("A", 0)
 

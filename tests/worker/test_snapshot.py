@@ -11,7 +11,7 @@ import cloudpickle
 import pytest
 from worker_bench import Bench, Sum, change, checkpoint, data, decided, operations, version
 
-from fries_nb.checkpoints import Checkpoint, CommittedChange, InstanceSnapshot, Snapshot
+from fries_nb.checkpoints import Checkpoint, CommittedChange, Snapshot
 from fries_nb.dataflow.graph import Kind, Operator
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import OperatorError, ProtocolError
@@ -53,12 +53,12 @@ def take_checkpoint(bench: Bench, number: int = 1) -> None:
 
 
 def snapshot_of(bench: Bench) -> Snapshot:
-    """What the bench's worker has handed over last."""
+    """What the last operator of the bench's worker has handed over last."""
     bench.take()
-    return [one.snapshot for one in bench.said if isinstance(one, Save)][-1]
+    return [one.snapshots for one in bench.said if isinstance(one, Save)][-1][-1]
 
 
-def states(snapshot: InstanceSnapshot) -> dict[Any, Any]:
+def states(snapshot: Snapshot) -> dict[Any, Any]:
     """Key to state, of all bins."""
     return {key: state for bin_ in snapshot.bins.values() for key, state in pickle.loads(bin_).items()}
 
@@ -82,8 +82,7 @@ def test_the_trace_the_acknowledgements_and_the_snapshot_come_in_this_order() ->
     assert [type(one) for one in told] == [Traced, Traced, TellController, TellController, Save]
     assert operations(told[0].records) == [RanMany((1, 2), "M")]
     assert [one.answer for one in told[2:4]] == [Done(7, WorkerId("M", 0)), Done(7, WorkerId("N", 0))]
-    assert (told[4].epoch, told[4].snapshot.operator, told[4].snapshot.index) == (7, "M", 0)
-    assert [part.operator for part in told[4].snapshot.instances] == ["M", "N"]
+    assert (told[4].epoch, [(one.operator, one.index) for one in told[4].snapshots]) == (7, [("M", 0), ("N", 0)])
     assert bench.sent[-1] == checkpoint(7, "AMNZ")
 
 
@@ -96,7 +95,7 @@ def test_a_snapshot_holds_what_came_in_front_of_the_marker_on_every_channel_and_
     bench.run()
     bench.arrive(1, checkpoint(1))
     bench.run()
-    (part,) = snapshot_of(bench).instances
+    part = snapshot_of(bench)
     assert (part.processed, part.applied, states(part)) == (2, (), {1: [1], 3: [3]})
     assert bench.worker.instances[0].processed == 3
 
@@ -109,7 +108,7 @@ def test_state_is_settled_before_it_is_saved_and_bins_are_those_of_the_routing()
     bench.prepare("M", "u1", Update(Sum(), state=lambda old: [*old, -1]))
     bench.direct("M", Fcm(change(1, "M")))
     take_checkpoint(bench, 2)
-    (part,) = snapshot_of(bench).instances
+    part = snapshot_of(bench)
     assert part.applied == ("u1",)
     assert states(part) == {n: [n, -1] for n in range(40)}
     live = bench.worker.instances[0].state
@@ -181,7 +180,7 @@ def test_a_sources_position_does_not_count_what_waits_in_its_inbox() -> None:
     bench.run()
     bench.arrive(0, data(4, 5))
     bench.direct("M", Fcm(checkpoint(1, "MZ")))
-    assert snapshot_of(bench).instances[0].processed == 3
+    assert snapshot_of(bench).processed == 3
 
 
 @pytest.mark.parametrize(
@@ -198,7 +197,7 @@ def test_every_sort_of_key_comes_back(key: tuple[str, ...], values: list[Any]) -
 
 def test_an_instance_runs_the_last_function_decided_for_it_with_later_changes_on_top() -> None:
     """The function is of the last change; the transformations are those that the snapshot has missed, in order."""
-    before = InstanceSnapshot("M", 9, ("u1",), {0: cloudpickle.dumps({1: [1]})})
+    before = Snapshot("M", 0, 9, ("u1",), {0: cloudpickle.dumps({1: [1]})})
     changes = [
         decided("u1", M=Update(version(1), state=lambda old: [*old, "never"])),
         decided("u2", M=Update(version(2), state=lambda old: [*old, "two"]), N=Update(version(0))),
@@ -216,7 +215,7 @@ def test_an_instance_runs_the_last_function_decided_for_it_with_later_changes_on
 
 def test_the_trace_of_a_restored_instance_begins_with_the_number_of_records_before_it() -> None:
     """In front of the changes that it catches up with; each time that it is restored, and not if it begins anew."""
-    before, changes = InstanceSnapshot("M", 9, traced=(9, 1, 2)), [decided("u1", M=Update(version(1)))]
+    before, changes = Snapshot("M", 0, 9, traced=(9, 1, 2)), [decided("u1", M=Update(version(1)))]
     restored = instance(audit=True)
     for _ in range(2):
         restore(restored, before, changes)
@@ -244,7 +243,7 @@ def test_without_a_snapshot_an_instance_begins_with_the_decided_function() -> No
 def test_an_operator_without_later_changes_runs_what_its_snapshot_had_applied() -> None:
     """An operator without later changes runs what its snapshot had applied."""
     restored = instance(audit=True)
-    restore(restored, InstanceSnapshot("M", 1, ("u1",)), [decided("u1", M=Update(version(7)))])
+    restore(restored, Snapshot("M", 0, 1, ("u1",)), [decided("u1", M=Update(version(7)))])
     assert restored.function({}) == {"v": 7}
     assert operations(restored.records()) == []
 
@@ -280,12 +279,13 @@ def test_a_worker_that_had_ended_records_no_change() -> None:
 @pytest.mark.parametrize(
     ("before", "changes", "words"),
     [
-        (InstanceSnapshot("N", 0), [], r"M\[0\] was to be restored from a snapshot of N"),
-        (InstanceSnapshot("M", 0, ("u1", "u2")), [decided("u1")], r"M\[0\] had applied u2, which is not among"),
+        (Snapshot("N", 0, 0), [], r"M\[0\] was to be restored from a snapshot of N\[0\]"),
+        (Snapshot("M", 1, 0), [], r"M\[0\] was to be restored from a snapshot of M\[1\]"),
+        (Snapshot("M", 0, 0, ("u1", "u2")), [decided("u1")], r"M\[0\] had applied u2, which is not among"),
     ],
 )
 def test_a_snapshot_that_is_not_the_instances_is_refused(
-    before: InstanceSnapshot, changes: list[CommittedChange], words: str
+    before: Snapshot, changes: list[CommittedChange], words: str
 ) -> None:
     """A snapshot that is not the instances is refused, and nothing is restored."""
     restored = instance()
@@ -304,14 +304,14 @@ def test_a_snapshot_that_is_not_the_instances_is_refused(
             "new M of change 'u1' cannot be unpickled here: Unpickling",
         ),
         (
-            InstanceSnapshot("M", 0, (), {0: cloudpickle.dumps({1: Gone()})}),
+            Snapshot("M", 0, 0, (), {0: cloudpickle.dumps({1: Gone()})}),
             [],
             "the state of M cannot be restored: ValueError: invalid literal",
         ),
     ],
 )
 def test_a_users_code_that_fails_when_restored_is_told_by_the_operators_name(
-    before: InstanceSnapshot | None, changes: list[CommittedChange], words: str
+    before: Snapshot | None, changes: list[CommittedChange], words: str
 ) -> None:
     """A users code that fails when restored is told by the operators name."""
     with pytest.raises(OperatorError, match=words) as raised:
@@ -327,27 +327,37 @@ def test_a_worker_continues_the_round_of_its_rebalanced_edges() -> None:
     take_checkpoint(bench)
     snapshot = snapshot_of(bench)
     assert snapshot.round_robin_positions == {"Z": 2}
-    restored = Bench(Operator("M", function=version(1)), receivers=3, snapshot=snapshot)
+    restored = Bench(Operator("M", function=version(1)), receivers=3, snapshots=[snapshot])
     restored.arrive(0, data(3))
     restored.run()
     (send,) = [one for one in restored.said if isinstance(one, SendFrame)]
     assert send.channels[0].receiver == WorkerId("Z", 2)
 
 
+def test_a_round_goes_on_among_another_number_of_receivers() -> None:
+    """At any number of workers a checkpoint is resumed: a turn beyond the last receiver is one of the first."""
+    snapshot = Snapshot("M", 0, 0, round_robin_positions={"Z": 2})
+    restored = Bench(Operator("M", function=version(1)), receivers=2, snapshots=[snapshot])
+    restored.arrive(0, data(3))
+    restored.run()
+    (send,) = [one for one in restored.said if isinstance(one, SendFrame)]
+    assert send.channels[0].receiver == WorkerId("Z", 0)
+
+
 @pytest.mark.parametrize(
     ("snapshot", "words"),
     [
-        (Snapshot("M", 1, (InstanceSnapshot("M", 0),), {"Z": 0}), r"a snapshot of other workers: M\[1\]"),
-        (Snapshot("M", 0, (InstanceSnapshot("M", 0), InstanceSnapshot("N", 0)), {}), r"workers: M\[0\], N\[0\]"),
-        (Snapshot("M", 0, (InstanceSnapshot("M", 0),), {"Z": 3}), "do not fit out-edges to {'Z': 3}"),
-        (Snapshot("M", 0, (InstanceSnapshot("M", 0),), {}), "do not fit out-edges to {'Z': 3}"),
+        (Snapshot("M", 1, 0, round_robin_positions={"Z": 0}), r"a snapshot of M\[1\]"),
+        (Snapshot("N", 0, 0, round_robin_positions={"Z": 0}), r"a snapshot of N\[0\]"),
+        (Snapshot("M", 0, 0, round_robin_positions={"Z": -1}), "do not fit out-edges to {'Z': 3}"),
+        (Snapshot("M", 0, 0, round_robin_positions={"Y": 0}), "do not fit out-edges to {'Z': 3}"),
     ],
 )
 def test_a_worker_refuses_a_snapshot_of_another_place(snapshot: Snapshot, words: str) -> None:
     """A worker refuses a snapshot of another place."""
     operator = Operator("M", function=version(1))
     with pytest.raises(ProtocolError, match=words):
-        Bench(operator, receivers=3, snapshot=snapshot)
+        Bench(operator, receivers=3, snapshots=[snapshot])
 
 
 def test_dead_letters_are_closed_and_handed_in_by_the_operator_that_wrote_them() -> None:

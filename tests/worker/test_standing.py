@@ -119,7 +119,7 @@ def test_a_fix_retries_the_tuple_and_goes_on_with_the_frame_and_what_waits_behin
     assert bench.answers(Resumed) == [Resumed(M)]
     assert [done.marker for done in bench.answers(Done)] == [2, 1]
     (save,) = [one for one in bench.said if isinstance(one, Save)]
-    assert save.snapshot.instances[0].processed == 3
+    assert save.snapshots[0].processed == 3
     assert [one.size for one in bench.said if isinstance(one, Grant)][2:] == [10]
 
 
@@ -304,5 +304,5 @@ def test_a_recovered_source_is_not_held() -> None:
     bench.direct("M", Fcm(Marker(2, frozenset("MZ"), Commit(1, checkpoint=True))))
     bench.take()
     (save,) = [one for one in bench.said if isinstance(one, Save)]
-    assert save.snapshot.instances[0].processed == 1
-    assert Bench(Operator("M", kind=Kind.SOURCE), snapshot=save.snapshot).worker.wants_input
+    assert save.snapshots[0].processed == 1
+    assert Bench(Operator("M", kind=Kind.SOURCE), snapshots=save.snapshots).worker.wants_input

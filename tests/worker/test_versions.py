@@ -27,9 +27,10 @@ from fries_nb.messages import (
     Report,
     WorkerId,
 )
+from fries_nb.topology.wiring import OutEdge
 from fries_nb.trace import RanMany, Updated
 from fries_nb.worker.events import Grant, Save, Traced, WorkerTick
-from fries_nb.worker.outbox import Outbox, OutEdge, SendFrame
+from fries_nb.worker.outbox import Outbox, SendFrame
 
 TAG = change(1, "M", scope="AMNZ", tagged=True)
 NEW = Update(version(2))
@@ -257,12 +258,12 @@ def test_a_checkpoint_behind_the_marker_remembers_the_version() -> None:
         for index in (0, 1):
             feed(bench, index, frame)
     (save,) = [one for one in bench.said if isinstance(one, Save)]
-    assert save.snapshot.version == 1
+    assert save.snapshots[0].version == 1
     source = Bench(Operator("M", kind=Kind.SOURCE))
     source.direct("M", Fcm(change(1, "N", scope="AMNZ", tagged=True)))
     source.direct("M", Fcm(checkpoint(2)))
     (save,) = [one for one in said(source) if isinstance(one, Save)]
-    restored = Bench(Operator("M", kind=Kind.SOURCE), snapshot=save.snapshot)
+    restored = Bench(Operator("M", kind=Kind.SOURCE), snapshots=save.snapshots)
     feed(restored, 0, data(1))
     assert frames_of(restored) == [(1, None, 1)]
 

@@ -1,11 +1,11 @@
 """The wiring of one worker: its chain of operators, its input channels, its out-edges.
 
-Each host derives it from the graph alone.
+Each host derives it from the topology alone.
 
 >>> from fries_nb.dataflow.graph import Edge, Graph, Operator, Partitioning
 >>> graph = Graph("w1", (Operator("Src"), Operator("FD", workers=2), Operator("Sink")),
 ...               (Edge("Src", "FD", Partitioning.HASH, ("c",)), Edge("FD", "Sink")))
->>> wiring = wire(graph, ("FD",), 1)
+>>> wiring = wire(Topology.dealt(graph, hosts=1), ("FD",), 1)
 >>> [str(channel) for channel in wiring.incoming], [str(channel) for channel in wiring.edges[0].channels]
 (['Src[0]->FD[1]'], ['FD[1]->Sink[0]'])
 """
@@ -15,11 +15,37 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from fries_nb.dataflow.graph import Edge, Graph, Operator
+from fries_nb.dataflow.graph import Edge, Graph, Operator, Partitioning
 from fries_nb.dataflow.traits import ColumnsOut
 from fries_nb.messages import ChannelId, WorkerId
-from fries_nb.topology.expansion import chains, channels_of, host_of
-from fries_nb.worker.outbox import OutEdge
+from fries_nb.topology.topology import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class OutEdge:
+    """One out-edge of a chain's last operator, as seen by one of its workers.
+
+    Attributes:
+        to: the receiving operator.
+        partitioning, key: how rows are divided among its workers.
+        branch: number of the split output that the edge carries.
+        channels: to the receiver's workers in order of index (only one for a forward edge between equals).
+        start: where rebalancing begins its round.
+        routed: so many of the channels, the first ones, get rows; the others are of idle workers. 0 is all.
+    """
+
+    to: str
+    partitioning: Partitioning
+    key: tuple[str, ...]
+    branch: int
+    channels: tuple[ChannelId, ...]
+    start: int = 0
+    routed: int = 0
+
+    @property
+    def routed_channels(self) -> tuple[ChannelId, ...]:
+        """The channels that get rows."""
+        return self.channels[: self.routed] if self.routed else self.channels
 
 
 @dataclass(frozen=True)
@@ -49,29 +75,35 @@ class Wiring:
         return WorkerId(self.chain[0].name, self.index)
 
     @property
+    def workers(self) -> tuple[WorkerId, ...]:
+        """Of each operator of the chain, the worker that is executed here."""
+        return tuple(WorkerId(operator.name, self.index) for operator in self.chain)
+
+    @property
     def branches(self) -> int:
         """Number of outputs of the last operator."""
         return self.chain[-1].branches
 
 
-def wire(graph: Graph, chain: tuple[str, ...], index: int) -> Wiring:
+def wire(topology: Topology, chain: tuple[str, ...], index: int) -> Wiring:
     """The wiring of worker ``index`` of this chain."""
+    graph = topology.graph
     first, last = graph.operator(chain[0]), graph.operator(chain[-1])
     me_in, me_out = WorkerId(first.name, index), WorkerId(last.name, index)
     in_edges = graph.in_edges(first.name)
-    incoming = [channel for edge in in_edges for channel in channels_of(graph, edge) if channel.receiver == me_in]
+    incoming = [channel for edge in in_edges for channel in topology.channels_of(edge) if channel.receiver == me_in]
     left = in_edges[0].source if first.traits.two_sided and in_edges else ""
-    edges = tuple(_out_edge(graph, edge, me_out) for edge in graph.out_edges(last.name))
+    edges = tuple(_out_edge(topology, edge, me_out) for edge in graph.out_edges(last.name))
     needed = tuple(_needed(graph, name) for name in chain)
     return Wiring(tuple(graph.operator(name) for name in chain), index, tuple(incoming), edges, left, needed)
 
 
-def wirings_of_host(graph: Graph, host: int, hosts: int, chaining: bool = True) -> Iterator[Wiring]:
+def wirings_of(topology: Topology, host: int) -> Iterator[Wiring]:
     """The wirings of all workers on one host."""
-    for chain in chains(graph, chaining=chaining):
-        for index in range(graph.operator(chain[0]).workers):
-            if host_of(WorkerId(chain[0], index), hosts) == host:
-                yield wire(graph, chain, index)
+    for chain in topology.chains:
+        for index in range(topology.graph.operator(chain[0]).workers):
+            if topology.host_of(WorkerId(chain[0], index)) == host:
+                yield wire(topology, chain, index)
 
 
 def _needed(graph: Graph, name: str) -> dict[str, str]:
@@ -87,7 +119,8 @@ def _needed(graph: Graph, name: str) -> dict[str, str]:
     return needed
 
 
-def _out_edge(graph: Graph, edge: Edge, sender: WorkerId) -> OutEdge:
-    channels = tuple(channel for channel in channels_of(graph, edge) if channel.sender == sender)
-    start = sender.index % len(channels)
-    return OutEdge(edge.to, edge.partitioning, edge.key, edge.branch, channels, start)
+def _out_edge(topology: Topology, edge: Edge, sender: WorkerId) -> OutEdge:
+    channels = tuple(channel for channel in topology.channels_of(edge) if channel.sender == sender)
+    routed = min(len(channels), topology.routed(edge.to))
+    start = sender.index % routed
+    return OutEdge(edge.to, edge.partitioning, edge.key, edge.branch, channels, start, routed)

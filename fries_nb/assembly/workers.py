@@ -1,0 +1,116 @@
+"""How a host's workers are made: their functions unpickled and opened, their state restored.
+
+Both shells make workers here; what differs between them (which clock there is, where waiting batches go) they hand in.
+
+>>> import cloudpickle
+>>> from fries_nb.dataflow.graph import Graph, Operator
+>>> from fries_nb.topology.topology import Topology
+>>> from fries_nb.topology.wiring import wirings_of
+>>> topology = Topology.dealt(Graph("one", (Operator("A", function=dict),), ()), hosts=1)
+>>> assembly = Assembly(Restoration(None), {}, {"A": cloudpickle.dumps(dict)}, letters=(), window=1000, clock=lambda: 0)
+>>> [worker] = [assembly.worker(wiring) for wiring in wirings_of(topology, host=0)]
+>>> worker.instances[0].worker, worker.instances[0].function
+(WorkerId(operator='A', index=0), <class 'dict'>)
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from fries_nb.checkpoints import CommittedChange, Restoration, Snapshot
+from fries_nb.dataflow.graph import Operator
+from fries_nb.errors import OperatorError
+from fries_nb.messages import WorkerId
+from fries_nb.operators.dry_run import open_function
+from fries_nb.operators.failures import failure
+from fries_nb.operators.instance import Instance
+from fries_nb.topology.wiring import Wiring
+from fries_nb.worker.snapshot import restore, restore_ended
+from fries_nb.worker.versions import Spill
+from fries_nb.worker.worker import Worker
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """What the workers of one host, in one incarnation, are made of.
+
+    Attributes:
+        restoration: what the incarnation starts from.
+        snapshots: of each operator's worker what it is restored from; ``None`` where it had ended.
+        payloads: of each operator that has a function, the function as a pickle.
+        letters: the operators that keep dead letters.
+        window: bytes that may be under way to a worker on each channel.
+        clock: returns nanoseconds since the Unix epoch.
+        audit: record every data operation.
+        spill: moves batches out of memory that have to wait for a tagged change.
+    """
+
+    restoration: Restoration
+    snapshots: Mapping[WorkerId, Snapshot | None]
+    payloads: Mapping[str, bytes]
+    letters: Collection[str]
+    window: int
+    clock: Callable[[], int]
+    audit: bool = False
+    spill: Spill = list
+
+    def worker(self, wiring: Wiring) -> Worker:
+        """A worker in its place, restored from its snapshots.
+
+        Raises:
+            OperatorError: user code failed: a function cannot be unpickled or opened, a state cannot be restored.
+        """
+        instances = [self._instance(operator, wiring.index) for operator in wiring.chain]
+        for instance in instances:
+            self._restore(instance)
+        return self._connected(wiring, instances, self.snapshots.get(instances[-1].worker), 0)
+
+    def newcomer(self, wiring: Wiring, like: Worker, decided: Sequence[CommittedChange], issued: int) -> Worker:
+        """A worker that is added to a run under way: without state, in the configuration of another one of its chain.
+
+        Args:
+            wiring: its place.
+            like: the other one.
+            decided: all changes in effect, in order.
+            issued: id of the last marker.
+
+        Raises:
+            OperatorError: see ``worker``.
+        """
+        instances = [self._instance(operator, wiring.index) for operator in wiring.chain]
+        for instance, other in zip(instances, like.instances, strict=True):
+            name = instance.worker.operator
+            snapshot = Snapshot(name, wiring.index, 0, other.applied, version=like.version)
+            restore(instance, snapshot, decided)
+        return self._connected(wiring, instances, snapshot, issued)
+
+    def _connected(
+        self, wiring: Wiring, instances: Sequence[Instance], snapshot: Snapshot | None, issued: int
+    ) -> Worker:
+        return Worker(wiring, instances, self.window, self.clock, snapshot, self.spill, issued)
+
+    def _instance(self, operator: Operator, index: int) -> Instance:
+        instance = Instance(WorkerId(operator.name, index), operator, None, self.audit)
+        if (payload := self.payloads.get(operator.name)) is not None:
+            try:
+                instance.recreate = partial(pickle.loads, payload)
+                instance.function = instance.recreate()
+                open_function(instance.function)
+            except (Exception, SystemExit) as error:
+                told = failure(instance, error)
+                message = f"{operator.name} failed in open(): {type(error).__name__}: {error}"
+                raise OperatorError(message, operator.name, told.details) from error
+        instance.has_dead_letters = operator.name in self.letters
+        return instance
+
+    def _restore(self, instance: Instance) -> None:
+        snapshot, checkpoint = self.snapshots.get(instance.worker), self.restoration.checkpoint
+        if snapshot is None and checkpoint is not None:
+            restore_ended(instance, checkpoint)
+        else:
+            restore(instance, snapshot, self.restoration.decided)
+        if columns := self.restoration.columns.get(instance.worker.operator):
+            instance.agree(columns)

@@ -1,0 +1,132 @@
+"""A change of the topology: every worker adopts the next epoch's channels while no marker is on its way.
+
+    phase      requested   nothing is under way   some worker has ended   all have adopted, the leaving have ended
+    IDLE       AWAITED     -                      -                       -
+    AWAITED    error       ADOPTING               IDLE (refused)          -
+    ADOPTING   error       -                      -                       IDLE (changed)
+
+Changes, commits and topologies exclude each other: a marker that comes on some channels of the old epoch and on some of
+the new one would be aligned at some workers and never at others. Workers that are added are made first, by their hosts,
+and begin when all others have adopted; those that leave are ended by their senders, and are forgotten when they have
+ended. A loss of hosts puts an end to it; the next incarnation has the topology of before.
+
+>>> from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator, Partitioning
+>>> operators = Operator("S", kind=Kind.SOURCE), Operator("A")
+>>> graph = Graph("pair", operators, (Edge("S", "A", Partitioning.REBALANCE),))
+>>> workers = Workers(graph)
+>>> rewiring, topology = Rewiring(workers), Topology.dealt(graph, hosts=1)
+>>> rewiring.request(topology.grown("A", host=0))
+>>> for instruction in rewiring.advance(quiet=True, issued=7)[1:]:
+...     print(instruction)
+Tell(worker=WorkerId(operator='S', index=0), control=AdoptTopology(epoch=2))
+Tell(worker=WorkerId(operator='A', index=0), control=AdoptTopology(epoch=2))
+>>> for name in "SA":
+...     rewiring.adopted(TopologyAdopted(2, WorkerId(name, 0)))
+>>> [changed] = rewiring.advance(quiet=True, issued=7)
+>>> [str(worker) for worker in workers.of("A")], workers.routed["A"]
+(['A[0]', 'A[1]'], 1)
+"""
+
+from __future__ import annotations
+
+from fries_nb.controller.events import ChangeTopology, Instruction, Tell, TopologyChanged, TopologyRefused
+from fries_nb.controller.membership import Workers
+from fries_nb.controller.states import TOPOLOGY_MOVES, TopologyPhase, moved
+from fries_nb.errors import ProtocolError
+from fries_nb.messages import AdoptTopology, TopologyAdopted, WorkerId
+from fries_nb.topology.topology import Topology
+
+
+class Rewiring:
+    """The change of topology that is awaited or under way, if any.
+
+    Attributes:
+        phase: see the table.
+        epoch: of the present topology.
+    """
+
+    def __init__(self, workers: Workers) -> None:
+        self.phase = TopologyPhase.IDLE
+        self.epoch = 1
+        self._workers = workers
+        self._next: Topology | None = None
+        self._pending_acks: set[WorkerId] = set()
+        self._leaving: frozenset[WorkerId] = frozenset()
+
+    @property
+    def under_way(self) -> bool:
+        """Workers are adopting it: no marker may start."""
+        return self.phase is TopologyPhase.ADOPTING
+
+    def request(self, topology: Topology) -> None:
+        """Have this topology as soon as nothing else is under way.
+
+        Raises:
+            ProtocolError: it is not of the next epoch, or another one has been requested.
+        """
+        if topology.epoch != self.epoch + 1:
+            raise ProtocolError(
+                f"epoch {topology.epoch} of the topology was requested in epoch {self.epoch}; expected the next one"
+            )
+        self._move(TopologyPhase.AWAITED)
+        self._next = topology
+
+    def adopted(self, answer: TopologyAdopted) -> None:
+        """A worker has the channels of the next epoch.
+
+        Raises:
+            ProtocolError: it was not asked to, or says so twice.
+        """
+        if self._next is None or answer.epoch != self._next.epoch or answer.worker not in self._pending_acks:
+            raise ProtocolError(f"{answer.worker} adopted epoch {answer.epoch} of the topology, for which nobody waits")
+        self._pending_acks.discard(answer.worker)
+
+    def advance(self, quiet: bool, issued: int) -> list[Instruction]:
+        """Begin it, or end it, if that is possible now.
+
+        Args:
+            quiet: no change, commit or marker is under way.
+            issued: id of the last marker.
+        """
+        if self.phase is TopologyPhase.AWAITED and self._workers.ended:
+            return self._refuse()
+        if self.phase is TopologyPhase.AWAITED and quiet:
+            return self._begin(issued)
+        if self.under_way and not self._pending_acks and self._leaving <= self._workers.ended:
+            return self._end()
+        return []
+
+    def lost(self) -> None:
+        """The hosts are gone, and with them what was adopted of it. The next incarnation's topology is the first."""
+        if self.phase is not TopologyPhase.IDLE:
+            self._move(TopologyPhase.IDLE)
+        self.epoch, self._next, self._leaving = 1, None, frozenset()
+        self._pending_acks.clear()
+
+    def _refuse(self) -> list[Instruction]:
+        assert self._next is not None, "awaited"
+        self._move(TopologyPhase.IDLE)
+        refused, self._next = self._next.epoch, None
+        return [TopologyRefused(refused, f"{min(self._workers.ended)} has ended")]
+
+    def _begin(self, issued: int) -> list[Instruction]:
+        assert self._next is not None, "awaited"
+        self._move(TopologyPhase.ADOPTING)
+        topology, present = self._next, self._workers.of(self._workers.graph.by_name)
+        self._leaving = frozenset(present) - set(topology.workers)
+        heads = {chain[0] for chain in topology.chains}
+        asked = [worker for worker in present if worker.operator in heads and worker not in self._leaving]
+        self._pending_acks = set(asked)
+        order = AdoptTopology(topology.epoch)
+        return [ChangeTopology(topology, issued), *(Tell(worker, order) for worker in asked)]
+
+    def _end(self) -> list[Instruction]:
+        assert self._next is not None, "under way"
+        self._move(TopologyPhase.IDLE)
+        topology, self._next = self._next, None
+        self.epoch = topology.epoch
+        self._workers.become(topology)
+        return [TopologyChanged(topology)]
+
+    def _move(self, to: TopologyPhase) -> None:
+        self.phase = moved(TOPOLOGY_MOVES, self.phase, to, "the change of topology")

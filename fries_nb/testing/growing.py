@@ -1,0 +1,95 @@
+"""Runs that change their shape: by idle workers that come and go, or by a resumption at other numbers of workers."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from fries_nb.controller import events as said
+from fries_nb.errors import DataflowError
+from fries_nb.testing.cluster import Cluster
+from fries_nb.testing.faults import Faults
+from fries_nb.testing.scenarios import Scenario, draw_focused
+from fries_nb.topology.topology import Topology
+
+
+def draw_reshaped(seed: int) -> Scenario:
+    """Keyed state that is checkpointed often, and a driver that dies: the run is resumed in another shape."""
+    chance = random.Random(f"reshaped {seed}")
+    plain = draw_focused(seed, chained=seed % 2 == 0)
+    faults = Faults(chance.choice((0.003, 0.01)), driver_kills=2, reshapes=True)
+    settings = plain.cluster | {"faults": faults, "commit_interval_ns": chance.choice((500_000, 1_000_000))}
+    return replace(plain, cluster=settings)
+
+
+class GrowingCluster(Cluster):
+    """A cluster in which workers come and go; the arguments are those of ``Cluster``.
+
+    Attributes:
+        adopted: the topologies that all workers have adopted, in order.
+        refused: why others were not, as when a worker had ended.
+        often: how likely it is at a step that a change of topology is asked for, if none is under way.
+    """
+
+    often = 0.05
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        self.adopted: list[Topology] = []
+        self.refused: list[str] = []
+        self._asked_for: Topology | None = None
+        super().__init__(*args, **settings)
+
+    def step(self) -> bool:
+        """One event; and now and then the wish for another topology."""
+        if self._asked_for is None and self.hosts.started and self.random.random() < self.often:
+            idle = [worker.operator for worker in self.hosts.topology.added]
+            everyone = [operator.name for operator in self.graph.operators]
+            self._want(self.random.choice(idle if idle and self.random.random() < 0.6 else everyone))
+        return super().step()
+
+    def grow(self, operator: str, host: int) -> None:
+        """Ask for an idle worker of this operator.
+
+        Raises:
+            DataflowError: there can be none.
+        """
+        self._ask(self.hosts.topology.grown(operator, host))
+
+    def shrink(self, operator: str) -> None:
+        """Ask for an operator's idle worker to be taken away.
+
+        Raises:
+            DataflowError: it has none.
+        """
+        self._ask(self.hosts.topology.shrunk(operator))
+
+    def _want(self, operator: str) -> None:
+        try:
+            if any(worker.operator == operator for worker in self.hosts.topology.added):
+                self.shrink(operator)
+            else:
+                self.grow(operator, self.random.randrange(self._plan.hosts))
+        except DataflowError:
+            pass  # of a source there cannot be more, and some were added with others
+
+    def _ask(self, topology: Topology) -> None:
+        self._asked_for = topology
+        self._say(said.TopologyRequested(topology))
+
+    def _carry_out(self, instruction: said.Instruction) -> Iterable[said.Event]:
+        match instruction:
+            case said.ChangeTopology():
+                self.hosts.extend(instruction.topology, instruction.issued)
+            case said.TopologyChanged():
+                self.adopted.append(instruction.topology)
+                self._asked_for, self.graph = None, instruction.topology.graph
+                self._plan = replace(self._plan, graph=self.graph)
+                self.hosts.settle(instruction.topology)
+            case said.TopologyRefused():
+                self.refused.append(instruction.reason)
+                self._asked_for = None
+            case said.Recover():
+                self._asked_for = None
+        return super()._carry_out(instruction)

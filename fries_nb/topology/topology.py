@@ -1,0 +1,167 @@
+"""Where a dataflow's workers run and how they are connected: one immutable value, with the epoch in which it holds.
+
+Every host derives its workers' wiring from it, so the value alone has to agree. It changes only as a whole: a worker
+that is added or taken away makes the next epoch. A worker that was added is *idle*: it has its channels, gets markers
+and ends like any other, but no row is routed to it. Whoever grows by one grows with the operators on its forward edges,
+since worker i of one sends to worker i of the next.
+
+A channel bears the epoch in which it was made, so that what an earlier worker of the same index sent late is not taken
+for its successor's.
+
+>>> from fries_nb.dataflow.graph import Operator, Partitioning
+>>> edge = Edge("A", "B", Partitioning.HASH, ("k",))
+>>> graph = Graph("pair", (Operator("A", workers=2), Operator("B", workers=2)), (edge,))
+>>> topology = Topology.dealt(graph, hosts=2)
+>>> [topology.host_of(worker) for worker in topology.workers]
+[0, 1, 0, 1]
+>>> grown = topology.grown("B", host=0)
+>>> grown.epoch, [str(channel) for channel in grown.channels() if channel.epoch == 2]
+(2, ['A[0]->B[2]', 'A[1]->B[2]'])
+>>> grown.routed("B"), grown.shrunk("B").workers == topology.workers
+(2, True)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import product
+
+from fries_nb.dataflow.graph import Edge, Graph, Partitioning
+from fries_nb.errors import DataflowError
+from fries_nb.messages import ChannelId, WorkerId
+from fries_nb.topology.expansion import chains, workers_of
+
+
+@dataclass(frozen=True)
+class Topology:
+    """The placement of all workers of a graph.
+
+    Attributes:
+        graph: the dataflow, with each operator's number of workers.
+        placement: every worker's host.
+        chaining: whether operators on forward edges share a thread.
+        epoch: 1, and one more with each change.
+        added: the idle workers, each with the epoch in which it was added.
+        begun: each operator's number of workers in the first epoch: by these it is decided once and for all which
+            forward edges are one to one, and which operators are chained.
+    """
+
+    graph: Graph
+    placement: Mapping[WorkerId, int]
+    chaining: bool
+    begun: Mapping[str, int]
+    epoch: int = 1
+    added: Mapping[WorkerId, int] = field(default_factory=dict)
+
+    @classmethod
+    def dealt(cls, graph: Graph, hosts: int, chaining: bool = True) -> Topology:
+        """The first one: worker i of each operator on host i modulo their number, so that forward edges are local."""
+        workers = (worker for name in graph.by_name for worker in workers_of(graph, name))
+        begun = {operator.name: operator.workers for operator in graph.operators}
+        return cls(graph, {worker: worker.index % hosts for worker in workers}, chaining, begun)
+
+    @property
+    def workers(self) -> tuple[WorkerId, ...]:
+        """All workers, operator by operator."""
+        return tuple(worker for name in self.graph.by_name for worker in workers_of(self.graph, name))
+
+    @cached_property
+    def chains(self) -> tuple[tuple[str, ...], ...]:
+        """The operators grouped into chains; see ``expansion.chains``."""
+        return chains(_resized(self.graph, self.begun), self.chaining)
+
+    def host_of(self, worker: WorkerId) -> int:
+        """The host that runs the worker.
+
+        Raises:
+            DataflowError: there is no such worker.
+        """
+        host = self.placement.get(worker)
+        if host is None:
+            raise DataflowError(f"no worker {worker} in epoch {self.epoch} of the topology of {self.graph.name!r}")
+        return host
+
+    def routed(self, operator: str) -> int:
+        """How many workers of an operator, the first ones, rows are routed to."""
+        return self.graph.operator(operator).workers - sum(worker.operator == operator for worker in self.added)
+
+    def channels_of(self, edge: Edge) -> Iterator[ChannelId]:
+        """The channels of an edge, each with the epoch in which it was made."""
+        senders, receivers = workers_of(self.graph, edge.source), workers_of(self.graph, edge.to)
+        pairs = zip(senders, receivers, strict=True) if self._is_one_to_one(edge) else product(senders, receivers)
+        for sender, receiver in pairs:
+            yield ChannelId(sender, receiver, max(self.added.get(sender, 1), self.added.get(receiver, 1)))
+
+    def channels(self) -> Iterator[ChannelId]:
+        """All channels, edge by edge."""
+        for edge in self.graph.edges:
+            yield from self.channels_of(edge)
+
+    def with_graph(self, graph: Graph) -> Topology:
+        """The same for a copy of the graph that has its functions: which operators are chained depends on them."""
+        return replace(self, graph=graph)
+
+    def grown(self, operator: str, host: int) -> Topology:
+        """The next epoch, with one more, idle worker of this operator and of those on its forward edges.
+
+        Args:
+            operator: that gets it.
+            host: that runs it.
+
+        Raises:
+            DataflowError: one of them is a source, whose rows are divided already, or one whose workers get all rows.
+        """
+        together = self._on_forward_edges(operator)
+        sources = together & set(self.graph.sources)
+        if sources:
+            raise DataflowError(f"{operator} cannot get another worker: source {min(sources)} would get one with it")
+        broadcast = [edge.to for edge in self.graph.edges if edge.partitioning is Partitioning.BROADCAST]
+        if told := together.intersection(broadcast):
+            raise DataflowError(f"{operator} cannot get another worker: each worker of {min(told)} gets all rows")
+        epoch, graph = self.epoch + 1, self._with_more(together, 1)
+        newcomers = [workers_of(graph, name)[-1] for name in graph.by_name if name in together]
+        placement = {**self.placement, **dict.fromkeys(newcomers, host)}
+        added = {**self.added, **dict.fromkeys(newcomers, epoch)}
+        return replace(self, graph=graph, placement=placement, epoch=epoch, added=added)
+
+    def shrunk(self, operator: str) -> Topology:
+        """The next epoch, without the last worker of this operator and of those on its forward edges.
+
+        Raises:
+            DataflowError: it is not idle.
+        """
+        together = self._on_forward_edges(operator)
+        leaving = {workers_of(self.graph, name)[-1] for name in together}
+        if not leaving <= self.added.keys():
+            raise DataflowError(f"{operator} has no idle worker to take away; rows are routed to each of them")
+        return replace(
+            self,
+            graph=self._with_more(together, -1),
+            placement={worker: host for worker, host in self.placement.items() if worker not in leaving},
+            epoch=self.epoch + 1,
+            added={worker: epoch for worker, epoch in self.added.items() if worker not in leaving},
+        )
+
+    def _on_forward_edges(self, operator: str) -> frozenset[str]:
+        """The operator, and those that it is connected with by forward edges between equal numbers of workers."""
+        found, ahead = {self.graph.operator(operator).name}, [operator]
+        while ahead:
+            name = ahead.pop()
+            for edge in (*self.graph.in_edges(name), *self.graph.out_edges(name)):
+                others = {edge.source, edge.to} - found if self._is_one_to_one(edge) else set[str]()
+                found |= others
+                ahead += others
+        return frozenset(found)
+
+    def _is_one_to_one(self, edge: Edge) -> bool:
+        return edge.partitioning is Partitioning.FORWARD and self.begun[edge.source] == self.begun[edge.to]
+
+    def _with_more(self, operators: frozenset[str], more: int) -> Graph:
+        return _resized(self.graph, {name: self.graph.operator(name).workers + more for name in operators})
+
+
+def _resized(graph: Graph, workers: Mapping[str, int]) -> Graph:
+    operators = (replace(one, workers=workers.get(one.name, one.workers)) for one in graph.operators)
+    return Graph(graph.name, tuple(operators), graph.edges)

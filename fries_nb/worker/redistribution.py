@@ -1,0 +1,117 @@
+"""Which snapshots a worker is restored from, at whatever number of workers the run is resumed.
+
+A checkpoint holds a snapshot of every worker of every operator. Where an operator has as many workers as then, each
+goes on from its own. With another number, the state is redistributed: a worker takes its bins, those that the routing
+table of the new number sends to it, from the snapshots of all workers of its operator; a source's worker gets the
+positions of all splits, and takes those of its own (see ``connectors.worker_reader``). The laws: every bin of the
+checkpoint is restored by exactly one worker, and by the one that the rows of its keys are sent to.
+
+>>> from fries_nb.checkpoints import Checkpoint, Snapshot
+>>> from fries_nb.dataflow.graph import Operator
+>>> record = Checkpoint("r", 3, 1, {"FM[0]": "a", "FM[1]": "b"}, workers={"FM": 2})
+>>> parts = Snapshot("FM", 0, 20, bins={5: b"x"}), Snapshot("FM", 1, 30, bins={900: b"y"})
+>>> held = {WorkerId("FM", part.index): part for part in parts}
+>>> shrunk = Redistribution(record, Graph("w1", (Operator("FM"),), ()))
+>>> [str(worker) for worker in shrunk.read_from(WorkerId("FM", 0))]
+['FM[0]', 'FM[1]']
+>>> shrunk.snapshot(WorkerId("FM", 0), held).bins
+{5: b'x', 900: b'y'}
+>>> grown = Redistribution(record, Graph("w1", (Operator("FM", workers=3),), ()))
+>>> [list(grown.snapshot(WorkerId("FM", index), held).bins) for index in range(3)]
+[[5], [], [900]]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from msgspec.structs import replace
+
+from fries_nb.checkpoints import Checkpoint, Snapshot
+from fries_nb.dataflow.graph import Graph
+from fries_nb.errors import CheckpointError
+from fries_nb.messages import WorkerId
+from fries_nb.topology.partitioning import routing_table
+
+
+class Redistribution:
+    """The snapshots of a checkpoint, divided among the workers of the present run.
+
+    Args:
+        checkpoint: what is resumed; ``None`` for the beginning.
+        graph: the dataflow, with each operator's present number of workers.
+    """
+
+    def __init__(self, checkpoint: Checkpoint | None, graph: Graph) -> None:
+        self._checkpoint = checkpoint
+        self._workers = {operator.name: operator.workers for operator in graph.operators}
+
+    def had_ended(self, worker: WorkerId) -> bool:
+        """Whether the checkpoint records this worker as finished; with another number then, all of its operator."""
+        if self._checkpoint is None:
+            return False
+        alike = [worker] if self._is_as_then(worker.operator) else self._then(worker.operator)
+        return all(str(each) in self._checkpoint.ended for each in alike)
+
+    def read_from(self, worker: WorkerId) -> Sequence[WorkerId]:
+        """The workers whose snapshots this one needs."""
+        if self._checkpoint is None or self.had_ended(worker):
+            return ()
+        known = self._checkpoint.snapshots
+        if self._is_as_then(worker.operator):
+            return [worker] if str(worker) in known else []
+        return [each for each in self._then(worker.operator) if str(each) in known]
+
+    def snapshot(self, worker: WorkerId, snapshots: Mapping[WorkerId, Snapshot]) -> Snapshot | None:
+        """What the worker is restored from; ``None`` at the beginning, and if it had ended.
+
+        Args:
+            worker: of the present run.
+            snapshots: those of ``read_from``, at least.
+
+        Raises:
+            CheckpointError: the checkpoint lacks its snapshot; or the operator's state is not divided by a key, so
+                that several workers have a state for the same bin.
+        """
+        if self._checkpoint is None or self.had_ended(worker):
+            return None
+        sources = self.read_from(worker)
+        if not sources or any(each not in snapshots for each in sources):
+            raise CheckpointError(f"checkpoint {self._checkpoint.epoch} lacks the snapshot of {worker}")
+        if self._is_as_then(worker.operator):
+            return snapshots[worker]
+        return self._divided(worker, [snapshots[each] for each in sources])
+
+    def _divided(self, worker: WorkerId, parts: Sequence[Snapshot]) -> Snapshot:
+        """The worker's bins of all snapshots; it counts on from its own, if there was such a worker."""
+        base = next((part for part in parts if part.index == worker.index), None)
+        base = base or replace(parts[0], index=worker.index, processed=0, traced=(0, 0, 0), round_robin_positions={})
+        owner = routing_table(self._workers[worker.operator])
+        bins: dict[int, bytes] = {}
+        for part in parts:
+            for number, state in part.bins.items():
+                if owner[number] != worker.index:
+                    continue
+                if number in bins:
+                    raise CheckpointError(
+                        f"the state of {worker.operator} is not divided by a key: it can be restored at "
+                        f"{len(self._then(worker.operator))} workers only, as then"
+                    )
+                bins[number] = state
+        positions = {split: position for part in parts for split, position in part.positions.items()}
+        return replace(base, bins=bins, version=max(part.version for part in parts), positions=positions)
+
+    def workers_then(self, operator: str) -> int:
+        """How many workers an operator had when the checkpoint was taken; at the beginning, as many as it has."""
+        return self._workers[operator] if self._checkpoint is None else self._checkpoint.workers[operator]
+
+    def ended(self, operator: str) -> list[int]:
+        """The indices of its workers, of then, that had ended."""
+        known = self._checkpoint.ended if self._checkpoint is not None else ()
+        return [worker.index for worker in self._then(operator) if str(worker) in known]
+
+    def _is_as_then(self, operator: str) -> bool:
+        return self.workers_then(operator) == self._workers[operator]
+
+    def _then(self, operator: str) -> list[WorkerId]:
+        return [WorkerId(operator, index) for index in range(self.workers_then(operator))]

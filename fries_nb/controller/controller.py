@@ -234,13 +234,11 @@ class Controller:
     # ---- answers of workers
 
     def _answered(self, answer: Answer, now_ns: int) -> list[Instruction]:
-        if self._workers.has_left(answer.worker):
-            return []
         self._workers.check(answer.worker)
         if self.state is RunState.JOINING:
             raise ProtocolError(f"{answer.worker} answers before the dataflow was started")
-        if self.state is RunState.RECOVERING:
-            return []  # its incarnation is over
+        if self.state is RunState.RECOVERING or self._workers.has_left(answer.worker):
+            return []  # its incarnation is over, or it is
         match answer:
             case Report():
                 self.metrics[answer.worker] = with_columns(answer, self.metrics.get(answer.worker))
@@ -313,8 +311,8 @@ class Controller:
         if watch is None:
             return []  # its guard is over, as it will have heard by now
         if watch.in_place(paused.worker.operator):
-            fired = watch.fired  # then the rollback is on its way to it
-            return [] if fired else self._changes.roll_back(watch, paused.error, paused.details, now_ns)
+            undo = self._changes.roll_back  # unless that is on its way already
+            return [] if watch.fired else undo(watch, paused.error, paused.details, now_ns)
         if self._life.can_undo(watch):
             return self._life.undo(watch, paused.error, paused.details, now_ns)
         chain = self._life.guards.chain_of(paused.worker.operator) & watch.guard.plan.targets
@@ -323,9 +321,8 @@ class Controller:
 
     def _failed(self, failed: Failed, now_ns: int) -> list[Instruction]:
         """An operator ended the run; unless that is due to a change under guard, and the run can go back."""
-        error, details = failed.error, failed.details
-        undone = self._undone(failed.worker.operator, error, details, now_ns, failed.worker)
-        return undone or self._life.end("failed", "the run failed", now_ns, error, details)
+        undone = self._undone(failed.worker.operator, failed.error, failed.details, now_ns, failed.worker)
+        return undone or self._life.end("failed", "the run failed", now_ns, failed.error, failed.details)
 
     def _undone(
         self, operator: str, error: str, details: str, now_ns: int, worker: WorkerId | None = None
@@ -339,8 +336,6 @@ class Controller:
             if self._changes.has_met(watch.change, worker) and self._life.can_undo(watch):
                 return self._life.undo(watch, error, details, now_ns)
         return []
-
-    # ---- requests
 
     def _set_rate(self, request: RateRequested) -> list[Instruction]:
         self._sources.set_rate(request.operator, request.rate)

@@ -136,8 +136,8 @@ class Workers:
         return [worker for worker in self.of(names) if worker not in self.ended]
 
     def check(self, worker: WorkerId) -> None:
-        """Raise a ProtocolError unless the run has this worker."""
-        if worker not in self._known:
+        """Raise a ProtocolError unless the run has this worker, or had it."""
+        if worker not in self._known and worker not in self._former:
             raise ProtocolError(f"an answer from {worker}, a stranger: this run has no such worker")
 
     def end(self, worker: WorkerId) -> None:

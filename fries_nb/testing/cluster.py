@@ -315,7 +315,7 @@ class Cluster:
         self._lead(incarnation, restoration)
         self._start_again(incarnation, restoration, "the driver was killed")
         self.store.resume()
-        self.changes.restart(restoration.decided)
+        self.changes.restart(restoration.decided, self.graph, self._plan.chaining)
         if self._draining:
             self._say(said.DrainRequested())
 

@@ -114,8 +114,9 @@ class SeededChanges:
                 (self.paused.add if instruction.paused else self.paused.discard)(instruction.operator)
                 self._queue.pause(0, instruction.operator, bool(instruction.paused))
 
-    def restart(self, before: Sequence[CommittedChange]) -> None:
-        """The driver dies, and the queue with it; another one goes on from these decisions."""
+    def restart(self, before: Sequence[CommittedChange], graph: Graph, chaining: bool) -> None:
+        """The driver dies, and the queue with it; another one goes on from these decisions, with this graph."""
+        self._graph, self.chaining = graph, chaining
         self.orphans |= self.open
         self.paused.clear()
         self._posted.clear()

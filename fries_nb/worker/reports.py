@@ -93,7 +93,7 @@ class WorkerReports:
         return [Traced(tuple(some)) for some in records if some]
 
 
-class Output:
+class WorkerOutput:
     """The exits of one worker.
 
     Args:

@@ -67,7 +67,7 @@ from fries_nb.worker.marker_actions import acknowledgement
 from fries_nb.worker.outbox import Outbox
 from fries_nb.worker.pause import PauseState
 from fries_nb.worker.preparation import Preparation, keep_ready
-from fries_nb.worker.reports import Output, WorkerReports
+from fries_nb.worker.reports import WorkerOutput, WorkerReports
 from fries_nb.worker.snapshot import kept, refuse_another
 from fries_nb.worker.versions import Spill, Versions, is_tagged
 
@@ -118,7 +118,7 @@ class Worker:
         self._alignment = Alignment(wiring.incoming, issued)
         self._outbox = Outbox(wiring.edges)
         self._telemetry = WorkerReports(self.instances, self._inbox, clock)
-        self._output = Output(self.instances, self._outbox, self._telemetry)
+        self._output = WorkerOutput(self.instances, self._outbox, self._telemetry)
         self._executor = self._running = self._compiled(self.instances)
         version, limit = snapshot.version if snapshot else 0, window * max(1, len(wiring.incoming))
         self._versions = Versions(self.instances, version, self._inbox, self._compiled, limit, spill)

@@ -110,8 +110,7 @@ class Worker:
         for instance, needed in zip(instances, wiring.needed, strict=True):
             instance.written.needed = needed
         self.interrupt = InterruptFlag()
-        self.ended = False
-        self.failed = False
+        self.ended = self.failed = False
         self.came: dict[str, pa.Schema] = {}
         self._clock = clock
         self._inbox = Inbox(wiring.incoming)

@@ -1,5 +1,6 @@
 """The controller: the driver's side of the protocol; one event in, the resulting instructions out.
 
+>>> from fries_nb.controller.events import Answered, DrainRequested, HostJoined
 >>> from fries_nb.dataflow.graph import Edge, Kind, Operator
 >>> flow = Graph("pair", (Operator("src", kind=Kind.SOURCE), Operator("out", kind=Kind.SINK)), (Edge("src", "out"),))
 >>> controller = Controller(flow, hosts=1, incarnation=1, commit_interval_ns=None)
@@ -27,28 +28,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 
 from fries_nb.checkpoints import Restoration
+from fries_nb.controller import events
 from fries_nb.controller.agreement import Agreement
-from fries_nb.controller.events import (
-    Answered,
-    ChangeRequested,
-    CheckpointKept,
-    CheckpointRequested,
-    ColumnRefused,
-    DrainRequested,
-    Event,
-    HostJoined,
-    HostLeft,
-    HostLost,
-    HostsUnfit,
-    Instruction,
-    Journaled,
-    RateRequested,
-    RefuseHost,
-    StopRequested,
-    Tell,
-    Tick,
-    TopologyRequested,
-)
 from fries_nb.controller.intake import Uncommitted
 from fries_nb.controller.lifecycle import Lifecycle
 from fries_nb.controller.schema_checks import with_columns
@@ -150,7 +131,7 @@ class Controller:
         """The current incarnation; messages of older ones are ignored."""
         return self._life.recovery.incarnation
 
-    def handle(self, event: Event, now_ns: int) -> list[Instruction]:
+    def handle(self, event: events.Event, now_ns: int) -> list[events.Instruction]:
         """Process one event.
 
         Args:
@@ -172,7 +153,7 @@ class Controller:
             instructions += self._go_on(event, now_ns)
         return instructions
 
-    def _go_on(self, event: Event, now_ns: int) -> list[Instruction]:
+    def _go_on(self, event: events.Event, now_ns: int) -> list[events.Instruction]:
         """All that is possible now; a record to be kept comes last."""
         settled = self._checkpoints.settle()
         keep, steps = (settled, []) if self._checkpoints.keeping else ([], settled)
@@ -182,58 +163,58 @@ class Controller:
         steps += self._changes.advance(self.metrics, now_ns)
         if self._changes.restarting:
             return [*steps, *self._life.recover(f"change {self._changes.restarting!r} starts the run again", now_ns)]
-        steps += self._life.commit(isinstance(event, Tick) and self._epochs.due(now_ns), now_ns)
+        steps += self._life.commit(isinstance(event, events.Tick) and self._epochs.due(now_ns), now_ns)
         if not self._workers.live():
             steps += self._life.finish(now_ns)
         return steps + keep
 
-    def _take(self, event: Event, now_ns: int) -> list[Instruction]:
+    def _take(self, event: events.Event, now_ns: int) -> list[events.Instruction]:
         match event:
-            case HostJoined():
+            case events.HostJoined():
                 return self._life.joined(event, now_ns)
-            case HostLost() | HostLeft() | Answered():
+            case events.HostLost() | events.HostLeft() | events.Answered():
                 return self._heard(event, now_ns)
-            case ChangeRequested():
+            case events.ChangeRequested():
                 self._changes.request(event, now_ns, early=self.state is RunState.JOINING)
-            case Journaled():
+            case events.Journaled():
                 self._changes.journaled(event.change, event.at_ns)
-            case CheckpointRequested():
+            case events.CheckpointRequested():
                 self._checkpoints.request(event.request)
-            case CheckpointKept():
+            case events.CheckpointKept():
                 return self._life.kept(event, now_ns)
-            case RateRequested():
+            case events.RateRequested():
                 return self._set_rate(event)
-            case TopologyRequested():
+            case events.TopologyRequested():
                 self._life.rewiring.request(event.topology)
-            case DrainRequested():
+            case events.DrainRequested():
                 return self._life.drain(event.spared)
-            case ColumnRefused():
+            case events.ColumnRefused():
                 self._agreement.know(event.sink, event.columns)
                 return self._disagreed(event.sink, event.column, event.error, now_ns)
-            case HostsUnfit():
+            case events.HostsUnfit():
                 return self._life.end("failed", "the run failed", now_ns, event.reason, event.details)
-            case StopRequested():
+            case events.StopRequested():
                 return self._life.end("stopped", "the run was stopped", now_ns)
-            case Tick():
+            case events.Tick():
                 pass  # what is due is looked at after every event
             case _:
                 raise ProtocolError(f"{event} has no place in this run")
         return []
 
-    def _heard(self, event: HostLost | HostLeft | Answered, now_ns: int) -> list[Instruction]:
+    def _heard(self, event: events.HostLost | events.HostLeft | events.Answered, now_ns: int) -> list[events.Instruction]:
         if 0 < event.incarnation < self.incarnation:
             return []
         match event:
-            case Answered():
+            case events.Answered():
                 return self._answered(event.answer, now_ns)
-            case HostLost():
+            case events.HostLost():
                 return self._life.lost(event.host, event.reason, now_ns)
-            case HostLeft():
+            case events.HostLeft():
                 return self._life.lost(event.host, "it left before the run was over", now_ns)
 
     # ---- answers of workers
 
-    def _answered(self, answer: Answer, now_ns: int) -> list[Instruction]:
+    def _answered(self, answer: Answer, now_ns: int) -> list[events.Instruction]:
         self._workers.check(answer.worker)
         if self.state is RunState.JOINING:
             raise ProtocolError(f"{answer.worker} answers before the dataflow was started")
@@ -269,35 +250,37 @@ class Controller:
                 return [self._pauses.resume(answer.worker)]
         return []
 
-    def _done(self, done: Done, now_ns: int) -> list[Instruction]:
+    def _done(self, done: Done, now_ns: int) -> list[events.Instruction]:
         action = self._lane.acknowledge(done.marker, done.worker)
         # A sink may have closed a file before it heard that the commit was cancelled: it is committed with the next.
         self._epochs.hand_in(done.worker.operator, done.files)
         return [] if action is None else self._acknowledged(action, done.worker, done, now_ns)
 
-    def _ended(self, ended: Ended, now_ns: int) -> list[Instruction]:
+    def _ended(self, ended: Ended, now_ns: int) -> list[events.Instruction]:
         self._workers.end(ended.worker)
         commits = self._lane.commits
         actions = self._lane.end(ended.worker)
         counted = any(isinstance(action, Commit) for action in actions)
         self._epochs.hand_in(ended.worker.operator, ended.files, behind_cut=commits and not counted)
-        said: list[Instruction] = []
+        said: list[events.Instruction] = []
         for action in actions:
             said += self._acknowledged(action, ended.worker, None, now_ns)
         return said
 
-    def _acknowledged(self, action: Action, worker: WorkerId, done: Done | None, now_ns: int) -> list[Instruction]:
+    def _acknowledged(
+        self, action: Action, worker: WorkerId, done: Done | None, now_ns: int
+    ) -> list[events.Instruction]:
         if isinstance(action, Commit):
             return self._checkpoints.acknowledged(worker, done)
         return self._changes.acknowledged(action.change, worker, done, now_ns)
 
-    def _paused(self, paused: Paused, now_ns: int) -> list[Instruction]:
+    def _paused(self, paused: Paused, now_ns: int) -> list[events.Instruction]:
         if paused.change:
             return self._failed_under_guard(paused, now_ns)
         aborted = self._changes.pause(paused.worker.operator, paused.error, now_ns)
         return [self._pauses.pause(paused), *aborted]
 
-    def _disagreed(self, sink: str, column: str, error: str, now_ns: int) -> list[Instruction]:
+    def _disagreed(self, sink: str, column: str, error: str, now_ns: int) -> list[events.Instruction]:
         """A column has two types: undo the guarded change to blame, or let those values fail, or the run."""
         if undone := self._undone(sink, f"column {column!r} has two types: {error}", "", now_ns):
             return undone
@@ -305,7 +288,7 @@ class Controller:
         if told:
             return self._life.recover(words, now_ns)
         return self._life.end("failed", "the run failed", now_ns, words)
-    def _failed_under_guard(self, paused: Paused, now_ns: int) -> list[Instruction]:
+    def _failed_under_guard(self, paused: Paused, now_ns: int) -> list[events.Instruction]:
         """The tuple that the worker waits with is tried again by the old configuration, if that is possible."""
         watch = self._life.guards.of(paused.change)
         if watch is None:
@@ -317,16 +300,16 @@ class Controller:
             return self._life.undo(watch, paused.error, paused.details, now_ns)
         chain = self._life.guards.chain_of(paused.worker.operator) & watch.guard.plan.targets
         workers = [worker for worker in self._workers.of(chain) if worker.index == paused.worker.index]
-        return [Tell(worker, Unguard(paused.change, keeps=True)) for worker in workers]
+        return [events.Tell(worker, Unguard(paused.change, keeps=True)) for worker in workers]
 
-    def _failed(self, failed: Failed, now_ns: int) -> list[Instruction]:
+    def _failed(self, failed: Failed, now_ns: int) -> list[events.Instruction]:
         """An operator ended the run; unless that is due to a change under guard, and the run can go back."""
         undone = self._undone(failed.worker.operator, failed.error, failed.details, now_ns, failed.worker)
         return undone or self._life.end("failed", "the run failed", now_ns, failed.error, failed.details)
 
     def _undone(
         self, operator: str, error: str, details: str, now_ns: int, worker: WorkerId | None = None
-    ) -> list[Instruction]:
+    ) -> list[events.Instruction]:
         """What may have failed here, and is or was under guard, is not in place where the run goes back to."""
         later = self._changes.replaced(operator, worker)
         if later is not None and self._life.recovers:
@@ -337,25 +320,25 @@ class Controller:
                 return self._life.undo(watch, error, details, now_ns)
         return []
 
-    def _set_rate(self, request: RateRequested) -> list[Instruction]:
+    def _set_rate(self, request: events.RateRequested) -> list[events.Instruction]:
         self._sources.set_rate(request.operator, request.rate)
         return self._sources.tell_rate(request.operator) if self.state.flows else []
 
     # ---- the end
 
-    def _after_the_end(self, event: Event, now_ns: int) -> list[Instruction]:
+    def _after_the_end(self, event: events.Event, now_ns: int) -> list[events.Instruction]:
         """Hosts still say what they were saying when they were dismissed, which matters no more; a request does."""
-        if isinstance(event, HostJoined):
-            return [RefuseHost(event.host, f"the run is over ({self.state})")]
-        if isinstance(event, Answered) and isinstance(event.answer, Report):
+        if isinstance(event, events.HostJoined):
+            return [events.RefuseHost(event.host, f"the run is over ({self.state})")]
+        if isinstance(event, events.Answered) and isinstance(event.answer, Report):
             self._checkpoints.intake.report(event.answer)
-        if isinstance(event, ChangeRequested):
+        if isinstance(event, events.ChangeRequested):
             self._changes.request(event, now_ns)
             return self._changes.close(f"the run was over ({self.state})", now_ns)
-        if isinstance(event, CheckpointRequested):
+        if isinstance(event, events.CheckpointRequested):
             self._checkpoints.request(event.request)
             return self._checkpoints.refuse(f"the run is over ({self.state})")
-        if isinstance(event, CheckpointKept):
+        if isinstance(event, events.CheckpointKept):
             return self._checkpoints.kept(event)
         return []
 
@@ -376,16 +359,16 @@ class EventQueue:
 
     def __init__(
         self,
-        handle: Callable[[Event, int], list[Instruction]],
+        handle: Callable[[events.Event, int], list[events.Instruction]],
         clock_ns: Callable[[], int],
-        carry_out: Callable[[Instruction], Iterable[Event]],
+        carry_out: Callable[[events.Instruction], Iterable[events.Event]],
     ) -> None:
         self._handle = handle
         self._clock_ns = clock_ns
         self._carry_out = carry_out
-        self._taking: Event | None = None
+        self._taking: events.Event | None = None
 
-    def take(self, event: Event) -> None:
+    def take(self, event: events.Event) -> None:
         """Process an event, and then each event that results from its instructions.
 
         Raises:

@@ -1,4 +1,4 @@
-"""What the controller hears of a change of the topology, and what it has its caller do; see ``rewiring``."""
+"""Events and instructions of a change of the topology; see ``rewiring``."""
 
 from __future__ import annotations
 

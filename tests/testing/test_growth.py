@@ -116,7 +116,7 @@ def test_what_cannot_be_is_refused():
     rewiring.request(cluster.hosts.topology.grown("K", 0))
     with pytest.raises(ProtocolError, match="the change of topology is awaited and cannot be awaited"):
         rewiring.request(cluster.hosts.topology.grown("K", 0))
-    with pytest.raises(ProtocolError, match=r"K\[0\] adopted epoch 2 of the topology, for which nobody waits"):
+    with pytest.raises(ProtocolError, match=r"K\[0\] adopted epoch 2 of the topology, which was not requested of it"):
         rewiring.adopted(TopologyAdopted(2, WorkerId("K", 0)))
     assert rewiring.advance(quiet=False, issued=0) == []
     assert [tell.control for tell in rewiring.advance(quiet=True, issued=0)[1:]] == [AdoptTopology(2)] * 7

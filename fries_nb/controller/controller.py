@@ -201,7 +201,9 @@ class Controller:
                 raise ProtocolError(f"{event} has no place in this run")
         return []
 
-    def _heard(self, event: events.HostLost | events.HostLeft | events.Answered, now_ns: int) -> list[events.Instruction]:
+    def _heard(
+        self, event: events.HostLost | events.HostLeft | events.Answered, now_ns: int
+    ) -> list[events.Instruction]:
         if 0 < event.incarnation < self.incarnation:
             return []
         match event:

@@ -78,7 +78,8 @@ class Rewiring:
             ProtocolError: it was not asked to, or says so twice.
         """
         if self._next is None or answer.epoch != self._next.epoch or answer.worker not in self._pending_acks:
-            raise ProtocolError(f"{answer.worker} adopted epoch {answer.epoch} of the topology, which was not requested of it")
+            adopted = f"{answer.worker} adopted epoch {answer.epoch} of the topology"
+            raise ProtocolError(f"{adopted}, which was not requested of it")
         self._pending_acks.discard(answer.worker)
 
     def advance(self, quiet: bool, issued: int) -> list[Instruction]:

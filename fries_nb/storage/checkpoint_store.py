@@ -123,6 +123,7 @@ class CheckpointStore:
             if good is not None and wrong:
                 found = replace(found, records=found.records[: found.records.index(good[0]) + 1])
             restoration = Restoration(good[1] if good is not None else None, decided(at, found), last_epoch=last)
+            found = replace(found, flow=flow_of(graph, found.flow.run))  # numbers of workers may be others
             place = cls(at, claims, found, restoration)
             place._begin()
             undo.pop_all()

@@ -122,6 +122,7 @@ def test_a_checkpoint_is_resumed_with_other_numbers_of_workers_but_of_undivided_
     keyed = CheckpointStore.claim(str(tmp_path / "keyed"), graph(), "r1")
     silence()
     CheckpointStore.resume(keyed.path, resized("out", 3, resized("FM", 5, resized("numbers", 4))))
+    assert CheckpointStore.load(keyed.path)[0].workers == {"numbers": 4, "FM": 5, "out": 3}
     counting = Graph("w1", tuple(replace(one, function=Counting(), key=()) for one in graph().operators), ())
     undivided = CheckpointStore.claim(str(tmp_path / "undivided"), counting, "r1")
     with pytest.raises(CheckpointError, match="with 2 workers of FM, which keeps a state without a key, one a worker"):

@@ -93,7 +93,7 @@ def source_rows(source: str, count: int, customers: int = 4) -> list[dict[str, A
         {
             "id": f"{source}:{number}",
             "number": number,
-            "customer": number * number % customers,
+            "customer": number * number % customers * fns.CUSTOMER_STEP,
             "items": elements_of(number),
             "trail": "",
         }

@@ -68,6 +68,10 @@ def branch_of(number: int, salt: int, into: int) -> int:
     return (number // 3 + salt) % into
 
 
+CUSTOMER_STEP = 7
+"""Between the numbers of customers: those that rows have, 0 and 7, belong to different workers of two or of three."""
+
+
 def copies_of(number: int, salt: int) -> int:
     """The number of rows that a flat_map makes of one: none, one or two."""
     return (number + salt) % 3
@@ -170,7 +174,7 @@ def table_of(name: str, salt: int, version: int, customers: int = 4) -> pa.Table
     """A table for a join: no row for some customers, two for others, each with the join's stamp."""
     rows = [
         {"who": customer, "copy": copy, "stamp": f"{name}@{version};"}
-        for customer in range(customers)
+        for customer in range(0, customers * CUSTOMER_STEP, CUSTOMER_STEP)
         for copy in range(copies_of(customer, salt))
     ]
     schema = pa.schema({"who": pa.int64(), "copy": pa.int64(), "stamp": pa.string()})

@@ -60,7 +60,7 @@ def test_resumed_runs_take_other_shapes():
         chained = any(len(worker.instances) > 1 for worker in workers)
         met["chains"] += chained and not played.scenario.cluster["chaining"]
 
-    assert lacking(60, ("workers", "chains"), count, met, least=5) == {}
+    assert lacking(120, ("workers", "chains"), count, met, least=3) == {}
 
 
 @pytest.mark.parametrize("chunk", range(4))

@@ -29,7 +29,7 @@ class GrowingCluster(Cluster):
 
     Attributes:
         adopted: the topologies that all workers have adopted, in order.
-        refused: why others were not, as when a worker had ended.
+        refused: why others were not, as when a worker had ended, or could not be asked for.
         often: how likely it is at a step that a change of topology is asked for, if none is under way.
     """
 
@@ -71,8 +71,8 @@ class GrowingCluster(Cluster):
                 self.shrink(operator)
             else:
                 self.grow(operator, self.random.randrange(self._plan.hosts))
-        except DataflowError:
-            pass  # of a source there cannot be more, and some were added with others
+        except DataflowError as error:  # of a source there cannot be more, and some were added with others
+            self.refused.append(str(error))
 
     def _ask(self, topology: Topology) -> None:
         self._asked_for = topology

@@ -29,7 +29,6 @@ class _Family(StrEnum):
     BATCHES = "batches"
 
 
-
 def workers_of(graph: Graph, name: str) -> tuple[WorkerId, ...]:
     """The workers of an operator.
 

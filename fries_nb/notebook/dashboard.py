@@ -21,8 +21,7 @@ from fries_nb.notebook.known import OVER
 from fries_nb.notebook.plots import LatencyPlot
 from fries_nb.notebook.static_pictures import LIVE
 from fries_nb.notebook.statuses import status_line
-from fries_nb.notebook.subshells import answer_in_subshell
-from fries_nb.notebook.widgets import DagView
+from fries_nb.notebook.widgets import DagView, answer_in_subshell
 from fries_nb.run import Run
 from fries_nb.scheduling import Plan
 

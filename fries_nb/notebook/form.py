@@ -20,7 +20,7 @@ from fries_nb.notebook import summaries
 from fries_nb.notebook.cell_outputs import DEFAULT_S
 from fries_nb.notebook.function_sources import FunctionSource
 from fries_nb.notebook.statuses import in_the_way
-from fries_nb.notebook.subshells import answer_in_subshell
+from fries_nb.notebook.widgets import answer_in_subshell
 from fries_nb.report.plan_section import in_words
 from fries_nb.run import Run
 from fries_nb.scheduling import SCHEDULERS, Plan

@@ -1,4 +1,13 @@
-"""The dataflow as a widget: laid out once; afterwards only states, labels and tooltips are sent to the browser."""
+"""The dataflow as a widget, and how widgets answer clicks while a cell runs.
+
+The dataflow is laid out once; afterwards only states, labels and tooltips are sent to the browser.
+
+A kernel handles widget messages in its main shell, after the running cell. JupyterLab and Notebook 7 send them to a
+subshell instead, a thread beside the main shell, if the kernel supports it. ipykernel 7.4, however, moves each message
+of a comm to the shell from which the comm last sent something, which for a view is the main shell.
+``answer_in_subshell`` overrides that for our comms, so that the front end decides. Without subshells the view shows
+that a click has to wait.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import anywidget
+import ipywidgets
 import traitlets
 
 from fries_nb.controller.metrics import MetricsSnapshot
@@ -103,3 +113,16 @@ class DagView(anywidget.AnyWidget):
         if png := dag_png(self._graph, shown.states, flows):
             still["image/png"] = base64.b64encode(png).decode()
         return {**data, **still}, metadata
+
+
+def answer_in_subshell(*widgets: ipywidgets.Widget) -> None:
+    """Let messages of these widgets, and of their children, be handled in the shell that the front end names."""
+    for widget in widgets:
+        if widget.comm is not None:
+            widget.comm._reply_subshell_for = _as_asked
+        answer_in_subshell(*getattr(widget, "children", ()))
+
+
+def _as_asked(data: Any, asked: str | None) -> str | None:
+    """The subshell named in the message, in place of the choice of ``ipykernel.comm.comm.BaseComm``."""
+    return asked

@@ -41,8 +41,8 @@ while not Path("over {0}").exists():
     time.sleep(0.05)
 """
 WITHOUT_SUBSHELLS = """# without subshells
-from fries_nb.notebook import subshells
-subshells._as_asked = lambda data, asked: None
+from fries_nb.notebook import widgets
+widgets._as_asked = lambda data, asked: None
 run = flow.run(workers=2)
 run
 """

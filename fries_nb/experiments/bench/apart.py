@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from fries_nb.experiments.bench.extras import BenchError, require
+from fries_nb.experiments.bench.results import BenchError, require
 
 RIVALS = "fries_nb.experiments.bench.rivals"
 

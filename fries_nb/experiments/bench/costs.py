@@ -13,12 +13,10 @@ import pyarrow as pa
 import fries_nb as fn
 from fries_nb.controller.metrics import WINDOW_S, Latency
 from fries_nb.dataflow.graph import Operator
-from fries_nb.experiments.bench.data import payments_file
-from fries_nb.experiments.bench.extras import require
 from fries_nb.experiments.bench.functions import LastTen
-from fries_nb.experiments.bench.ours import CREDIT_BYTES, HOSTS, flow_seconds, job, spark_session
+from fries_nb.experiments.bench.ours import CREDIT_BYTES, HOSTS, flow_seconds, job, payments_file, spark_session
 from fries_nb.experiments.bench.pairs import Side, pairs
-from fries_nb.experiments.bench.results import BenchReport, Target
+from fries_nb.experiments.bench.results import BenchReport, Target, require
 from fries_nb.messages import WorkerId
 from fries_nb.operators.executors import InterruptFlag, RowExecutor
 from fries_nb.operators.instance import Instance

@@ -15,8 +15,7 @@ import fries_nb as fn
 from fries_nb.changes import ChangeResult
 from fries_nb.controller.metrics import OperatorMetrics
 from fries_nb.errors import RunError
-from fries_nb.experiments.bench.data import payments_file
-from fries_nb.experiments.bench.ours import CREDIT_BYTES, HOSTS, spark_session
+from fries_nb.experiments.bench.ours import CREDIT_BYTES, HOSTS, payments_file, spark_session
 from fries_nb.experiments.bench.pairs import Side, pairs
 from fries_nb.experiments.bench.results import BenchReport, Target
 from fries_nb.run import Run

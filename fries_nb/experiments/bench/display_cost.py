@@ -20,12 +20,10 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
-from fries_nb.experiments.bench.data import payments_file
-from fries_nb.experiments.bench.extras import BenchError, require
 from fries_nb.experiments.bench.kernel import PATIENCE_S, Kernel, first_plotted, kernel
-from fries_nb.experiments.bench.ours import CREDIT_BYTES, HOSTS
+from fries_nb.experiments.bench.ours import CREDIT_BYTES, HOSTS, payments_file
 from fries_nb.experiments.bench.pairs import PairedResult
-from fries_nb.experiments.bench.results import BenchReport, Target
+from fries_nb.experiments.bench.results import BenchError, BenchReport, Target, require
 
 RATE = 1_000
 LOOK_S = 5.0  # as long as from one commit to the next

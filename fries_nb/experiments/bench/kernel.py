@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from queue import Empty
 from typing import TYPE_CHECKING, Any
 
-from fries_nb.experiments.bench.extras import BenchError
+from fries_nb.experiments.bench.results import BenchError
 
 if TYPE_CHECKING:
     import psutil

@@ -1,4 +1,4 @@
-"""The result of a benchmark, with its context: the machine, the versions, the credit bytes."""
+"""The result of a benchmark, with its context (machine, versions, credit bytes), or the error if there is none."""
 
 from __future__ import annotations
 
@@ -9,13 +9,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from fries_nb.errors import FriesError
 from fries_nb.experiments.bench.pairs import PairedResult, figure
 
 DIRECTORY = Path("bench-results")
 VERSIONS_OF = ("pyspark", "pyarrow", "pyzmq", "bytewax", "ipykernel", "ipywidgets")
+
+
+class BenchError(FriesError):
+    """A benchmark that cannot be run, or whose rival failed."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +107,22 @@ def versions() -> dict[str, str]:
         except PackageNotFoundError:
             found[name] = "not installed"
     return found
+
+
+def require(*modules: str) -> None:
+    """Check that these modules, of the extra ``bench``, are installed.
+
+    >>> require("json")
+
+    Raises:
+        BenchError: one is not installed.
+    """
+    missing = [module for module in modules if find_spec(module) is None]
+    if missing:
+        are = "is" if len(missing) == 1 else "are"
+        raise BenchError(
+            f"{' and '.join(missing)} {are} not installed; expected the extra `bench`: pip install -e '.[bench]'"
+        )
 
 
 def _processor() -> str:

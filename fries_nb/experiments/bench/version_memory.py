@@ -11,9 +11,8 @@ from statistics import median
 
 import fries_nb as fn
 from fries_nb.errors import RunError
-from fries_nb.experiments.bench.data import payments_file
 from fries_nb.experiments.bench.delay import COST_MS, RATE, fill
-from fries_nb.experiments.bench.ours import CREDIT_BYTES, HOSTS, spark_session
+from fries_nb.experiments.bench.ours import CREDIT_BYTES, HOSTS, payments_file, spark_session
 from fries_nb.experiments.bench.results import BenchReport, Target
 from fries_nb.run import Run
 from fries_nb.workloads.models import CUSTOMER

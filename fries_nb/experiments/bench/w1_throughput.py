@@ -9,9 +9,8 @@ from pathlib import Path
 
 import fries_nb as fn
 from fries_nb.experiments.bench.apart import bytewax, plain_loop
-from fries_nb.experiments.bench.data import payments_file
 from fries_nb.experiments.bench.functions import LastTen
-from fries_nb.experiments.bench.ours import CREDIT_BYTES, HOSTS, flow_seconds, job, spark_session
+from fries_nb.experiments.bench.ours import CREDIT_BYTES, HOSTS, flow_seconds, job, payments_file, spark_session
 from fries_nb.experiments.bench.pairs import Side, pairs
 from fries_nb.experiments.bench.results import BenchReport, Target
 

@@ -28,6 +28,7 @@ from fries_nb.spark.printing import Printer, printing
 from fries_nb.spark.region_spec import RegionSpec
 from fries_nb.spark.threads import EndThread, WorkerThread
 from fries_nb.storage.snapshot_files import Saver
+from fries_nb.transport.connections import make_room
 from fries_nb.transport.envelopes import (
     Chunk,
     ControllerMessage,
@@ -44,7 +45,6 @@ from fries_nb.transport.envelopes import (
     Welcome,
 )
 from fries_nb.transport.links import HostLinks
-from fries_nb.transport.open_files import make_room
 from fries_nb.transport.packing import pack
 from fries_nb.transport.payloads import PayloadReceiver
 from fries_nb.transport.wire import Arrival, Credit

@@ -32,10 +32,10 @@ from fries_nb.storage.checkpoint_store import SINKS, CheckpointStore
 from fries_nb.storage.locations import absolute, encoded, join, resolved
 from fries_nb.storage.seals import NO_KEY
 from fries_nb.storage.snapshot_files import SnapshotStore
+from fries_nb.transport.connections import make_room
 from fries_nb.transport.control import ControlServer
-from fries_nb.transport.keys import RunKeys, make_keys
-from fries_nb.transport.open_files import make_room
 from fries_nb.transport.payloads import LARGEST
+from fries_nb.transport.sockets import RunKeys, make_keys
 
 
 @dataclass(frozen=True)

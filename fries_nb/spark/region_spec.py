@@ -14,7 +14,7 @@ from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import DataflowError, OperatorError
 from fries_nb.storage.snapshot_files import SnapshotStore
 from fries_nb.topology.topology import Topology
-from fries_nb.transport.keys import HostKeys
+from fries_nb.transport.sockets import HostKeys
 from fries_nb.worker.redistribution import Redistribution
 
 

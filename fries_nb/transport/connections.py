@@ -1,10 +1,14 @@
 """Monitors connections through the events that ZeroMQ's threads report, at both the connecting and the listening end.
 
 Events are queued without a limit until they are read: a monitor with a full queue would block ZeroMQ's thread.
+
+The limit on open files bounds the number of connections (``make_room``). Many systems limit a process to 1,024 open
+files by default and allow it to raise the limit far above that.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import struct
@@ -20,6 +24,12 @@ from fries_nb.errors import LinkError
 _SO_ATTACH_FILTER, _SO_DETACH_FILTER = 26, 27  # Python's socket module does not name them
 STRANGERS = 128
 """Number of connections in excess of the peers' at which a port is closed for a while."""
+MOST_FILES = 1 << 16
+"""Highest limit on open files to request."""
+SPARE_FILES = 256
+"""Open files reserved for Spark, user functions and connections that are not authenticated yet."""
+FILES_PER_HOST = 8
+"""Open files needed for each other host."""
 
 
 class _Monitor:
@@ -192,3 +202,27 @@ class Gate:
     def close(self) -> None:
         """Close this owner's descriptor of the socket."""
         self._listening.close()
+
+
+def make_room(hosts: int) -> None:
+    """Raise this process's limit on open files as far as allowed, and check that the links of these hosts fit.
+
+    Raises:
+        LinkError: they do not fit; names the limit, the open files and the need.
+    """
+    if os.name != "posix":
+        return
+    import resource  # there is none elsewhere
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    allowed = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
+    if soft != resource.RLIM_INFINITY and soft < allowed:
+        with contextlib.suppress(ValueError, OSError):  # a Mac's own limit may be lower than what it says
+            resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
+            soft = allowed
+    is_open, needed = len(os.listdir("/dev/fd")), SPARE_FILES + FILES_PER_HOST * hosts
+    if soft != resource.RLIM_INFINITY and soft - is_open < needed:
+        raise LinkError(
+            f"this process may open {soft} files and has {is_open} open; a run of {hosts} hosts needs {needed} more; "
+            "raise the limit (ulimit -n) before Python is started"
+        )

@@ -25,9 +25,8 @@ from fries_nb.transport.envelopes import (
     decode_to_host,
     encode,
 )
-from fries_nb.transport.keys import HostKeys, RunKeys
 from fries_nb.transport.pieces import Part, joined, split
-from fries_nb.transport.sockets import PEERS, SILENCE_S, CurveSockets, Lane, Wakeup
+from fries_nb.transport.sockets import PEERS, SILENCE_S, CurveSockets, HostKeys, Lane, RunKeys, Wakeup
 
 BURST = 1000
 """Maximum number of control messages received in one poll."""

@@ -1,4 +1,11 @@
-"""CURVE sockets of one run in one process.
+"""CURVE keys of a run, and its sockets in one process, which the keys authenticate and encrypt.
+
+The driver creates the keys when a run starts. The controller has one key pair; all hosts of the run share another. A
+host gets ``RunKeys.hosts`` through Spark: it knows the controller's public key, not its secret, and so cannot
+impersonate the controller. Keys travel by pickle inside Spark's own channels and are never printed.
+
+>>> make_keys()
+RunKeys(hosts=HostKeys())
 
 ZeroMQ asks whether to accept a peer through a socket of its own ("ZAP", https://rfc.zeromq.org/spec/27), one for each
 context. So each run has its own context, and the thread that polls the run's sockets also answers these requests: this
@@ -17,6 +24,7 @@ import errno
 import os
 import threading
 from collections.abc import Container
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 import zmq
@@ -34,6 +42,30 @@ HANDSHAKE_MS = 5_000
 PEERS = 16
 """Default number of expected connections of a port."""
 _LONGEST_MS = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class HostKeys:
+    """The keys that a host holds: the hosts' pair and the controller's public key, each in Z85 (40 bytes)."""
+
+    public: bytes = field(repr=False)
+    secret: bytes = field(repr=False)
+    controller_public: bytes = field(repr=False)
+
+
+@dataclass(frozen=True)
+class RunKeys:
+    """The keys that the driver holds, with the controller's secret."""
+
+    controller_secret: bytes = field(repr=False)
+    hosts: HostKeys
+
+
+def make_keys() -> RunKeys:
+    """New keys for one run."""
+    controller_public, controller_secret = zmq.curve_keypair()
+    public, secret = zmq.curve_keypair()
+    return RunKeys(controller_secret, HostKeys(public, secret, controller_public))
 
 
 class Lane(IntEnum):

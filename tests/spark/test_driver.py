@@ -16,7 +16,7 @@ from fries_nb.spark.driver import Driver
 from fries_nb.spark.region_spec import Options, RegionSpec
 from fries_nb.transport.control import Gone, Heard
 from fries_nb.transport.envelopes import Goodbye, Hello, Line, Printed, Records, Said
-from fries_nb.transport.keys import make_keys
+from fries_nb.transport.sockets import make_keys
 
 WORKER = WorkerId("A", 0)
 

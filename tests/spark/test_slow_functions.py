@@ -36,7 +36,7 @@ from fries_nb.spark.threads import WorkerThread
 from fries_nb.topology.topology import Topology
 from fries_nb.topology.wiring import wire
 from fries_nb.transport.envelopes import Said, ToWorker
-from fries_nb.transport.keys import make_keys
+from fries_nb.transport.sockets import make_keys
 from fries_nb.worker.events import Arrived, Granted
 from fries_nb.worker.worker import Worker
 

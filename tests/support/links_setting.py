@@ -18,8 +18,8 @@ from fries_nb.transport.envelopes import (
     Hello,
     Said,
 )
-from fries_nb.transport.keys import RunKeys, make_keys
 from fries_nb.transport.links import HostLinks
+from fries_nb.transport.sockets import RunKeys, make_keys
 from fries_nb.transport.wire import Arrival
 
 A, B, C = WorkerId("A", 0), WorkerId("B", 1), WorkerId("C", 1)

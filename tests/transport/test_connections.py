@@ -9,8 +9,8 @@ from links_setting import AB, CHANNELS, TURNS, WORD, Net, Wire, net
 from fries_nb.errors import LinkError
 from fries_nb.transport import sockets
 from fries_nb.transport.control import ControlServer, Heard
-from fries_nb.transport.keys import make_keys
 from fries_nb.transport.links import HostLinks
+from fries_nb.transport.sockets import make_keys
 from fries_nb.transport.wire import Credit
 
 __all__ = ["net"]

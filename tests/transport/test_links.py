@@ -19,8 +19,8 @@ from fries_nb.transport.envelopes import (
     ToWorker,
     Welcome,
 )
-from fries_nb.transport.keys import make_keys
 from fries_nb.transport.links import BURST_MESSAGES, HostLinks
+from fries_nb.transport.sockets import make_keys
 from fries_nb.transport.wire import Arrival, Credit
 
 __all__ = ["net"]

@@ -16,14 +16,13 @@ from zmq.utils.monitor import recv_monitor_message
 
 from fries_nb.errors import LinkError
 from fries_nb.transport import sockets
-from fries_nb.transport.connections import STRANGERS
+from fries_nb.transport.connections import STRANGERS, make_room
 from fries_nb.transport.control import ControlServer, Heard
 from fries_nb.transport.envelopes import (
     Goodbye,
 )
-from fries_nb.transport.keys import HostKeys, RunKeys, make_keys
 from fries_nb.transport.links import HostLinks
-from fries_nb.transport.open_files import make_room
+from fries_nb.transport.sockets import HostKeys, RunKeys, make_keys
 from fries_nb.transport.wire import Arrival, Credit
 
 __all__ = ["net"]

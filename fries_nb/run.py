@@ -8,8 +8,7 @@ from os import PathLike
 from typing import Any
 
 from fries_nb.dataflow import builder
-from fries_nb.dataflow.graph import Graph
-from fries_nb.dataflow.runnable import check_runnable
+from fries_nb.dataflow.graph import Graph, check_runnable
 from fries_nb.errors import CheckpointError
 from fries_nb.running.handle import Run
 from fries_nb.spark.region_spec import Options

@@ -20,10 +20,9 @@ from fries_nb.dataflow.endpoints import (
     rate,
     replay,
 )
-from fries_nb.dataflow.graph import Edge, Emits, Graph, Kind, Operator, Partitioning
+from fries_nb.dataflow.graph import Edge, Emits, Graph, Kind, Operator, Partitioning, check_runnable
 from fries_nb.dataflow.interchange import graph_from_json, graph_to_json
 from fries_nb.dataflow.operators import Shape, batched, emits_of, shape_of, takes_state
-from fries_nb.dataflow.runnable import check_runnable
 from fries_nb.dataflow.streams import Stream
 from fries_nb.dataflow.tables import JoinTable
 from fries_nb.dataflow.updates import Update, as_updates, check_updates, new_table

@@ -1,7 +1,7 @@
 """The logical dataflow graph: operators and edges as immutable values.
 
 Planning depends on the operator types only (``emits`` and so on); the runtime also uses ``kind`` (see ``traits``) and
-``function``. A graph read from JSON has types but no functions.
+``function``. A graph read from JSON has types but no functions, so it can be planned but not run (``check_runnable``).
 
 >>> graph = Graph("w1", (Operator("Src"), Operator("FD", workers=2), Operator("Sink")),
 ...               (Edge("Src", "FD", Partitioning.HASH, ("CUSTOMER_ID",)), Edge("FD", "Sink")))
@@ -21,10 +21,10 @@ from typing import Any
 
 import networkx as nx
 
-from fries_nb.dataflow.traits import TRAITS, Emits, Kind, OperatorTraits
+from fries_nb.dataflow.traits import TRAITS, Emits, Holds, Kind, OperatorTraits
 from fries_nb.errors import DataflowError, unknown
 
-__all__ = ["Edge", "Emits", "Graph", "Kind", "Operator", "Partitioning"]
+__all__ = ["Edge", "Emits", "Graph", "Kind", "Operator", "Partitioning", "check_runnable"]
 
 
 class Partitioning(StrEnum):
@@ -213,3 +213,41 @@ def _refuse_bad_edges(edges: tuple[Edge, ...], operators: dict[str, Operator]) -
         if (edge.source, edge.to) in seen:
             raise DataflowError(f"two edges {edge.source} -> {edge.to}; put an operator on one of them")
         seen.add((edge.source, edge.to))
+
+
+def check_runnable(graph: Graph) -> None:
+    """Refuse a graph that cannot be run.
+
+    Raises:
+        DataflowError: there is no source or no sink; an operator has no function (as in a graph read from JSON) or no
+            input; or rows would be lost because nothing consumes them.
+    """
+    traits = [operator.traits for operator in graph.operators]
+    for end, found, call in (
+        ("source", any(one.is_source for one in traits), "flow.source(name, replay(...))"),
+        ("sink", any(one.is_sink for one in traits), "stream.sink(name, memory())"),
+    ):
+        if not found:
+            raise DataflowError(f"dataflow {graph.name!r} has no {end}; expected at least one, from {call}")
+    for operator in graph.operators:
+        if operator.function is None and operator.traits.holds is not Holds.NOTHING:
+            raise DataflowError(
+                f"operator {operator.name!r} has no function to run; a graph read from JSON can be planned but not run"
+            )
+        _check_fed(graph, operator)
+        _check_consumed(graph, operator)
+
+
+def _check_fed(graph: Graph, operator: Operator) -> None:
+    if not operator.traits.is_source and not graph.in_edges(operator.name):
+        raise DataflowError(f"operator {operator.name!r} has no input; expected it to follow a source")
+
+
+def _check_consumed(graph: Graph, operator: Operator) -> None:
+    if operator.traits.is_sink:
+        return
+    consumed = {edge.branch for edge in graph.out_edges(operator.name)}
+    for branch in range(operator.branches):
+        if branch not in consumed:
+            stream = f"{operator.name}[{branch}]" if operator.traits.routes else operator.name
+            raise DataflowError(f"nothing consumes {stream!r}, and its rows would be lost; expected a sink behind it")

@@ -14,7 +14,7 @@ from fries_nb.experiments.measuring import repeated, running, session, until_ful
 from fries_nb.experiments.paired_runs import delays
 from fries_nb.experiments.printed_tables import Result
 from fries_nb.experiments.scale import ExperimentScale
-from fries_nb.workloads.grouped import grouped_path
+from fries_nb.workloads.payments import grouped_path
 from fries_nb.workloads.scorer import Waits
 from fries_nb.workloads.w4 import EachPayment, Flagged, ManyPayments, by_customer, w4_flow
 

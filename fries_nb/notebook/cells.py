@@ -14,7 +14,7 @@ from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 
 import fries_nb
-from fries_nb.dataflow.runnable import check_runnable
+from fries_nb.dataflow.graph import check_runnable
 from fries_nb.errors import FriesError, close_match
 from fries_nb.notebook.options import shortened
 from fries_nb.run import Dataflow

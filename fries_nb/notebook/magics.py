@@ -22,7 +22,7 @@ from IPython.core.magic_arguments import argument, magic_arguments
 from traitlets import Float, Int, TraitError, Unicode, validate
 
 from fries_nb.changes import Change, ChangeResult
-from fries_nb.dataflow.runnable import check_runnable
+from fries_nb.dataflow.graph import check_runnable
 from fries_nb.errors import ReconfigurationError, RunError, unknown
 from fries_nb.notebook import summaries
 from fries_nb.notebook.assignments import evaluate, split_line

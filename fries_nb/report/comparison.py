@@ -11,9 +11,8 @@ from fries_nb.dataflow.graph import Graph
 from fries_nb.report.audit_section import verdict_parts
 from fries_nb.report.latency import latency_svg
 from fries_nb.report.markup import Column, Html, figure, joined, milliseconds, section, table, tag
-from fries_nb.report.page import Place, page
+from fries_nb.report.page import JUDGE, Place, page, schedulers, terms
 from fries_nb.report.plan_section import dag_parts
-from fries_nb.report.words import JUDGE, schedulers, terms
 from fries_nb.scheduling import Plan
 
 SETTLED_MS = 250.0

@@ -1,5 +1,7 @@
 r"""A self-contained HTML page: no script, no network access, no other files; follows the reader's light or dark mode.
 
+It also holds the explanations that several pages give: of schedulers, of the audit and of the columns of tables.
+
 >>> page("A & B", ['two']).startswith('<!DOCTYPE html>\n<html lang="en">')
 True
 """
@@ -17,7 +19,7 @@ from os import PathLike
 from pathlib import Path
 
 from fries_nb.errors import RunError
-from fries_nb.report.markup import Html, counted, tag
+from fries_nb.report.markup import Html, counted, defined, joined, listed, tag
 
 STYLE = """\
 :root { color-scheme: light dark; --page: #ffffff; --ink: #1b1f24; --soft: #57606a; --line: #d0d7de; --band: #f6f8fa;
@@ -59,6 +61,37 @@ summary { cursor: pointer; }
 @media print { main { max-width: none; padding: 0; } .wide { overflow: visible; }
   .wide, figure, tr, dl > div { break-inside: avoid; } h2, h3 { break-after: avoid; } }
 """
+SCHEDULERS = {
+    "fries": "The message to switch overtakes all queued data and goes to the first operators of the smallest part "
+    "of the dataflow that must change together; from there a marker travels along with the data. So the change takes "
+    "milliseconds however long the queues are, and no tuple is processed by both old and new operators.",
+    "epoch": "A marker enters at the sources and travels with the data through the whole dataflow; each operator "
+    "switches when the marker reaches it. This is consistent as well, but the marker waits in every queue behind "
+    "earlier data, so the change takes as long as the queues.",
+    "naive": "Each operator that changes receives the message directly, past the queues, and switches at once. That is "
+    "fast, but a tuple between two of them may be processed by the old version of one and the new version of the "
+    "other, and its result is correct for neither.",
+    "multiversion": "Each tuple carries a tag from the sources on: old or new. From the change on the operators run "
+    "both versions side by side, by the tag, until the last old tuple has left. This is consistent without waiting for "
+    "a marker; the cost is two configurations in memory at once.",
+    "restart": "A checkpoint is taken, the whole job is ended, and it is restarted from the checkpoint with the new "
+    "operators. This is consistent, but no data flows meanwhile.",
+    "minibatch": "The sources hold until all tuples that they have sent have left the dataflow; then the operators "
+    "switch and the sources continue. This is consistent; the cost is an empty dataflow.",
+}
+JUDGE = (
+    "The audit reads a trace of all operations on all tuples, and checks whether processing whole tuples and whole "
+    "changes one after the other, in some order, would have had the same result."
+)
+TERMS = {
+    "delay": "Time from the request to the moment when the last worker has switched.",
+    "prepare": "Part of the delay: the new functions are shipped and opened while the old ones keep working.",
+    "commit": "Part of the delay: from the first message to the switch of the last worker.",
+    "old tuples": "Tuples that the changed operators still processed with their old functions meanwhile.",
+    "waiting before": "Tuples that waited in front of the slow operator when the change was requested.",
+    "p99": "99 of 100 tuples took no longer than this from the time they were due until they reached the sink: before "
+    "the change, and after it when what had queued up is worked off, or when that was waited for long enough.",
+}
 
 
 @dataclass(frozen=True)
@@ -93,6 +126,16 @@ def page(title: str, contents: Iterable[str]) -> str:
     )
     main = tag("main", tag("h1", title), *contents)
     return f'<!DOCTYPE html>\n<html lang="en">\n{head}\n{tag("body", main)}\n</html>\n'
+
+
+def schedulers(names: tuple[str, ...]) -> Html:
+    """Definitions of these schedulers."""
+    return defined((name.capitalize(), SCHEDULERS[name]) for name in names)
+
+
+def terms(names: tuple[str, ...]) -> Html:
+    """Definitions of these column headings."""
+    return listed(joined([tag("b", name), f": {TERMS[name]}"]) for name in names)
 
 
 def writable(path: str | PathLike[str]) -> Path:

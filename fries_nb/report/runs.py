@@ -25,9 +25,8 @@ from fries_nb.report.markup import (
     table,
     tag,
 )
-from fries_nb.report.page import Place, page
+from fries_nb.report.page import JUDGE, Place, page, schedulers, terms
 from fries_nb.report.plan_section import dag_parts
-from fries_nb.report.words import JUDGE, schedulers, terms
 
 _CHANGE_COLUMNS = (
     Column("Change"),

@@ -1,4 +1,7 @@
-"""The source of payments: the user's file, the public data set beside the checkout, or a generated month."""
+"""The source of payments: the user's file, the public data set beside the checkout, or a generated month.
+
+The same payments grouped by user, one row with a list of payments for each, are the paper's dataset 2 (Fries, table 3).
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -13,14 +17,18 @@ import pyarrow.parquet as pq
 import fries_nb as fn
 from fries_nb.workloads.cache import kept
 from fries_nb.workloads.generation import DAY_S, SCHEMA, payments
+from fries_nb.workloads.models import AMOUNT, CUSTOMER, TERMINAL
 
-__all__ = ["payments", "payments_path"]
+__all__ = ["PAYMENTS", "grouped", "grouped_path", "payments", "payments_path"]
 
 VARIABLE = "FRIES_PAYMENTS"
 OTHERWISE = f", or {VARIABLE} to a file of payments"
 BESIDE = Path("shared", "data", "payments-2018-04.parquet")
 MONTH = 288_062  # payments in the public file, and in the one made in its place
 ROW_GROUP = 32_768
+GROUPED_ROW_GROUP = 256
+PAYMENTS = "payments"
+SECONDS = "TX_TIME_SECONDS"
 
 
 def payments_path(rows: int | None = None) -> str:
@@ -48,6 +56,46 @@ def payments_path(rows: int | None = None) -> str:
     status = month.stat()
     name = f"{month.stem}-{status.st_size}-{status.st_mtime_ns}-{rows}-rows.parquet"
     return str(_kept(name, lambda: _repeated(month, rows)))
+
+
+def grouped_path(longest: int = 1_000) -> str:
+    """A Parquet file of the grouped payments of ``payments_path``; generated once, in row groups that hosts can share.
+
+    Raises:
+        SourceError: see ``payments_path``.
+    """
+    source = Path(payments_path())
+    status = source.stat()
+
+    def write(path: Path) -> None:
+        table = grouped(pq.read_table(source, columns=[CUSTOMER, TERMINAL, AMOUNT, SECONDS]), longest)
+        pq.write_table(table, path, row_group_size=GROUPED_ROW_GROUP)
+
+    name = f"{source.stem}-{status.st_size}-{status.st_mtime_ns}-by-user-{longest}.parquet"
+    return str(kept(name, "grouped payments", write, OTHERWISE))
+
+
+def grouped(table: pa.Table, longest: int) -> pa.Table:
+    """One row for each user, or for ``longest`` payments of one: CUSTOMER_ID, and ``payments``, a list of structs.
+
+    Rows are in the order of users' first payments.
+
+    >>> n = [1, 2, 3, 4]
+    >>> table = pa.table({CUSTOMER: [7, 8, 7, 7], TERMINAL: n, AMOUNT: [1.0, 2, 3, 4], SECONDS: n})
+    >>> [(row[CUSTOMER], [one[AMOUNT] for one in row[PAYMENTS]]) for row in grouped(table, 2).to_pylist()]
+    [(7, [1.0, 3.0]), (7, [4.0]), (8, [2.0])]
+    """
+    _, first, user = np.unique(table[CUSTOMER].to_numpy(), return_index=True, return_inverse=True)
+    in_order = np.argsort(first[user], kind="stable")  # a user's payments stay in the order of their time
+    table = table.take(in_order)
+    key = table[CUSTOMER].to_numpy()
+    begins = np.flatnonzero(np.r_[True, key[1:] != key[:-1]])
+    number = np.arange(len(key)) - np.repeat(begins, np.diff(np.r_[begins, len(key)]))
+    cuts = np.flatnonzero(number % longest == 0)
+    columns = [table[name].combine_chunks() for name in (TERMINAL, AMOUNT, SECONDS)]
+    inside = pa.StructArray.from_arrays(columns, names=[TERMINAL, AMOUNT, SECONDS])
+    lists = pa.ListArray.from_arrays(pa.array(np.r_[cuts, len(key)], pa.int32()), inside)
+    return pa.table({CUSTOMER: pa.array(key[cuts]), PAYMENTS: lists})
 
 
 def _found() -> Path | None:

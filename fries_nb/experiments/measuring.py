@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -27,6 +28,28 @@ SURGE_S = 0.25
 SETTLED_S = 1.0
 """Seconds without growth after which a queue counts as full."""
 _LOOK_S = 0.05
+
+
+def pause(seconds: float) -> None:
+    """Wait; Ctrl-C ends the experiment."""
+    if seconds > 0:
+        threading.Event().wait(seconds)
+
+
+@dataclass(frozen=True)
+class Clock:
+    """The clock on which an experiment waits; a virtual one lets tests run without waiting.
+
+    Attributes:
+        now: the time in seconds; only differences have a meaning.
+        wait: waits for this many seconds; returns at once if there are none.
+    """
+
+    now: Callable[[], float]
+    wait: Callable[[float], None]
+
+
+MONOTONIC = Clock(time.monotonic, pause)
 
 
 @contextmanager
@@ -75,20 +98,31 @@ def waiting(run: Run, operator: str) -> int:
     return run.metrics().operators.get(operator, OperatorMetrics()).queued
 
 
-def until(run: Run, holds: Callable[[], bool], what: str, patience_s: float = STARTING_S) -> None:
+def until(
+    run: Run, holds: Callable[[], bool], what: str, patience_s: float = STARTING_S, clock: Clock = MONOTONIC
+) -> None:
     """Wait until a condition holds.
 
+    Args:
+        run: the run, which must not end meanwhile.
+        holds: the condition.
+        what: what is waited for, for the error.
+        patience_s: maximum waiting time in seconds.
+        clock: the clock on which to wait.
+
     Raises:
-        RunError: it does not in time, or the run has ended; names ``what`` was waited for.
+        RunError: the condition does not hold in time, or the run has ended.
     """
-    deadline = time.monotonic() + patience_s
+    deadline = clock.now() + patience_s
     while not holds():
-        if run.state in ("finished", "stopped", "failed") or time.monotonic() > deadline:
+        if run.state in ("finished", "stopped", "failed") or clock.now() > deadline:
             raise RunError(f"waited for {what}; the run is {run.state}: {run.error or 'it took too long'}")
-        pause(_LOOK_S)
+        clock.wait(_LOOK_S)
 
 
-def fill(run: Run, source: str, needed: Mapping[str, float], pace: float, a_row: float = 1.0) -> None:
+def fill(
+    run: Run, source: str, needed: Mapping[str, float], pace: float, a_row: float = 1.0, clock: Clock = MONOTONIC
+) -> None:
     """Let the source run ahead until the given queues are filled, then set its rate to ``pace``.
 
     Args:
@@ -97,45 +131,40 @@ def fill(run: Run, source: str, needed: Mapping[str, float], pace: float, a_row:
         needed: operator to the number of tuples that shall wait in front of it.
         pace: rows per second afterwards; the rate that the operators can sustain.
         a_row: tuples that arrive at these operators for each source row.
+        clock: the clock on which to wait.
     """
     missing = max(count - waiting(run, name) for name, count in needed.items())
     if missing > 0:
         # In about a second: a queue is reported a quarter of a second late, by which the surge goes too far.
         run.set_rate(source, pace + missing / a_row)
         what = f"{max(needed.values()):,.0f} tuples in front of {', '.join(needed)}"
-        until(run, lambda: all(waiting(run, name) >= count for name, count in needed.items()), what)
+        until(run, lambda: all(waiting(run, name) >= count for name, count in needed.items()), what, clock=clock)
     run.set_rate(source, pace)
 
 
-def surge(run: Run, source: str, operator: str, count: int) -> None:
+def surge(run: Run, source: str, operator: str, count: int, clock: Clock = MONOTONIC) -> None:
     """Let the paused source fill the queue in front of an operator up to ``count`` tuples, and pause it again."""
     run.set_rate(source, max(0, count - waiting(run, operator)) / SURGE_S)
-    pause(SURGE_S)
+    clock.wait(SURGE_S)
     run.set_rate(source, 0)
 
 
-def until_full(run: Run, *operators: str) -> None:
+def until_full(run: Run, *operators: str, clock: Clock = MONOTONIC) -> None:
     """Wait until the queues in front of these operators stop growing: their senders have used up their credit."""
-    seen = [(time.monotonic(), 0)]
+    seen = [(clock.now(), 0)]
 
     def are_full() -> bool:
-        now, queued = time.monotonic(), [waiting(run, operator) for operator in operators]
+        now, queued = clock.now(), [waiting(run, operator) for operator in operators]
         if sum(queued) > 1.02 * seen[-1][1]:
             seen.append((now, sum(queued)))
         return min(queued) > 0 and now - seen[-1][0] > SETTLED_S
 
-    until(run, are_full, f"full queues in front of {', '.join(operators)}")
+    until(run, are_full, f"full queues in front of {', '.join(operators)}", clock=clock)
 
 
-def pause(seconds: float) -> None:
-    """Wait; Ctrl-C ends the experiment."""
-    if seconds > 0:
-        threading.Event().wait(seconds)
-
-
-def pause_until(moment_s: float) -> None:
-    """Wait until a time of ``time.monotonic``."""
-    pause(moment_s - time.monotonic())
+def pause_until(moment_s: float, clock: Clock = MONOTONIC) -> None:
+    """Wait until a time of the clock, by default of ``time.monotonic``."""
+    clock.wait(moment_s - clock.now())
 
 
 def confidence(figures: list[float]) -> tuple[float, float]:

@@ -1,9 +1,10 @@
-"""Columns that come to a sink in two types that no one type holds, though each worker keeps to its own.
+"""Columns that reach a sink in two incompatible types, written by different workers of one operator.
 
-A worker sees to it that its operator's columns keep their types (see ``worker.written``); that two workers of one
-operator write a column in different types is seen where their rows meet. The type that came first is agreed on. Where
-the operator sets failing tuples aside, or pauses, the run goes back to its last checkpoint and the operator is told
-that type, so that the other values fail there, each on its tuple; otherwise the run fails, and the error names it.
+Each worker keeps the types of the columns that it writes (see ``operators.column_types``), so a conflict between two
+workers is detected only at the sink. The type that arrived first is the agreed one. If the operator's error policy
+covers single tuples (dead letters or pause), the run restarts from its last checkpoint with the agreed type imposed on
+the operator, so that values of another type fail there, tuple by tuple. Otherwise the run fails, and the error names
+the operator.
 
 >>> from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
 >>> flow = Graph("pair", (Operator("FM", workers=2), Operator("out", kind=Kind.SINK)), (Edge("FM", "out"),))
@@ -32,17 +33,17 @@ from fries_nb.topology.expansion import chains
 _NUMBERS = frozenset({*(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)), "float", "double"})
 
 _THERE = " in the operator"
-"""How a refusal ends that has the remedy already."""
+"""The ending of an error message of a sink that already names the remedy."""
 _REMEDY = "a column keeps its type, so convert it"
 
 
 class Agreement:
-    """The columns of each sink in the types that arrived first, and the operators that were told of them.
+    """The columns of each sink in the types that arrived first, and the types imposed on operators.
 
     Args:
         graph: the dataflow.
-        chaining: whether operators share workers; a worker reports what its last operator writes.
-        agreed: filled with serialized schemas: the types that operators were told.
+        chaining: whether chained operators share a worker thread; reports of a chain describe its last operator.
+        agreed: operator to the types imposed on it, as a serialized Arrow schema; updated in place.
     """
 
     def __init__(self, graph: Graph, chaining: bool, agreed: dict[str, bytes]) -> None:
@@ -52,29 +53,37 @@ class Agreement:
         self._known: dict[str, pa.Schema] = {}
 
     def hear(self, sink: str, columns: bytes) -> str:
-        """Take note of what a worker of a sink has written, as a serialized schema; empty if it says nothing new.
+        """Merge the columns that a worker of a sink has written.
 
-        Returns the first column that others wrote in another type, or an empty name.
+        Args:
+            sink: name of the sink.
+            columns: serialized Arrow schema; empty if there are no new columns.
+
+        Returns:
+            The first column with an incompatible type; empty if there is none.
         """
         known, clash = _joined(self._known.get(sink, pa.schema([])), _schema(columns))
         self._known[sink] = known
         return clash
 
     def know(self, sink: str, columns: bytes) -> None:
-        """Take note of what a sink's target has, whatever was written to it since."""
+        """Merge the columns of a sink's target table; their types take precedence over those written so far."""
         self._known[sink], _ = _joined(_schema(columns), self._known.get(sink, pa.schema([])))
 
     def settle(
         self, sink: str, column: str, error: str, reports: Mapping[WorkerId, Report], may_tell: bool
     ) -> tuple[str, bool]:
-        """The operator that wrote a column in two types, in words; and whether it is told the first type.
+        """Find the operator that wrote a column in two types, and impose the agreed type on it if possible.
 
         Args:
-            sink: the sink at which the types met.
+            sink: the sink that received both types.
             column: name of the column.
-            error: the message if it is not known which workers differ.
+            error: the message to use if the reports do not show which workers differ.
             reports: the last report of each worker.
-            may_tell: whether the run can go back to before such a row was written.
+            may_tell: whether the run can restart from a checkpoint.
+
+        Returns:
+            The error message, and whether a type was newly imposed, so that a restart resolves the conflict.
         """
         blamed, types = self._blamed(sink, column, reports)
         words, told_there, remedy = error, error.endswith(_THERE), _REMEDY
@@ -101,9 +110,10 @@ class Agreement:
     def _blamed(
         self, sink: str, column: str, reports: Mapping[WorkerId, Report]
     ) -> tuple[str, dict[WorkerId, str]]:
-        """The first operator on the way to the sink whose workers differ, with a worker of each type.
+        """The operator upstream of the sink whose workers write the column in different types; a worker of each type.
 
-        Where none has reported that yet it is the nearest one that makes rows of its own.
+        If several differ it is the most distant one; if no report shows a difference, the nearest operator that creates
+        rows.
         """
         nearest = ""
         blamed, types = "", {}
@@ -123,7 +133,10 @@ class Agreement:
 
 
 def _differing(operator: str, column: str, reports: Mapping[WorkerId, Report]) -> dict[WorkerId, str]:
-    """One worker of the operator for each type in which they write the column, if these are of several kinds."""
+    """One worker of the operator for each incompatible type of the column; empty if all types are compatible.
+
+    All numeric types are compatible with each other.
+    """
     by_type: dict[str, tuple[WorkerId, str]] = {}
     for worker, report in sorted(reports.items()):
         kind = report.writes.get(column, NOTHING_SEEN)
@@ -140,9 +153,9 @@ def _schema(columns: bytes) -> pa.Schema:
 
 
 def _joined(first: pa.Schema, then: pa.Schema) -> tuple[pa.Schema, str]:
-    """The columns of both, each in a type that holds both, or else in the first; and a column without such a type.
+    """The union of two schemas, and the name of the first column whose types have no common supertype (or empty).
 
-    A column of a table stays as the table has it.
+    Such a column keeps its type in ``first``. The column of a table keeps the table's type.
     """
     clash = ""
     for field in then:
@@ -159,14 +172,14 @@ def _joined(first: pa.Schema, then: pa.Schema) -> tuple[pa.Schema, str]:
 
 
 def _named(schema: pa.Schema, name: str) -> pa.Field | None:
-    """The column of this name; a table's column also by a name that differs in the case of its letters."""
+    """The column with this name; names of a table's columns are compared without case."""
     low = name.lower()
     alike = [field for field in schema if field.name == name or (is_fixed(field) and field.name.lower() == low)]
     return min(alike, key=lambda field: not is_fixed(field), default=None)
 
 
 def _includes(told: pa.Schema, field: pa.Field) -> bool:
-    """Whether the column was told; one of a table anew where it was told as anything else."""
+    """Whether the type of the column was imposed; that of a table's column only if it was imposed exactly."""
     return field.name in told.names and (not is_fixed(field) or told.field(field.name).equals(field, True))
 
 

@@ -1,27 +1,27 @@
-"""The changes of a run: one in flight at a time, the others in the order in which they were requested.
+"""The changes of a run: one in flight at a time, in order of request.
 
-Each turn of ``advance`` takes the one step that is possible now:
+``advance`` repeats the step that is possible now:
 
-    nothing in flight, one waits                 tell its target workers to prepare (an early one: once tuples flow)
-    all have prepared, recent tuples came along  have it rehearsed on them at one host
-    all have prepared, it no longer fits         abort it
-    all have prepared, the lane is free          journal the decision, send the FCMs of its first stage
-    all have prepared, a commit is on its way    journal the decision, cancel the commit, send the FCMs
-    a stage is over, its marker has retired      send the FCMs of the next stage
-    all have prepared for a restart              take a checkpoint; kept: journal, start again; not kept: abort
+    none in flight, one is queued                send ``Prepare`` to its target workers (early ones: once tuples flow)
+    all prepared, with recent tuples             request a rehearsal on one host
+    all prepared, columns incompatible           abort
+    all prepared, no marker in flight            journal the decision, send the FCMs of the first stage
+    all prepared, a commit marker in flight      journal the decision, cancel the commit, send the FCMs
+    a stage is complete, its marker has retired  send the FCMs of the next stage
+    all prepared for a restart                   take a checkpoint; if kept: journal, restart; otherwise: abort
 
-A worker that has ended prepares like the others. It switches no more, but if the run goes back to a checkpoint from
-before its end, it is restored with the function; so a decided change has been tried at every target worker. Where all
-of them have ended there is nothing left to change, and nothing is tried.
+Workers that have ended prepare too: they do not switch, but if the run restarts from a checkpoint taken before their
+end they are restored with the new function, which must have been tried. If all target workers have ended, the change is
+aborted without a preparation.
 
-A change ends when its last stage is over. Its marker may be on its way for longer; the next change prepares meanwhile.
+A change ends with its last stage. Its marker may stay in flight for longer, while the next change prepares.
 
-While an operator is *paused* on a tuple (see ``pauses``), only a *fix* moves: a change of that operator alone.
-It is prepared and decided at once, ahead of the queue and of a change whose marker is stuck behind the operator, and
-its own marker goes to the operator's workers only, whatever its scheduler planned. If that change is one of the same
-operator, the fix is ordered ahead of it.
+While an operator is *paused* on a tuple (see ``pauses``), only a *fix* proceeds: a change of that operator alone. It
+precedes the queue, and also a change whose marker is blocked behind the operator. Its marker is sent to the operator's
+workers only, regardless of its scheduler's plan. If the blocked change includes the operator, the fix is ordered before
+it.
 
-When hosts are lost, a change that was not decided is aborted, and one that was is carried out by the restoration.
+If hosts are lost, an undecided change is aborted; a decided one is applied when the workers are restored.
 """
 
 from __future__ import annotations
@@ -47,7 +47,13 @@ class Changes(KnownChanges):
     """The steps of a run's changes."""
 
     def pause(self, operator: str, error: str, now_ns: int) -> list[Instruction]:
-        """A worker of this operator is paused: what is not decided is aborted, unless it is the operator's fix."""
+        """Abort the undecided change in flight, since an operator is paused, unless it is that operator's fix.
+
+        Args:
+            operator: the paused operator.
+            error: the error for which it is paused.
+            now_ns: the current time.
+        """
         change = self.in_flight
         if change is None or change.state is not ChangeState.PREPARING:
             return []
@@ -60,10 +66,10 @@ class Changes(KnownChanges):
         )
 
     def _guarded(self, change: Transaction) -> list[Instruction]:
-        """The change is decided: its guard begins, and those end whose rollback it would meet.
+        """Begin the guard of a change that is decided, and end the guards whose rollback would meet its markers.
 
-        Their end is told behind the FCMs of the change: a head that waits under guard gets the new function in front of
-        its tuple, and never tries that again by the bad one.
+        The returned instructions must follow the FCMs of the change: a head that is paused under such a guard then
+        retries its tuple with the new function, and not with the one that failed.
         """
         request = change.request
         passed = request.plan.scope if change is not self.fix else request.plan.targets
@@ -79,11 +85,16 @@ class Changes(KnownChanges):
 
     @property
     def quiet(self) -> bool:
-        """No change waits, is under way, or is under guard."""
+        """Whether no change is queued, under way, or under guard."""
         return self.in_flight is None and self.fix is None and not self._queue and not self._guards.all()
 
     def advance(self, reports: Mapping[WorkerId, Report], now_ns: int) -> list[Instruction]:
-        """Take all steps that are possible now."""
+        """Take all steps that are possible now.
+
+        Args:
+            reports: the last report of each worker.
+            now_ns: the current time.
+        """
         taken: list[Instruction] = []
         self._reports = reports
         for change in self._guards.expired(now_ns, reports):
@@ -102,7 +113,7 @@ class Changes(KnownChanges):
             return None if self.fix is None else self._begin(self.fix, now_ns)
         if self.fix.state is ChangeState.COMMITTING:
             return None
-        if self.fix.alone() not in self._paused.operators:  # it goes on without a fix: this is a change like others
+        if self.fix.alone() not in self._paused.operators:  # it has resumed without the fix: an ordinary change
             self.fix.before = ""
             self._queue.appendleft(self.fix)
             self.fix = None
@@ -120,7 +131,7 @@ class Changes(KnownChanges):
     def _next_fix(self) -> Transaction | None:
         committing = self.in_flight.request.plan.targets if self.in_flight is not None else frozenset()
         for waiting in self._queue:
-            operator = "" if waiting.undoes else waiting.alone()  # a rollback is prepared already, and decided
+            operator = "" if waiting.undoes else waiting.alone()  # a rollback is decided without a preparation
             if operator in self._paused.operators and (operator not in committing or self._is_paused_before(operator)):
                 self._queue.remove(waiting)
                 if operator in committing and self.in_flight is not None:
@@ -129,9 +140,9 @@ class Changes(KnownChanges):
         return None
 
     def _is_paused_before(self, operator: str) -> bool:
-        """A worker of this operator is paused that the change being committed reaches only once it is past its tuple.
+        """Whether the marker of the change being committed is blocked behind a paused worker of this operator.
 
-        What a worker as a head of that change fails on is due to the new version, since the FCM comes in front of it.
+        A head of that change is not blocked: its FCM precedes the tuple, which belongs to the new version.
         """
         change = self.in_flight
         if change is None or change.state is not ChangeState.COMMITTING or operator in change.switches_now:
@@ -171,16 +182,16 @@ class Changes(KnownChanges):
 
     def _begin(self, change: Transaction, now_ns: int) -> list[Instruction]:
         if change.state is ChangeState.PREPARING:
-            return []  # it was begun as a fix before it went back to the queue
+            return []  # it was begun as a fix, and returned to the queue
         if pointless := self._undone_already(change) or self._spent(change):
             return self._abort(change, now_ns, pointless)
         if change.before and change.request.transforms:
             return self._abort(change, now_ns, keeps_state(change.alone(), change.before))
-        change.targets = tuple(self._workers.of(change.request.plan.targets))  # or more than when asked
+        change.targets = tuple(self._workers.of(change.request.plan.targets))  # may have grown since the request
         change.prepare(now_ns)
         change.guard = change.request.guard if change is not self.fix else None
         request, tagged = change.request, tags(change.stages) and not self._lane.tags
-        offers = self._workers.live(request.rehearse)  # the last tuples of one that has ended are old
+        offers = self._workers.live(request.rehearse)  # the tuples of an ended worker are not recent
         of, back = request.payloads, rollback_of(request.change) if change.guard else ""
         return [
             Tell(worker, Prepare(request.change, of[worker.operator], worker in offers, tagged, change.before, back))
@@ -188,7 +199,7 @@ class Changes(KnownChanges):
         ]
 
     def _undone_already(self, change: Transaction) -> str:
-        """That a guard has fired for what this one rolls back, before its requester could hear of it; or empty."""
+        """The reason if the change that this one rolls back was already rolled back by its guard; otherwise empty."""
         undone = change.request.undoes
         back = self.known.get(rollback_of(undone))
         if back is None:
@@ -197,13 +208,14 @@ class Changes(KnownChanges):
         return f"change {undone!r} {how}; nothing changed"
 
     def _spent(self, change: Transaction) -> str:
-        """That no target worker is left that could switch, in words, or an empty string."""
+        """Why no target worker can still switch, as a message; empty if one can."""
         targets = change.request.plan.targets
         if self._workers.live(targets):
             return ""
         return f"all workers of {names(targets)} have ended; there is nothing left to change"
 
     def _unfit(self, change: Transaction, reports: Mapping[WorkerId, Report]) -> str:
+        """Why the prepared change cannot be decided, as a message; empty if it can."""
         plan = change.request.plan
         sends = change.stages[0].sends
         if not self._lane.reaches_someone(sends):
@@ -219,7 +231,7 @@ class Changes(KnownChanges):
         return taken
 
     def _restart_or_not(self, change: Transaction, epoch: int, now_ns: int) -> list[Instruction] | None:
-        """Decide on a restart when the checkpoint that it starts from is kept: before that, nothing has changed."""
+        """Decide a change by restart once its checkpoint is kept; abort it if the checkpoint was aborted."""
         kept = self._recovery.checkpoint
         if kept is not None and kept.epoch == epoch:
             self._awaited_epoch = None
@@ -234,7 +246,7 @@ class Changes(KnownChanges):
     def _decide(self, change: Transaction, now_ns: int) -> list[Instruction]:
         steps, over = [self._journal(change)], self._guarded(change)
         cancelled = self._checkpoints.cancel(now_ns) if self._lane.commits else []
-        return [*steps, *cancelled, *self._next_stage(change, now_ns), *over]  # no head is without guard or FCM
+        return [*steps, *cancelled, *self._next_stage(change, now_ns), *over]  # FCMs precede the ends of guards
 
     def _next_stage(self, change: Transaction, now_ns: int) -> list[Instruction]:
         stage = change.stages[change.stage + 1]

@@ -1,18 +1,18 @@
 """Commits and checkpoints: one attempt at a time, from its marker to its record.
 
-    phase     marker starts   marker has retired    all have saved   record kept or not   given up
+    phase     marker starts   marker has retired    all have saved   record kept or not   aborted
     IDLE      MARKING         -                     KEEPING (last)   -                    -
     MARKING   -               SAVING, or IDLE (*)   -                -                    IDLE
     SAVING    -               -                     KEEPING          -                    IDLE
     KEEPING   -               -                     -                IDLE                 -
 
-(*) A plain commit is over when its marker has retired: its files become output. A checkpoint waits until every worker
-that applied the marker has its snapshot on disk; then a record names them, and only when that is on disk the files
-become output. So whoever starts from a record finds exactly the output that goes with it.
+(*) A plain commit is complete when its marker has retired: its files become output. A checkpoint waits until the
+snapshot of every worker that applied the marker is on disk. Then a record that names them is written, and once it is on
+disk the files become output. So a run that starts from a record finds exactly the output of that record.
 
-An attempt is given up when a change is decided while its marker is on the way (it is tried again at once), when a
-snapshot could not be written, and when hosts are lost. While a record is being written its validity is unknown:
-a recovery waits for the answer. At the end of a run a last record names no snapshots: all workers have ended.
+An attempt is aborted when a change is decided while its marker is in flight (it is repeated at once), when a snapshot
+could not be written, and when hosts are lost. While a record is being written its validity is unknown, and a recovery
+waits for the result. The last record of a run names no snapshots, since all workers have ended.
 
 >>> from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
 >>> flow = Graph("pair", (Operator("src", kind=Kind.SOURCE), Operator("out", kind=Kind.SINK)), (Edge("src", "out"),))
@@ -54,16 +54,16 @@ class CommitAttempt:
     """A commit or a checkpoint under way.
 
     Attributes:
-        epoch: its number.
-        checkpoint: whether it has snapshots and a record.
-        decided: the changes applied ahead of its marker.
-        requests: the requests that it answers.
-        owing: workers that applied the marker and have not saved.
+        epoch: number of the commit.
+        checkpoint: whether it is a checkpoint, with snapshots and a record.
+        decided: ids of the changes applied before its marker.
+        requests: ids of the checkpoint requests that it answers.
+        owing: workers that have applied the marker and not yet saved their snapshot.
         snapshots: worker to the name of the file with its snapshot.
-        ended: workers that had ended ahead of the marker.
-        files: sink to the files that it makes output.
-        last: whether all workers have ended.
-        failure: why it will be aborted; empty if it will not.
+        ended: workers that had ended before the marker.
+        files: sink to the files that it commits.
+        last: whether it is the final record, after the end of all workers.
+        failure: why it must be aborted; empty otherwise.
     """
 
     epoch: int
@@ -81,10 +81,17 @@ class CommitAttempt:
 class Checkpoints:
     """The attempt under way, and the requests for the next one.
 
+    Args:
+        workers: the workers of the run.
+        lane: the markers in flight.
+        epochs: commit numbers, and files that are not committed yet.
+        recovery: receives each record that is kept.
+        run: the run's id, for records.
+
     Attributes:
         phase: see the table.
-        intake: counts what the sources read, and what of it is in a commit.
-        over: the last record is kept, or could not be (``why_not``).
+        intake: the numbers of source tuples read and committed.
+        over: whether writing the final record has ended, with success or without (``why_not``).
         why_not: why the last attempt was aborted; empty if it was not.
     """
 
@@ -106,31 +113,31 @@ class Checkpoints:
 
     @property
     def keeping(self) -> bool:
-        """Whether a record is being written, so that its validity is unknown."""
+        """Whether a record is being written; until the result arrives its validity is unknown."""
         return self.phase is CommitPhase.KEEPING
 
     @property
     def closing(self) -> bool:
-        """The last record is being written, or is kept: no worker is needed any more."""
+        """Whether the final record is being written or kept; the loss of a host no longer matters."""
         return self._attempt.last and (self.keeping or self.over)
 
     @property
     def wanted(self) -> bool:
-        """Someone asked for a checkpoint, and none has begun since."""
+        """Whether a checkpoint was requested and has not begun."""
         return bool(self._requests)
 
     @property
     def may_begin(self) -> bool:
-        """Nothing is in the way of a marker: none on its way, no attempt, a source that lives."""
+        """Whether a marker can start: no attempt, no marker in flight, and at least one source that has not ended."""
         free = self.phase is CommitPhase.IDLE and not self._lane.busy
         return free and bool(self._workers.live(self._workers.graph.sources))
 
     def working_on(self, epoch: int) -> bool:
-        """The attempt of this epoch is still under way."""
+        """Whether the attempt with this number is still under way."""
         return self.phase is not CommitPhase.IDLE and self._attempt.epoch == epoch
 
     def may_have(self, change: str) -> bool:
-        """The last checkpoint, or the one whose record is being written, is from behind this change."""
+        """Whether the last checkpoint, or the one whose record is being written, includes this change."""
         kept = self._recovery.checkpoint
         return (kept is not None and change in kept.decided) or (self.keeping and change in self._record.decided)
 
@@ -148,7 +155,7 @@ class Checkpoints:
         self.phase = moved(COMMIT_MOVES, self.phase, to, f"checkpoint {self._attempt.epoch}")
 
     def request(self, request: str) -> None:
-        """Request a checkpoint whose marker starts from now on.
+        """Request a checkpoint; one whose marker is already in flight does not answer it.
 
         Raises:
             ProtocolError: the request's id is not new.
@@ -159,14 +166,19 @@ class Checkpoints:
         self._requests.append(request)
 
     def refuse(self, reason: str) -> list[Instruction]:
-        """Answer all requests: the run is over."""
+        """Answer all open requests with a refusal, since the run has ended."""
         if self.phase in (CommitPhase.MARKING, CommitPhase.SAVING):
             self._take_back()
         asked, self._requests = tuple(self._requests), []
         return [CheckpointEnded(self._epochs.number, asked, reason)] if asked else []
 
     def begin(self, now_ns: int, checkpoint: bool) -> list[Instruction]:
-        """Start the marker, at all sources, through the whole graph."""
+        """Send a commit marker from all sources through the whole graph.
+
+        Args:
+            now_ns: the current time.
+            checkpoint: whether to take a checkpoint.
+        """
         self.move(CommitPhase.MARKING)
         self._attempt = self._new(self._epochs.begin(now_ns), checkpoint)
         self.intake.begin(now_ns)
@@ -180,10 +192,10 @@ class Checkpoints:
         return self._attempt.epoch
 
     def acknowledged(self, worker: WorkerId, done: Done | None) -> list[Instruction]:
-        """A worker has applied the marker, or (``None``) has ended in front of it.
+        """Record that a worker has applied the marker (``done``), or has ended before it (``None``).
 
-        So has one that starts from a checkpoint at which it had ended, though it may not have said so again: it has no
-        position and no state that anybody could start from.
+        A worker that the restored checkpoint records as finished counts as ended: it has neither positions nor state to
+        save.
         """
         attempt = self._attempt
         if done is not None and not done.ended:
@@ -202,10 +214,10 @@ class Checkpoints:
         return self._commit()
 
     def saved(self, answer: Saved) -> None:
-        """A worker's snapshot is on disk, or could not be written; for an attempt that is over it counts for nothing.
+        """Record that a worker's snapshot is on disk, or could not be written; ignored for earlier attempts.
 
         Raises:
-            ProtocolError: no such checkpoint was begun, or the worker owes it no snapshot.
+            ProtocolError: no such checkpoint was begun, or no snapshot of the worker is awaited.
         """
         if answer.epoch > self._epochs.number:
             raise ProtocolError(f"{answer.worker} saved for epoch {answer.epoch}, which has not begun")
@@ -221,7 +233,7 @@ class Checkpoints:
             self._attempt.failure = f"the snapshot of {answer.worker} could not be written: {answer.error}"
 
     def settle(self) -> list[Instruction]:
-        """Keep the record once all have saved, or say why there will be none; a ``KeepCheckpoint`` has to come last."""
+        """Write the record once all workers have saved, or abort; ``KeepCheckpoint`` must be the last instruction."""
         if self.phase is not CommitPhase.SAVING:
             return []
         if self._attempt.failure:
@@ -229,7 +241,7 @@ class Checkpoints:
         return [] if self._attempt.owing else self._keep()
 
     def last(self, now_ns: int) -> list[Instruction]:
-        """All workers have ended: what is left becomes output with a record of its own."""
+        """Commit the remaining files with a final record, after the end of all workers."""
         self._absorb()
         self._attempt = self._new(self._epochs.begin(now_ns), checkpoint=True)
         self.intake.begin(now_ns)
@@ -238,17 +250,17 @@ class Checkpoints:
         return self._keep()
 
     def rest(self, now_ns: int) -> list[Instruction]:
-        """All workers have ended: what is left becomes output, without a record."""
+        """Commit the remaining files without a record, after the end of all workers."""
         self._absorb()
         self._attempt = CommitAttempt(self._epochs.begin(now_ns), checkpoint=False, files=self._epochs.close())
         self.intake.begin(now_ns)
         return self._commit()
 
     def kept(self, event: CheckpointKept) -> list[Instruction]:
-        """The record is on disk, and what goes with it becomes output; or it is not, and the files wait.
+        """Commit the files of a record that is on disk; if it could not be written, the next commit includes them.
 
         Raises:
-            ProtocolError: no such record was to be kept.
+            ProtocolError: no such record was being written.
         """
         if not self.keeping or event.epoch != self._attempt.epoch:
             raise ProtocolError(f"checkpoint {event.epoch} was kept, and {self.epoch} is {self.phase}")
@@ -256,33 +268,33 @@ class Checkpoints:
         if event.reason:
             return self._give_up(f"the record could not be written: {event.reason}")
         self.move(CommitPhase.IDLE)
-        if not self._attempt.last:  # why the attempt before it was aborted is still to be reported
+        if not self._attempt.last:  # after the final record the reason of an earlier abort is still reported
             self.why_not = ""
         self._recovery.keep(self._record)
         return [*self._commit(), CheckpointEnded(self._attempt.epoch, self._attempt.requests)]
 
     def cancel(self, now_ns: int) -> list[Instruction]:
-        """A change is decided while the marker is on the way: the attempt is made again when the lane is free."""
+        """Abort the attempt whose marker is in flight, in favour of a change; it is repeated as soon as possible."""
         self._take_back()
         self.why_not = "another change came first"
         self._epochs.cancel(now_ns)
         return [*self._lane.cancel()]
 
     def lost(self) -> None:
-        """The hosts are gone. What they wrote in front of no kept record is not output and comes again."""
+        """Abort the attempt, since the hosts are lost; files that no kept record includes are discarded."""
         if self.phase in (CommitPhase.MARKING, CommitPhase.SAVING):
             self._take_back()
-        self._attempt.last = False  # all run again, also where a record was to be the last one and is refused
+        self._attempt.last = False  # all workers run again, also if the final record was refused
         self._epochs.forget()
         self.intake.lost()
 
     def _take_back(self) -> None:
-        """End the attempt; its requests wait for the next one."""
+        """Abort the attempt, and return its requests to the queue."""
         self.move(CommitPhase.IDLE)
         self._requests = [*self._attempt.requests, *self._requests]
 
     def _absorb(self) -> None:
-        """What the attempt under way was for is part of what the end commits."""
+        """Merge an attempt that awaits snapshots into the final commit."""
         if self.phase is CommitPhase.SAVING:
             self._take_back()
             self.why_not = "the run ended first"

@@ -1,8 +1,8 @@
 """Commits of sinks: which files become output, and when.
 
-A commit marker, aligned like any other, makes every sink worker close its file and hand in its name. When the marker
-has been acknowledged by all, these files are a consistent cut and are committed together; at a checkpoint, once its
-record is kept. The files of an aborted commit are part of the next one; the end of the run commits the rest.
+A commit marker, aligned like any other, makes every sink worker close its file and report its name. When all workers
+have acknowledged the marker, these files form a consistent cut and are committed together; those of a checkpoint once
+its record is kept. The files of an aborted commit are part of the next one; the end of the run commits the rest.
 
 >>> epochs = CommitNumbers(interval_ns=10)
 >>> epochs.start_clock(0)
@@ -19,9 +19,13 @@ from __future__ import annotations
 
 
 class CommitNumbers:
-    """Files that sink workers have handed in and that are not committed yet. Commits are numbered 1, 2, 3, ...
+    """Files that sink workers have reported and that are not committed yet. Commits are numbered 1, 2, 3, ...
 
-    A file counts once however often it is handed in: a sink may name a file of a cancelled commit again in the next.
+    A file that is reported repeatedly counts once: a sink may report a file of a cancelled commit again in the next.
+
+    Args:
+        interval_ns: nanoseconds between two commits; ``None`` for none before the end.
+        number: number of the last commit of an earlier incarnation or run.
 
     Attributes:
         number: number of the last commit that was begun; numbers are not reused.
@@ -51,7 +55,13 @@ class CommitNumbers:
         return self.number
 
     def hand_in(self, sink: str, files: tuple[str, ...], behind_cut: bool = False) -> None:
-        """Keep files of a sink worker; ``behind_cut`` if it closed them after the marker that is still in flight."""
+        """Add the files of a sink worker to the next commit.
+
+        Args:
+            sink: name of the sink, or of an operator with dead letters.
+            files: names of files; known ones are ignored.
+            behind_cut: whether they were closed after the marker in flight, and belong to the commit after its own.
+        """
         for file in files:
             if (sink, file) not in self._known:
                 self._known.add((sink, file))

@@ -1,4 +1,4 @@
-"""The controller: the driver's side of the protocol; one event in, the resulting instructions out.
+"""The controller: the driver's side of the protocol, which maps each event to instructions.
 
 >>> from fries_nb.controller.events import Answered, DrainRequested, HostJoined
 >>> from fries_nb.dataflow.graph import Edge, Kind, Operator
@@ -16,10 +16,11 @@ CommitFiles(epoch=1, files={'out': ('part-0',)})
 DismissHosts(reason='the run has finished')
 RunEnded(state='finished', error='', details='')
 
-Each module of this room holds one part: ``lifecycle`` start, loss of hosts and end; ``states`` the state tables;
-``membership`` hosts and workers; ``changes`` and ``transactions`` changes; ``pauses`` paused operators;
-``source_settings`` rates of sources; ``markers`` markers in flight; ``commit_numbers`` output of sinks;
-``commit_attempts`` checkpoints; ``restore_point`` what survives a loss.
+Its parts: ``lifecycle`` start, loss of hosts and end; ``states`` the state tables; ``membership`` hosts and workers;
+``known_changes``, ``changes`` and ``transactions`` changes; ``guards`` automatic rollbacks; ``pauses`` paused
+operators; ``markers`` markers in flight; ``commit_numbers`` output of sinks; ``commit_attempts`` checkpoints;
+``restore_point`` incarnations; ``rewiring`` the topology; ``intake`` sources; ``agreement`` and ``schema_checks`` types
+of columns.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ from fries_nb.messages import (
 
 
 class Controller:
-    """All decisions on one run of a graph.
+    """The controller of one run of a graph.
 
     Attributes:
         metrics: the last report of each worker.
@@ -74,17 +75,18 @@ class Controller:
         run: str = "",
         chaining: bool = True,
     ) -> None:
-        """A controller that waits for its hosts.
+        """Create a controller that awaits its hosts.
 
         Args:
-            graph: what runs.
-            hosts: how many hosts share the workers; the dataflow starts when all have joined.
-            incarnation: number of this attempt to run it; hosts of older ones are refused.
+            graph: the dataflow.
+            hosts: number of hosts; the dataflow starts when all have joined.
+            incarnation: number of the first incarnation; hosts of older ones are refused.
             commit_interval_ns: nanoseconds between two commits of the sinks; ``None`` commits at the end only.
-            checkpoints: every commit is a checkpoint, and a lost host is recovered from; else it fails the run.
-            restored: what the workers start from, and a recovery before the first checkpoint does.
+            checkpoints: whether every commit is a checkpoint and the run recovers from lost hosts; otherwise the loss
+                of a host fails the run.
+            restored: the state from which the workers start, and restart before the first checkpoint.
             run: the run's id, for the records of checkpoints.
-            chaining: whether the hosts chain operators: a chain pauses, and reports what it writes, as a whole.
+            chaining: whether hosts chain operators; a chain pauses and reports as a whole.
         """
         self.metrics: dict[WorkerId, Report] = {}
         self._life = Lifecycle(
@@ -113,7 +115,7 @@ class Controller:
 
     @property
     def changes(self) -> dict[str, ChangeState]:
-        """The state of every change of the run, by id, in order of request."""
+        """Change id to state, in order of request."""
         return {change: transaction.state for change, transaction in self._changes.known.items()}
 
     @property
@@ -154,7 +156,7 @@ class Controller:
         return instructions
 
     def _go_on(self, event: events.Event, now_ns: int) -> list[events.Instruction]:
-        """All that is possible now; a record to be kept comes last."""
+        """Take all steps that are possible now; ``KeepCheckpoint`` is the last instruction."""
         settled = self._checkpoints.settle()
         keep, steps = (settled, []) if self._checkpoints.keeping else ([], settled)
         steps += self._life.rewire()
@@ -196,7 +198,7 @@ class Controller:
             case events.StopRequested():
                 return self._life.end("stopped", "the run was stopped", now_ns)
             case events.Tick():
-                pass  # what is due is looked at after every event
+                pass  # due steps are taken after every event
             case _:
                 raise ProtocolError(f"{event} has no place in this run")
         return []
@@ -221,7 +223,7 @@ class Controller:
         if self.state is RunState.JOINING:
             raise ProtocolError(f"{answer.worker} answers before the dataflow was started")
         if self.state is RunState.RECOVERING or self._workers.has_left(answer.worker):
-            return []  # its incarnation is over, or it is
+            return []  # it belongs to a past incarnation, or has left the topology
         match answer:
             case Report():
                 self.metrics[answer.worker] = with_columns(answer, self.metrics.get(answer.worker))
@@ -254,7 +256,7 @@ class Controller:
 
     def _done(self, done: Done, now_ns: int) -> list[events.Instruction]:
         action = self._lane.acknowledge(done.marker, done.worker)
-        # A sink may have closed a file before it heard that the commit was cancelled: it is committed with the next.
+        # A sink may close a file before ``Cancel`` arrives; the next commit includes that file.
         self._epochs.hand_in(done.worker.operator, done.files)
         return [] if action is None else self._acknowledged(action, done.worker, done, now_ns)
 
@@ -283,20 +285,25 @@ class Controller:
         return [self._pauses.pause(paused), *aborted]
 
     def _disagreed(self, sink: str, column: str, error: str, now_ns: int) -> list[events.Instruction]:
-        """A column has two types: undo the guarded change to blame, or let those values fail, or the run."""
+        """Resolve a column with two types.
+
+        In order of preference: roll back the guarded change that caused it; impose the first type on the operator and
+        restart, so that other values fail there; fail the run.
+        """
         if undone := self._undone(sink, f"column {column!r} has two types: {error}", "", now_ns):
             return undone
         words, told = self._agreement.settle(sink, column, error, self.metrics, self._life.recovers)
         if told:
             return self._life.recover(words, now_ns)
         return self._life.end("failed", "the run failed", now_ns, words)
+
     def _failed_under_guard(self, paused: Paused, now_ns: int) -> list[events.Instruction]:
-        """The tuple that the worker waits with is tried again by the old configuration, if that is possible."""
+        """Retry the tuple of a paused worker with the old configuration, or end its guard if that is impossible."""
         watch = self._life.guards.of(paused.change)
         if watch is None:
-            return []  # its guard is over, as it will have heard by now
+            return []  # the guard has ended, and ``Unguard`` was sent
         if watch.in_place(paused.worker.operator):
-            undo = self._changes.roll_back  # unless that is on its way already
+            undo = self._changes.roll_back  # a no-op if the rollback is under way
             return [] if watch.fired else undo(watch, paused.error, paused.details, now_ns)
         if self._life.can_undo(watch):
             return self._life.undo(watch, paused.error, paused.details, now_ns)
@@ -305,14 +312,14 @@ class Controller:
         return [events.Tell(worker, Unguard(paused.change, keeps=True)) for worker in workers]
 
     def _failed(self, failed: Failed, now_ns: int) -> list[events.Instruction]:
-        """An operator ended the run; unless that is due to a change under guard, and the run can go back."""
+        """Fail the run, unless the failure is attributed to a guarded change that can be undone."""
         undone = self._undone(failed.worker.operator, failed.error, failed.details, now_ns, failed.worker)
         return undone or self._life.end("failed", "the run failed", now_ns, failed.error, failed.details)
 
     def _undone(
         self, operator: str, error: str, details: str, now_ns: int, worker: WorkerId | None = None
     ) -> list[events.Instruction]:
-        """What may have failed here, and is or was under guard, is not in place where the run goes back to."""
+        """Restart from a checkpoint without the guarded change that caused a failure; empty if that is impossible."""
         later = self._changes.replaced(operator, worker)
         if later is not None and self._life.recovers:
             words = f"change {later.request.change!r} replaces what failed before it came there ({error})"
@@ -326,10 +333,10 @@ class Controller:
         self._sources.set_rate(request.operator, request.rate)
         return self._sources.tell_rate(request.operator) if self.state.flows else []
 
-    # ---- the end
+    # ---- end of the run
 
     def _after_the_end(self, event: events.Event, now_ns: int) -> list[events.Instruction]:
-        """Hosts still say what they were saying when they were dismissed, which matters no more; a request does."""
+        """Refuse requests and hosts, count final reports, and ignore other messages of dismissed hosts."""
         if isinstance(event, events.HostJoined):
             return [events.RefuseHost(event.host, f"the run is over ({self.state})")]
         if isinstance(event, events.Answered) and isinstance(event.answer, Report):
@@ -346,17 +353,16 @@ class Controller:
 
 
 class EventQueue:
-    """Passes events to a controller, one at a time, and has its instructions carried out; both shells run it.
+    """Passes events to a controller one at a time, and carries out its instructions; used by both shells.
 
-    The controller is never re-entered: all instructions of an event are carried out before it takes another one. Some
-    result in an event themselves (a record is on disk, output could not be committed). Those are taken next, in order,
-    ahead of all queued events, since the controller's state is outdated until it knows the result of its last
-    instruction.
+    The controller is never re-entered: all instructions of an event are carried out before the next event. Events that
+    result from instructions (a record is on disk, output could not be committed) are processed next, in order, before
+    queued events: until then the controller does not know the result of its last instructions.
 
     Args:
-        handle: the controller's method of this name.
+        handle: ``Controller.handle``.
         clock_ns: a monotonic clock in nanoseconds.
-        carry_out: carries out one instruction, and returns the events that result; it never calls ``take``.
+        carry_out: carries out one instruction and returns the resulting events; must not call ``take``.
     """
 
     def __init__(
@@ -374,7 +380,7 @@ class EventQueue:
         """Process an event, and then each event that results from its instructions.
 
         Raises:
-            ProtocolError: it was called while an instruction is carried out, or from a second thread.
+            ProtocolError: it is called while an instruction is carried out, or from a second thread.
         """
         if self._taking is not None:
             raise ProtocolError(f"{event} came while the instructions of {self._taking} are carried out; it waits")

@@ -1,12 +1,11 @@
-"""The events and instructions of the controller: frozen values, without behaviour.
+"""The events and instructions of the controller, as frozen values.
 
-Events of a host or a worker may carry the ``incarnation`` that they come from; those of an older one are ignored.
-Without it (0) they come from the current one.
+Events of a host or a worker may carry the ``incarnation`` of their sender; those of an older one are ignored, and 0
+means the current one.
 
-The caller carries the instructions of one event out in their order. That order is part of the meaning: a ``Journal`` is
-on disk before anything after it is sent, and messages to one worker arrive in the order in which they are given.
-Results of instructions (``Journaled``, ``CheckpointKept``) are events of their own, after all of them; see
-``controller.EventQueue``.
+The caller carries out the instructions of one event in order: a ``Journal`` entry is on disk before anything after it
+is sent, and messages to one worker arrive in the given order. Results of instructions (``Journaled``,
+``CheckpointKept``) are separate events, after all of them; see ``controller.EventQueue``.
 """
 
 from __future__ import annotations
@@ -16,19 +15,16 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from fries_nb.checkpoints import Checkpoint, CommittedChange, Restoration
-from fries_nb.controller.topology_events import ChangeTopology as ChangeTopology
-from fries_nb.controller.topology_events import TopologyChanged as TopologyChanged
-from fries_nb.controller.topology_events import TopologyRefused as TopologyRefused
-from fries_nb.controller.topology_events import TopologyRequested as TopologyRequested
 from fries_nb.messages import Answer, Control, Paused, WorkerId
 from fries_nb.scheduling.stages import Plan
+from fries_nb.topology.topology import Topology
 
 # ---- events
 
 
 @dataclass(frozen=True, slots=True)
 class HostJoined:
-    """A host said hello and can be reached by its peers at ``address``."""
+    """A host has joined; its peers reach it at ``address``."""
 
     host: int
     address: str
@@ -37,7 +33,7 @@ class HostJoined:
 
 @dataclass(frozen=True, slots=True)
 class HostLost:
-    """The network or Spark reports that a host is gone; ``reason`` goes into the sentence that the user reads."""
+    """The network or Spark reports the loss of a host; ``reason`` is part of the message to the user."""
 
     host: int
     reason: str
@@ -46,7 +42,7 @@ class HostLost:
 
 @dataclass(frozen=True, slots=True)
 class HostsUnfit:
-    """Hosts cannot run where they are started, for a ``reason`` that no restart heals: a package is missing, say."""
+    """Hosts cannot run for a ``reason`` that a restart does not remove, such as a missing package."""
 
     reason: str
     details: str = ""
@@ -54,7 +50,7 @@ class HostsUnfit:
 
 @dataclass(frozen=True, slots=True)
 class HostLeft:
-    """A host said goodbye; before the run is over that is a loss."""
+    """A host has left; before the end of the run this counts as a loss."""
 
     host: int
     incarnation: int = 0
@@ -62,7 +58,7 @@ class HostLeft:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """A worker said something."""
+    """A worker has sent a message."""
 
     answer: Answer
     incarnation: int = 0
@@ -70,13 +66,13 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """A change is rolled back by itself if its new configuration fails within a time, or a number of tuples.
+    """Rolls a change back automatically if its new configuration fails within a time or a number of tuples.
 
     Attributes:
-        plan: of the rollback.
-        back: no state is transformed, or it is known how to transform it back, so that workers can go back in place.
-        seconds: how long it lasts from the last worker's switch on; ``None``: as long as ``tuples`` say.
-        tuples: how many tuples each target operator has to process, all its workers together, as they report.
+        plan: the plan of the rollback.
+        back: whether workers can roll back in place: no state is transformed, or the transformation has an inverse.
+        seconds: its duration from the last worker's switch on; ``None``: limited by ``tuples``.
+        tuples: its duration in tuples that each target operator has processed, over all of its workers.
     """
 
     plan: Plan
@@ -87,16 +83,16 @@ class Guard:
 
 @dataclass(frozen=True, slots=True)
 class ChangeRequested:
-    """The user asks for a change.
+    """The user requests a change.
 
     Attributes:
-        change: its id, new for every change of the run.
-        plan: what a scheduler made of it.
-        payloads: for each target the cloudpickled ``fries_nb.Update``.
-        rehearse: the targets below no other one: on tuples that came to them lately the change is rehearsed.
+        change: id of the change, unique in the run.
+        plan: the scheduler's plan.
+        payloads: target to its cloudpickled ``fries_nb.Update``.
+        rehearse: the targets without another target upstream; the change is rehearsed on their recent tuples.
         transforms: the targets whose state the change transforms.
-        guard: what becomes of it if its new configuration fails; ``None``: the operators' own policies say.
-        undoes: the change that it rolls back, or empty; if that one's guard fires first, it has no effect.
+        guard: the conditions of an automatic rollback; ``None``: the operators' error policies apply.
+        undoes: id of the change that it rolls back, or empty; it is aborted if that change's guard fires first.
     """
 
     change: str
@@ -110,9 +106,9 @@ class ChangeRequested:
 
 @dataclass(frozen=True, slots=True)
 class Journaled:
-    """The ``Journal`` entry of this change is on disk since ``at_ns``, by the controller's clock.
+    """The ``Journal`` entry of this change has been on disk since ``at_ns``, by the controller's clock.
 
-    The instructions behind the entry were carried out from then on, the first FCM among them.
+    The instructions after the entry, beginning with the first FCM, were carried out after this time.
     """
 
     change: str
@@ -121,14 +117,14 @@ class Journaled:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRequested:
-    """The user asks for a checkpoint now; ``request`` is an id under which the answer will come."""
+    """The user requests a checkpoint; ``CheckpointEnded`` answers with the id ``request``."""
 
     request: str
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointKept:
-    """The record that ``KeepCheckpoint`` named is on disk, or is not, for a ``reason``."""
+    """The record of ``KeepCheckpoint`` is on disk; with a ``reason``, it could not be written."""
 
     epoch: int
     reason: str = ""
@@ -136,7 +132,7 @@ class CheckpointKept:
 
 @dataclass(frozen=True, slots=True)
 class RateRequested:
-    """The source ``operator`` shall emit ``rate`` tuples per second in all; 0 pauses it."""
+    """Set the rate of the source ``operator`` in tuples per second over all of its workers; 0 pauses it."""
 
     operator: str
     rate: float
@@ -144,16 +140,16 @@ class RateRequested:
 
 @dataclass(frozen=True, slots=True)
 class DrainRequested:
-    """End the sources, but for those ``spared``; the run finishes when the last tuple has left."""
+    """End all sources except those in ``spared``; the run finishes when all tuples are processed."""
 
     spared: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnRefused:
-    """What this sink's workers have written cannot be committed together: they have this column in two types.
+    """The files of a sink cannot be committed, since they have a column in two types.
 
-    ``columns`` are the target's, as a serialized Arrow schema; ``error`` says it in words.
+    ``columns`` is the target's schema, as a serialized Arrow schema; ``error`` is the message.
     """
 
     sink: str
@@ -172,37 +168,31 @@ class Tick:
     """Time has passed."""
 
 
+@dataclass(frozen=True, slots=True)
+class TopologyRequested:
+    """Change to this topology, of the next epoch, as soon as no change, commit or marker is under way."""
+
+    topology: Topology
+
+
 Event = (
-    HostJoined
-    | HostLost
-    | HostsUnfit
-    | HostLeft
-    | Answered
-    | ChangeRequested
-    | TopologyRequested
-    | Journaled
-    | CheckpointRequested
-    | CheckpointKept
-    | RateRequested
-    | DrainRequested
-    | ColumnRefused
-    | StopRequested
-    | Tick
-)
+    HostJoined | HostLost | HostsUnfit | HostLeft | Answered | ChangeRequested | TopologyRequested | Journaled
+    | CheckpointRequested | CheckpointKept | RateRequested | DrainRequested | ColumnRefused | StopRequested | Tick
+)  # fmt: skip
 
 # ---- instructions
 
 
 @dataclass(frozen=True, slots=True)
 class Admit:
-    """All hosts are there: start the dataflow on them. ``peers`` maps hosts to addresses."""
+    """Start the dataflow, since all hosts have joined. ``peers`` maps hosts to addresses."""
 
     peers: dict[int, str]
 
 
 @dataclass(frozen=True, slots=True)
 class RefuseHost:
-    """Turn away the host that has just said hello."""
+    """Refuse the host that has just tried to join."""
 
     host: int
     reason: str
@@ -210,7 +200,7 @@ class RefuseHost:
 
 @dataclass(frozen=True, slots=True)
 class Tell:
-    """Send this on the worker's control lane."""
+    """Send a control message to a worker."""
 
     worker: WorkerId
     control: Control
@@ -218,19 +208,19 @@ class Tell:
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """A decision; on disk before the instructions after it are carried out."""
+    """Write a decision to disk before the next instruction is carried out."""
 
     decided: CommittedChange
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerOutcome:
-    """How a change went at one target worker.
+    """The outcome of a change at one target worker.
 
     Attributes:
-        delay_ms: from the request to this worker's ``Done``.
-        old_tuples: tuples that it processed by the old function since the change was prepared.
-        ended: it had ended before the change reached it, and never switched.
+        delay_ms: milliseconds from the request to this worker's ``Done``.
+        old_tuples: number of tuples that it processed with the old function after the change was prepared.
+        ended: whether it had ended before the change reached it, and did not switch.
     """
 
     delay_ms: float
@@ -240,21 +230,24 @@ class WorkerOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a change ended.
+    """The outcome of a change. Times are in milliseconds.
 
     Attributes:
-        outcome: ``done``; ``aborted``, and nothing changed anywhere; ``failed`` after the decision; or ``rolled_back``
-            by its guard after it was done.
-        error: one sentence, empty when done; ``details`` is the traceback from the user's frame on, if there is one.
-        prepare_ms: from the first ``Prepare`` sent to the last ``Prepared``, or to the abort; 0 if it was not begun.
-        commit_ms: from the decision on disk, when the first FCM leaves, to the last target's ``Done``; 0 unless done.
-        delay_ms: from the request, or from when tuples flow, to the last target's ``Done``; 0 unless done.
-        waited_ms: from the request until tuples flowed, which is no part of ``delay_ms``.
+        change: id of the change.
+        scheduler: name of its scheduler.
+        outcome: ``done``; ``aborted``, without any effect; ``failed`` after the decision; or ``rolled_back`` by its
+            guard after it was done.
+        error: the reason in one sentence; empty if done.
+        details: the traceback of the reason from the user's first frame on; empty if there is none.
+        prepare_ms: time from the first ``Prepare`` to the last ``Prepared`` or the abort; 0 if it was not begun.
+        commit_ms: time from the decision on disk (the first FCM) to the last target's ``Done``; 0 unless done.
+        delay_ms: time from the request, or from when tuples flow, to the last target's ``Done``; 0 unless done.
+        waited_ms: time from the request until tuples flowed, which is not included in ``delay_ms``.
         components: the operators of each component of the plan, in the order of declaration.
-        per_worker: the target workers that have acknowledged.
-        before: the change that was under way and is ordered behind this one, whose function its operator runs in the
-            end: a fix of the version in which the failing tuple was; empty otherwise.
-        rehearsal: on what the change was rehearsed and how far that reached, or why it was not, in words.
+        per_worker: outcome at each target worker that has acknowledged.
+        before: for a fix of the old version, the change in flight that is ordered after it, whose function the
+            operator runs finally; empty otherwise.
+        rehearsal: the number of tuples of the rehearsal and the operators that they reached, or why there was none.
     """
 
     change: str
@@ -274,14 +267,14 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """A change has ended; said once for every change."""
+    """A change has ended; issued once for every change."""
 
     outcome: Outcome
 
 
 @dataclass(frozen=True, slots=True)
 class GuardFired:
-    """The guard of a change has decided to roll it back, since its new configuration failed; ``GuardEnded`` follows."""
+    """A change is being rolled back by its guard, since its new configuration failed; ``GuardEnded`` follows."""
 
     change: str
     error: str
@@ -289,12 +282,13 @@ class GuardFired:
 
 @dataclass(frozen=True, slots=True)
 class GuardEnded:
-    """The guard of a change that was decided is over; said once for each.
+    """The guard of a decided change has ended; issued once for each guard.
 
     Attributes:
-        change: its id.
-        reason: why, in words.
-        rolled_back: the new configuration failed (``error``, ``details``), and the old one runs again.
+        change: id of the change.
+        reason: why the guard has ended.
+        rolled_back: whether the change was rolled back, and the old configuration runs again.
+        error: the failure of the new configuration, if it was rolled back; ``details`` is its traceback.
     """
 
     change: str
@@ -306,7 +300,7 @@ class GuardEnded:
 
 @dataclass(frozen=True, slots=True)
 class CommitFiles:
-    """Make these files part of the output, all or none; they are the epoch's, by sink."""
+    """Commit the files of this epoch atomically; ``files`` maps sinks to names of files."""
 
     epoch: int
     files: dict[str, tuple[str, ...]]
@@ -314,14 +308,14 @@ class CommitFiles:
 
 @dataclass(frozen=True, slots=True)
 class KeepCheckpoint:
-    """Write this record durably, whole or not at all, then say ``CheckpointKept``; before that nothing of it counts."""
+    """Write this record durably and atomically, then report ``CheckpointKept``; until then it has no effect."""
 
     record: Checkpoint
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointEnded:
-    """A checkpoint is complete, or was aborted for a ``reason``; ``requests`` are those that it answers."""
+    """A checkpoint is complete, or was aborted for a ``reason``; ``requests`` are the ids that it answers."""
 
     epoch: int
     requests: tuple[str, ...] = ()
@@ -330,9 +324,9 @@ class CheckpointEnded:
 
 @dataclass(frozen=True, slots=True)
 class Recover:
-    """Send all hosts home and start as many again, as ``incarnation``; their workers start from ``restoration``.
+    """Dismiss all hosts and start as many new ones, as ``incarnation``; their workers start from ``restoration``.
 
-    ``reason`` is why: a host was lost, or a change is carried out by a restart.
+    ``reason`` is the cause: the loss of a host, or a change by restart.
     """
 
     incarnation: int
@@ -342,7 +336,7 @@ class Recover:
 
 @dataclass(frozen=True, slots=True)
 class OperatorPaused:
-    """Workers of this operator are paused on tuples that it fails on; empty ``paused``: they go on."""
+    """Workers of this operator are paused on tuples on which it failed; if ``paused`` is empty, all have resumed."""
 
     operator: str
     paused: tuple[Paused, ...] = ()
@@ -350,16 +344,16 @@ class OperatorPaused:
 
 @dataclass(frozen=True, slots=True)
 class DismissHosts:
-    """Send all hosts home."""
+    """Dismiss all hosts, since the run has ended."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class RunEnded:
-    """The run is over; what follows answers what was still asked: ``RefuseHost``, ``Resolved``, ``CheckpointEnded``.
+    """The run has ended; later instructions only answer requests (``RefuseHost``, ``Resolved``, ``CheckpointEnded``).
 
-    ``CommitFiles`` may follow for a record that was being written at the end: on disk it has decided.
+    ``CommitFiles`` may follow for a record that was being written at the end.
     """
 
     state: Literal["finished", "stopped", "failed"]
@@ -367,22 +361,33 @@ class RunEnded:
     details: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class ChangeTopology:
+    """Make the added workers, idle, and let every other worker adopt the topology on ``AdoptTopology``.
+
+    ``issued`` is the id of the last marker; added workers treat markers up to it as applied.
+    """
+
+    topology: Topology
+    issued: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyChanged:
+    """All workers have adopted the topology: start the added workers; those that left have ended."""
+
+    topology: Topology
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyRefused:
+    """The run keeps its topology, for a ``reason``; ``epoch`` is that of the refused one."""
+
+    epoch: int
+    reason: str
+
+
 Instruction = (
-    Admit
-    | RefuseHost
-    | Tell
-    | ChangeTopology
-    | TopologyChanged
-    | TopologyRefused
-    | Journal
-    | Resolved
-    | GuardFired
-    | GuardEnded
-    | CommitFiles
-    | KeepCheckpoint
-    | CheckpointEnded
-    | Recover
-    | OperatorPaused
-    | DismissHosts
-    | RunEnded
-)
+    Admit | RefuseHost | Tell | ChangeTopology | TopologyChanged | TopologyRefused | Journal | Resolved | GuardFired
+    | GuardEnded | CommitFiles | KeepCheckpoint | CheckpointEnded | Recover | OperatorPaused | DismissHosts | RunEnded
+)  # fmt: skip

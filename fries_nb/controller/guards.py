@@ -1,29 +1,32 @@
-"""Guards: a change whose new configuration fails soon is rolled back by itself.
+"""Guards: automatic rollback of a change whose new configuration fails.
 
-A guard begins when its change is decided, and lasts so many seconds, or tuples, from the last worker's switch on. A
-failure counts if it is one of a target that has switched, or of an operator below a target that would end the run: its
-tuples may be of the new configuration. What can be done about it depends on what the tuple has met:
+A guard begins when its change is decided, and lasts a number of seconds or tuples, counted from the switch of the last
+worker. A failure counts if it occurs in a target that has switched, or in an operator downstream of a target and would
+end the run, since its tuples may come from the new configuration. The remedy depends on which new configurations the
+failing tuple has passed:
 
-    the tuple in hand has met              and then
-    new targets in the failing chain       *in place*: the worker waits, the FCM of the rollback comes in front of the
-    alone                                  tuple, and the old configuration processes it
-    a new target in another chain          the run goes back to its last checkpoint, and the change is rolled back:
-                                           the old configuration processes the tuple as if nothing had been
-    the same, without a checkpoint         the operator's own policy (fail, pause, dead letter) says
+    the failing tuple has passed           remedy
+    new targets in the failing chain only  *in place*: the worker pauses, the FCM of the rollback precedes the tuple,
+                                           and the old configuration processes it
+    a new target in another chain          the run restarts from its last checkpoint with the change rolled back, and
+                                           the old configuration processes the tuple
+    the same, without a checkpoint         the operator's error policy applies (fail, pause, dead letter)
 
-A chain can be retried in place if a head of the rollback's plan is in it: then nothing that changed is before it.
+A chain can retry a tuple in place if it contains a head of the rollback's plan, since then no changed operator is
+upstream of it.
 
-A guard fires at most once. It ends when it has lasted long enough, or a later change is decided whose markers pass one
-of the operators that its rollback would need, or the run ends.
+A guard fires at most once. It ends after its duration, when a later change is decided whose markers pass an operator
+that its rollback needs, or with the run.
 
-Such a later change may find a worker in front of a tuple that the guarded configuration has failed on, or that will:
+When such a later change is decided, a worker may be paused on a tuple on which the guarded configuration failed, or
+fail later:
 
-    the worker is                          and then
-    a head of the later change             its FCM comes in front of the tuple, which the later configuration processes
-    to switch by a marker that travels     if every operator that the guarded change has brought is changed again, the
-                                           run goes back to its last checkpoint, and the later change is in place
-    the same, without a checkpoint         the operator's own policy says: the marker is behind the tuple
-    in need of another rollback            likewise: the guarded configuration stays there
+    the worker                             effect
+    is a head of the later change          its FCM precedes the tuple, which the later configuration processes
+    switches by a marker on its channels   if the later change replaces every target of the guarded one, the run
+                                           restarts from its last checkpoint with the later change in effect
+    the same, without a checkpoint         the operator's error policy applies, since the marker is behind the tuple
+    runs a target that is not replaced     the operator's error policy applies; the guarded configuration stays
 
 >>> from fries_nb.dataflow.graph import Edge, Operator
 >>> from fries_nb.scheduling.fries import schedule
@@ -59,11 +62,13 @@ class Watch:
         change: the id of its change.
         guard: the requested guard.
         transforms: the targets whose state the change transforms.
-        covered: the targets, and the operators below them.
+        covered: the targets and the operators downstream of them.
         scope: the operators that the rollback's markers pass.
         retried: the operators whose tuples can be retried in place.
-        until_ns: when it ends, once the change is done; ``before``: the tuples that each target had processed by then.
-        error: the failure for which it has fired, with its ``details``; empty if it has not.
+        until_ns: time of its end, once the change is done; ``None`` before, and if it is limited by tuples.
+        before: number of tuples that each target had processed when the change was done.
+        error: the failure for which it has fired; empty if it has not.
+        details: the traceback of the failure.
     """
 
     change: str
@@ -88,7 +93,7 @@ class Watch:
         return bool(self.error)
 
     def in_place(self, operator: str) -> bool:
-        """Whether the old configuration can process a tuple on which this operator fails in place."""
+        """Whether the old configuration can retry, in place, a tuple on which this operator failed."""
         return self.guard.back and operator in self.retried
 
 
@@ -97,7 +102,7 @@ class Guards:
 
     Args:
         graph: the dataflow.
-        chaining: whether hosts chain operators: a chain retries a tuple as a whole.
+        chaining: whether hosts chain operators; a chain retries a tuple as a whole.
     """
 
     def __init__(self, graph: Graph, chaining: bool) -> None:
@@ -106,7 +111,13 @@ class Guards:
         self._watches: dict[str, Watch] = {}
 
     def begin(self, change: str, guard: Guard, transforms: frozenset[str]) -> None:
-        """Begin the guard of a change that is decided."""
+        """Begin the guard of a change that is decided.
+
+        Args:
+            change: id of the change.
+            guard: the requested guard.
+            transforms: the targets whose state the change transforms.
+        """
         plan = guard.plan
         below = {name for target in plan.targets for name in nx.descendants(self._graph.digraph, target)}
         heads = {send.operator for stage in plan.stages for send in stage.sends}
@@ -114,7 +125,13 @@ class Guards:
         self._watches[change] = Watch(change, guard, transforms, plan.targets | below, plan.scope, retried)
 
     def counting(self, change: str, now_ns: int, reports: Mapping[WorkerId, Report]) -> None:
-        """Begin to count time, or tuples, since the change is done."""
+        """Start the duration of a guard, since its change is done.
+
+        Args:
+            change: id of the change; ignored if it has no active guard.
+            now_ns: the current time.
+            reports: the last report of each worker.
+        """
         watch = self._watches.get(change)
         if watch is None:
             return
@@ -139,16 +156,16 @@ class Guards:
         return list(self._watches)
 
     def covering(self, operator: str) -> list[Watch]:
-        """The guards to which a failure of this operator may be due, the latest first."""
+        """The guards whose change may have caused a failure of this operator, newest first."""
         return [watch for watch in reversed(self._watches.values()) if operator in watch.covered]
 
     def meeting(self, operators: Iterable[str]) -> list[Watch]:
-        """The guards whose rollback, not decided yet, would need one of these operators."""
+        """The guards that have not fired and whose rollback would pass one of these operators."""
         passed = set(operators)
         return [watch for watch in self._watches.values() if not watch.fired and watch.scope & passed]
 
     def expired(self, now_ns: int, reports: Mapping[WorkerId, Report]) -> list[str]:
-        """The changes whose guards have lasted long enough."""
+        """The ids of changes whose guards have reached their duration without firing."""
         return [
             watch.change
             for watch in self._watches.values()
@@ -174,5 +191,5 @@ class Guards:
 
 
 def rollback_of(change: str) -> str:
-    """The id of the rollback by which a guard undoes this change."""
+    """The id of the automatic rollback of this change."""
     return f"{change}.back"

@@ -33,7 +33,8 @@ class Point:
 
     Attributes:
         at_s: end of the interval, in seconds since the Unix epoch.
-        p50_ms: median of their end-to-end latencies in milliseconds; ``p99_ms``: the 99th percentile.
+        p50_ms: median of their end-to-end latencies in milliseconds.
+        p99_ms: the 99th percentile of their latencies in milliseconds.
         rate: tuples per second.
     """
 
@@ -47,7 +48,11 @@ class Point:
 class PlotMark:
     """An event of a run: a change was requested or ended, a checkpoint was kept, hosts were lost.
 
-    ``change`` is the change's id, or one for the checkpoint or the recovery.
+    Attributes:
+        at_s: time of the event, in seconds since the Unix epoch.
+        change: id of the change, the checkpoint (``c1``) or the recovery (``r1``).
+        kind: the event.
+        label: text for plots.
     """
 
     at_s: float
@@ -79,7 +84,7 @@ class History:
             self._since_s = at_s
 
     def mark(self, change: str, kind: MarkKind, label: str, at_s: float) -> None:
-        """Append a mark."""
+        """Append a mark; see ``PlotMark``."""
         self._marks.append(PlotMark(at_s, change, kind, label))
 
     def points(self) -> tuple[Point, ...]:

@@ -1,7 +1,7 @@
-"""The sources of a run: the tuples that they have read and that no commit includes, and their rates.
+"""The sources of a run: their rates, and the number of tuples read since the last commit.
 
-The cut of a commit is the position of its marker at each source, so it is exact; tuples read since are known from the
-workers' reports, the last of which a dismissed host sends when it leaves.
+The position of a commit's marker at each source is exact. The number of tuples read since is as of the workers' last
+reports; a host that is dismissed sends a final report.
 
 >>> from fries_nb.dataflow.graph import Graph, Kind, Operator
 >>> intake = Intake(Workers(Graph("one", (Operator("src", kind=Kind.SOURCE),), ())), restored=False)
@@ -30,7 +30,7 @@ from fries_nb.errors import DataflowError, SourceError, unknown
 from fries_nb.messages import Done, Drain, Report, SetRate, WorkerId
 
 PATIENCE = 8
-"""Number of reports of each source worker, about two seconds, after which tuples count as flowing in any case."""
+"""Number of reports of each source worker (about two seconds of them) after which tuples count as flowing anyway."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +39,8 @@ class Uncommitted:
 
     Attributes:
         tuples: their number.
-        since_ns: when the last commit's marker was sent, or the dataflow started, by the controller's clock.
-        first: whether there has been no commit.
+        since_ns: time of the last commit's marker, or of the start of the dataflow, by the controller's clock.
+        first: whether nothing has been committed yet.
     """
 
     tuples: int
@@ -53,7 +53,7 @@ class Intake:
 
     Args:
         workers: the workers of the run.
-        restored: whether they start from a checkpoint; then the first report gives the initial counts.
+        restored: whether they start from a checkpoint; the first report then gives the initial counts.
     """
 
     def __init__(self, workers: Workers, restored: bool) -> None:
@@ -84,7 +84,7 @@ class Intake:
             self._base.setdefault(worker, report.processed if self._restored else 0)
 
     def flows(self, operators: Iterable[str]) -> bool:
-        """Whether tuples have reached these operators, or will not soon, since the sources have ended or are paused."""
+        """Whether tuples have reached these operators, or are not expected to: the sources have ended or are paused."""
         sources = self._workers.live(self._workers.graph.sources)
         return self._active.issuperset(operators) or all(self._reports[worker] >= PATIENCE for worker in sources)
 
@@ -98,7 +98,7 @@ class Intake:
         self._cut[done.worker] = done.read
 
     def commit(self) -> None:
-        """Record that the last commit is output; a source without its marker had ended before."""
+        """Record that the commit is output; a source that did not pass its marker had ended before."""
         sources = self._workers.of(self._workers.graph.sources)
         self._base = {worker: self._cut.get(worker) for worker in sources}
         self._since_ns, self._first = self._began_ns, False
@@ -115,14 +115,15 @@ class Intake:
 
 
 class Sources:
-    """The requested settings of the sources: the last rates, and whether they end (``draining``).
+    """The requested settings of the sources, which new incarnations of the workers receive again.
 
-    They outlive the workers.
+    Attributes:
+        draining: whether the sources were told to end.
 
     >>> from fries_nb.dataflow.graph import Graph, Kind, Operator
-    >>> wishes = Sources(Workers(Graph("one", (Operator("src", workers=2, kind=Kind.SOURCE),), ())))
-    >>> wishes.set_rate("src", 10.0)
-    >>> [(str(tell.worker), tell.control.rate) for tell in wishes.tell()]
+    >>> sources = Sources(Workers(Graph("one", (Operator("src", workers=2, kind=Kind.SOURCE),), ())))
+    >>> sources.set_rate("src", 10.0)
+    >>> [(str(tell.worker), tell.control.rate) for tell in sources.tell()]
     [('src[0]', 5.0), ('src[1]', 5.0)]
     """
 
@@ -147,20 +148,20 @@ class Sources:
         self._rates[source] = rate
 
     def drain(self, spared: frozenset[str]) -> None:
-        """Let the sources end, except those in ``spared``."""
+        """Record that all sources except those in ``spared`` are to end."""
         self.draining, self._spared = True, spared
 
     def tell(self) -> list[Instruction]:
-        """All settings, for new workers."""
+        """The messages with all settings, for new workers."""
         told = [instruction for source in self._rates for instruction in self.tell_rate(source)]
         return told + (self.tell_drain() if self.draining else [])
 
     def tell_rate(self, source: str) -> list[Instruction]:
-        """The share of the rate for each worker of the source."""
+        """The messages with each worker's share of the rate of a source."""
         share = self._rates[source] / self._workers.graph.operator(source).workers
         return [Tell(worker, SetRate(share)) for worker in self._workers.live({source})]
 
     def tell_drain(self) -> list[Instruction]:
-        """The end for all sources, except those that are spared."""
+        """The messages that end all sources except the spared ones."""
         drained = [source for source in self._workers.graph.sources if source not in self._spared]
         return [Tell(worker, Drain()) for worker in self._workers.live(drained)]

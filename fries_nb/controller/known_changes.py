@@ -1,7 +1,7 @@
-"""All changes of a run, from request to outcome: events on them, losses, and their ends.
+"""The registry of a run's changes: requests, answers of workers, losses of hosts, and outcomes.
 
-``changes`` takes the steps in between. A guard that fires (see ``guards``) adds the rollback of its change here:
-decided at once, ahead of all that wait, and without a preparation, since workers have kept their earlier configuration.
+``changes`` takes the steps in between. A guard that fires (see ``guards``) adds the rollback of its change here. It is
+decided at once, before all queued changes, and without a preparation, since workers keep their earlier configuration.
 """
 
 from __future__ import annotations
@@ -33,10 +33,19 @@ from fries_nb.messages import (
 class KnownChanges:
     """Every requested change by id, and those under way.
 
+    Args:
+        workers: the workers of the run.
+        lane: the markers in flight.
+        checkpoints: commits and checkpoints.
+        recovery: receives each decision.
+        paused: the operators that are paused on a tuple.
+        guards: the active guards.
+
     Attributes:
-        known: every requested change, and every rollback by a guard.
-        in_flight: the change under way, if any; ``fix``: the one that goes ahead of it to a paused operator.
-        restarting: the id of a decided change that is carried out by restarting all hosts; or empty.
+        known: id to every requested change and every rollback by a guard.
+        in_flight: the change under way, if any.
+        fix: the fix of a paused operator that is under way beside it, if any.
+        restarting: id of a decided change that is carried out by a restart of all hosts; empty if there is none.
     """
 
     def __init__(
@@ -68,8 +77,8 @@ class KnownChanges:
         Args:
             request: the change.
             now_ns: the current time.
-            early: whether hosts are still joining: it waits for tuples, for its rehearsal, and its delay counts from
-                then.
+            early: whether hosts are still joining. Such a change waits until tuples flow, so that it can be rehearsed,
+                and its delay is counted from then.
 
         Raises:
             ProtocolError: its id is not new, or its plan or payloads cannot be carried out.
@@ -116,19 +125,33 @@ class KnownChanges:
         return self.known[answer.change]
 
     def journaled(self, change: str, at_ns: int) -> None:
-        """The decision on this change is on disk, since then."""
+        """Record that the decision on this change has been on disk since ``at_ns``."""
         self.known[change].journaled(at_ns)
 
     def acknowledged(self, change: str, worker: WorkerId, done: Done | None, now_ns: int) -> list[Instruction]:
-        """Process a worker's acknowledgement of a marker of this change, or (``None``) its end."""
+        """Process a worker's acknowledgement of a marker of this change.
+
+        Args:
+            change: id of the change.
+            worker: the worker.
+            done: the acknowledgement; ``None`` if the worker has ended instead.
+            now_ns: the current time.
+        """
         transaction = self.known[change]
         if transaction.state is not ChangeState.COMMITTING:
-            return []  # the change has ended before its marker, which goes on through the rest of its scope
+            return []  # the change has ended, and its marker passes the rest of its scope
         transaction.acknowledged(worker, done, now_ns)
         return self._end_if_over(transaction, now_ns)
 
     def roll_back(self, watch: Watch, error: str, details: str, now_ns: int) -> list[Instruction]:
-        """The guard fires: its change is rolled back, next; what is not decided is aborted, as ever."""
+        """Fire a guard: decide the rollback of its change, queue it first, and abort undecided changes.
+
+        Args:
+            watch: the guard.
+            error: the failure in one sentence.
+            details: its traceback.
+            now_ns: the current time.
+        """
         watch.error, watch.details = error, details
         back = self._known(ChangeRequested(watch.back, watch.guard.plan, {}), now_ns)
         back.undoes = watch.change
@@ -142,14 +165,24 @@ class KnownChanges:
         return said + (self._checkpoints.cancel(now_ns) if self._lane.commits else [])
 
     def has_met(self, change: str, worker: WorkerId | None) -> bool:
-        """Whether the worker may have met the new configuration: it has switched, or others above it have."""
+        """Whether the worker may have processed tuples of the change: it, or some target upstream, has switched.
+
+        Args:
+            change: id of the change.
+            worker: the worker; ``None`` if unknown.
+        """
         transaction = self.known[change]
         if worker is None or worker not in transaction.targets:
             return transaction.switched
         return transaction.has_switched(worker)
 
     def replaced(self, operator: str, worker: WorkerId | None) -> Transaction | None:
-        """The change being committed that replaces what may have failed here, and has not come here yet."""
+        """The change being committed that replaces the guarded change to blame, and has not reached the worker yet.
+
+        Args:
+            operator: the operator that failed.
+            worker: the worker that failed; ``None`` if unknown.
+        """
         for change in (self.fix, self.in_flight):
             if change is None or change.state is not ChangeState.COMMITTING or (worker and change.has_switched(worker)):
                 continue
@@ -158,7 +191,7 @@ class KnownChanges:
         return None
 
     def let_go(self, change: str, reason: str) -> list[Instruction]:
-        """End the guard of this change, if it is active: its workers follow their operators' error policies."""
+        """End the guard of this change, if it is active; failures then follow the operators' error policies."""
         watch = self._guards.end(change)
         if watch is None:
             return []
@@ -173,7 +206,7 @@ class KnownChanges:
         return [GuardEnded(change, reason, True, watch.error, watch.details)]
 
     def lost(self, why: str, now_ns: int) -> list[Instruction]:
-        """All hosts are gone: undecided changes are aborted, without messages to workers."""
+        """Abort undecided changes without messages to workers, since all hosts are lost."""
         resolved: list[Instruction] = []
         self.restarting, self._awaited_epoch = "", None
         for change in self._under_way():
@@ -185,7 +218,12 @@ class KnownChanges:
         return resolved
 
     def started_again(self, ended: Callable[[WorkerId], bool], now_ns: int) -> list[Instruction]:
-        """All workers run again, with every decided change in place; ``ended`` tells whom the checkpoint names so."""
+        """End the decided changes, which all workers have applied at their restart.
+
+        Args:
+            ended: whether the restored checkpoint records a worker as finished.
+            now_ns: the current time.
+        """
         resolved: list[Instruction] = []
         for change in self._under_way():
             change.started_again(filter(ended, change.targets), now_ns)
@@ -193,7 +231,14 @@ class KnownChanges:
         return resolved
 
     def close(self, why: str, now_ns: int, error: str = "", details: str = "") -> list[Instruction]:
-        """The run is over because of ``why``: end every open change. ``error`` is a failure in its own words."""
+        """End every open change and guard, since the run has ended.
+
+        Args:
+            why: the reason, as a clause.
+            now_ns: the current time.
+            error: the failure of the run in one sentence; empty if it has not failed.
+            details: the traceback of the failure.
+        """
         closed: list[Instruction] = []
         for change in self._under_way():
             if change.state is ChangeState.COMMITTING:
@@ -228,7 +273,7 @@ class KnownChanges:
         return [] if change.pending_acks or change.stages_left else self._finish(change, now_ns)
 
     def _finish(self, change: Transaction, now_ns: int) -> list[Instruction]:
-        """It is at every worker that has not ended; if that is none, it was for nothing and is taken back."""
+        """End a change that every live target worker has applied; revoke it if all of them ended before it."""
         self._release(change)
         if change.undoes:
             change.resolve(ChangeState.DONE, now_ns)
@@ -262,5 +307,5 @@ class KnownChanges:
 
 
 def _forgotten(change: Transaction) -> list[Tell]:
-    """Every target worker is to forget what it prepared, those that have ended as well."""
+    """``Abort`` for every target worker, including those that have ended: discard what was prepared."""
     return [Tell(worker, Abort(change.request.change)) for worker in change.targets]

@@ -1,9 +1,10 @@
-"""From the first host to the end of a run: joining, flowing, recovering, over.
+"""The lifecycle of a run: start, recovery from lost hosts, end.
 
-A ``Lifecycle`` owns all parts of a run's controller, since the start, the loss of hosts and the end concern each of
-them: ``membership`` the hosts, ``workers`` those that have ended, ``changes`` what the user wants, ``paused`` what
-waits for a fix, ``sources`` how fast they go, ``lane`` the markers on their way, ``epochs`` what the sinks have
-written, ``checkpoints`` what is being kept, ``recovery`` what survives a loss.
+``Lifecycle`` owns all parts of a run's controller, since start, loss and end concern each of them: ``membership`` the
+hosts, ``workers`` the workers that have ended, ``changes`` requested changes, ``guards`` automatic rollbacks,
+``paused`` operators paused on a tuple, ``sources`` rates of sources, ``lane`` markers in flight, ``epochs`` files of
+sinks, ``checkpoints`` commits and checkpoints, ``recovery`` the state for the next incarnation, ``rewiring`` the
+topology.
 
 >>> from fries_nb.dataflow.graph import Edge, Kind, Operator
 >>> flow = Graph("pair", (Operator("src", kind=Kind.SOURCE), Operator("out", kind=Kind.SINK)), (Edge("src", "out"),))
@@ -46,8 +47,8 @@ class Lifecycle:
     """The state of a run, and the parts of its controller.
 
     Attributes:
-        state: of the run.
-        recovers: a lost host is recovered from; else it fails the run.
+        state: the state of the run.
+        recovers: whether the run recovers from lost hosts; otherwise a loss fails it.
     """
 
     def __init__(
@@ -62,10 +63,7 @@ class Lifecycle:
         run: str = "",
         chaining: bool = True,
     ) -> None:
-        """A run that waits for its hosts.
-
-        The arguments are those of ``Controller``.
-        """
+        """Create the parts of a run that awaits its hosts; the arguments are those of ``Controller``."""
         self.state = RunState.JOINING
         self.recovers = checkpoints
         self.recovery = Recovery(incarnation, restored, checkpoints)
@@ -86,7 +84,12 @@ class Lifecycle:
         self.state = moved(RUN_MOVES, self.state, to, "the run")
 
     def joined(self, hello: HostJoined, now_ns: int) -> list[Instruction]:
-        """A host said hello; when all have, tuples flow."""
+        """Admit a host, or refuse it; the dataflow starts when all have joined.
+
+        Args:
+            hello: the event.
+            now_ns: the current time.
+        """
         stranger = self.membership.stranger(hello)
         if stranger:
             return [RefuseHost(hello.host, stranger)]
@@ -97,7 +100,7 @@ class Lifecycle:
         return self.start(now_ns) if self.membership.complete else []
 
     def start(self, now_ns: int) -> list[Instruction]:
-        """All hosts are there, for the first time or again."""
+        """Start the dataflow on the hosts of this incarnation, which have all joined."""
         self._move(RunState.DRAINING if self.sources.draining else RunState.RUNNING)
         self.epochs.start_clock(now_ns)
         self.checkpoints.intake.start(now_ns)
@@ -105,10 +108,19 @@ class Lifecycle:
         return [*started, *self.sources.tell(), *self.changes.started_again(self.checkpoints.had_ended, now_ns)]
 
     def lost(self, host: int, reason: str, now_ns: int) -> list[Instruction]:
-        """A host is gone: recover from it, or fail the run."""
+        """Recover from the loss of a host, or fail the run.
+
+        Args:
+            host: index of the host.
+            reason: the cause of the loss, for the message.
+            now_ns: the current time.
+
+        Raises:
+            ProtocolError: the run has no such host.
+        """
         self.membership.check(host)
         if self.checkpoints.closing or (self.state is RunState.RECOVERING and self.checkpoints.keeping):
-            return []  # no host is needed any more, or all are given up already
+            return []  # no host is needed any more, or a recovery of all is under way
         self.membership.lose(host)
         words = f"host {host} was lost ({reason})"
         if not self.recovers:
@@ -116,10 +128,10 @@ class Lifecycle:
         return self.recover(words, now_ns)
 
     def recover(self, why: str, now_ns: int) -> list[Instruction]:
-        """The present incarnation is over, and the next one begins as soon as it is known from where."""
+        """End the current incarnation, and start the next one as soon as its checkpoint is known."""
         self._lost_because = why
         if self.state is RunState.RECOVERING and self.checkpoints.keeping:
-            return []  # all are given up already
+            return []  # a recovery is under way
         self._move(RunState.RECOVERING)
         said: list[Instruction] = [*self.changes.lost(why, now_ns), *self.paused.clear()]
         self.workers.ended.clear()
@@ -131,19 +143,26 @@ class Lifecycle:
         return said if self.checkpoints.keeping else said + self.start_again(now_ns)
 
     def undo(self, watch: Watch, error: str, details: str, now_ns: int) -> list[Instruction]:
-        """The guard fires, and the run goes back to where the tuple that failed has not been met yet."""
+        """Fire a guard, and restart from the last checkpoint, which precedes the failing tuple.
+
+        Args:
+            watch: the guard.
+            error: the failure in one sentence.
+            details: its traceback.
+            now_ns: the current time.
+        """
         decided = [] if watch.fired else self.changes.roll_back(watch, error, details, now_ns)
         why = f"change {watch.change!r} is rolled back by its guard ({error})"
         return [*decided, *self.recover(why, now_ns)]
 
     def can_undo(self, watch: Watch) -> bool:
-        """Whether there is such a place: where state was transformed for good, one from before the change."""
+        """Whether ``undo`` is possible; a state transformation without an inverse needs an earlier checkpoint."""
         if not self.recovers:
             return False
         return watch.fired or watch.guard.back or not self.checkpoints.may_have(watch.change)
 
     def start_again(self, now_ns: int) -> list[Instruction]:
-        """Start the hosts of the new incarnation, unless that has been tried too often."""
+        """Start the hosts of the new incarnation, or fail the run after too many recoveries without a checkpoint."""
         if self.recovery.hopeless:
             error = (
                 f"{self._lost_because}, and the run was recovered {MOST_IN_A_ROW} times without a new checkpoint in "
@@ -153,18 +172,23 @@ class Lifecycle:
         return [self.recovery.again(self._lost_because)]
 
     def rewire(self) -> list[Instruction]:
-        """Begin or end a change of topology, which nothing else may be under way with."""
+        """Begin or end a change of topology, which excludes all other actions."""
         free = self.checkpoints.may_begin and not self.paused.operators
         return self.rewiring.advance(free and self.changes.quiet, self.lane.issued)
 
     def commit(self, due: bool, now_ns: int) -> list[Instruction]:
-        """Start a marker if one is due or asked for, and nothing is in its way."""
+        """Start a commit or checkpoint if one is due or requested and nothing prevents it.
+
+        Args:
+            due: whether the commit interval has passed.
+            now_ns: the current time.
+        """
         if not (due or self.checkpoints.wanted) or not self.checkpoints.may_begin or self.paused.operators:
             return []
         return self.checkpoints.begin(now_ns, self.recovers or self.checkpoints.wanted)
 
     def kept(self, event: CheckpointKept, now_ns: int) -> list[Instruction]:
-        """A checkpoint's record is on disk, or could not be written, which a last one must be."""
+        """Process the result of writing a checkpoint's record; the run fails if a final record was not written."""
         said = self.checkpoints.kept(event)
         if self.state is RunState.RECOVERING:
             return said + self.start_again(now_ns)
@@ -174,7 +198,7 @@ class Lifecycle:
         return said
 
     def drain(self, spared: frozenset[str]) -> list[Instruction]:
-        """The sources read no more, but for those that are spared; now or as soon as they run."""
+        """End all sources except those in ``spared``, now or as soon as the dataflow runs."""
         self.sources.drain(spared)
         if self.state is not RunState.RUNNING:
             return []
@@ -182,7 +206,10 @@ class Lifecycle:
         return self.sources.tell_drain()
 
     def finish(self, now_ns: int) -> list[Instruction]:
-        """All workers have ended: commit the rest, with checkpoints behind a last record, and go home."""
+        """Commit the remaining files and end the run, since all workers have ended.
+
+        A run with checkpoints first writes a final record.
+        """
         if self.checkpoints.keeping:
             return []
         if self.recovers and not self.checkpoints.over:
@@ -198,7 +225,15 @@ class Lifecycle:
         error: str = "",
         details: str = "",
     ) -> list[Instruction]:
-        """The run is over: end what is open, send the hosts home."""
+        """End the run: resolve open changes and requests, and dismiss the hosts.
+
+        Args:
+            state: the final state.
+            why: the reason, as a clause for messages to requesters.
+            now_ns: the current time.
+            error: the failure in one sentence; empty if the run has not failed.
+            details: the traceback of the failure.
+        """
         closed = [*self.changes.close(why, now_ns, error, details), *self.checkpoints.refuse(error or why)]
         self._move(RunState(state))
         return [*closed, DismissHosts(error or why), RunEnded(state, error, details)]

@@ -1,17 +1,17 @@
-"""The marker lane: markers in flight, one action at a time.
+"""The coordination of markers: one action in flight at a time.
 
-Two markers that cross could be applied in one order by one worker and in the other by its neighbour. So an action
-occupies the lane from its first FCM until its markers *retire*: every worker of every operator in their scopes has
-acknowledged, or has ended (the end of a stream counts as every later marker), or the action was cancelled.
+Two workers could apply two concurrent markers in opposite orders. So an action excludes others from its first FCM until
+its markers *retire*: every worker of every operator in their scopes has acknowledged or ended (the end of a stream
+counts as every later marker), or the action was cancelled.
 
-An action has one marker for each scope. The scopes are disjoint, so its markers never meet; their ids differ, since one
-chain of operators may be in several scopes and must process each of them.
+An action has one marker for each scope. The scopes are disjoint, so its markers never meet. Their ids differ, since a
+chain of operators may be in several scopes and must process each marker.
 
-FCMs are also sent to workers that have ended: they put the marker after the end of their channels, for receivers that
-another sender, from outside the scope, keeps alive, and which would otherwise not receive it.
+FCMs are also sent to workers that have ended. They put the marker after the end of their channels, for receivers that
+are kept alive by a sender outside the scope.
 
-A single-operator marker may *bypass* the one in flight: no channel carries it, so it crosses none. This is how an
-operator that is paused on a tuple gets its fix.
+A single-operator marker may *bypass* the one in flight, since no channel carries it. The fix of an operator that is
+paused on a tuple is sent this way.
 
 >>> from fries_nb.dataflow.graph import Edge, Graph, Operator
 >>> lane = MarkerCoordinator(Workers(Graph("pair", (Operator("A"), Operator("B")), (Edge("A", "B"),))))
@@ -40,7 +40,7 @@ from fries_nb.scheduling.stages import Send, Stage, StageAction
 
 @dataclass(eq=False)
 class _Journey:
-    """One action under way: its markers, and the workers that have neither acknowledged them nor ended."""
+    """An action in flight: its markers, and the workers that have neither acknowledged nor ended."""
 
     action: Action
     markers: dict[int, Marker]
@@ -49,6 +49,9 @@ class _Journey:
 
 class MarkerCoordinator:
     """The pending acknowledgements of markers in flight. Marker ids are 1, 2, 3, ...
+
+    Args:
+        workers: the workers of the run.
 
     Attributes:
         issued: the last marker id, 0 before the first.
@@ -62,22 +65,22 @@ class MarkerCoordinator:
 
     @property
     def busy(self) -> bool:
-        """Whether an action is under way."""
+        """Whether an action is in flight."""
         return bool(self._journeys())
 
     @property
     def action(self) -> Action | None:
-        """The action under way, if any, except one that bypasses it."""
+        """The action in flight, if any, except one that bypasses it."""
         return self._journey.action if self._journey else None
 
     @property
     def commits(self) -> bool:
-        """Whether the action under way is a commit, which may be cancelled."""
+        """Whether the action in flight is a commit, which may be cancelled."""
         return isinstance(self.action, Commit)
 
     @property
     def tags(self) -> bool:
-        """What is on its way has sources tag their tuples: some worker may still get the first of the new version."""
+        """Whether a multi-version change is in flight, so that tuples of both versions may arrive at workers."""
         return isinstance(self.action, Reconfigure) and self.action.tagged
 
     @property
@@ -86,10 +89,10 @@ class MarkerCoordinator:
         return tuple(marker for journey in self._journeys() for marker in journey.markers)
 
     def reaches_someone(self, sends: Iterable[Send]) -> bool:
-        """Whether a worker is left that could apply such a marker before it ends.
+        """Whether a live worker can still apply such a marker.
 
-        If all workers to send to have ended, the marker runs behind the ends of their channels, so that only those
-        can apply it which are fed from outside the scope as well.
+        If all recipients of the FCMs have ended, the marker follows the end of their channels, so only workers with an
+        additional input from outside the scope can apply it.
         """
         graph = self._workers.graph
         entries = {send.operator for send in sends}
@@ -102,10 +105,14 @@ class MarkerCoordinator:
         return bool(self._workers.live(entries))
 
     def start(self, sends: Sequence[Send], action: Action) -> list[Tell]:
-        """Put an action on its way: the FCMs to every worker of the operators to send to.
+        """Start an action; returns the FCMs to all workers of the heads.
+
+        Args:
+            sends: the heads, each with the scope of its marker.
+            action: the action.
 
         Raises:
-            ProtocolError: another one is on its way.
+            ProtocolError: another action is in flight.
         """
         if self.busy:
             raise ProtocolError(f"{self.action} is on its way; the next marker has to wait until it has retired")
@@ -114,10 +121,10 @@ class MarkerCoordinator:
         return tells
 
     def start_bypass(self, operator: str, action: Action) -> list[Tell]:
-        """Send an action to the workers of one operator alone, past what is on its way.
+        """Start an action at the workers of one operator only, beside the one in flight; returns the FCMs.
 
         Raises:
-            ProtocolError: another one bypasses already.
+            ProtocolError: another bypass is in flight.
         """
         if self._bypass is not None:
             raise ProtocolError(f"{self._bypass.action} bypasses already; one at a time")
@@ -126,13 +133,15 @@ class MarkerCoordinator:
         return tells
 
     def acknowledge(self, marker: int, worker: WorkerId) -> Action | None:
-        """Count the worker's ``Done``: the action for which it counts, or ``None`` if it counts for nothing.
+        """Record a worker's ``Done``.
 
-        That is so for a marker no longer on its way: its worker had answered before it heard of the cancellation, or
-        it had ended, which counted before it met the marker behind the end.
+        Returns:
+            The action of the marker; ``None`` if the marker is not in flight (the worker answered before it received
+            the cancellation) or the worker's end was counted as its acknowledgement.
 
         Raises:
-            ProtocolError: no such marker was issued, or it does not concern the worker, or the worker repeats itself.
+            ProtocolError: no such marker was issued, its scope does not include the worker, or the worker has
+                acknowledged it before.
         """
         if not 1 <= marker <= self.issued:
             raise ProtocolError(f"{worker} is done with marker {marker}, which was never issued (last: {self.issued})")
@@ -150,7 +159,7 @@ class MarkerCoordinator:
         return journey.action
 
     def end(self, worker: WorkerId) -> list[Action]:
-        """The worker has ended: the actions on their way for which that counts as its acknowledgement."""
+        """Record the end of a worker; returns the actions in flight for which it counts as an acknowledgement."""
         owed = [journey for journey in self._journeys() if worker in journey.pending_acks]
         for journey in owed:
             journey.pending_acks.discard(worker)
@@ -158,10 +167,10 @@ class MarkerCoordinator:
         return [journey.action for journey in owed]
 
     def cancel(self) -> list[Tell]:
-        """Take the commit off the lane; every worker has to forget its marker.
+        """Cancel the commit in flight; returns the ``Cancel`` for every worker.
 
         Raises:
-            ProtocolError: there is none; what reconfigures is never cancelled, since some have switched.
+            ProtocolError: no commit is in flight. Other actions cannot be cancelled: some workers may have switched.
         """
         if self._journey is None or not self.commits:
             raise ProtocolError(f"only a commit on its way can be cancelled; on its way is {self.action}")
@@ -170,7 +179,7 @@ class MarkerCoordinator:
         return [Tell(worker, Cancel(marker)) for worker in self._workers.of(self._workers.graph.by_name)]
 
     def clear(self) -> None:
-        """The workers are gone, and what was on its way with them. Ids are not used again."""
+        """Discard all actions in flight, since the workers are lost; marker ids are not reused."""
         self._journey = self._bypass = None
 
     def _journeys(self) -> list[_Journey]:
@@ -196,15 +205,21 @@ class MarkerCoordinator:
 
 
 def tags(stages: Iterable[Stage]) -> bool:
-    """Whether the change comes by versions: workers then tell its tuples by their tag, so two such do not overlap."""
+    """Whether the stages are those of a multi-version change, which tags tuples; two of them must not overlap."""
     return any(stage.does is StageAction.TAG for stage in stages)
 
 
 def action_of(stage: Stage, change: str, targets: frozenset[str], before: str) -> Action:
-    """The action of a stage's markers; ``before`` is a change that this one, a fix, is ordered ahead of.
+    """The action of a stage's markers.
+
+    Args:
+        stage: the stage.
+        change: id of the change.
+        targets: the operators that it changes.
+        before: id of a change that is ordered after this one, if it is a fix; otherwise empty.
 
     Raises:
-        ProtocolError: the stage has none (a restart).
+        ProtocolError: the stage has no marker (a restart).
     """
     match stage.does:
         case StageAction.SWITCH:

@@ -1,11 +1,11 @@
-"""Which hosts have joined, which hellos to turn away, and which workers have ended.
+"""The membership of a run: hosts that have joined or are refused, and workers that have ended.
 
-The dataflow starts when all hosts have said hello. A hello of an older incarnation comes from a survivor of an
-earlier attempt and is refused without harm. A second hello for a slot, or one of a newer incarnation, means that a
-host died and Spark started it again, without what its workers held.
+The dataflow starts when all hosts have joined. A host of an older incarnation survives from an earlier attempt and is
+refused. A second host with the same index, or one of a newer incarnation, means that a host died and Spark restarted
+it, without its state.
 
-No host is judged by how long it says nothing: a user's function may hold Python's interpreter lock for minutes. The
-network (ZeroMQ's own heartbeats) and Spark report a loss, as ``HostLost``.
+Silence of a host is no loss, since a user's function may hold Python's interpreter lock for minutes. Losses are
+reported by the network (ZeroMQ's heartbeats) and by Spark, as ``HostLost``.
 """
 
 from __future__ import annotations
@@ -22,11 +22,15 @@ from fries_nb.topology.topology import Topology
 
 
 class Membership:
-    """The hosts 0, 1, ... of the present incarnation of the run.
+    """The hosts 0, 1, ... of the current incarnation of the run.
+
+    Args:
+        hosts: number of hosts.
+        incarnation: number of the incarnation.
 
     Attributes:
-        incarnation: its number.
-        addresses: where the hosts that have joined are reached.
+        incarnation: number of the current incarnation.
+        addresses: host that has joined to the address at which its peers reach it.
     """
 
     def __init__(self, hosts: int, incarnation: int) -> None:
@@ -36,11 +40,11 @@ class Membership:
 
     @property
     def complete(self) -> bool:
-        """All hosts have said hello."""
+        """Whether all hosts have joined."""
         return all(state is HostState.JOINED for state in self._states.values())
 
     def stranger(self, hello: HostJoined) -> str:
-        """Why this hello is none of this run's, or an empty string."""
+        """Why this host does not belong to the current incarnation; empty if it does."""
         if hello.host not in self._states:
             return self._unknown(hello.host)
         if hello.incarnation < self.incarnation:
@@ -48,7 +52,7 @@ class Membership:
         return ""
 
     def restarted(self, hello: HostJoined) -> str:
-        """How this hello shows that the host had died and was started again, or an empty string."""
+        """Why this host must have been restarted by Spark, as a message; empty if it was not."""
         if self._states[hello.host] is HostState.JOINED:
             return f"Spark started it again at {hello.address}, without its state"
         if hello.incarnation > self.incarnation:
@@ -56,24 +60,24 @@ class Membership:
         return ""
 
     def join(self, hello: HostJoined) -> None:
-        """Take the host in.
+        """Admit a host.
 
         Raises:
-            ProtocolError: it is not awaited.
+            ProtocolError: the host is not awaited.
         """
         self._move(hello.host, HostState.JOINED)
         self.addresses[hello.host] = hello.address
 
     def lose(self, host: int) -> None:
-        """The host is gone.
+        """Record the loss of a host.
 
         Raises:
-            ProtocolError: that was known.
+            ProtocolError: the loss was recorded before.
         """
         self._move(host, HostState.LOST)
 
     def begin(self, incarnation: int) -> None:
-        """All hosts are given up, and as many others are awaited, of the next incarnation."""
+        """Replace all hosts by as many awaited ones of the next incarnation."""
         for host, state in self._states.items():
             if state is not HostState.LOST:
                 self._move(host, HostState.LOST)
@@ -96,10 +100,13 @@ class Membership:
 class Workers:
     """All workers of a graph, in the order of declaration.
 
+    Args:
+        graph: the graph, with each operator's number of workers.
+
     Attributes:
-        graph: with each operator's number of workers.
+        graph: the graph of the current topology.
         ended: the workers that have ended.
-        routed: of each operator, how many workers rows are routed to.
+        routed: operator to the number of its workers to which tuples are routed.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -115,7 +122,7 @@ class Workers:
         self._known = {worker for workers in self._of.values() for worker in workers}
 
     def become(self, topology: Topology) -> None:
-        """Have the workers of another topology; those that are not in it have ended, and are forgotten."""
+        """Switch to the workers of another topology; workers that it lacks must have ended, and are removed."""
         before = self._known
         self._know(topology.graph)
         self._former = (self._former | before) - self._known
@@ -123,7 +130,7 @@ class Workers:
         self.routed = {name: topology.routed(name) for name in topology.graph.by_name}
 
     def has_left(self, worker: WorkerId) -> bool:
-        """Whether the run had this worker before; what it still says counts for nothing."""
+        """Whether this worker was removed by a change of the topology; its messages are ignored."""
         return worker in self._former
 
     def of(self, operators: Iterable[str]) -> list[WorkerId]:
@@ -131,17 +138,17 @@ class Workers:
         return [worker for name in self._ordered(operators) for worker in self._of[name]]
 
     def live(self, operators: Iterable[str] | None = None) -> list[WorkerId]:
-        """The workers of these operators, or of all, that have not ended."""
+        """The workers of these operators (``None``: of all) that have not ended."""
         names = self.graph.by_name if operators is None else operators
         return [worker for worker in self.of(names) if worker not in self.ended]
 
     def check(self, worker: WorkerId) -> None:
-        """Raise a ProtocolError unless the run has this worker, or had it."""
+        """Raise a ProtocolError unless the run has or had this worker."""
         if worker not in self._known and worker not in self._former:
             raise ProtocolError(f"an answer from {worker}, a stranger: this run has no such worker")
 
     def end(self, worker: WorkerId) -> None:
-        """Note that a worker has ended.
+        """Record that a worker has ended.
 
         Raises:
             ProtocolError: it had ended before.

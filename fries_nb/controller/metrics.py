@@ -1,4 +1,4 @@
-"""What a run measures about itself, made of its workers' reports.
+"""The measurements of a run, aggregated from its workers' reports.
 
 >>> metrics = Metrics()
 >>> metrics.add(Report(WorkerId("scored", 0), processed=3, queued=0, latency=((2.0, 2), (9.0, 1))), now_s=1.0)
@@ -18,12 +18,18 @@ from ddsketch import DDSketch
 from fries_nb.messages import Report, WorkerId
 
 WINDOW_S = 3.0
-"""Latency quantiles and rates speak of this last stretch of time."""
+"""Length of the sliding window for latency quantiles and rates, in seconds."""
 
 
 @dataclass(frozen=True)
 class Latency:
-    """End-to-end latencies at the sinks over the last three seconds, in milliseconds since a tuple was due."""
+    """End-to-end latencies at the sinks, in milliseconds from the time at which the source tuple was due.
+
+    Attributes:
+        count: number of tuples.
+        p50_ms: the median.
+        p99_ms: the 99th percentile.
+    """
 
     count: int = 0
     p50_ms: float = 0.0
@@ -32,14 +38,16 @@ class Latency:
 
 @dataclass(frozen=True)
 class OperatorMetrics:
-    """One operator, all workers together.
+    """Measurements of one operator over all of its workers.
 
     Attributes:
-        processed: tuples taken in since the start.
-        rate: tuples a second, lately.
-        queued: tuples waiting in front of it; ``queued_bytes`` is the same in bytes.
-        held_bytes: of tuples that a change by versions has set aside until the old ones have drained, lately.
-        held_peak: the most that each worker has held so at once, summed up.
+        processed: number of tuples processed since the start.
+        rate: tuples per second, over the last three seconds.
+        queued: number of tuples in its input queues.
+        queued_bytes: size of these tuples in bytes.
+        held_bytes: bytes of tuples that a multi-version change sets aside until older tuples are processed, as last
+            reported.
+        held_peak: maximum of ``held_bytes`` of each worker, summed over the workers.
     """
 
     processed: int = 0
@@ -52,7 +60,13 @@ class OperatorMetrics:
 
 @dataclass(frozen=True)
 class MetricsSnapshot:
-    """All measurements at one moment; ``latency`` speaks of the last three seconds, ``total`` of the whole run."""
+    """All measurements at one moment.
+
+    Attributes:
+        operators: operator to its measurements.
+        latency: latencies of the last three seconds.
+        total: latencies of the whole run.
+    """
 
     operators: dict[str, OperatorMetrics] = field(default_factory=dict)
     latency: Latency = Latency()
@@ -71,12 +85,12 @@ class Metrics:
         self._recent: deque[tuple[float, DDSketch]] = deque()
 
     def add(self, report: Report, now_s: float) -> None:
-        """Take in a report that came at this time (seconds, of a clock that never goes back)."""
+        """Add a report that arrived at this time, in seconds of a monotonic clock."""
         self._last[report.worker] = report
         self._held[report.worker] = max(report.held, self._held.get(report.worker, 0))
         seen = self._seen.setdefault(report.worker, deque())
         if seen and report.processed < seen[-1][1]:
-            seen.clear()  # it was restored, and counts on from a checkpoint
+            seen.clear()  # the worker was restored, with the count of a checkpoint
         seen.append((now_s, report.processed))
         while seen[0][0] < now_s - WINDOW_S:
             seen.popleft()
@@ -90,17 +104,17 @@ class Metrics:
             self._recent.popleft()
 
     def rest(self, operators: Iterable[str]) -> None:
-        """Nothing more will come from these operators: their rates are 0 from now on."""
+        """Set the rates of these operators to 0, since they send no more reports."""
         for worker in [worker for worker in list(self._seen) if worker.operator in set(operators)]:
             self._seen[worker] = deque([self._seen[worker][-1]])
 
     def reads(self, operator: str) -> tuple[str, ...]:
-        """Columns that the operator's workers have looked at so far."""
+        """The input columns that the operator's workers have read so far."""
         reports = [report for worker, report in list(self._last.items()) if worker.operator == operator]
         return tuple(dict.fromkeys(name for report in reports for name in report.reads))
 
     def snapshot(self) -> MetricsSnapshot:
-        """The measurements now."""
+        """The current measurements."""
         recent = DDSketch()
         for _, sketch in list(self._recent):
             recent.merge(sketch)

@@ -1,12 +1,12 @@
-"""Operators whose workers are paused on a tuple that they fail on (``on_error="pause"``).
+"""Operators whose workers are paused on a tuple on which they failed (``on_error="pause"``).
 
-Such a worker takes no tuple and no marker that came behind the tuple, until a change of just its operator has come past
-all that waits; then it tries the tuple again, and goes on or pauses again.
+A paused worker processes no further tuples or markers until a *fix* arrives, which is a change of its operator alone
+and bypasses its queue. Then it retries the tuple, and resumes or pauses again.
 
-While a change of several operators is being committed, the tuple belongs to the version that took it. A worker that has
-not switched yet is fixed in the old version: its fix is ordered *ahead* of that change, and workers that have applied
-the change skip it. A worker that has switched is fixed when the change is over, which it does not hold up. A worker
-that is about to get the FCM of the change itself, as a head, needs no fix: its tuple is the first of the new version.
+While a change of several operators is being committed, the tuple belongs to the version that the worker runs. A worker
+that has not switched yet is fixed in the old version: the fix is ordered *before* that change, and workers that have
+applied the change skip it. A worker that has switched is fixed after the change, which it does not delay. A worker
+that receives the change's own FCM, as a head, needs no fix: its tuple is the first of the new version.
 
 >>> paused = PausedOperators()
 >>> paused.pause(Paused(WorkerId("FM", 0), "FM: KeyError: 'x'")).operator, "FM" in paused.operators
@@ -23,31 +23,31 @@ from fries_nb.messages import Paused, WorkerId
 
 
 class PausedOperators:
-    """The workers that are paused, with what they said last."""
+    """The paused workers, each with its last message."""
 
     def __init__(self) -> None:
         self._paused: dict[WorkerId, Paused] = {}
 
     @property
     def operators(self) -> frozenset[str]:
-        """The operators of which at least one worker is paused."""
+        """The operators with at least one paused worker."""
         return frozenset(worker.operator for worker in self._paused)
 
     @property
     def workers(self) -> tuple[WorkerId, ...]:
-        """The workers that are paused."""
+        """The paused workers, sorted."""
         return tuple(sorted(self._paused))
 
     def pause(self, answer: Paused) -> OperatorPaused:
-        """A worker is paused, or is again after a fix that was none."""
+        """Record that a worker is paused, possibly again after an ineffective fix."""
         self._paused[answer.worker] = answer
         return self._of(answer.worker.operator)
 
     def resume(self, worker: WorkerId) -> OperatorPaused:
-        """A worker has got past its tuple.
+        """Record that a worker has processed its tuple.
 
         Raises:
-            ProtocolError: it was not paused.
+            ProtocolError: the worker was not paused.
         """
         if worker not in self._paused:
             raise ProtocolError(f"{worker} resumed without having been paused")
@@ -55,7 +55,7 @@ class PausedOperators:
         return self._of(worker.operator)
 
     def clear(self) -> list[OperatorPaused]:
-        """The workers are gone; new ones will say for themselves whether they are paused."""
+        """Remove all paused workers, since they are lost; returns the event for each operator."""
         operators = sorted(self.operators)
         self._paused = {}
         return [OperatorPaused(operator) for operator in operators]

@@ -1,8 +1,8 @@
-"""What survives the loss of all hosts: the last checkpoint kept, and every change decided.
+"""The state from which a run recovers: the last checkpoint, and every decided change.
 
-A run goes on under a new *incarnation*: hosts are started again, and their workers start from a ``Restoration``. What
-an older incarnation says counts for nothing. A run that is lost again and again without a new checkpoint in between
-would never end, so that it is given up.
+A recovered run continues as a new *incarnation*: hosts are started again, and their workers start from a
+``Restoration``. Messages of older incarnations are ignored. A run that is recovered too often without a new checkpoint
+in between fails, since it would make no progress.
 
 >>> recovery = Recovery(incarnation=1)
 >>> recovery.decide("u1", "fries", (("FM",),), {"FM": b"code"}).incarnation
@@ -21,18 +21,23 @@ from fries_nb.checkpoints import Checkpoint, CommittedChange, Restoration, inser
 from fries_nb.controller.events import Recover
 
 MOST_IN_A_ROW = 10
-"""Recoveries without a new checkpoint in between, before the run is given up."""
+"""Maximum number of consecutive recoveries without a new checkpoint."""
 
 
 class Recovery:
-    """Incarnations of one run, and what the next one starts from.
+    """The incarnations of one run, and the state from which the next one starts.
+
+    Args:
+        incarnation: number of the first incarnation.
+        restored: the state from which it starts; ``None`` if there is none.
+        recovers: whether lost hosts are recovered from.
 
     Attributes:
-        incarnation: the present one.
-        checkpoint: the last one kept, of any incarnation.
-        decided: all changes decided, in order, those of earlier runs of the same checkpoint place included; without
-            the functions of those that no worker will load again.
-        columns: operator to the columns whose types its workers are told, as a serialized Arrow schema.
+        incarnation: number of the current incarnation.
+        checkpoint: the last checkpoint kept, of any incarnation.
+        decided: all decided changes in order, including those of earlier runs in the same checkpoint directory; without
+            functions that no worker will load again.
+        columns: operator to the column types imposed on it, as a serialized Arrow schema; see ``agreement``.
     """
 
     def __init__(self, incarnation: int, restored: Restoration | None = None, recovers: bool = True) -> None:
@@ -45,7 +50,7 @@ class Recovery:
 
     @property
     def hopeless(self) -> bool:
-        """The run was recovered so often without a new checkpoint that it is given up."""
+        """Whether the maximum number of recoveries without a new checkpoint is reached."""
         return self._in_a_row >= MOST_IN_A_ROW
 
     def decide(
@@ -57,32 +62,44 @@ class Recovery:
         before: str = "",
         undoes: str = "",
     ) -> CommittedChange:
-        """A change will be carried out, whatever fails; ahead of another one that it names as ``before``."""
-        if not self._recovers:  # then it is started again from checkpoints only that are yet to be taken
+        """Record the decision on a change, which is carried out even if hosts are lost.
+
+        Args:
+            change: id of the change.
+            scheduler: name of its scheduler.
+            components: the operators of each component of its plan.
+            payloads: target to its pickled update.
+            before: id of a change that is ordered after this one; empty if it is the last.
+            undoes: id of a change that it rolls back; empty if it is no rollback.
+
+        Returns:
+            The entry for the journal.
+        """
+        if not self._recovers:  # only checkpoints that are still to be taken can be restored
             self.decided = without_superseded(self.decided, {each.change for each in self.decided})
         decided = CommittedChange(change, scheduler, components, dict(payloads), self.incarnation, before, undoes)
         insert_decided(self.decided, decided)
         for operator in payloads:
-            self.columns.pop(operator, None)  # what the new function writes is to be seen
+            self.columns.pop(operator, None)  # the new function may write other types
         return decided
 
     def take_back(self, change: str) -> CommittedChange:
-        """Revoke a decided change that has reached no worker, so that it reaches none after a restart either."""
+        """Revoke a decided change that no worker has applied, so that none applies it after a restart."""
         [decided] = [each for each in self.decided if each.change == change]
         self.decided.remove(decided)
         return CommittedChange(change, decided.scheduler, decided.components, {}, self.incarnation)
 
     def keep(self, record: Checkpoint) -> None:
-        """A checkpoint is on disk."""
+        """Record that a checkpoint is on disk."""
         self.checkpoint = record
         self.decided = without_superseded(self.decided, frozenset(record.decided))
         self._in_a_row = 0
 
     def lose(self) -> None:
-        """The present incarnation is over."""
+        """End the current incarnation."""
         self.incarnation += 1
 
     def again(self, reason: str) -> Recover:
-        """What starts the new incarnation."""
+        """The instruction that starts the new incarnation."""
         self._in_a_row += 1
         return Recover(self.incarnation, Restoration(self.checkpoint, tuple(self.decided), dict(self.columns)), reason)

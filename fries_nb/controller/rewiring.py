@@ -1,14 +1,14 @@
-"""A change of the topology: every worker adopts the next epoch's channels while no marker is on its way.
+"""Changes of the topology: every worker adopts the channels of the next epoch while no marker is in flight.
 
     phase      requested   nothing is under way   some worker has ended   all have adopted, the leaving have ended
     IDLE       AWAITED     -                      -                       -
     AWAITED    error       ADOPTING               IDLE (refused)          -
     ADOPTING   error       -                      -                       IDLE (changed)
 
-Changes, commits and topologies exclude each other: a marker that comes on some channels of the old epoch and on some of
-the new one would be aligned at some workers and never at others. Workers that are added are made first, by their hosts,
-and begin when all others have adopted; those that leave are ended by their senders, and are forgotten when they have
-ended. A loss of hosts puts an end to it; the next incarnation has the topology of before.
+Changes of operators, commits and changes of the topology exclude each other: a marker that arrives on channels of both
+epochs would never be aligned at some workers. Added workers are made by their hosts first, and start when all others
+have adopted the topology. Removed workers are ended by their senders, and are forgotten once they have ended. A loss of
+hosts aborts the change; the next incarnation starts with the first topology.
 
 >>> from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator, Partitioning
 >>> operators = Operator("S", kind=Kind.SOURCE), Operator("A")
@@ -38,11 +38,14 @@ from fries_nb.topology.topology import Topology
 
 
 class Rewiring:
-    """The change of topology that is awaited or under way, if any.
+    """The change of the topology that is requested or under way, if any.
+
+    Args:
+        workers: the workers of the run; updated at the end of the change.
 
     Attributes:
         phase: see the table.
-        epoch: of the present topology.
+        epoch: epoch of the current topology.
     """
 
     def __init__(self, workers: Workers) -> None:
@@ -55,11 +58,11 @@ class Rewiring:
 
     @property
     def under_way(self) -> bool:
-        """Workers are adopting it: no marker may start."""
+        """Whether workers are adopting a topology, so that no marker may start."""
         return self.phase is TopologyPhase.ADOPTING
 
     def request(self, topology: Topology) -> None:
-        """Have this topology as soon as nothing else is under way.
+        """Request a topology; it is adopted as soon as nothing else is under way.
 
         Raises:
             ProtocolError: it is not of the next epoch, or another one has been requested.
@@ -72,10 +75,10 @@ class Rewiring:
         self._next = topology
 
     def adopted(self, answer: TopologyAdopted) -> None:
-        """A worker has the channels of the next epoch.
+        """Record that a worker has adopted the next epoch.
 
         Raises:
-            ProtocolError: it was not asked to, or says so twice.
+            ProtocolError: no answer of this worker and epoch is awaited.
         """
         if self._next is None or answer.epoch != self._next.epoch or answer.worker not in self._pending_acks:
             adopted = f"{answer.worker} adopted epoch {answer.epoch} of the topology"
@@ -83,10 +86,10 @@ class Rewiring:
         self._pending_acks.discard(answer.worker)
 
     def advance(self, quiet: bool, issued: int) -> list[Instruction]:
-        """Begin it, or end it, if that is possible now.
+        """Begin the requested change, refuse it or end it, if that is possible now.
 
         Args:
-            quiet: no change, commit or marker is under way.
+            quiet: whether no change, commit or marker is under way.
             issued: id of the last marker.
         """
         if self.phase is TopologyPhase.AWAITED and self._workers.ended:
@@ -98,7 +101,7 @@ class Rewiring:
         return []
 
     def lost(self) -> None:
-        """The hosts are gone, and with them what was adopted of it. The next incarnation's topology is the first."""
+        """Abort the change, since the hosts are lost; the next incarnation starts with epoch 1."""
         if self.phase is not TopologyPhase.IDLE:
             self._move(TopologyPhase.IDLE)
         self.epoch, self._next, self._leaving = 1, None, frozenset()

@@ -1,10 +1,10 @@
 """Checks that the columns written by new functions fit the operators that read them.
 
-The rehearsal has run what lies below the targets, so a reader that cannot do with the new columns has failed there.
-Here is judged what a host alone cannot know: whether the sinks, which have taken rows at all their workers, can take
-those that came to them in the rehearsal. And of operators that no tuple of the rehearsal reached, the types alone are
-compared: what they have looked at so far must still be written, and keep its type on the way to a sink. Without a
-rehearsal nothing is judged.
+The rehearsal on one host runs the operators downstream of the targets, so an operator that cannot process the new
+columns fails there. These checks add what one host cannot know: whether each sink can accept the rows that reached it
+in the rehearsal, given the rows that all of its workers have accepted so far. For operators that no tuple of the
+rehearsal reached, types are compared only: columns that they have read must still be written, and columns that arrive
+at a sink must keep their types. Without a rehearsal nothing is checked.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from fries_nb.dataflow.table_columns import storable
 from fries_nb.messages import HIDDEN, Rehearsed, Report, WorkerId
 
 NOTHING_SEEN = "null"
-"""Arrow's type for a column in which only missing values were seen; it fits every type."""
+"""Arrow's type of a column with missing values only; it is compatible with every type."""
 
 
 def misfit(
     graph: Graph, targets: Collection[str], rehearsed: Rehearsed | None, reports: Mapping[WorkerId, Report]
 ) -> str:
-    """Why the change would not fit, as a sentence, or an empty string.
+    """Why the columns of a change do not fit, as a sentence; empty if they do.
 
     Args:
         graph: the running dataflow.
-        targets: the operators to change; they are not judged as readers, since they change along.
-        rehearsed: how the rehearsal went.
+        targets: the operators to change; they are not checked as readers, since they change too.
+        rehearsed: the result of the rehearsal; ``None`` if there was none.
         reports: the last report of each worker.
     """
     if rehearsed is None:
@@ -59,7 +59,7 @@ def misfit(
 def _misfit_of_types(
     graph: Graph, targets: Collection[str], rehearsed: Rehearsed, reports: Mapping[WorkerId, Report]
 ) -> str:
-    """Likewise, for those that no tuple of the rehearsal came to."""
+    """``misfit`` for readers that no tuple of the rehearsal reached, by types only."""
     for name in sorted(rehearsed.writes.keys() & set(targets)):
         before, after = _written(name, reports), rehearsed.writes[name]
         for reader in readers(graph, name):
@@ -84,7 +84,10 @@ def _refused(targets: str, column: str, was: object, now: object, sink: str) -> 
 
 
 def readers(graph: Graph, operator: str) -> Iterator[str]:
-    """The operators that see the columns of this one, nearest first, each once."""
+    """The operators that receive the columns of this one, nearest first, each once.
+
+    Columns pass operators that keep them, such as filters.
+    """
     seen: set[str] = set()
     ahead = [edge.to for edge in graph.out_edges(operator)]
     while ahead:
@@ -100,7 +103,7 @@ def readers(graph: Graph, operator: str) -> Iterator[str]:
 def _clash(
     taken: pa.Schema, arriving: Iterable[pa.Schema], fixed: bool
 ) -> tuple[str, pa.DataType, pa.DataType] | None:
-    """The first column that a sink cannot go on with: its name, its type so far, the new one."""
+    """The first column whose type a sink cannot accept: its name, its type so far, its new type; or ``None``."""
     whole = taken
     for schema in arriving:
         if refused := clash(taken, schema, fixed) or clash(whole, schema):
@@ -110,7 +113,7 @@ def _clash(
 
 
 def _unreadable(taken: pa.Schema, arriving: Collection[pa.Schema]) -> str:
-    """What of the rows that come Spark could not read, and the remedy; nothing if those taken so far are as bad."""
+    """What Spark could not read of the arriving rows, and the remedy; empty if it can, or if it cannot already."""
     if not all(schema.names for schema in arriving):
         return "rows without a column; return None, not {}, to drop a tuple"
     found = [] if unreadable(taken) else [unreadable(united(taken, schema)) for schema in arriving]
@@ -118,15 +121,15 @@ def _unreadable(taken: pa.Schema, arriving: Collection[pa.Schema]) -> str:
 
 
 def _schema(serialised: bytes) -> pa.Schema:
-    """A schema of the user's columns."""
+    """Deserialize a schema, without hidden columns."""
     schema = pa.ipc.read_schema(pa.py_buffer(serialised)).remove_metadata()
     return pa.schema([field for field in schema if field.name not in HIDDEN])
 
 
 def _taken(sink: str, reports: Mapping[WorkerId, Report], rehearsed: Rehearsed) -> pa.Schema:
-    """What all workers of a sink have taken; where two of them disagree, that is not the change's fault.
+    """The columns that all workers of a sink have accepted; conflicts among them are ignored here.
 
-    That of the host of the rehearsal is up to date, those of the others as old as their reports.
+    For the host of the rehearsal this is up to date, for others as of their last reports.
     """
     told = [report.columns for worker, report in reports.items() if worker.operator == sink]
     taken = pa.schema([])
@@ -151,7 +154,7 @@ def _read(operator: str, reports: Mapping[WorkerId, Report]) -> list[str]:
 
 
 def with_columns(report: Report, last: Report | None) -> Report:
-    """A sink's report, with the columns that it told in an earlier one if there are no new ones since."""
+    """A sink's report, completed with the columns of the last one, which are sent only when they change."""
     if report.columns or last is None or not last.columns:
         return report
     return msgspec.structs.replace(report, columns=last.columns)

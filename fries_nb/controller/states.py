@@ -1,8 +1,8 @@
-"""The states of a run and of what it is made of: each machine is a table of its legal moves, and ``moved`` obeys it.
+"""The state machines of a run and its parts, each as a table of legal moves that ``moved`` enforces.
 
-``TABLES`` names them all. What leads from one state to the next is said where it happens: ``lifecycle`` moves the run,
-``membership`` the hosts, ``transactions`` a change, ``commit_attempts`` a commit or checkpoint, the queue of changes
-the regions.
+``TABLES`` lists all of them. The moves are made by ``lifecycle`` (the run), ``membership`` (hosts), ``transactions``
+(changes), ``commit_attempts`` (commits and checkpoints), ``rewiring`` (the topology) and ``running.change_queue``
+(regions).
 
 >>> moved(CHANGE_MOVES, ChangeState.REQUESTED, ChangeState.PREPARING, "change 'u1'").value
 'preparing'
@@ -24,25 +24,25 @@ class RunState(StrEnum):
     """State of a run."""
 
     JOINING = "joining"
-    """Hosts are awaited for the first time."""
+    """The first hosts are awaited."""
     RUNNING = "running"
     """Tuples flow."""
     DRAINING = "draining"
-    """Sources read no more; the run finishes when the last tuple has left."""
+    """Sources have been told to end; the run finishes when all tuples are processed."""
     RECOVERING = "recovering"
-    """Hosts were lost or sent home; others are awaited in their place."""
+    """Hosts were lost or dismissed; their replacements are awaited."""
     FINISHED = "finished"
     STOPPED = "stopped"
     FAILED = "failed"
 
     @property
     def over(self) -> bool:
-        """Nothing of the run is left to control."""
+        """Whether the run has ended."""
         return not RUN_MOVES[self]
 
     @property
     def flows(self) -> bool:
-        """All hosts are there, and tuples flow."""
+        """Whether all hosts have joined, so that tuples flow."""
         return self in (RunState.RUNNING, RunState.DRAINING)
 
 
@@ -55,7 +55,7 @@ class HostState(StrEnum):
 
 
 class ChangeState(StrEnum):
-    """State of a change; once it is committing, the first fast control message may have switched a worker."""
+    """State of a change; from ``COMMITTING`` on, workers may have switched."""
 
     REQUESTED = "requested"
     PREPARING = "preparing"
@@ -79,7 +79,7 @@ class TopologyPhase(StrEnum):
 
     IDLE = "idle"
     AWAITED = "awaited"
-    """It begins when nothing else is under way."""
+    """Requested; it begins when nothing else is under way."""
     ADOPTING = "adopting"
 
 
@@ -88,14 +88,14 @@ class RegionPhase(StrEnum):
 
     AHEAD = "ahead"
     STARTING = "starting"
-    """What was requested so far applies before its first tuple."""
+    """Changes requested so far apply before its first tuple."""
     RUNNING = "running"
     OVER = "over"
 
 
 S = TypeVar("S", bound=StrEnum)
 Moves = Mapping[S, frozenset[S]]
-"""The legal moves of a machine: from each state to those that may come next. A state without any is final."""
+"""The legal moves of a machine: state to its successors. A state without successors is final."""
 
 _ENDS = frozenset({RunState.STOPPED, RunState.FAILED})
 RUN_MOVES: Moves[RunState] = {
@@ -145,17 +145,17 @@ TABLES: Mapping[str, Mapping[Any, frozenset[Any]]] = {
     "a region": REGION_MOVES,
     "a change of topology": TOPOLOGY_MOVES,
 }
-"""Every machine's table; its first state is where it begins."""
+"""All tables, by what they describe; the first state of each is the initial one."""
 
 
 def moved(moves: Moves[S], state: S, to: S, what: str) -> S:
-    """The state after a legal move.
+    """Check a move, and return the next state.
 
     Args:
-        moves: the table.
-        state: the present state.
-        to: the next one.
-        what: whose state that is, for the message.
+        moves: the table of legal moves.
+        state: the current state.
+        to: the next state.
+        what: the subject of the error message, such as ``the run``.
 
     Raises:
         ProtocolError: the table has no such move.

@@ -1,9 +1,9 @@
-"""A change as a transaction: requested, prepared, decided, done; or ended on the way (see ``states.CHANGE_MOVES``).
+"""A change as a transaction: requested, prepared, decided, done; or aborted or failed (see ``states.CHANGE_MOVES``).
 
-Until it is decided a change can be aborted, and nothing has changed anywhere. Once it is decided, the first fast
-control message may already have switched a worker, so it is done or it has failed. It is decided when no target
-worker owes an answer and the rehearsal, if there is one, has succeeded. It is done when those that its last stage
-awaits have acknowledged; or, where hosts were lost meanwhile, when all workers have been started again with it.
+Before the decision a change can be aborted without any effect. After it, the first fast control message may have
+switched a worker, so the change ends as done or failed. It is decided when all target workers have prepared and the
+rehearsal, if there is one, has succeeded. It is done when the workers awaited by its last stage have acknowledged, or,
+if hosts are lost meanwhile, when all workers have been restarted with it.
 """
 
 from __future__ import annotations
@@ -28,24 +28,31 @@ NS_PER_MS = 1_000_000
 
 
 class Transaction:
-    """One change on its way through the table; times are nanoseconds of the caller's clock.
+    """One change, with its state; times are nanoseconds of the caller's clock.
+
+    Args:
+        request: the request.
+        targets: all workers of the target operators.
+        components: the operators of each component of the plan.
+        now_ns: time of the request.
+        early: whether tuples do not flow yet.
 
     Attributes:
-        request: what was asked for.
+        request: the request.
         targets: all workers of the target operators.
-        components: the plan's components, for the outcome.
-        stages: the plan's, unless the change is carried out in another way (see ``changes``).
-        state: see the table.
-        early: it was requested before tuples flowed: its delay counts from its preparation on.
-        samples: for each worker that handed over recent tuples, these.
-        rehearsed: how the rehearsal went; ``None`` before it has, and where there was nothing to rehearse on.
-        before: the id of a change under way that this one, a fix, is ordered ahead of; or empty.
-        guard: for which its workers were told to keep what they run now; ``None`` without one, and of a fix.
-        replaces: the guards that its decision has ended, as far as it changes all that those were for.
-        undoes: the id of the guarded change that this one, decided without being prepared, rolls back; or empty.
-        stage: number of the plan's stage under way; counts from 0 and is -1 before the decision.
-        pending_acks: workers whose ``Prepared`` is awaited (while preparing: all targets, ended or not; then the one at
-            whose host the change is rehearsed), or whose ``Done`` ends the stage (while committing).
+        components: the operators of each component of the plan, for the outcome.
+        stages: the plan's stages, or the single stage of a fix (see ``changes``).
+        state: see ``states.CHANGE_MOVES``.
+        early: whether it was requested before tuples flowed; its delay is then counted from its preparation.
+        samples: worker to the recent tuples that it returned.
+        rehearsed: the result of the rehearsal; ``None`` before it, and without one.
+        before: id of a change in flight that is ordered after this one, if it is a fix; otherwise empty.
+        guard: the guard for which its workers keep their current configuration; ``None`` without one, and for a fix.
+        replaces: the guards that its decision has ended and all of whose targets it changes.
+        undoes: id of the guarded change that this automatic rollback undoes; otherwise empty.
+        stage: index of the stage under way; -1 before the decision.
+        pending_acks: while preparing, the workers whose ``Prepared`` or ``Rehearsed`` is awaited, ended or not; while
+            committing, those whose ``Done`` ends the stage.
     """
 
     def __init__(
@@ -77,26 +84,26 @@ class Transaction:
 
     @property
     def open(self) -> bool:
-        """The change has not ended."""
+        """Whether the change has not ended."""
         return bool(CHANGE_MOVES[self.state])
 
     @property
     def stages_left(self) -> bool:
-        """The plan has a stage after the one under way."""
+        """Whether a stage follows the one under way."""
         return self.stage + 1 < len(self.stages)
 
     @property
     def switched(self) -> bool:
-        """Some target worker has acknowledged and had not ended before."""
+        """Whether a target worker has switched."""
         return any(not outcome.ended for outcome in self._per_worker.values())
 
     def has_switched(self, worker: WorkerId) -> bool:
-        """This target worker has acknowledged that it switched, or had ended before."""
+        """Whether this target worker has acknowledged that it switched, or had ended before."""
         return worker in self._per_worker
 
     @property
     def switches_now(self) -> frozenset[str]:
-        """The operators whose workers are sent the FCM of the stage under way that makes them switch."""
+        """The operators that switch by an FCM of the stage under way."""
         if not 0 <= self.stage < len(self.stages) or self.stages[self.stage].does is not StageAction.SWITCH:
             return frozenset()
         return frozenset(send.operator for send in self.stages[self.stage].sends)
@@ -110,7 +117,7 @@ class Transaction:
         self.state = moved(CHANGE_MOVES, self.state, to, f"change {self.request.change!r}")
 
     def prepare(self, now_ns: int) -> None:
-        """DryRun starts; every target worker owes an answer."""
+        """Start the preparation: an answer of every target worker is awaited."""
         self.move(ChangeState.PREPARING)
         self.pending_acks = set(self.targets)
         if self.early:
@@ -118,10 +125,13 @@ class Transaction:
         self._preparing_ns = self._prepared_ns = now_ns
 
     def prepared(self, answer: Prepared, now_ns: int) -> bool:
-        """Note a target worker's answer; false if it comes too late to matter, since the change was aborted.
+        """Record a target worker's answer.
+
+        Returns:
+            Whether it counts; false if the change was aborted before.
 
         Raises:
-            ProtocolError: the worker is no target of this change, or it repeats itself.
+            ProtocolError: the worker is no target of this change, or has answered before.
         """
         if answer.worker not in self.targets:
             raise ProtocolError(f"{answer.worker} prepared change {self.request.change!r}, which does not concern it")
@@ -137,9 +147,11 @@ class Transaction:
         return True
 
     def rehearse(self) -> tuple[WorkerId, Rehearse] | None:
-        """The rehearsal to ask for, and of whose host, now that all have prepared; ``None`` if there is none (more).
+        """Start the rehearsal, if there is one; called when all targets have prepared.
 
-        The first worker of any target will do: its host has a worker of every operator.
+        Returns:
+            The message and the worker whose host rehearses (the host of a first worker has one of every operator);
+            ``None`` if there are no recent tuples, or the rehearsal has ended.
         """
         if not self.samples or self.rehearsed is not None:
             return None
@@ -148,10 +160,13 @@ class Transaction:
         return first, Rehearse(self.request.change, chosen(self.samples))
 
     def heard(self, answer: Rehearsed, now_ns: int) -> bool:
-        """Note how the rehearsal went; false if that comes too late to matter, since the change was aborted.
+        """Record the result of the rehearsal.
+
+        Returns:
+            Whether it counts; false if the change was aborted before.
 
         Raises:
-            ProtocolError: no rehearsal was asked of this worker.
+            ProtocolError: no rehearsal was requested from this worker.
         """
         if self.state is not ChangeState.PREPARING:
             return False
@@ -161,19 +176,19 @@ class Transaction:
         return True
 
     def decide_unprepared(self, now_ns: int) -> None:
-        """Its workers have had all that it needs since an earlier change; the first FCM has still to wait."""
+        """Decide an automatic rollback, whose workers kept their earlier configuration; no FCM is sent yet."""
         self.prepare(now_ns)
         self.pending_acks = set()
         self.move(ChangeState.COMMITTING)
         self._sent_ns = now_ns
 
     def alone(self) -> str:
-        """The operator that is the only target, or an empty string."""
+        """The only target operator; empty if there are several."""
         targets = self.request.plan.targets
         return next(iter(targets)) if len(targets) == 1 else ""
 
     def next_stage(self, awaited: Iterable[WorkerId], now_ns: int) -> None:
-        """The FCMs of the next stage are being sent; it ends when these workers have acknowledged."""
+        """Begin the next stage, which ends when the workers ``awaited`` have acknowledged."""
         if self.state is ChangeState.PREPARING:
             self.move(ChangeState.COMMITTING)
             self._sent_ns = self._last_ns = now_ns
@@ -181,12 +196,12 @@ class Transaction:
         self.pending_acks = set(awaited)
 
     def journaled(self, at_ns: int) -> None:
-        """The decision was on disk, and the first FCM left, then: what the disk took is no part of the commit."""
+        """Record when the decision was on disk, so that the write does not count as commit time."""
         if self.state is ChangeState.COMMITTING and not self.stage:
             self._sent_ns = at_ns
 
     def acknowledged(self, worker: WorkerId, done: Done | None, now_ns: int) -> None:
-        """A worker has applied the stage's marker; ``done`` is ``None`` if it has ended instead."""
+        """Record that a worker has applied the stage's marker; ``done`` is ``None`` if it has ended instead."""
         self.pending_acks.discard(worker)
         if worker not in self.targets or self.stages[self.stage].does in (StageAction.HOLD, StageAction.RELEASE):
             return
@@ -198,7 +213,7 @@ class Transaction:
             self._per_worker.setdefault(worker, WorkerOutcome(delay_ms, ended=True))
 
     def started_again(self, ended: Iterable[WorkerId], now_ns: int) -> None:
-        """All workers run again, with this change in place; those ``ended`` had ended before it was decided."""
+        """Record that all workers were restarted with this change, except those ``ended`` before the checkpoint."""
         self._last_ns = now_ns
         delay_ms = (now_ns - self._requested_ns) / NS_PER_MS
         gone = set(ended)
@@ -207,7 +222,20 @@ class Transaction:
             self._per_worker[worker] = WorkerOutcome(delay_ms, before.old_tuples, ended=worker in gone)
 
     def resolve(self, state: ChangeState, now_ns: int, error: str = "", details: str = "") -> Outcome:
-        """End the change, let go of the functions that it shipped, and say how it went."""
+        """End the change, and release its functions.
+
+        Args:
+            state: the final state.
+            now_ns: the current time.
+            error: the reason in one sentence; empty if done.
+            details: the traceback of the reason.
+
+        Returns:
+            The outcome.
+
+        Raises:
+            ProtocolError: the change cannot end in this state.
+        """
         if self.state is ChangeState.PREPARING and self.pending_acks:
             self._prepared_ns = now_ns
         self.move(state)
@@ -237,7 +265,7 @@ class Transaction:
         return in_words(self.rehearsed, self.request.plan.targets)
 
 
-# ---- the request
+# ---- requests
 
 
 def change_requested(
@@ -250,18 +278,18 @@ def change_requested(
     rehearse: bool = True,
     undoes: str = "",
 ) -> ChangeRequested:
-    """The request of a change of this graph.
+    """Create the request of a change.
 
     Args:
-        graph: what runs.
-        change: its id.
-        plan: what a scheduler made of it.
-        updates: the targets' new functions.
-        payloads: the same, pickled.
-        limit: how long it is under guard; ``None``: not at all.
-        rehearse: try new functions on a recent tuple: those below no other target, since what comes to the others will
-            change, so that a recent tuple is no fair trial.
-        undoes: the change that it rolls back, or empty.
+        graph: the running dataflow.
+        change: id of the change.
+        plan: the scheduler's plan.
+        updates: target to its update.
+        payloads: target to its pickled update.
+        limit: duration of the guard; ``None`` without a guard.
+        rehearse: whether to rehearse on recent tuples of the targets without another target upstream; the input of
+            other targets changes, so their recent tuples are not representative.
+        undoes: id of the change that it rolls back; empty if it is no rollback.
     """
     targets = plan.targets
     fair = {name for name in targets if not targets & nx.ancestors(graph.digraph, name)} if rehearse else set()
@@ -271,14 +299,21 @@ def change_requested(
 
 
 def guard_of(graph: Graph, targets: Iterable[str], updates: Mapping[str, Update], limit: Limit) -> Guard:
-    """The guard of a change; its rollback goes by Fries whatever the change goes by, so that it comes soonest."""
+    """The guard of a change; the rollback is scheduled by Fries, which has the lowest delay.
+
+    Args:
+        graph: the running dataflow.
+        targets: the operators to change.
+        updates: target to its update.
+        limit: duration of the guard, in seconds or tuples.
+    """
     back = all(updates[name].state is None or updates[name].back is not None for name in targets)
     seconds, count = (None, limit.count) if isinstance(limit, Tuples) else (limit, None)
     return Guard(schedule(graph, targets), back, seconds, count)
 
 
 def refuse_incomplete(request: ChangeRequested) -> None:
-    """Raise a ProtocolError for a plan without targets or stages, that would wait for ever, or whose markers cross."""
+    """Raise a ProtocolError for an invalid plan: no targets or stages, an endless wait, or markers that may cross."""
     plan = request.plan
     if not plan.targets or not plan.stages:
         raise ProtocolError(f"change {request.change!r} has no targets or no stages; a scheduler plans both")
@@ -299,7 +334,7 @@ def refuse_incomplete(request: ChangeRequested) -> None:
 
 
 def keeps_state(operator: str, before: str) -> str:
-    """The reason why a fix ahead of ``before``, a change prepared for the current state, cannot transform state."""
+    """The error of a fix that transforms state and is ordered before ``before``, prepared for the current state."""
     return (
         f"{operator} is paused on a tuple from before change {before!r}, which was prepared for the current state; "
         "expected a fix without a state transformation"
@@ -307,21 +342,21 @@ def keeps_state(operator: str, before: str) -> str:
 
 
 def names(operators: Iterable[str]) -> str:
-    """Operators in a sentence."""
+    """Names of operators, sorted and separated by commas, for messages; ``none`` if there are none."""
     return ", ".join(sorted(operators)) or "none"
 
 
-# ---- the rehearsal
+# ---- rehearsal
 
 
 MOST_TUPLES = 32
-"""Of one operator."""
+"""Maximum number of tuples of one operator in a rehearsal."""
 MOST_BYTES = 1 << 20
-"""Of one operator, all tuples together; the first one counts whatever its size."""
+"""Maximum size in bytes of the tuples of one operator in a rehearsal; the first tuple may exceed it."""
 
 
 def chosen(samples: Mapping[WorkerId, tuple[bytes, ...]]) -> dict[str, tuple[bytes, ...]]:
-    """The tuples to rehearse on, by operator: the first one of each worker, then the second ones, a few in all.
+    """Operator to the tuples of its rehearsal: taken from its workers in turn, up to the maximum.
 
     >>> chosen({WorkerId("FM", 0): (b"1", b"2"), WorkerId("FM", 1): (b"3",)})
     {'FM': (b'1', b'3', b'2')}
@@ -343,7 +378,7 @@ def _few(of_workers: list[tuple[bytes, ...]]) -> tuple[bytes, ...]:
 
 
 def in_words(rehearsed: Rehearsed | None, targets: Iterable[str]) -> str:
-    """How a change was rehearsed, as a sentence.
+    """Describe a rehearsal, for ``ChangeResult.rehearsal``.
 
     >>> in_words(Rehearsed("u1", WorkerId("FM", 0), tuples=3, tried=frozenset({"FM"}), unreached=frozenset({"J"})), [])
     'rehearsed on 3 recent tuples through FM; of J only the types were checked, since no tuple came so far'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import pytest
@@ -192,6 +192,69 @@ def names_by_module() -> dict[str, list[str]]:
 def test_a_name_means_one_thing():
     """Names of modules and of public classes occur once in the package: none has to be told apart by its room."""
     assert {name: where for name, where in names_by_module().items() if len(where) > 1 and name not in TWICE} == {}
+
+
+SHORTEST = 60
+SHORT = {
+    "fries_nb.__main__": "what `python -m` runs",
+    "fries_nb.audit.trace_files": "the only module of the audit that reads files: the others judge records",
+    "fries_nb.commands": "a file for each command",
+    "fries_nb.deprecations": "renamed names of all rooms, emptied with each version",
+    "fries_nb.experiments.figure15": "a file for each figure and table",
+    "fries_nb.experiments.table5": "a file for each figure and table",
+    "fries_nb.experiments.table7": "a file for each figure and table",
+    "fries_nb.operators.kinds": "the table of operator kinds, where a new kind has its entry",
+    "fries_nb.running.locks": "a decorator that several classes of the room share",
+    "fries_nb.scheduling": "a file for each scheduler",
+    "fries_nb.spark.class_archive": "Java's archive of classes, which a session uses and a command writes",
+    "fries_nb.spark.daemon": "a program of its own, which Spark starts by its name",
+    "fries_nb.spark.interrupt": "the handler of a signal, which belongs to the process and not to a run",
+    "fries_nb.spark.package": "a public function, which no other module of the room uses",
+    "fries_nb.storage.spill": "the only storage that ends with its process: the others survive it",
+    "fries_nb.testing.clock": "a public class, which tests use without a cluster too",
+    "fries_nb.transport.pieces": "a bound that sockets, both lanes and the wire share",
+    "fries_nb.worker.marker_actions": "where a new action of a marker has its effect",
+    "fries_nb.worker.meter": "counting of latencies in buckets, which knows nothing of workers",
+    "fries_nb.workloads.models": "what the models of all workloads share",
+    "fries_nb.workloads.w1": "a file for each workflow of the paper",
+    "fries_nb.workloads.w2": "a file for each workflow of the paper",
+    "fries_nb.workloads.w3": "a file for each workflow of the paper",
+}
+"""Modules of less than ``SHORTEST`` lines, or rooms with such modules, and why they are not part of another."""
+
+
+def short_modules() -> set[str]:
+    """Modules of less than ``SHORTEST`` lines, ``__init__`` apart."""
+    return {
+        module
+        for module, path in modules()
+        if path.name != "__init__.py" and len(path.read_text().splitlines()) < SHORTEST
+    }
+
+
+def broken_reasons(short: Collection[str], reasons: Collection[str]) -> list[str]:
+    """Short modules without a reason of their own or of their room, and reasons that no short module needs."""
+    rooms = {module.rpartition(".")[0] for module in short}
+    bare = [module for module in short if module not in reasons and module.rpartition(".")[0] not in reasons]
+    stale = [name for name in reasons if name not in short and name not in rooms]
+    return sorted([f"{module}: less than {SHORTEST} lines" for module in bare] + [f"{name}: stale" for name in stale])
+
+
+def test_a_short_module_has_a_reason():
+    """A module of a few lines is part of the one where a reader would look for it, or says why it is not."""
+    assert broken_reasons(short_modules(), SHORT) == []
+
+
+def test_a_short_module_without_a_reason_is_seen():
+    """The rule is not empty: it misses any reason that is taken away, and sees those that nothing needs."""
+    now = short_modules()
+    assert all(broken_reasons(now, SHORT.keys() - {name}) for name in SHORT)
+    short = {"fries_nb.scheduling.fries", "fries_nb.worker.meter"}
+    assert broken_reasons(short, {"fries_nb.scheduling", "fries_nb.worker.inbox", "fries_nb.schedul"}) == [
+        "fries_nb.schedul: stale",
+        "fries_nb.worker.inbox: stale",
+        "fries_nb.worker.meter: less than 60 lines",
+    ]
 
 
 def test_every_room_is_known():

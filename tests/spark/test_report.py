@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 
 import pytest
 from patience import PATIENCE_S
 from pyspark.sql import SparkSession
 from report_page import SECTIONS, stands_alone
+from run_setting import until
 
 import fries_nb as fn
 from fries_nb.workloads.fraud import fraud_change, fraud_flow
@@ -23,9 +23,7 @@ def test_a_run_writes_its_report_while_it_runs_and_afterwards(spark: SparkSessio
     try:
         assert run.report(path) == str(path)
         stands_alone(path.read_text(encoding="utf-8"))
-        pause = threading.Event()
-        while not run.history():
-            pause.wait(0.02)
+        until(lambda: bool(run.history()), run)
         result = run.reconfigure(fraud_change()).result(PATIENCE_S)
         assert result.outcome == "done"
     finally:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 from patience import PATIENCE_S
 from pyspark.sql import SparkSession
+from run_setting import until
 
 import fries_nb as fn
 from fries_nb.errors import PlanError
@@ -22,9 +21,7 @@ def test_a_rollback_is_a_change_back_and_needs_a_way_back_for_the_state(spark: S
     try:
         with pytest.raises(PlanError, match="no change is in effect"):
             run.rollback()
-        pause = threading.Event()
-        while run.metrics().operators["MC"].processed < 200:
-            pause.wait(0.02)
+        until(lambda: run.metrics().operators["MC"].processed >= 200, run)
         assert run.reconfigure(fraud_change()).result(PATIENCE_S).outcome == "done"
         assert run.rollback().result(PATIENCE_S).outcome == "done"
         with pytest.raises(PlanError, match="no change is in effect"):
@@ -34,8 +31,7 @@ def test_a_rollback_is_a_change_back_and_needs_a_way_back_for_the_state(spark: S
         with pytest.raises(PlanError, match=r"expected Update\(\.\.\., state=\.\.\., back=\.\.\.\)"):
             run.rollback()
         assert [mark.kind for mark in run.marks()] == ["request", "done"] * 3
-        while not run.history():
-            pause.wait(0.02)
+        until(lambda: bool(run.history()), run)
     finally:
         run.stop()
     assert run.audit().serializable

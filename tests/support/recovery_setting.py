@@ -9,7 +9,6 @@ import contextlib
 import os
 import signal
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -93,18 +92,16 @@ def check_counted(rows: list[dict[str, Any]], count: int) -> None:
 
 
 class Watch:
-    """What the driver of a run says, in order, as ``(word, what)`` pairs with the time of each."""
+    """What the driver of a run says, in order, as ``(word, what)`` pairs."""
 
     def __init__(self) -> None:
         self.said: list[tuple[str, Any]] = []
-        self.at: list[float] = []
         self.processed: dict[str, int] = {}
         self._changed = threading.Condition()
 
     def _note(self, word: str, what: Any) -> None:
         with self._changed:
             self.said.append((word, what))
-            self.at.append(time.monotonic())
             self._changed.notify_all()
 
     def resolved(self, outcome: said.Outcome) -> None:

@@ -7,6 +7,7 @@ import threading
 
 import pytest
 from links_setting import AB, AC, CHANNELS, TURNS, WORD, A, B, Net, batch, hello, net
+from patience import PATIENCE_S
 
 from fries_nb.errors import LinkError
 from fries_nb.messages import ChannelId, Data, Drain, Ended, Marker, Reconfigure
@@ -118,7 +119,7 @@ def test_control_is_not_delayed_by_data(net: Net) -> None:
     net.server.send(net.peer(1), Probe())
     net.server.poll(0)
     incoming = receiver._control.socket
-    assert incoming.poll(10_000)
+    assert incoming.poll(PATIENCE_S * 1000)
     control, more = receiver.poll(0)
     assert control == [Probe()]
     assert len(more) <= BURST_MESSAGES
@@ -135,7 +136,7 @@ def test_control_is_not_delayed_by_posts(net: Net) -> None:
     net.until(lambda: bool(net.heard))
     net.server.send(net.peer(0), Probe())
     net.server.poll(0)
-    assert sender._control.socket.poll(10_000)
+    assert sender._control.socket.poll(PATIENCE_S * 1000)
     large = Data(batch(50_000))
     for _ in range(20):
         sender.post(1, large, [AB])
@@ -313,7 +314,7 @@ def test_last_words_are_sent(net: Net) -> None:
     net.hosts[0].say(WORD)
     net.until(lambda: bool(net.heard))
     net.hosts[0].say(Goodbye("end"))
-    net.hosts.pop(0).close(linger_ms=10_000)
+    net.hosts.pop(0).close(linger_ms=int(PATIENCE_S * 1000))
     net.until(lambda: len(net.heard) == 2)
     assert net.heard[1].message == Goodbye("end")
 

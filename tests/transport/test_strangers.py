@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import zmq
 from links_setting import AB, TURNS, WORD, Net, net
+from patience import PATIENCE_S
 from zmq.utils.monitor import recv_monitor_message
 
 from fries_nb.errors import LinkError
@@ -144,7 +145,7 @@ def resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def knock(address: str, timeout_s: float = 20.0) -> socket.socket:
+def knock(address: str, timeout_s: float = PATIENCE_S) -> socket.socket:
     """A bare TCP connection."""
     name, _, port = address.removeprefix("tcp://").rpartition(":")
     return socket.create_connection((name, int(port)), timeout=timeout_s)

@@ -12,7 +12,7 @@ import pytest
 from IPython.core.displaypub import CapturingDisplayPublisher
 from IPython.core.interactiveshell import InteractiveShell
 from notebook_shell import FRAUD, StandIn, ipython, replace_runs, told
-from patience import PATIENCE_S
+from patience import PATIENCE_S, until
 
 from fries_nb.controller.metrics import MetricsSnapshot
 from fries_nb.messages import Paused, WorkerId
@@ -67,16 +67,6 @@ def joined(*names: str) -> None:
         if thread.name in names:
             thread.join(PATIENCE_S)
             assert not thread.is_alive()
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Wait until something is true."""
-    pause = threading.Event()
-    for _ in range(int(PATIENCE_S / 0.01)):
-        if condition():
-            return
-        pause.wait(0.01)
-    raise AssertionError("it did not come true")
 
 
 def test_a_view_publishes_until_the_run_ends(view: RunView, run: StandIn, shown: dict[str, list[Any]]) -> None:

@@ -7,11 +7,10 @@ import signal
 import subprocess
 import sys
 import textwrap
-import threading
 from pathlib import Path
 
 import pytest
-from patience import PATIENCE_S
+from patience import PATIENCE_S, until
 
 SCRIPT = textwrap.dedent(
     """
@@ -50,12 +49,7 @@ def test_hosts_end_with_their_driver(sign: signal.Signals, tmp_path: Path) -> No
     else:
         driver.send_signal(sign)
     driver.communicate(timeout=PATIENCE_S)
-    pause = threading.Event()
-    for _ in range(int(PATIENCE_S / 0.05)):
-        if not any(_runs(pid) for pid in hosts):
-            return
-        pause.wait(0.05)
-    raise AssertionError(f"hosts {hosts} outlive their driver")
+    until(lambda: not any(_runs(pid) for pid in hosts), f"the end of hosts {hosts} after their driver's")
 
 
 def _runs(pid: int) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from patience import PATIENCE_S
+from patience import PATIENCE_S, until
 from pyspark.sql import SparkSession
 
 import fries_nb as fn
@@ -29,16 +28,6 @@ def run_of(function: Callable[[Any], Any], spark: SparkSession) -> Run:
     flow = fn.Dataflow("misuse")
     flow.source("numbers", fn.rate(2_000)).map("A", function).sink("out", fn.memory())
     return flow.run(spark)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Wait for something that comes true by itself."""
-    pause = threading.Event()
-    for _ in range(int(PATIENCE_S / 0.02)):
-        if condition():
-            return
-        pause.wait(0.02)
-    raise AssertionError("it did not come true")
 
 
 def leaves(row: dict[str, Any]) -> dict[str, Any]:

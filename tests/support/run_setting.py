@@ -6,11 +6,9 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from patience import PATIENCE_S
+from patience import LOOK_S, PATIENCE_S
 
 from fries_nb.run import Run
-
-_LOOK_S = 0.02
 
 
 @contextmanager
@@ -27,9 +25,9 @@ def ended_runs() -> Iterator[list[Run]]:
 def until(condition: Callable[[], bool], run: Run) -> None:
     """Wait until something is true of a run that goes on."""
     pause = threading.Event()
-    for _ in range(int(PATIENCE_S / _LOOK_S)):
+    for _ in range(int(PATIENCE_S / LOOK_S)):
         assert run.state not in ("failed", "stopped"), run.error
         if condition():
             return
-        pause.wait(_LOOK_S)
+        pause.wait(LOOK_S)
     raise AssertionError(f"it did not come true: {run.state}, {run.metrics()}")

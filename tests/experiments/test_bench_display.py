@@ -6,14 +6,13 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from types import SimpleNamespace
 
 import pytest
 
 from fries_nb.__main__ import main
 from fries_nb.experiments.bench import display_cost as bench
 from fries_nb.experiments.bench import results
-from fries_nb.experiments.bench.display_cost import Look, added, compared, mean_rate
+from fries_nb.experiments.bench.display_cost import Clocks, Look, added, compared, mean_rate
 from fries_nb.experiments.bench.kernel import WIDGET, Message, first_plotted
 from fries_nb.experiments.bench.pairs import PairedResult
 from fries_nb.experiments.bench.results import BenchError
@@ -84,12 +83,13 @@ def test_what_the_display_adds_is_taken_pair_by_pair():
 
 
 class Played:
-    """A kernel in which a run is in some state; it keeps the cells, and needs no time."""
+    """A kernel in which a run is in some state; it keeps the cells. Time passes, virtually, only while it is heard."""
 
     def __init__(self, state: str = "running") -> None:
         self.state = state
         self.cells: list[str] = []
-        self.used_s = self.used_by_all_s = 0.0
+        self.now_s = self.used_s = self.used_by_all_s = 0.0
+        self.clocks = Clocks(lambda: self.now_s, lambda: self.now_s)
 
     def run(self, source: str) -> str:
         self.cells.append(source)
@@ -97,6 +97,7 @@ class Played:
         return json.dumps([self.state, points]) if source == bench.POINTS else ""
 
     def heard(self, seconds: float) -> Iterator[Message]:
+        self.now_s += seconds
         return iter([updated("plot", window=POINT), published("stream", text="a line")])
 
     def cpu_s(self) -> float:
@@ -108,36 +109,28 @@ class Played:
         return self.used_by_all_s
 
 
-@pytest.fixture
-def clocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two seconds pass with each look at a clock."""
-    clocks = {name: iter(range(0, 1000, 2)).__next__ for name in ("time", "perf_counter")}
-    monkeypatch.setattr(bench, "time", SimpleNamespace(**clocks))
-
-
-@pytest.mark.usefixtures("clocks")
 def test_a_look_is_at_what_happens_after_the_turn():
     """CPU and messages over the time looked at; the points are asked for when it is over."""
     kernel = Played()
-    assert bench._look(kernel, bench.SHOW, 2.0) == Look(rate=100.0, cpu=25.0, per_cpu_s=50.0, messages=0.5, points=800)
+    found = bench._look(kernel, bench.SHOW, 2.0, kernel.clocks)
+    assert found == Look(rate=100.0, cpu=25.0, per_cpu_s=50.0, messages=0.5, points=800)
     assert kernel.cells == [bench.SHOW, bench.POINTS]
 
 
-@pytest.mark.usefixtures("clocks")
 def test_it_is_shown_and_hidden_by_turns():
     """A B A B, the shown one first, as the comparison takes them."""
     kernel = Played()
-    assert len(bench._by_turns(kernel, 2.0, 2)) == 4
+    assert len(bench._by_turns(kernel, 2.0, 2, kernel.clocks)) == 4
     assert [cell for cell in kernel.cells if cell != bench.POINTS] == [bench.SHOW, bench.HIDE] * 2
     result = compared([1.0, 2.0, 3.0, 4.0], "%")
     assert (result.a, result.a_figures, result.b_figures) == ("shown", (1.0, 3.0), (2.0, 4.0))
 
 
-@pytest.mark.usefixtures("clocks")
 def test_a_run_that_is_over_is_no_figure():
     """Rows that run out would look like a slow display."""
+    kernel = Played("finished")
     with pytest.raises(BenchError, match="has finished before"):
-        bench._look(Played("finished"), bench.HIDE, 2.0)
+        bench._look(kernel, bench.HIDE, 2.0, kernel.clocks)
 
 
 def test_rows_last_and_cost_no_disk(tmp_path, monkeypatch: pytest.MonkeyPatch):

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -44,6 +44,22 @@ SHOW = "run"
 HIDE = "ipywidgets.Widget.close_all()"
 STOP = "%fries_stop fraud"
 POINTS = "print(json.dumps([run.state, [(point.at_s, point.rate) for point in run.history()]]))"
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """The clocks of a measurement, which return seconds; virtual ones let tests run without waiting.
+
+    Attributes:
+        wall: seconds since the Unix epoch, as the points of a run have them.
+        steady: for durations.
+    """
+
+    wall: Callable[[], float] = time.time
+    steady: Callable[[], float] = time.perf_counter
+
+
+CLOCKS = Clocks()
 
 
 @dataclass(frozen=True)
@@ -154,17 +170,17 @@ def _first_point(notebook: Kernel) -> float:
     return seconds
 
 
-def _by_turns(notebook: Kernel, look_s: float, runs: int) -> list[Look]:
+def _by_turns(notebook: Kernel, look_s: float, runs: int, clocks: Clocks = CLOCKS) -> list[Look]:
     """Measurements of the run shown and hidden in turn, ``runs`` of each."""
-    return [_look(notebook, cell, look_s) for _ in range(runs) for cell in (SHOW, HIDE)]
+    return [_look(notebook, cell, look_s, clocks) for _ in range(runs) for cell in (SHOW, HIDE)]
 
 
-def _look(notebook: Kernel, cell: str, seconds: float) -> Look:
+def _look(notebook: Kernel, cell: str, seconds: float, clocks: Clocks = CLOCKS) -> Look:
     notebook.run(cell)
     list(notebook.heard(SETTLE_S))
-    began_s, began, cpu, every = time.time(), time.perf_counter(), notebook.cpu_s(), notebook.cpu_of_all_s()
+    began_s, began, cpu, every = clocks.wall(), clocks.steady(), notebook.cpu_s(), notebook.cpu_of_all_s()
     messages = sum(message["msg_type"] == "comm_msg" for message in notebook.heard(seconds))
-    ended_s, took = time.time(), time.perf_counter() - began
+    ended_s, took = clocks.wall(), clocks.steady() - began
     cpu, every = notebook.cpu_s() - cpu, notebook.cpu_of_all_s() - every
     state, points = json.loads(notebook.run(POINTS))
     if state != "running":

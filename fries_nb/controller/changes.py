@@ -161,8 +161,8 @@ class Changes(KnownChanges):
                 return None
             self.in_flight = self._queue.popleft()
             return self._begin(self.in_flight, now_ns)
-        if change.state is ChangeState.PREPARING and (spent := self._spent(change)):
-            return self._abort(change, now_ns, spent)
+        if change.state is ChangeState.PREPARING and (no_target := self._no_live_target(change)):
+            return self._abort(change, now_ns, no_target)
         if change.pending_acks or (change.state is ChangeState.COMMITTING and self._lane.busy):
             return None
         if change.state is ChangeState.COMMITTING:
@@ -183,7 +183,7 @@ class Changes(KnownChanges):
     def _begin(self, change: Transaction, now_ns: int) -> list[Instruction]:
         if change.state is ChangeState.PREPARING:
             return []  # it was begun as a fix, and returned to the queue
-        if pointless := self._undone_already(change) or self._spent(change):
+        if pointless := self._undone_already(change) or self._no_live_target(change):
             return self._abort(change, now_ns, pointless)
         if change.before and change.request.transforms:
             return self._abort(change, now_ns, keeps_state(change.alone(), change.before))
@@ -207,7 +207,7 @@ class Changes(KnownChanges):
         how = "is being rolled back by its guard" if back.open else "was rolled back by its guard already"
         return f"change {undone!r} {how}; nothing changed"
 
-    def _spent(self, change: Transaction) -> str:
+    def _no_live_target(self, change: Transaction) -> str:
         """Why no target worker can still switch, as a message; empty if one can."""
         targets = change.request.plan.targets
         if self._workers.live(targets):

@@ -109,7 +109,7 @@ class Checkpoints:
         self._run = run
         self._attempt = CommitAttempt(epochs.number, checkpoint=False)
         self._requests: list[str] = []
-        self._asked: set[str] = set()
+        self._request_ids: set[str] = set()
 
     @property
     def keeping(self) -> bool:
@@ -160,9 +160,9 @@ class Checkpoints:
         Raises:
             ProtocolError: the request's id is not new.
         """
-        if request in self._asked:
+        if request in self._request_ids:
             raise ProtocolError(f"checkpoint request {request!r} was made before; every request needs its own id")
-        self._asked.add(request)
+        self._request_ids.add(request)
         self._requests.append(request)
 
     def refuse(self, reason: str) -> list[Instruction]:
@@ -237,12 +237,12 @@ class Checkpoints:
         if self.phase is not CommitPhase.SAVING:
             return []
         if self._attempt.failure:
-            return self._give_up(self._attempt.failure)
+            return self._abort(self._attempt.failure)
         return [] if self._attempt.owing else self._keep()
 
     def last(self, now_ns: int) -> list[Instruction]:
         """Commit the remaining files with a final record, after the end of all workers."""
-        self._absorb()
+        self._merge_into_last()
         self._attempt = self._new(self._epochs.begin(now_ns), checkpoint=True)
         self.intake.begin(now_ns)
         self._attempt.files = self._epochs.close()
@@ -251,7 +251,7 @@ class Checkpoints:
 
     def rest(self, now_ns: int) -> list[Instruction]:
         """Commit the remaining files without a record, after the end of all workers."""
-        self._absorb()
+        self._merge_into_last()
         self._attempt = CommitAttempt(self._epochs.begin(now_ns), checkpoint=False, files=self._epochs.close())
         self.intake.begin(now_ns)
         return self._commit()
@@ -266,7 +266,7 @@ class Checkpoints:
             raise ProtocolError(f"checkpoint {event.epoch} was kept, and {self.epoch} is {self.phase}")
         self.over = self._attempt.last
         if event.reason:
-            return self._give_up(f"the record could not be written: {event.reason}")
+            return self._abort(f"the record could not be written: {event.reason}")
         self.move(CommitPhase.IDLE)
         if not self._attempt.last:  # after the final record the reason of an earlier abort is still reported
             self.why_not = ""
@@ -293,7 +293,7 @@ class Checkpoints:
         self.move(CommitPhase.IDLE)
         self._requests = [*self._attempt.requests, *self._requests]
 
-    def _absorb(self) -> None:
+    def _merge_into_last(self) -> None:
         """Merge an attempt that awaits snapshots into the final commit."""
         if self.phase is CommitPhase.SAVING:
             self._take_back()
@@ -327,7 +327,7 @@ class Checkpoints:
         self.intake.commit()
         return [CommitFiles(self._attempt.epoch, self._attempt.files)] if self._attempt.files else []
 
-    def _give_up(self, reason: str) -> list[Instruction]:
+    def _abort(self, reason: str) -> list[Instruction]:
         self.move(CommitPhase.IDLE)
         self.why_not = reason
         self._epochs.reopen()

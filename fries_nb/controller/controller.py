@@ -152,10 +152,10 @@ class Controller:
             return self._after_the_end(event, now_ns)
         instructions = self._take(event, now_ns)
         if self.state.flows:
-            instructions += self._go_on(event, now_ns)
+            instructions += self._advance(event, now_ns)
         return instructions
 
-    def _go_on(self, event: events.Event, now_ns: int) -> list[events.Instruction]:
+    def _advance(self, event: events.Event, now_ns: int) -> list[events.Instruction]:
         """Take all steps that are possible now; ``KeepCheckpoint`` is the last instruction."""
         settled = self._checkpoints.settle()
         keep, steps = (settled, []) if self._checkpoints.keeping else ([], settled)

@@ -169,13 +169,13 @@ class Guards:
         return [
             watch.change
             for watch in self._watches.values()
-            if not watch.fired and (self._is_late(watch, now_ns) or self._is_long(watch, reports))
+            if not watch.fired and (self._time_is_up(watch, now_ns) or self._count_is_reached(watch, reports))
         ]
 
-    def _is_late(self, watch: Watch, now_ns: int) -> bool:
+    def _time_is_up(self, watch: Watch, now_ns: int) -> bool:
         return watch.until_ns is not None and now_ns >= watch.until_ns
 
-    def _is_long(self, watch: Watch, reports: Mapping[WorkerId, Report]) -> bool:
+    def _count_is_reached(self, watch: Watch, reports: Mapping[WorkerId, Report]) -> bool:
         tuples, before = watch.guard.tuples, watch.before
         if tuples is None or before is None:
             return False

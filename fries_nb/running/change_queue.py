@@ -1,17 +1,18 @@
-"""The queue of a run's changes: what each region carries out, what waits, what is in effect, what a rollback undoes.
+"""The queue of a run's changes: requests in flight and waiting in each region, changes in effect, rollbacks.
 
-Each region has a queue of its own, and one request in flight at its controller. A request for a region that has not
-begun waits until then, and applies before its first tuple; one over several regions is done when all are. Fixes of
-paused operators are in flight beside the others, one for each such operator.
+Each region has its own queue, with one request in flight at its controller. A request for a region that has not begun
+waits, and applies before the region's first tuple; a request over several regions is done when it is done in all of
+them. Fixes of paused operators are in flight in addition, one for each such operator.
 
-Both shells run it, the driver's side of a run and the seeded cluster; ``QueueShell`` is all that it needs of them.
-Every method holds the lock throughout, including the calls that it makes, except while functions are pickled, which
-takes long; the request is validated again afterwards.
+Both shells use it, the driver and the seeded cluster, through the interface ``QueueShell``. Every method holds the lock
+throughout, including its calls of the shell, except while functions are pickled, which may take long; the request is
+validated again afterwards.
 
-    request, roll_back   carry out, if it is its turn
-    starting             the requests whose functions the region begins with; ``started``: carry out waiting ones
-    resolved             carry out the next one of this region
-    over                 no further change of this region is possible
+    method               effect
+    request, roll_back   append a request, and carry it out if no other is in flight
+    starting, started    return the requests to apply before the region's first tuple; then carry out waiting ones
+    resolved             record an outcome, and carry out the next request of the region
+    over                 abort the region's remaining requests
 """
 
 from __future__ import annotations
@@ -57,10 +58,10 @@ class QueueShell(Protocol):
         """Raise a RunError if the run accepts no further requests."""
 
     def ship(self, updates: Mapping[str, Update]) -> dict[str, bytes]:
-        """Check and pickle updates, by operator; raises if one of them cannot be sent to hosts."""
+        """Validate and pickle updates, by operator; raises a FriesError if one cannot be sent to hosts."""
 
     def carry_out(self, region: int, request: ChangeRequested) -> None:
-        """Pass a request to the controller of this region; in the order of these calls."""
+        """Pass a request to the controller of this region; the order of calls is preserved."""
 
 
 class ChangeQueue:
@@ -69,7 +70,7 @@ class ChangeQueue:
     Args:
         graph: the whole dataflow.
         regions: its regions, none of which has begun.
-        shell: carries requests out.
+        shell: passes requests to controllers.
         listener: receives callbacks on every change.
         before: the changes that were decided before the run was resumed.
         last_number: number of the last earlier change, whatever its outcome.
@@ -105,7 +106,7 @@ class ChangeQueue:
         self._waiting: list[list[Request]] = [[] for _ in regions]
         self._in_flight: list[dict[str, Request]] = [{} for _ in regions]
 
-    # ---- what the user asks
+    # ---- requests
 
     @property
     @locked
@@ -117,7 +118,13 @@ class ChangeQueue:
     def plan(
         self, targets: Iterable[str], scheduler: str, pruning: bool, measured: Mapping[str, OperatorMetrics] | None
     ) -> Plan:
-        """The plan of a change of these operators; with a prediction if tuples flow.
+        """Plan a change without requesting it.
+
+        Args:
+            targets: names of the operators to change.
+            scheduler: name of the scheduler.
+            pruning: see ``Run.reconfigure``.
+            measured: operator to its measurements, for the prediction; ``None`` if tuples do not flow.
 
         Raises:
             PlanError: see ``Run.reconfigure``.
@@ -136,14 +143,14 @@ class ChangeQueue:
         limit: Limit | None = None,
         rehearse: bool = True,
     ) -> Change:
-        """Request a change; see ``Run.reconfigure``."""
+        """Request a change; for arguments and errors see ``Run.reconfigure``."""
         began_s, requested_s = self._clock(), time.time()
         payloads = self._shell.ship(updates)
         with self.lock:
             self._shell.refuse_if_over(_NEEDS)
             plans = self._planned(updates, scheduler, pruning)
             mends = self._mends(updates)
-            joins = self._joinable() if merge and not mends else []  # with another it would be no fix
+            joins = self._joinable() if merge and not mends else []  # a merged request cannot be a fix
             whole = self._planned([name for one in joins for name in one.updates] + [*updates], scheduler, pruning)
             limit = limit or next((one.guard for one in joins if one.guard is not None), None)
             after = {name: update for one in joins for name, update in one.updates.items()} | dict(updates)
@@ -156,16 +163,16 @@ class ChangeQueue:
         return change
 
     def roll_back(self, scheduler: str = "fries") -> Change:
-        """Undo the newest change in effect (see ``rollbacks``) by a change back; or withdraw it if it has not begun.
+        """Undo the newest change in effect (see ``rollbacks``) by a change back, or withdraw it if it has not begun.
 
         Raises:
-            PlanError: there is none, or its guard is rolling it back; or one before it that changes the same operators
-                is still being carried out, or rolled back by its guard, so that it is open what ran before; or a
+            PlanError: there is none, or its guard is rolling it back; an earlier change of the same operators is still
+                being carried out or rolled back by its guard, so the functions to restore are undetermined; or a
                 target's state was transformed, and its update has no inverse.
         """
         began_s, requested_s = self._clock(), time.time()
         self._shell.refuse_if_over(_NEEDS)
-        while True:  # until nothing came in between
+        while True:  # repeated if another request arrives during pickling
             last, ground, updates = self._undoing()
             payloads = self._shell.ship(updates)
             with self.lock:
@@ -181,11 +188,11 @@ class ChangeQueue:
                     self._enter(Request(change.id, updates, payloads, plans, (change.id,), last, ground))
                 return change
 
-    # ---- what becomes of regions
+    # ---- events of regions
 
     @locked
     def starting(self, region: int) -> list[Request]:
-        """The requests to apply before the region's first tuple, in order; they have begun then."""
+        """Begin the requests to apply before the region's first tuple; returns them in order."""
         self._move(region, RegionPhase.STARTING)
         for request in self._waiting[region]:
             request.begun_s[region] = self._clock()
@@ -193,7 +200,7 @@ class ChangeQueue:
 
     @locked
     def started(self, region: int, applied: Iterable[Request]) -> None:
-        """Record that the region has started with these requests applied."""
+        """Record that the region has started with these requests applied, and carry out requests since."""
         self._move(region, RegionPhase.RUNNING)
         for request in applied:
             self._waiting[region].remove(request)
@@ -209,15 +216,20 @@ class ChangeQueue:
     def resolved(self, region: int, outcome: Outcome) -> None:
         """Record the outcome of a request at the region's controller."""
         request = self._in_flight[region].pop(outcome.change, None)
-        if request is not None:  # a run that was resumed ends changes that were asked for before
+        if request is not None:  # the controller of a resumed run may end changes of the earlier run
             self._known.end(region, request, outcome)
             self._advance(region)
 
     @locked
     def pause(self, region: int, operator: str, paused: bool) -> None:
-        """Record that an operator is paused on a tuple, or continues: waiting changes of just that operator go ahead.
+        """Record that an operator is paused on a tuple or has resumed; waiting fixes of a paused operator begin.
 
-        The change in flight may wait for that operator, and would otherwise never end. Like every fix it has no guard.
+        A fix precedes the change in flight, which may be blocked behind the operator. It has no guard.
+
+        Args:
+            region: index of the region.
+            operator: name of the operator.
+            paused: whether it is paused.
         """
         (self._paused.add if paused else self._paused.discard)(operator)
         for request in self._in_flight[region].values():
@@ -226,7 +238,7 @@ class ChangeQueue:
 
     @locked
     def guard_fired(self, region: int, event: GuardFired) -> None:
-        """The guard of a request has begun to roll it back in this region; until it has ended no other rollback can."""
+        """Record that the guard of a request rolls it back in this region; it cannot be rolled back otherwise."""
         self._known.guard_fired(region, event)
 
     @locked
@@ -252,7 +264,7 @@ class ChangeQueue:
         """Id and target of all decided changes, of which a trace must have records."""
         return self._known.executed()
 
-    # ---- what is asked, in parts
+    # ---- planning
 
     def _planned(self, targets: Iterable[str], scheduler: str, pruning: bool) -> dict[int, Plan]:
         """The plan of each region that has some of the targets; unknown names are passed to the first region.
@@ -293,7 +305,7 @@ class ChangeQueue:
 
     @locked
     def _undoing(self) -> tuple[Request, Ground, dict[str, Update]]:
-        """The request that a rollback would undo now, and those whose functions its operators run then."""
+        """The request that a rollback would undo, the requests whose functions it restores, and its updates."""
         last = self._rollbacks.last()
         ground = self._rollbacks.ground(last)
         return last, ground, self._rollbacks.back(last, ground)
@@ -310,10 +322,10 @@ class ChangeQueue:
         return joinable[::-1]
 
     def _mends(self, updates: Iterable[str]) -> bool:
-        """Whether it changes a single operator that is paused on a tuple, so that no other request can precede it."""
+        """Whether a change of these operators is a fix: it changes a single operator that is paused on a tuple."""
         return len(names := set(updates)) == 1 and self._paused.issuperset(names)
 
-    # ---- whose turn it is
+    # ---- queues of regions
 
     def _enter(self, request: Request) -> None:
         self._known.requests.append(request)
@@ -334,7 +346,7 @@ class ChangeQueue:
         self._phases[region] = moved(REGION_MOVES, self._phases[region], to, f"region {region + 1}")
 
     def _advance(self, region: int) -> None:
-        """Begin fixes, and the first waiting request, if possible; rollbacks without effect end."""
+        """Begin fixes, and the first waiting request if none is in flight; abort rollbacks without effect."""
         if self._phases[region] is not RegionPhase.RUNNING:
             return
         waiting = self._waiting[region]
@@ -351,7 +363,7 @@ class ChangeQueue:
             self._abort(region, request, words)
 
     def _goes_ahead(self, region: int, request: Request) -> bool:
-        """Whether it is a fix that can begin beside the request in flight; each operator gets one at a time."""
+        """Whether the request is a fix that can begin beside the one in flight: at most one for each operator."""
         in_flight = self._in_flight[region]
         return (
             self._mends(request.updates)

@@ -117,13 +117,12 @@ class Run(RunMonitor):
                 this scheduler. If two change the same operator, the later update applies. All have the same outcome.
                 The fix of a paused operator is not merged, and precedes them.
             guard: roll the change back automatically if its new configuration fails within this number of seconds, or
-                of tuples (``fn.tuples(number)``), after the last worker's switch. The old configuration processes the
-                tuple and those after it: in place if the tuple has met no other changed operator, else from the last
-                    checkpoint, if
-                there is one. If neither is possible, ``on_error`` applies. ``change.guard`` says beforehand what is
-                covered, and ``change.settled()`` returns the final outcome.
-            rehearse: whether to try the change on recent tuples first. A keyed function gets the state of some key, as
-                it is after these tuples.
+                of tuples (``fn.tuples(number)``), after the last worker's switch. The old configuration then processes
+                the failing tuple and all later ones: in place if no other changed operator has processed the tuple,
+                otherwise by a restart from the last checkpoint, if there is one. If neither is possible, ``on_error``
+                applies. ``change.guard`` describes the coverage, and ``change.settled()`` returns the final outcome.
+            rehearse: whether to try the change on recent tuples first. A keyed function is given the state of one key,
+                as it is after these tuples.
 
         Returns:
             The handle of the change.
@@ -179,7 +178,8 @@ class Run(RunMonitor):
     def stop(self, drain: bool = False, timeout: float | None = 60.0) -> None:
         """End the run and wait until no host, thread or socket of it is left; does nothing if the run has ended.
 
-        An ``UncommittedWarning`` says which tuples are missing from the output, after this stop or a failure.
+        If tuples are missing from the output, after this stop or a failure, an ``UncommittedWarning`` gives their
+        number.
 
         Args:
             drain: end the sources, endless ones too, and process and commit what they have read, also in later regions.
@@ -213,18 +213,18 @@ class Run(RunMonitor):
             self._course.stop(drain)
 
     def suspend(self, timeout: float = 60.0) -> None:
-        """Pause the sources, take a checkpoint, and end the run there; ``resume`` continues from it.
+        """Pause the sources, take a checkpoint, and end the run; ``resume`` continues from the checkpoint.
 
-        After ``stop(drain=True)``, in contrast, nothing is left to resume. Tuples that a source had read after the
+        After ``stop(drain=True)``, in contrast, nothing is left to resume. Tuples that a source has read after the
         checkpoint's marker are ``uncommitted``; ``resume`` reads them again.
 
         Args:
             timeout: seconds to wait.
 
         Raises:
-            RunError: the run keeps no checkpoints, or has ended, or no checkpoint could be taken; the sources stay
+            RunError: the run keeps no checkpoints or has ended, or the checkpoint was aborted; the sources then stay
                 paused.
-            TimeoutError: the checkpoint, or the end, was not reached in time; the sources stay paused.
+            TimeoutError: the checkpoint, or the end of the run, was not reached in time; the sources stay paused.
         """
         if not self.resumable:
             raise RunError(f"run {self.graph.name!r} keeps no checkpoints; expected stop(drain=True), or checkpoint=")
@@ -266,8 +266,8 @@ class Run(RunMonitor):
     def output(self, sink: str | None = None) -> Any:
         """The rows committed so far at a sink.
 
-        If nothing was committed it has no rows, and the columns written at the sink so far. For a failed run, an
-        ``UncommittedWarning`` says which tuples are missing.
+        If nothing was committed, the frame has no rows, and the columns written at the sink so far. For a failed run,
+        an ``UncommittedWarning`` gives the number of missing tuples.
 
         Args:
             sink: name of the sink; ``None`` if there is only one.

@@ -41,7 +41,15 @@ class Regions(Protocol):
 
 
 class Listening:
-    """Forwards the callbacks of one region's driver with the region's index."""
+    """Forwards the callbacks of one region's driver with the region's index.
+
+    Args:
+        course: the receiver.
+        number: index of the region.
+
+    Attributes:
+        launched: to be set when the launch of the region has returned; ``closed`` waits for it.
+    """
 
     def __init__(self, course: Regions, number: int) -> None:
         self.launched = threading.Event()
@@ -66,7 +74,7 @@ class Listening:
 
     def closed(self) -> None:
         """Called by the driver."""
-        self.launched.wait()  # a region may be over before its launch has returned
+        self.launched.wait()  # a region may end before its launch has returned
         self._course.closed(self._number)
 
     def answered(self, event: said.Answered) -> None:

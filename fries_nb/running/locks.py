@@ -1,4 +1,4 @@
-"""A decorator for methods that hold their object's lock.
+"""A decorator that runs methods under their object's lock.
 
 >>> import threading
 >>> class Count:
@@ -36,7 +36,7 @@ S = TypeVar("S", bound=HasLock)
 
 
 def locked(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
-    """The method, executed under the lock of its object."""
+    """Run the method under the lock of its object."""
 
     @functools.wraps(method)
     def alone(self: S, /, *args: P.args, **more: P.kwargs) -> R:

@@ -25,17 +25,22 @@ class Request:
     """A change, or several merged changes, as carried out.
 
     Attributes:
-        id: the id in controllers and traces.
+        id: id in controllers and traces.
+        updates: operator to its update.
+        payloads: operator to its pickled update; empty once it is shelved on disk.
         plans: region index to plan.
-        merged: the ids of all changes that it resolves, in order of request; the last one has its id.
-        undoes: the request that it rolls back, if it is a rollback; ``ground``: what its operators then run.
-        guard: the duration of its guard, if it has one.
-        rehearse: whether it is rehearsed on recent tuples; a merged request is if one of its parts is.
-        as_fix: whether it was begun as the fix of a paused operator, until that continues.
-        begun_s: the time at which each region began it; ``outcomes``: its outcome in each region.
-        guarded: the regions in which it is under guard; ``fired``: those in which the guard is rolling it back, with
-            the reason; ``let_go``: those in which the guard has ended, possibly before the request is done.
-        at_start: the regions that began with it, so that no controller carried it out.
+        merged: ids of all changes that it resolves, in order of request; the last one equals ``id``.
+        undoes: the request that it rolls back; ``None`` if it is no rollback.
+        ground: for a rollback, operator to the request whose function it restores.
+        guard: the duration of its guard; ``None`` without one.
+        rehearse: whether it is rehearsed on recent tuples; a merged request is, if one of its parts is.
+        as_fix: whether it was begun as the fix of an operator that is still paused.
+        begun_s: region index to the time at which it was begun, in seconds of the run's clock.
+        outcomes: region index to the outcome.
+        guarded: the regions in which it is under guard.
+        fired: region index to the failure for which the guard is rolling it back.
+        let_go: the regions in which the guard has ended, possibly before the request is done.
+        at_start: the regions that started with it, so that no controller carried it out.
     """
 
     id: str
@@ -61,7 +66,7 @@ class Request:
         return self.outcomes.keys() == self.plans.keys()
 
     def joined_to(self, earlier: Iterable[Request]) -> Request:
-        """This request merged with earlier ones: under this id, with these plans."""
+        """This request merged with earlier ones; it keeps its id and plans."""
         whole = [*earlier, self]
         return replace(
             self,
@@ -72,26 +77,26 @@ class Request:
         )
 
     def rolled_back(self, region: int) -> bool:
-        """Whether its guard has rolled it back there."""
+        """Whether its guard has rolled it back in this region."""
         return region in self.outcomes and self.outcomes[region].outcome == "rolled_back"
 
     def may_hold(self, region: int) -> bool:
-        """Whether it has had an effect there, or still can."""
+        """Whether it is in effect in this region, or can still take effect."""
         return region not in self.outcomes or self.outcomes[region].outcome == "done"
 
 
 Ground = dict[str, Request | None]
-"""Operator to the request whose function it ran, or ``None`` for its initial function."""
+"""Operator to the request whose function it ran before; ``None`` for its initial function."""
 
 
 class ChangeListener(Protocol):
-    """Callbacks on a run's changes, from any thread; they return at once."""
+    """Callbacks on a run's changes; called from any thread, and must not block."""
 
     def requested(self, change: Change) -> None:
-        """A change was requested."""
+        """Called when a change was requested."""
 
     def ended(self, change: Change, outcome: Outcome) -> None:
-        """A change is about to be resolved; one that was done may be again, by its guard."""
+        """Called before a change is resolved; called again if its guard rolls it back later."""
 
 
 class RequestRegistry:
@@ -128,14 +133,14 @@ class RequestRegistry:
         self._flows_s.setdefault(region, self._clock())
 
     def drop_guard(self, request: Request) -> None:
-        """Remove the guard of a request, since it is a fix."""
+        """Remove the guard of a request that is begun as a fix."""
         if request.guard is not None:
             request.guard = None
             for change in request.merged:
                 self.changes[change].guard = NO_GUARD_FOR_FIXES
 
     def withdraw(self, request: Request, rollback: Change) -> None:
-        """Withdraw a request that has not begun, since it is rolled back."""
+        """Resolve a request that has not begun as aborted, and its rollback as done."""
         self.requests.remove(request)
         words = "it was rolled back before it was begun; nothing changed"
         for change in request.merged:
@@ -145,12 +150,18 @@ class RequestRegistry:
             self.changes[change].end_guard()
 
     def end_at_start(self, region: int, request: Request) -> None:
-        """Record that the region has begun with the request."""
+        """Record that the region has started with the request applied."""
         request.at_start.add(region)
         self.end(region, request, at_start(self._graph, request.id, request.plans[region]))
 
     def end(self, region: int, request: Request, outcome: Outcome) -> None:
-        """Record the outcome of a request in this region; its changes end when all regions have."""
+        """Record the outcome of a request in this region; its changes end with the last region.
+
+        Args:
+            region: index of the region.
+            request: the request.
+            outcome: its outcome in the region.
+        """
         request.outcomes[region] = outcome
         done = outcome.outcome == "done"
         if request.guard is not None and done and region not in request.at_start | request.let_go:
@@ -162,7 +173,7 @@ class RequestRegistry:
             self._shelve_superseded()
 
     def guard_fired(self, region: int, event: GuardFired) -> None:
-        """The guard of a request has begun to roll it back in this region; until it has ended no other rollback can."""
+        """Record that the guard of a request rolls it back in this region; it cannot be rolled back otherwise."""
         for request in self.requests:
             if request.id == event.change:
                 request.fired[region] = event.error
@@ -191,7 +202,7 @@ class RequestRegistry:
             for target in request.plans[region].targets
         ]
 
-    # ---- inside
+    # ---- outcomes of changes
 
     def _settle(self, request: Request, resolve: bool = True) -> None:
         for change in request.merged:
@@ -201,7 +212,7 @@ class RequestRegistry:
                 self.changes[change].end_guard()
 
     def _reorder(self, region: int, request: Request) -> None:
-        """Keep requests in the order in which they took effect: one that went ahead precedes those still open."""
+        """Keep requests in the order in which they took effect: a fix moves before requests that are still open."""
         for number, one in enumerate(self.requests):
             if one is request:
                 return
@@ -211,7 +222,7 @@ class RequestRegistry:
                 return
 
     def _shelve_superseded(self) -> None:
-        """Keep the last two effective requests of each operator in memory, and shelve earlier ones."""
+        """Move the functions of ended requests to disk, except those of the last two requests in effect."""
         holding = [one for one in self.requests if any(map(one.may_hold, one.plans))]
         for request in self.requests:
             if request.ended and request.payloads and not request.guarded and request not in holding[-2:]:
@@ -220,7 +231,7 @@ class RequestRegistry:
                     self.changes[change].updates = request.updates
 
     def _whole(self, request: Request, entered_s: float, change: str) -> Outcome:
-        """The outcome over all regions; times count from when the change was requested and tuples flowed."""
+        """The outcome over all regions, with times counted from the request and from when tuples flow."""
         parts = []
         for region, outcome in sorted(request.outcomes.items()):
             begun_s = max(entered_s, request.begun_s.get(region, entered_s))
@@ -229,13 +240,13 @@ class RequestRegistry:
         return combined(change, parts)
 
     def _resolve(self, change: str, outcome: Outcome) -> None:
-        """Resolve the changes of a request; after a rollback by its guard, again."""
+        """Resolve a change; called a second time after a rollback by its guard."""
         self._listener.ended(self.changes[change], outcome)
         self.changes[change].resolve(outcome)
 
 
 def at_start(graph: Graph, change: str, plan: Plan) -> Outcome:
-    """The outcome of a change with which its region has begun: at once, at all workers of its targets."""
+    """The outcome of a change that was applied before its region's first tuple, without a delay at any worker."""
     workers = {
         WorkerId(name, index): WorkerOutcome(0.0)
         for name in sorted(plan.targets)
@@ -245,7 +256,10 @@ def at_start(graph: Graph, change: str, plan: Plan) -> Outcome:
 
 
 def combined(change: str, parts: list[Outcome]) -> Outcome:
-    """The outcome of a change of several regions: done if all are, aborted if nothing was changed."""
+    """Combine the outcomes of a change in several regions.
+
+    It is done if it is done in all of them, aborted if it is aborted in all of them, and failed if they differ.
+    """
     kinds = {part.outcome for part in parts}
     worst = min(kinds, key=("failed", "rolled_back", "aborted", "done").index)
     whole = next(part for part in parts if part.outcome == worst)
@@ -271,7 +285,13 @@ def combined(change: str, parts: list[Outcome]) -> Outcome:
 
 
 def later(outcome: Outcome, waited_ms: float, delayed_ms: float) -> Outcome:
-    """The outcome with times counted from the request: the wait for tuples, then the delay by other changes."""
+    """Add times before a request was begun to its outcome, if it is done.
+
+    Args:
+        outcome: the outcome, with times counted from the beginning of the request.
+        waited_ms: milliseconds from the request until tuples flowed.
+        delayed_ms: milliseconds from then until it was begun, behind other changes.
+    """
     if outcome.outcome != "done":
         return outcome
     workers = {worker: replace(one, delay_ms=one.delay_ms + delayed_ms) for worker, one in outcome.per_worker.items()}
@@ -284,9 +304,9 @@ def later(outcome: Outcome, waited_ms: float, delayed_ms: float) -> Outcome:
 
 
 class Shelf:
-    """Functions that later changes have replaced, on disk, for later rollbacks.
+    """Functions of replaced changes, stored on disk for later rollbacks.
 
-    The file has no name and disappears with the run or the process.
+    The temporary file has no name and is deleted with the run or the process.
 
     >>> updates = Shelf().put({"FM": pickle.dumps(Update(len))})
     >>> list(updates), updates["FM"].function("abc")
@@ -297,7 +317,7 @@ class Shelf:
         self._file: IO[bytes] | None = None
 
     def put(self, payloads: Mapping[str, bytes]) -> Shelved:
-        """Keep pickled updates by operator; each is read on access."""
+        """Store pickled updates by operator; each is read on access."""
         if self._file is None:
             self._file = tempfile.TemporaryFile(prefix="fries-functions-")  # noqa: SIM115 - as long as the run
         places: dict[str, tuple[int, int]] = {}

@@ -1,7 +1,7 @@
 """Plans of changes over several regions: each region has its own plan, and users see a combined one.
 
-A marker never leaves its region, so the plans are independent. The run's measurements give the prediction; and the
-coverage of a guard is determined when the change is requested.
+A marker never leaves its region, so the plans are independent. The prediction is computed from the run's measurements;
+the coverage of a guard is determined when the change is requested.
 """
 
 from __future__ import annotations
@@ -24,7 +24,13 @@ from fries_nb.scheduling.stages import StageAction
 def planned(
     regions: tuple[Region, ...], shares: Mapping[int, Iterable[str]], scheduler: str, pruning: bool
 ) -> dict[int, Plan]:
-    """The plan of each region for its share of the targets; an empty change is passed to the first region.
+    """The plan of each region for its share of the targets.
+
+    Args:
+        regions: the regions of the run.
+        shares: region index to its targets; if it is empty, the first region rejects the change.
+        scheduler: name of the scheduler.
+        pruning: see ``Run.reconfigure``.
 
     Raises:
         PlanError: no such scheduler, an unknown operator, no operator, or a source among the targets.
@@ -36,7 +42,7 @@ def planned(
 
 
 def together(plans: Mapping[int, Plan]) -> Plan:
-    """The combination of these plans, for regions that run one after another."""
+    """Combine the plans of regions that run one after another."""
     first, *others = (plan for _, plan in sorted(plans.items()))
     if not others:
         return first
@@ -55,9 +61,14 @@ def together(plans: Mapping[int, Plan]) -> Plan:
 def predicted(
     regions: tuple[Region, ...], plans: Mapping[int, Plan], measured: Mapping[str, OperatorMetrics]
 ) -> Prediction:
-    """The predicted delay of these plans now, and that of markers from all sources instead.
+    """Predict the delay of these plans, and that of epoch markers (from all sources) for comparison.
 
-    Plans that do more than switch at a marker (tags, holds, restarts) have no prediction.
+    Only plans that merely switch at a marker have a prediction, not those with tags, holds or restarts.
+
+    Args:
+        regions: the regions of the run.
+        plans: region index to plan.
+        measured: operator to its measurements.
     """
     queues = {name: Queue(one.queued, one.rate) for name, one in measured.items() if one.processed}
     found: list[CriticalPath] = []
@@ -70,7 +81,7 @@ def predicted(
 
 
 def _markers(plan: Plan) -> dict[frozenset[str], set[str]]:
-    """The heads of each scope, if the change ends when markers have reached the targets."""
+    """Scope to its heads; empty if the plan does more than switch at a marker."""
     if any(stage.does is not StageAction.SWITCH for stage in plan.stages):
         return {}
     markers: dict[frozenset[str], set[str]] = {}
@@ -87,15 +98,18 @@ def guarded_regions(
     chaining: bool,
     recovers: bool,
 ) -> tuple[Limit | None, str]:
-    """The guard as far as it is possible in all regions, and its coverage, in one sentence.
+    """Determine the guard that is possible in all regions.
 
     Args:
         regions: the regions of the run.
         plans: region index to plan.
-        updates: the new functions.
-        limit: the duration of the guard.
+        updates: operator to its update.
+        limit: the requested duration of the guard.
         chaining: whether hosts chain operators.
-        recovers: whether the run can go back to a checkpoint.
+        recovers: whether the run can restart from a checkpoint.
+
+    Returns:
+        The duration, ``None`` if no guard is possible; and the coverage in one sentence.
     """
     found = [
         _guarded(regions[number].graph, plan.targets, updates, limit, chaining, recovers)

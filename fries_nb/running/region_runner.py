@@ -1,8 +1,8 @@
-"""The course of a run: its regions one after another, each launched when Spark can compute what it reads.
+"""Runs the regions of a dataflow one after another, with Spark's blocking operators in between.
 
-The first region is launched by the thread that starts the run, so that failures to start are raised there. Each further
-one is launched by a thread of its own, when all before it is closed; Spark computes the blocking operators in that
-thread.
+The first region is launched by the thread that starts the run, which therefore raises errors of the launch. Each
+further region is launched by a separate thread when the one before it is closed; in that thread Spark computes the
+blocking operators.
 """
 
 from __future__ import annotations
@@ -41,31 +41,33 @@ from fries_nb.spark.session import start_or_find
 from fries_nb.spark.staging import remove_scratch
 from fries_nb.storage.locations import join
 
-_AGAIN_S = 0.2
+_CANCEL_INTERVAL_S = 0.2
 OVER = frozenset(str(state) for state in RunState if state.over)
 FLOWING = frozenset(str(state) for state in RunState if state.flows)
 
 
 class RegionRunner:
-    """A run under way.
+    """The execution of a run.
 
     Args:
         graph: the whole dataflow.
-        regions: it was cut into.
-        places: where they keep checkpoints.
-        seen: told what happens.
-        closed: called once, when nothing of the run is left.
+        regions: the regions of the dataflow.
+        places: the checkpoint directories of the regions.
+        options: the options of the run.
+        seen: receives telemetry.
+        closed: called once, when all resources of the run are released.
         before: the changes that were decided before the run was resumed.
 
     Attributes:
-        queue: the changes of the run, which it carries out here.
-        seen: what is known of the run.
-        launched: the regions so far.
-        uncommitted: what was read and is not in the output, once the run has been stopped or has failed.
-        error: why the run failed, empty otherwise; ``details`` is the traceback from the user's frame on.
-        flowing: set when the first workers are at work, or the run is over.
-        ended: set when nothing of the run is left.
-        options: of the run.
+        queue: the changes of the run.
+        seen: the telemetry of the run.
+        launched: the regions launched so far.
+        uncommitted: the source tuples missing from the output, if the run was stopped or failed.
+        error: why the run failed; empty otherwise.
+        details: the traceback of the failure from the user's first frame on.
+        flowing: set when the first workers process tuples, or the run has ended.
+        ended: set when all resources of the run are released.
+        options: the options of the run.
     """
 
     def __init__(
@@ -89,13 +91,13 @@ class RegionRunner:
         self._state = ""
         self._stopped = False
         self._draining = False
-        self._open = False  # whether the last region that was launched goes on
+        self._open = False  # whether the region launched last is running
         self._group = f"fries-sql-{uuid.uuid4().hex[:8]}"
-        self._between: threading.Thread | None = None
+        self._next_launch: threading.Thread | None = None
         self._cancelling: threading.Thread | None = None
         self._rates: dict[str, float] = {}
-        self._flows: set[int] = set()  # regions whose workers are at work
-        self._asked = CheckpointRequests()
+        self._flowing_regions: set[int] = set()  # regions whose workers process tuples
+        self._checkpoint_requests = CheckpointRequests()
 
     @property
     def chaining(self) -> bool:
@@ -104,15 +106,15 @@ class RegionRunner:
 
     @property
     def resumable(self) -> bool:
-        """Whether checkpoints are kept in a place of the user's."""
+        """Whether checkpoints are kept in a directory given by the user."""
         return self._places.of(0) != ""
 
     @property
     def state(self) -> str:
-        """The run's; between two regions it is ``joining``.
+        """The state of the run; between two regions it is ``joining``.
 
-        A region whose controller is done may have its last rows to commit yet, and its end has not been told: until
-        then the run is not over, and its error not known.
+        A region whose controller has ended may still have to commit its last rows. Until its end is reported the run
+        counts as ``draining``, since its error is not known yet.
         """
         if self._state or not self._open:
             return self._state or "joining"
@@ -122,7 +124,15 @@ class RegionRunner:
         return "joining" if region == "finished" and len(self.launched) < len(self._regions) else "draining"
 
     def start(self, spark: Any) -> None:
-        """Launch the first region; raises what ``launch`` raises, and ``DataflowError`` for SQL that is none."""
+        """Launch the first region.
+
+        Args:
+            spark: the session; ``None`` for the active or an embedded one.
+
+        Raises:
+            DataflowError: the query of a blocking operator is not valid SQL.
+            FriesError: see ``launch``.
+        """
         queries = [operator for operator in self._graph.operators if operator.blocking]
         if not queries:
             self._launch(0, spark)
@@ -133,28 +143,31 @@ class RegionRunner:
                 blocking.check_query(session.spark, operator)
             self._launch(0, session.spark)
         finally:
-            session.release()  # the region has a lease of its own
+            session.release()  # the region has its own lease
 
     def post(self, event: said.Event) -> None:
-        """Let the controller of the region that runs take this event."""
+        """Pass an event to the controller of the running region."""
         self.launched[-1].driver.post(event)
 
     def refuse_if_over(self, why: str) -> None:
-        """Nothing can be asked of a run that is over.
+        """Check that the run accepts requests.
+
+        Args:
+            why: what the request needs, as a clause for the message.
 
         Raises:
-            RunError: it is.
+            RunError: the run has ended.
         """
         if self.state in OVER:
             reason = f": {self.error}" if self.error else ""
             raise RunError(f"run {self._graph.name!r} has {self.state}{reason}; {why}")
 
     def ship(self, updates: Mapping[str, Update]) -> dict[str, bytes]:
-        """What a change ships to the workers of each operator.
+        """Validate and pickle the updates of a change, by operator.
 
         Raises:
-            RunError: the run is over.
-            DataflowError: it cannot be pickled, or is a join's table that has not the columns to join on.
+            RunError: the run has ended.
+            DataflowError: an update cannot be pickled, or a join's table lacks the columns to join on.
             SourceError: a join's new table cannot be read or computed.
         """
         self.refuse_if_over("a change needs a running dataflow")
@@ -162,16 +175,12 @@ class RegionRunner:
         return {name: self.launched[0].payload(self._graph.operator(name), one) for name, one in updates.items()}
 
     def plan(self, targets: Iterable[str], scheduler: str, pruning: bool) -> Plan:
-        """What a change of these operators would do; and how long that would take by what is measured, if tuples flow.
-
-        Raises:
-            PlanError: see ``Run.reconfigure``.
-        """
+        """Plan a change without requesting it, with a prediction if tuples flow; see ``Run.plan``."""
         measured = self.seen.snapshot().operators if self.state in FLOWING else None
         return self.queue.plan(targets, scheduler, pruning, measured)
 
     def set_rate(self, source: str, rate: float) -> None:
-        """Let a source emit so many tuples a second; one whose region has not begun will when it does."""
+        """Set the rate of a source in tuples per second, now or when its region starts."""
         region = next(number for number, region in enumerate(self._regions) if source in region.own)
         with self._lock:
             self._rates[source] = rate
@@ -179,11 +188,15 @@ class RegionRunner:
                 self.launched[region].driver.post(said.RateRequested(source, rate))
 
     def carry_out(self, region: int, request: said.ChangeRequested) -> None:
-        """Let a region's controller take a request; called by the queue, under its lock."""
+        """Pass a request to a region's controller; called by the queue, under its lock."""
         self.launched[region].driver.post(request)
 
     def stop(self, drain: bool) -> None:
-        """Ask for the end; returns at once. What is drained goes on into the regions behind, whose sources end, too."""
+        """Request the end of the run; returns at once.
+
+        Args:
+            drain: end the sources and process what they have read, also in later regions; otherwise stop now.
+        """
         with self._lock:
             self._stopped = self._stopped or not drain
             self._draining = self._draining or drain
@@ -194,15 +207,15 @@ class RegionRunner:
                 self._cancelling.start()
 
     def checkpoint(self, timeout: float) -> str:
-        """Have a checkpoint taken, and wait until it is complete; returns its place."""
+        """Take a checkpoint and wait until it is complete; see ``Run.checkpoint``."""
         with self._lock:
             self.refuse_if_over("a checkpoint needs a running dataflow")
-            request, launched = self._asked.new(), self.launched[-1]
+            request, launched = self._checkpoint_requests.new(), self.launched[-1]
             launched.driver.post(said.CheckpointRequested(request))
             if not self._open:
-                self._asked.answer([request], "no region runs at this moment; the next one begins soon")
+                self._checkpoint_requests.answer([request], "no region runs at this moment; the next one begins soon")
         try:
-            reason = self._asked.wait(request, timeout)
+            reason = self._checkpoint_requests.wait(request, timeout)
         except TimeoutError:
             words = f"the checkpoint of {self._graph.name!r} is still under way after {timeout:g} s"
             raise TimeoutError(words) from None
@@ -211,24 +224,24 @@ class RegionRunner:
         return launched.place.path
 
     def checkpointed(self, number: int, event: said.CheckpointEnded) -> None:
-        """A checkpoint of the region is complete, or was aborted."""
+        """Record that a checkpoint of the region is complete, or was aborted."""
         self.seen.kept(number, event)
-        self._asked.answer(event.requests, event.reason)
+        self._checkpoint_requests.answer(event.requests, event.reason)
 
     def output(self, sink: str) -> Any:
-        """What was committed so far at one of the dataflow's sinks, as a Spark DataFrame."""
+        """The rows committed so far at a sink, as a Spark DataFrame."""
         first = self.launched[0]
         with self._lock:
             behind = [one for one in self.launched if sink in one.sinks]
-        if not behind:  # its region has not begun, so this is empty
+        if not behind:  # the region of the sink has not begun, so the output is empty
             return output(first.session.spark, join(first.scratch, "sinks", sink), first.run, pa.schema([]))
         return output(first.session.spark, behind[0].sinks[sink], behind[0].run, self.seen.columns(sink))
 
     def trace(self) -> RunTrace:
-        """The trace so far; source tuples of further regions are named by the region's number and their own.
+        """The trace so far; identities of source tuples of later regions are prefixed with the region's number.
 
         Raises:
-            RunError: none is kept.
+            RunError: the run was not started with ``audit=True``.
         """
         if not self.options.audit:
             raise RunError("this run keeps no trace; start it with audit=True")
@@ -239,14 +252,14 @@ class RegionRunner:
         return RunTrace(tuple(parts))
 
     def join(self) -> None:
-        """Wait for threads that are about to end, once ``ended`` is set."""
+        """Join all threads of the run; to be called once ``ended`` is set."""
         for launched in self.launched:
             launched.driver.join()
-        for thread in (self._between, self._cancelling):
+        for thread in (self._next_launch, self._cancelling):
             if thread is not None:
                 thread.join()
 
-    # ---- one region
+    # ---- running region
 
     def _launch(self, number: int, spark: Any) -> None:
         region = self._regions[number]
@@ -273,7 +286,7 @@ class RegionRunner:
         listening.launched.set()
 
     def _drained(self, number: int) -> said.DrainRequested:
-        """End the region's sources, but for rows that an earlier region has made: they were read already."""
+        """The request to end the region's sources, except inputs from earlier regions, which are processed fully."""
         return said.DrainRequested(spared=frozenset(self._regions[number].inputs))
 
     def _read(self, spark: Any, kept: Kept) -> Any:
@@ -281,63 +294,63 @@ class RegionRunner:
         return output(spark, launched.sinks[kept.sink], launched.run, self.seen.columns(kept.sink))
 
     def answered(self, number: int, event: said.Answered) -> None:
-        """A worker of the region has said something."""
+        """Process an answer of a worker of the region."""
         self.flowing.set()
-        if number not in self._flows:
-            self._flows.add(number)
+        if number not in self._flowing_regions:
+            self._flowing_regions.add(number)
             self.queue.flows(number)
         if isinstance(event.answer, Report):
             self.seen.report(self._regions[number], event.answer)
 
     def resolved(self, number: int, outcome: said.Outcome) -> None:
-        """The region's controller has come to the end of a change."""
+        """Record the outcome of a change at the region's controller."""
         self.queue.resolved(number, outcome)
 
     def paused(self, number: int, event: said.OperatorPaused) -> None:
-        """Workers of an operator are paused on a tuple, or go on."""
+        """Record that workers of an operator are paused on a tuple, or have resumed."""
         self.seen.pause(event)
         self.queue.pause(number, event.operator, bool(event.paused))
 
     def guard_fired(self, number: int, event: said.GuardFired) -> None:
-        """The guard of a change has begun to roll it back."""
+        """Record that the guard of a change has begun to roll it back."""
         self.queue.guard_fired(number, event)
 
     def guard_ended(self, number: int, event: said.GuardEnded) -> None:
-        """The guard of a change is over, or it has rolled the change back."""
+        """Record that the guard of a change has ended, with or without a rollback."""
         self.queue.guard_ended(number, event)
 
     def over(self, number: int, state: str, error: str, details: str) -> None:
-        """The region is decided; the run is, too, unless it goes on with the next one."""
+        """Record the outcome of the region, which is that of the run unless another region follows."""
         if state != "finished" or number + 1 == len(self._regions):
             self._decide(state, error, details)
 
     def closed(self, number: int) -> None:
-        """Nothing of the region is left."""
+        """Launch the next region, or end the run, since all resources of this region are released."""
         with self._lock:
             self._open = False
-            self._asked.refuse("the dataflow, or this region of it, has ended")
+            self._checkpoint_requests.refuse("the dataflow, or this region of it, has ended")
             if not self._state and self._stopped:
                 self._decide("stopped")
             if self._state in ("stopped", "failed"):
                 self.uncommitted = self._uncommitted(self.launched[number])
-            ends = bool(self._state)  # the next region may fail, and end the run itself, as soon as it is begun
+            ends = bool(self._state)  # read under the lock: the next region may fail and end the run at once
             if not ends:
                 self.seen.rest(self._regions[number].graph)
                 self.queue.over(number, f"region {number + 1} of {len(self._regions)} had finished")
-                self._between = threading.Thread(
+                self._next_launch = threading.Thread(
                     target=self._go_on, args=[number + 1], name="fries-regions", daemon=True
                 )
-                self._between.start()
+                self._next_launch.start()
         if ends:
             self._end()
 
     def _uncommitted(self, launched: Launched) -> UncommittedCheck | None:
-        """What the region that was ended has read and not committed; what those before it read is in their output."""
+        """The source tuples that the region has read and not committed; earlier regions have committed all."""
         left = launched.driver.controller.uncommitted
         since_s = time.time() - (time.monotonic_ns() - left.since_ns) / 1e9
         return UncommittedCheck(left.tuples, since_s, left.first, self.resumable) if left.tuples else None
 
-    # ---- between regions, and the end
+    # ---- next region, end of the run
 
     def _go_on(self, number: int) -> None:
         spark = self.launched[0].session.spark
@@ -347,7 +360,7 @@ class RegionRunner:
                 self._launch(number, spark)
         except FriesError as refused:
             error = str(refused)
-        except Exception as defect:  # noqa: BLE001 - a defect of ours must end the run in words, not leave it hanging
+        except Exception as defect:  # noqa: BLE001 - an internal error must fail the run, not leave it hanging
             error = f"region {number + 1} could not start: {type(defect).__name__}: {defect}"
             details = "".join(traceback.format_exception(defect))
         if error:
@@ -356,11 +369,11 @@ class RegionRunner:
             self._end()
 
     def _cancel(self) -> None:
-        """End what Spark computes between two regions: again and again, since it begins one job behind the other."""
+        """Cancel Spark's jobs between two regions, repeatedly, since one query submits several jobs in sequence."""
         spark = self.launched[0].session.spark
         while not self.ended.is_set():
             blocking.cancel(spark, self._group)
-            self.ended.wait(_AGAIN_S)
+            self.ended.wait(_CANCEL_INTERVAL_S)
 
     def _decide(self, state: str, error: str = "", details: str = "") -> None:
         self.error, self.details, self._state = error, details, state

@@ -1,9 +1,8 @@
-"""What a rollback undoes, and what it brings back.
+"""The choice of the request that a rollback undoes, and of the functions that it restores.
 
-A request is *in effect* in a region where it has changed something or still can, and where no rollback of it has, or
-still can. Each region ends a request in its own way, so it may be in effect in one and not in another. A rollback
-undoes the newest request in effect, in the regions where it is; there, each operator gets the function of the newest
-request in front of it that is in effect as well.
+A request is *in effect* in a region if it is done or under way there and has no rollback that is done or under way.
+Since outcomes differ between regions, a request may be in effect in some of them only. A rollback undoes the newest
+request in effect, in those regions; each operator gets the function of the newest earlier request in effect.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ from fries_nb.running.queue_entries import Ground, Request
 
 
 class Rollbacks:
-    """The rollbacks that a run's requests allow.
+    """The possible rollbacks of a run's requests.
 
     Args:
-        requests: all of them, in the order in which they took effect; the caller changes this list.
-        region_of: the number of each operator's region.
-        phases: what becomes of each region; the caller changes this list.
-        ran: what each operator began with.
+        requests: all requests, in the order in which they took effect; a live view of the caller's list.
+        region_of: operator to the index of its region.
+        phases: phase of each region; a live view of the caller's list.
+        ran: operator to its initial function.
     """
 
     def __init__(
@@ -40,10 +39,10 @@ class Rollbacks:
         self._ran = ran
 
     def last(self) -> Request:
-        """What a rollback would undo.
+        """The request that a rollback would undo.
 
         Raises:
-            PlanError: nothing is in effect, or its guard is rolling it back.
+            PlanError: no request is in effect, or a guard is rolling the newest one back.
         """
         undone_in = self._undone_in()
         for request in reversed(self._requests):
@@ -59,19 +58,21 @@ class Rollbacks:
         raise PlanError(f"no change is in effect that could be rolled back{already}")
 
     def ground(self, last: Request) -> Ground:
-        """For each operator that a rollback of this request would change, the request whose function it ran before.
-
-        ``None`` is what it began with.
+        """Operator to the request whose function a rollback of ``last`` restores; ``None`` for the initial function.
 
         Raises:
-            PlanError: it is open what one of them ran before.
+            PlanError: the earlier function of an operator is undetermined, since an earlier request has not ended.
         """
         undone_in = self._undone_in()
         names = [name for name in last.updates if _in_effect(last, self._region_of[name], undone_in)]
         return {name: self._before(last, name, undone_in) for name in names}
 
     def back(self, last: Request, ground: Ground) -> dict[str, Update]:
-        """The updates of a rollback of this request.
+        """The updates of a rollback.
+
+        Args:
+            last: the request to roll back.
+            ground: operator to the request whose function is restored; see ``ground``.
 
         Raises:
             PlanError: a target's state was transformed, and its update has no inverse.
@@ -80,13 +81,19 @@ class Rollbacks:
         return undone(last.id, {name: last.updates[name] for name in ground}, before)
 
     def can_withdraw(self, last: Request) -> bool:
-        """Nothing of it has begun, and no rollback that is still to come returns to it."""
+        """Whether the request has not begun in any region, and no pending rollback restores its functions."""
         coming = [one for one in self._requests if one.undoes is not None and not one.ended]
         returns = any(not one.updates.keys().isdisjoint(last.updates) for one in coming)
         return not last.begun_s and not last.outcomes and not returns
 
     def overtakes(self, region: int, request: Request, in_flight: Iterable[str]) -> bool:
-        """Whether a rollback that went ahead would be in front of what it undoes, or of what has come since."""
+        """Whether a rollback, sent as a fix, would precede the request that it undoes or a later one in flight.
+
+        Args:
+            region: index of the region.
+            request: the request; false if it is no rollback.
+            in_flight: ids of the requests in flight in the region.
+        """
         if request.undoes is None:
             return False
         since, begun = self._requests[self._requests.index(request.undoes) :], set(in_flight)
@@ -94,7 +101,7 @@ class Rollbacks:
         return any(targets & one.plans[region].targets for one in since if one.id in begun)
 
     def pointless(self, region: int, request: Request) -> str:
-        """Why a rollback would not undo what it was asked for, or an empty string."""
+        """Why a waiting rollback no longer has its requested effect in this region, as a message; empty if it has."""
         victim = request.undoes
         if victim is None:
             return ""
@@ -112,10 +119,10 @@ class Rollbacks:
                 return f"change {since.id} has changed {', '.join(both)} since change {victim.id}; roll that back first"
         return ""
 
-    # ---- inside
+    # ---- earlier functions
 
     def _outdated(self, victim: Request, request: Request, region: int, undone_in: set[tuple[Request, int]]) -> str:
-        """Why a rollback that waited would not bring back what ran before, or an empty string."""
+        """Why a waiting rollback would not restore the functions that ran before, as a message; empty if it would."""
         for name in sorted(request.plans[region].targets):
             before, then = self._newest(victim, name, undone_in), request.ground[name]
             if then is not None and then.rolled_back(region):
@@ -131,7 +138,7 @@ class Rollbacks:
         return ""
 
     def _undone_in(self) -> set[tuple[Request, int]]:
-        """What is rolled back, or on the way to be, with the region."""
+        """Pairs of a request and the index of a region in which it is rolled back, or is being rolled back."""
         return {
             (request.undoes, region)
             for request in self._requests
@@ -158,13 +165,13 @@ class Rollbacks:
         return held[-1] if held else None
 
     def _is_open(self, earlier: Request, last: Request, region: int) -> bool:
-        """Whether it is undecided if a request in front of one that is rolled back has changed this region."""
+        """Whether the outcome of a request before the one to roll back is still undetermined in this region."""
         is_open = region in earlier.fired or (region in earlier.plans and region not in earlier.outcomes)
         return is_open and self._phases[region] is RegionPhase.RUNNING and not self.can_withdraw(last)
 
 
 def functions_of(decided: Iterable[CommittedChange]) -> dict[str, Any]:
-    """What operators run after these changes, as far as they run what a change has shipped."""
+    """Operator to the function that it runs after these changes; operators with their initial function are omitted."""
     functions: dict[str, Any] = {}
     before: dict[str, dict[str, Any]] = {}
     for one in decided:

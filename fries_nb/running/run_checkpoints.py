@@ -1,9 +1,8 @@
-"""The checkpoints of a run: where its regions keep them, and those that users ask for and wait for.
+"""The checkpoints of a run: the directories of its regions, and the requests of users.
 
-A run of one region keeps them in the place itself, another one in a place below for each.
-
-With several regions the place holds the note of the whole flow, and ``region-1``, ``region-2``, ... are places of
-their own, made when their regions begin.
+A run of one region keeps its checkpoints in the user's directory. With several regions, that directory describes the
+whole dataflow, and each region has a checkpoint directory in it, ``region-1``, ``region-2``, ..., created when the
+region starts.
 """
 
 from __future__ import annotations
@@ -24,21 +23,22 @@ from fries_nb.storage.locations import absolute, join
 
 
 class CheckpointLayout:
-    """The places of a run's regions.
+    """The checkpoint directories of a run's regions.
 
     Args:
-        path: given by the user; empty for none.
+        path: directory or URI given by the user; empty for none.
         graph: the whole dataflow.
-        regions: how many there are.
-        resumed: whether a run of before goes on there.
-        key: that signs what is kept; ``NO_KEY`` for none.
+        regions: number of regions.
+        resumed: whether an earlier run is resumed from the directory.
+        key: the key that signs checkpoints; ``NO_KEY`` for none.
 
     Raises:
-        CheckpointError: the place is taken, or holds nothing to go on with, or another flow's; or cannot be used.
+        CheckpointError: the directory is taken, holds no checkpoint to resume or that of another dataflow, or cannot be
+            used.
     """
 
     def __init__(self, path: str, graph: Graph, regions: int, resumed: bool, key: bytes) -> None:
-        self._path = path = absolute(path) if path else ""  # a region that begins later may find another directory
+        self._path = path = absolute(path) if path else ""  # the working directory may change between regions
         self.key = key
         self._whole: CheckpointStore | None = None
         self._regions = regions
@@ -51,14 +51,14 @@ class CheckpointLayout:
                 self._whole = CheckpointStore.claim(path, graph, uuid.uuid4().hex[:8], key)
 
     def of(self, region: int) -> str:
-        """The place of a region; empty for none."""
+        """The checkpoint directory of a region; empty for none."""
         return join(self._path, f"region-{region + 1}") if self._path and self._several else self._path
 
     def resumes(self, region: int) -> bool:
-        """Whether the region goes on from what is kept at its place; else it begins.
+        """Whether the region is resumed from its directory; otherwise it starts from the beginning.
 
         Raises:
-            CheckpointError: the place cannot be read.
+            CheckpointError: the directory cannot be read.
         """
         return self._resumed and (not self._several or CheckpointStore.is_there(self.of(region)))
 
@@ -66,24 +66,27 @@ class CheckpointLayout:
         """The changes that were decided before the run was resumed, in order, region by region.
 
         Raises:
-            CheckpointError: there is nothing at a place, or it is damaged.
+            CheckpointError: a directory holds no checkpoint, or a damaged one.
         """
         places = [self.of(region) for region in range(self._regions) if self.resumes(region)]
         return tuple(one for place in dict.fromkeys(places) for one in CheckpointStore.load(place, self.key)[1].decided)
 
     def begin(self, region: int, graph: Graph, requests: Sequence[Request]) -> tuple[Graph, bool]:
-        """Let the region begin with these requests, however often it is started.
+        """Apply requests before the region's first tuple.
+
+        With a checkpoint directory they are stored there as decided changes, so that every restart of the region
+        applies them; otherwise the graph gets their functions.
 
         Args:
-            region: its number.
-            graph: what it is to run.
-            requests: what applies before its first tuple.
+            region: index of the region.
+            graph: the graph of the region.
+            requests: the requests to apply.
 
         Returns:
-            What it runs, and whether it goes on from what is at its place: the requests are noted there, if it has one.
+            The graph to run, and whether the region is to be resumed from its directory.
 
         Raises:
-            CheckpointError: the place cannot be used.
+            CheckpointError: the directory cannot be used.
         """
         if self.of(region):
             return graph, self._decide(region, graph, requests)
@@ -105,27 +108,27 @@ class CheckpointLayout:
         return True
 
     def abandon(self) -> None:
-        """The run could not start: what was there is left as it was found.
+        """Restore the directory as it was found, since the run could not start.
 
         Raises:
-            CheckpointError: the place cannot be written.
+            CheckpointError: the directory cannot be written.
         """
         if self._whole is not None and not self._resumed:
             self._whole.withdraw()
         self.release()
 
     def release(self) -> None:
-        """The run has ended: others may resume it.
+        """Release the directory at the end of the run, so that other processes can resume it.
 
         Raises:
-            CheckpointError: that cannot be written; this process knows it all the same.
+            CheckpointError: the release cannot be written; it is effective within this process nevertheless.
         """
         if self._whole is not None:
             self._whole.release()
 
 
 def decided(request: Request, region: int, incarnation: int) -> CommittedChange:
-    """The note of a request as one region carries it out."""
+    """The decided change of a request in one region, for the checkpoint directory."""
     plan = request.plans[region]
     return CommittedChange(
         request.id,
@@ -137,7 +140,7 @@ def decided(request: Request, region: int, incarnation: int) -> CommittedChange:
 
 
 def changed(graph: Graph, region: int, requests: Iterable[Request]) -> Graph:
-    """The graph as it is after these requests, which nothing has run before."""
+    """The graph with the functions of these requests, for a region that starts from the beginning."""
     functions: dict[str, Any] = {}
     for request in requests:
         for name in request.plans[region].targets:
@@ -147,7 +150,7 @@ def changed(graph: Graph, region: int, requests: Iterable[Request]) -> Graph:
 
 
 def with_functions(graph: Graph, functions: Mapping[str, Any]) -> Graph:
-    """The graph, with other functions for some operators."""
+    """The graph with other functions for the given operators."""
     if not functions:
         return graph
     operators = tuple(
@@ -157,7 +160,7 @@ def with_functions(graph: Graph, functions: Mapping[str, Any]) -> Graph:
 
 
 class CheckpointRequests:
-    """The requests of a run's users for checkpoints, with the answer to each; any thread may call any method.
+    """The checkpoint requests of a run's users, and the answer to each; thread-safe.
 
     >>> requests = CheckpointRequests()
     >>> request = requests.new()
@@ -186,18 +189,21 @@ class CheckpointRequests:
                 self._answered[request].set()
 
     def refuse(self, reason: str) -> None:
-        """None of those that are still open will be taken."""
+        """Answer all open requests with a refusal."""
         self.answer(list(self._answered), reason)
 
     def wait(self, request: str, timeout: float) -> str:
-        """Wait for the answer: why there is no checkpoint, empty if there is one.
+        """Wait for the answer to a request.
 
         Args:
-            request: its id.
+            request: id of the request.
             timeout: seconds to wait.
 
+        Returns:
+            Why the checkpoint was aborted; empty if it is complete.
+
         Raises:
-            TimeoutError: there is no answer by then.
+            TimeoutError: there is no answer in time.
         """
         if not self._answered[request].wait(timeout):
             raise TimeoutError(f"request {request} has no answer after {timeout:g} s")

@@ -1,6 +1,6 @@
-"""The end of a run: what it has read and its output lacks, and that no run outlives the interpreter.
+"""The end of a run: the warning about uncommitted tuples, and the stop of all runs when the interpreter exits.
 
-The first is said when a run is stopped without being drained, and when it fails.
+The warning is issued when a run is stopped without being drained, and when it fails.
 
 >>> print(UncommittedCheck(tuples=1204, since_s=0.0, first=True).facts[:42])
 none of the 1,204 tuples read since it was
@@ -20,13 +20,13 @@ from fries_nb.errors import UncommittedWarning
 
 @dataclass(frozen=True)
 class UncommittedCheck:
-    """Source tuples that a run has read and that are in none of its commits.
+    """Source tuples that a run has read and not committed.
 
     Attributes:
-        tuples: how many; one at least.
-        since_s: when the last commit was begun, or the run was started, in seconds since the Unix epoch.
-        first: nothing was committed before.
-        resumable: the run keeps checkpoints, so that ``resume`` reads these tuples again.
+        tuples: number of tuples, at least one.
+        since_s: time at which the last commit was begun, or the run was started, in seconds since the Unix epoch.
+        first: whether nothing was committed before.
+        resumable: whether the run keeps checkpoints, so that ``resume`` reads these tuples again.
     """
 
     tuples: int
@@ -36,7 +36,7 @@ class UncommittedCheck:
 
     @property
     def facts(self) -> str:
-        """What is missing, as a clause."""
+        """The number of missing tuples, as a clause."""
         at = time.strftime("%H:%M:%S", time.localtime(self.since_s))
         noun, verb = ("tuple", "is") if self.tuples == 1 else ("tuples", "are")
         if self.first:
@@ -44,20 +44,18 @@ class UncommittedCheck:
         return f"{self.tuples:,} {noun} read since the last commit at {at} {verb} not in the output"
 
     def sentence(self, remedy: str) -> str:
-        """What is missing, and what brings it: ``remedy``, unless the run can be resumed."""
+        """The number of missing tuples, followed by ``remedy``, or by the hint at ``resume`` if that is possible."""
         return f"{self.facts}; {'resume reads them again' if self.resumable else remedy}"
 
 
 def warn_of(name: str, failure: str, left: UncommittedCheck | None, depth: int = 1) -> None:
-    """Warn of what the output of a run lacks that was stopped, or has failed.
-
-    Law: of a run that failed there is always a warning; of one that was stopped, if anything is ``left``.
+    """Issue an ``UncommittedWarning`` for a run that failed, or that was stopped with uncommitted tuples.
 
     Args:
-        name: of the dataflow.
+        name: name of the dataflow.
         failure: why the run failed; empty if it was stopped.
-        left: what was read and is not in the output.
-        depth: how many calls of ours lie between this one and the line of the user's that it is shown at.
+        left: the uncommitted tuples; ``None`` if there are none.
+        depth: number of stack frames between the caller and the user's line to which the warning is attributed.
     """
     if failure:
         missing = left.facts if left else "its output is what was committed before"
@@ -68,16 +66,16 @@ def warn_of(name: str, failure: str, left: UncommittedCheck | None, depth: int =
 
 
 class Stoppable(Protocol):
-    """A run, as far as its end is concerned."""
+    """A run that can be stopped."""
 
     def stop(self) -> None:
-        """End it, and wait until nothing of it is left."""
+        """End the run, and wait until its resources are released."""
 
 
 live: weakref.WeakSet[Stoppable] = weakref.WeakSet()
-"""The runs of this interpreter that have not ended: they are stopped when it exits, so that no host outlives it.
+"""The runs of this process that have not ended; they are stopped when the interpreter exits.
 
-A run adds itself when it starts, and discards itself when it has ended.
+A run adds itself when it starts, and removes itself when it has ended.
 """
 
 

@@ -76,7 +76,7 @@ class RunMonitor:
 
     @property
     def standing(self) -> Mapping[str, tuple[Paused, ...]]:
-        """The earlier name of ``paused``; it goes in the next version."""
+        """Deprecated name of ``paused``; to be removed in the next version."""
         warnings.warn("Run.standing is now called Run.paused; it goes in the next version", FutureWarning, stacklevel=2)
         return self.paused
 
@@ -161,7 +161,7 @@ class RunMonitor:
 
         Raises:
             RunError: the run was not started with ``audit=True``.
-            TraceError: nothing has happened so far, or records of a worker are missing.
+            TraceError: the trace is empty, or records of a worker are missing.
         """
         return auditing.judge(self._course.trace(), self._course.queue.executed())
 
@@ -198,5 +198,5 @@ class RunMonitor:
 
     @property
     def uncommitted(self) -> UncommittedCheck | None:
-        """Tuples that are missing from the output of a run that was stopped or failed; ``None`` if there are none."""
+        """Source tuples missing from the output of a run that was stopped or failed; ``None`` if there are none."""
         return self._course.uncommitted

@@ -1,7 +1,7 @@
-"""What is heard of a run while it goes on: measurements, marks, printed lines; all its regions together.
+"""The telemetry of a run over all of its regions: measurements, marks for plots, printed lines.
 
-A region's ends count as sinks, also those at which the dataflow was cut; what a region reads of an earlier one's rows
-was counted there.
+Sinks of a region include those at which the dataflow was cut. Tuples that a region reads from an earlier region are not
+counted again.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ from fries_nb.transport.envelopes import Line
 
 @dataclass(frozen=True)
 class KeptCheckpoint:
-    """A checkpoint that is complete.
+    """A complete checkpoint.
 
     Attributes:
-        epoch: its number; ``region`` the number of the region that it is of, from 1.
-        at_s: when that was known, seconds since the Unix epoch.
+        epoch: number of the checkpoint.
+        at_s: time of its completion, in seconds since the Unix epoch.
+        region: number of its region, from 1.
     """
 
     epoch: int
@@ -42,13 +43,13 @@ class KeptCheckpoint:
 
 @dataclass(frozen=True)
 class RecoveryTime:
-    """The hosts were started again, from a checkpoint.
+    """A restart of the hosts from a checkpoint.
 
     Attributes:
-        reason: why: a host was lost, or a change asked for it.
-        at_s: when it began, seconds since the Unix epoch.
-        epoch: of the checkpoint that the run went on from; 0 for its beginning.
-        seconds: until all hosts had joined again; ``None`` as long as they have not.
+        reason: its cause: the loss of a host, or a change by restart.
+        at_s: time of its beginning, in seconds since the Unix epoch.
+        epoch: number of the checkpoint from which the run continued; 0 for the initial state.
+        seconds: duration until all hosts had joined again; ``None`` until then.
     """
 
     reason: str
@@ -58,21 +59,22 @@ class RecoveryTime:
 
 
 PRINTED = 1_000
-"""Lines kept of what operators print."""
+"""Maximum number of printed lines that are kept."""
 
 
 class Telemetry:
-    """All that is known of a run from its drivers' words. One thread writes it, any may read: each method is atomic.
+    """The telemetry of a run. One thread writes it, any thread may read it: each method is atomic.
 
     Args:
         graph: the whole dataflow.
-        clock: seconds, never going back.
+        clock: a monotonic clock in seconds.
 
     Attributes:
         lock: held by each method.
-        lines_printed: how many lines operators have printed.
-        paused: operators that are paused on a tuple, with the workers that are.
-        checkpoints, recoveries: so far, in order.
+        lines_printed: number of lines that operators have printed.
+        paused: operator to its workers that are paused on a tuple.
+        checkpoints: the complete checkpoints, in order.
+        recoveries: the restarts of hosts, in order.
     """
 
     def __init__(self, graph: Graph, clock: Callable[[], float] = time.monotonic) -> None:
@@ -90,7 +92,7 @@ class Telemetry:
 
     @locked
     def report(self, region: Region, report: Report) -> None:
-        """Take in a worker's report."""
+        """Process a worker's report; those of a region's inputs from earlier regions are not counted."""
         if report.worker.operator not in region.inputs:
             self._metrics.add(report, self._clock())
             self._history.add(report, time.time())
@@ -99,20 +101,20 @@ class Telemetry:
 
     @locked
     def columns(self, sink: str) -> pa.Schema:
-        """The columns that the sink's workers have written so far, committed or not; none if nothing came."""
+        """The columns that the sink's workers have written so far, committed or not; empty if there are none."""
         schemas = [schema for worker, schema in sorted(self._columns.items()) if worker.operator == sink]
         return first_come(schemas)
 
     @locked
     def hear(self, lines: Iterable[Line]) -> None:
-        """Take in what operators have printed."""
+        """Append lines that operators have printed."""
         for line in lines:
             self._printed.append(line)
             self.lines_printed += 1
 
     @locked
     def pause(self, event: OperatorPaused) -> None:
-        """Workers of an operator are paused on a tuple, or go on."""
+        """Record that workers of an operator are paused on a tuple, or have resumed."""
         others = {name: workers for name, workers in self.paused.items() if name != event.operator}
         self.paused = others | ({event.operator: event.paused} if event.paused else {})
 
@@ -126,7 +128,7 @@ class Telemetry:
 
     @locked
     def recovering(self, event: Recover) -> None:
-        """The hosts are being started again."""
+        """Record that the hosts are being restarted."""
         now_s, checkpoint = time.time(), event.restoration.checkpoint
         self.recoveries += (RecoveryTime(event.reason, now_s, checkpoint.epoch if checkpoint else 0),)
         self._history.mark(f"r{len(self.recoveries)}", "recovery", event.reason, now_s)
@@ -134,7 +136,7 @@ class Telemetry:
 
     @locked
     def recovered(self) -> None:
-        """All hosts have joined again."""
+        """Record that all hosts have joined again."""
         now_s = time.time()
         self.recoveries = tuple(
             replace(one, seconds=now_s - one.at_s) if one.seconds is None else one for one in self.recoveries
@@ -142,29 +144,29 @@ class Telemetry:
 
     @locked
     def requested(self, change: Change) -> None:
-        """A change was requested."""
+        """Record the request of a change."""
         self._history.mark(change.id, "request", change.label, change.requested_s)
 
     @locked
     def ended(self, change: Change, outcome: Outcome) -> None:
-        """A change has come to its end."""
+        """Record the outcome of a change."""
         self._history.mark(change.id, outcome.outcome, change.label, change.ended_s(outcome, time.time()))
 
     @locked
     def snapshot(self) -> MetricsSnapshot:
-        """The measurements now, of the operators that the user declared."""
+        """The current measurements of the operators that the user declared."""
         snapshot = self._metrics.snapshot()
         known = {name: one for name, one in snapshot.operators.items() if name in self._graph}
         return replace(snapshot, operators=known)
 
     @locked
     def reads(self, operator: str) -> tuple[str, ...]:
-        """Columns that the operator has looked at so far."""
+        """The input columns that the operator has read so far."""
         return self._metrics.reads(operator)
 
     @locked
     def rest(self, operators: Iterable[str]) -> None:
-        """Nothing more will come from these operators."""
+        """Set the rates of these operators to 0, since their region has ended."""
         self._metrics.rest(operators)
 
     @locked
@@ -174,7 +176,7 @@ class Telemetry:
 
     @locked
     def marks(self) -> tuple[PlotMark, ...]:
-        """What happened when."""
+        """The times of requests, outcomes, checkpoints and recoveries."""
         return self._history.marks()
 
     @locked

@@ -1,4 +1,7 @@
-"""The trace of a run: of each region what ran, then what its workers wrote. Each region's source tuples are its own."""
+"""The trace of a run: for each region its description, then its workers' records.
+
+The source tuples of different regions have different identities.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +18,13 @@ from fries_nb.transport.packing import Packed, unpack
 
 @dataclass(frozen=True)
 class Part:
-    """The trace of one region, as its driver keeps it.
+    """The trace of one region.
 
     Attributes:
-        resumed: it began at a checkpoint of an earlier run, whose trace is not here.
-        finished: all its workers have ended.
+        region: the region.
+        packed: the records of its workers, packed.
+        resumed: whether it was resumed from a checkpoint of an earlier run, whose trace is not included.
+        finished: whether all of its workers have ended.
     """
 
     region: Region
@@ -30,7 +35,11 @@ class Part:
 
 @dataclass(frozen=True)
 class RunTrace:
-    """The records of a run as they were at a moment, read on each iteration."""
+    """The records of a run at one moment; can be iterated repeatedly.
+
+    Attributes:
+        parts: the trace of each region so far.
+    """
 
     parts: tuple[Part, ...]
 
@@ -43,7 +52,11 @@ class RunTrace:
 
 
 def _namer(number: int, region: Region) -> Callable[[str], str]:
-    """What the trace calls a region's operators: the ends at which the dataflow was cut may be in several regions."""
+    """A function from a region's operators to their names in the trace.
+
+    Inputs and sinks at which the dataflow was cut may occur in several regions; their names are prefixed by the
+    region's number.
+    """
     own = frozenset(region.own)
     return lambda name: name if name in own or not number else f"{number + 1}/{name}"
 
@@ -55,7 +68,12 @@ def _flow(named: Callable[[str], str], flow: TraceFlow) -> TraceFlow:
 
 
 def in_region(number: int, named: Callable[[str], str], record: WorkerRecord) -> WorkerRecord:
-    """A record of a further region: its source tuples are not those of the first, whatever their numbers.
+    """A record with names that are unique over regions: source tuples of later regions get the region's number.
+
+    Args:
+        number: index of the region; records of the first one are unchanged.
+        named: maps operators to their names in the trace.
+        record: the record.
 
     >>> in_region(1, str.lower, RanMany((7, 8), "FM"))
     RanMany(transactions=('2/7', '2/8'), operator='fm', worker=0, function=None)

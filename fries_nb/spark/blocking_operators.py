@@ -18,9 +18,14 @@ from fries_nb.spark import interrupt
 
 
 def source_of(spark: SparkSession, rows: Rows, read: Callable[[Kept], DataFrame]) -> Source:
-    """The description of a region's source. Spark computes its rows when the region is launched.
+    """The source that replays the input of a region from earlier ones; Spark computes its rows when it is launched.
 
-    If no row was kept their columns are unknown, so nothing is computed, and nothing replayed.
+    If an earlier region has kept no rows, the columns are unknown, and the source is empty without a computation.
+
+    Args:
+        spark: the session.
+        rows: the rows kept by an earlier region, or the blocking operator over them.
+        read: reads the kept rows of one sink.
 
     Raises:
         DataflowError: Spark cannot compute the blocking operator over the existing columns.
@@ -43,7 +48,7 @@ def check_query(spark: SparkSession, operator: Operator) -> None:
 
 @contextlib.contextmanager
 def job_group(spark: SparkSession, group: str) -> Iterator[None]:
-    """Assigns Spark jobs of this thread to the group: interrupts of a cell spare them, and ``cancel`` ends them."""
+    """Assigns Spark jobs of this thread to the group: Ctrl-C does not cancel them, and ``cancel`` does."""
     context = spark.sparkContext
     interrupt.spare(group)
     context.setJobGroup(group, "fries_nb between two regions", interruptOnCancel=False)
@@ -51,7 +56,7 @@ def job_group(spark: SparkSession, group: str) -> Iterator[None]:
         yield
     finally:
         interrupt.forget(group)
-        context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]  # Java's null takes it away
+        context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]  # null removes the property
 
 
 def cancel(spark: SparkSession, group: str) -> None:

@@ -28,7 +28,7 @@ class Committer:
         self._place = place
         self._sinks = sinks
         self._warn = warn
-        self._prepared = 0  # the last epoch whose files were found fit
+        self._prepared = 0  # the last epoch whose files were validated by ``Sink.prepare``
 
     def keep(self, record: Checkpoint) -> list[said.Event]:
         """Store a checkpoint's record, if its output can be committed; returns the event for the controller.
@@ -55,7 +55,15 @@ class Committer:
         return [said.CheckpointKept(record.epoch)]
 
     def commit(self, epoch: int, files: Mapping[str, tuple[str, ...]]) -> list[said.Event]:
-        """Commit the files; a failure ends the run, whatever its state."""
+        """Commit the files of an epoch; a failure stops the run.
+
+        Args:
+            epoch: number of the commit.
+            files: sink to names of files.
+
+        Returns:
+            The events for the controller; empty if all sinks have committed.
+        """
         failed: list[said.Event] = []
         for sink, names in files.items():
             try:
@@ -77,7 +85,7 @@ class Committer:
         self.failure = ""
 
     def tidy(self) -> None:
-        """Delete old checkpoints; a failure only wastes disk space."""
+        """Delete old checkpoints; a failure is only a warning."""
         try:
             self._place.tidy()
         except CheckpointError as error:
@@ -86,7 +94,7 @@ class Committer:
     def end(self) -> None:
         """Delete uncommitted files, unless another attempt may still commit them, and release the store.
 
-        If the release cannot be recorded, other processes can resume when this process has ended.
+        If the release cannot be written, other processes can resume the run only after this process has ended.
         """
         if not self.failure and self._place.is_own:
             for sink in self._sinks.values():

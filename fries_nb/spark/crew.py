@@ -27,14 +27,25 @@ SMALLEST_WINDOW = 64 * 1024
 
 @dataclass
 class Crew:
-    """Threads, by each operator's worker that they run, and failures during assembly, for the controller."""
+    """The workers of one host.
+
+    Attributes:
+        threads: worker to the thread that runs it; the workers of a chain share one.
+        failures: the workers that could not be made, for the controller.
+    """
 
     threads: dict[WorkerId, WorkerThread] = field(default_factory=dict)
     failures: list[Failed] = field(default_factory=list)
 
 
 def muster(region: RegionSpec, host: int, carry_out: Callable[[Instruction], None]) -> Crew:
-    """Make all workers of a host, without starting their threads."""
+    """Make all workers of a host, without starting their threads.
+
+    Args:
+        region: the specification of the region.
+        host: index of the host.
+        carry_out: carries out instructions of workers that concern neither readers nor sinks.
+    """
     crew = Crew()
     try:
         graph = region.with_functions(f"host {host} ({socket.gethostname()})")
@@ -42,7 +53,7 @@ def muster(region: RegionSpec, host: int, carry_out: Callable[[Instruction], Non
         return Crew(failures=[Failed(WorkerId(error.operator, 0), str(error))])
     options = region.options
     wirings = list(wirings_of(region.topology.with_graph(graph), host))
-    # A window may wait at each end of a channel: in front of its receiver, and for credit at its sender.
+    # Each channel may buffer a window at both ends: in the receiver's inbox, and in the sender's outbox for credit.
     windows = max(1, sum(len(wiring.incoming) + _out_channels(wiring) for wiring in wirings))
     window = max(SMALLEST_WINDOW, options.budget // windows)
     try:
@@ -70,7 +81,11 @@ def _out_channels(wiring: Wiring) -> int:
 
 
 def _snapshots(region: RegionSpec, workers: Sequence[WorkerId]) -> dict[WorkerId, Snapshot | None]:
-    """What each of these workers is restored from; raises a CheckpointError where the checkpoint is damaged."""
+    """Worker to the snapshot from which it is restored; ``None`` without one.
+
+    Raises:
+        CheckpointError: the checkpoint is damaged.
+    """
     redistribution = region.redistribution
     needed = dict.fromkeys(each for worker in workers for each in redistribution.read_from(worker))
     held = read_snapshots(region.snapshots, region.restoration.checkpoint, needed)
@@ -91,14 +106,14 @@ def _assembly(region: RegionSpec, window: int, snapshots: Mapping[WorkerId, Snap
 
 
 def _sinks(region: RegionSpec, worker: Worker) -> OpenSinks:
-    """What the operators of a chain write to: a sink, and dead letters."""
+    """The open sinks of a worker thread: that of a sink operator, and those of dead letters."""
     sinks = region.sinks
     writing = [instance.worker for instance in worker.instances if instance.worker.operator in sinks]
     return OpenSinks({one: sinks[one.operator].open(one, region.incarnation) for one in writing})
 
 
 def _reader(region: RegionSpec, worker: Worker) -> WorkerReader:
-    """What a source's worker reads, from where the checkpoint has it."""
+    """The reader of a source's worker, at the positions of the checkpoint."""
     [instance] = worker.instances
     id_, workers, redistribution = instance.worker, instance.operator.workers, region.redistribution
     plan, ended = region.sources[id_.operator], redistribution.ended(id_.operator)

@@ -1,6 +1,6 @@
 """The process from which Spark forks Python workers, with the imports of a host preloaded.
 
-Imports would otherwise take most of the time to start or restart a host. Spark starts it as
+Without it, imports take most of the time to start or restart a host. Spark starts it as
 ``python -m fries_nb.spark.daemon`` in sessions that fries_nb starts.
 """
 
@@ -13,7 +13,7 @@ from pyspark.daemon import manager
 import fries_nb.spark.host as host
 
 if __name__ == "__main__":
-    # Of what PySpark itself does for applyInPandasWithState; the user's own concatenations warn as ever.
+    # Suppresses a warning of PySpark's own applyInPandasWithState; concatenations in user functions still warn.
     warnings.filterwarnings("ignore", "The behavior of DataFrame concatenation", FutureWarning, r"pyspark\.worker")
     host.warm_up()
     manager()

@@ -1,12 +1,12 @@
-"""The controller's shell: one background thread on the driver that polls the control server and obeys the controller.
+"""The shell of the controller on Spark: a background thread that polls the control server and runs the controller.
 
-Other threads only ``post`` events. Each event is taken in its turn (see ``EventQueue``), and the controller is not
-re-entered while its instructions are carried out. They are in their order, so a decision is on disk before the first
-FCM behind it leaves.
+Other threads only ``post`` events. Events are processed one at a time (see ``EventQueue``): the controller is not
+re-entered while its instructions are carried out. They are carried out in order, so a decision is on disk before its
+first FCM is sent.
 
-When a host is lost the controller says ``Recover``: all hosts are sent home, the trace is cut back to the checkpoint,
-and Spark is given another job, whose hosts belong to the next incarnation. What the old ones still say is told apart
-by theirs.
+When a host is lost the controller issues ``Recover``: all hosts are dismissed, the trace is truncated to the
+checkpoint, and another Spark job is submitted, whose hosts belong to the next incarnation. Messages of older
+incarnations are ignored.
 """
 
 from __future__ import annotations
@@ -53,32 +53,33 @@ from fries_nb.transport.payloads import CHUNK, PayloadSender
 
 POLL_MS = 50
 PROBE_S = 0.25
-"""Between two looks at whether the hosts' connections are still there."""
+"""Seconds between two probes of the hosts' connections."""
 FAREWELL_S = 10.0
-"""How long dismissed hosts get to say goodbye before their tasks are cancelled."""
+"""Seconds that dismissed hosts have to send their final messages before their tasks are cancelled."""
 RELEASE_S = 4.0
+"""Seconds that the tasks of hosts have to end before and after they are cancelled."""
 LOST = "its connection has ended: its process is gone, or its machine did not answer for {:g} s"
 RESTART_S = 60.0
-"""How long Spark may take to start hosts again; then that attempt counts as failed, and another one is made."""
+"""Seconds within which Spark must restart hosts; after that they count as lost, and another attempt is made."""
 
 
 class Listener(Protocol):
     """Callbacks of a driver; called from the driver's thread."""
 
     def resolved(self, outcome: said.Outcome) -> None:
-        """A change has come to its end."""
+        """A change has ended."""
 
     def over(self, state: str, error: str, details: str) -> None:
-        """The run is decided; its hosts are on their way home."""
+        """The outcome of the region is known; its hosts are being dismissed."""
 
     def closed(self) -> None:
-        """Hosts and sockets are closed."""
+        """All hosts have ended, and all sockets are closed."""
 
     def checkpointed(self, event: said.CheckpointEnded) -> None:
         """A checkpoint is complete, or was aborted."""
 
     def recovering(self, event: said.Recover) -> None:
-        """The hosts are being started again."""
+        """The hosts are being restarted."""
 
     def recovered(self) -> None:
         """All hosts have joined again."""
@@ -87,33 +88,33 @@ class Listener(Protocol):
         """The guard of a change has begun to roll it back."""
 
     def guard_ended(self, event: said.GuardEnded) -> None:
-        """The guard of a change is over, or it has rolled the change back."""
+        """The guard of a change has ended, with or without a rollback."""
 
     def paused(self, event: said.OperatorPaused) -> None:
-        """Workers of an operator are paused on a tuple, or go on."""
+        """Workers of an operator are paused on a tuple, or have resumed."""
 
     def answered(self, event: said.Answered) -> None:
-        """A worker has said something."""
+        """A worker has sent a message."""
 
     def heard(self, lines: tuple[Line, ...]) -> None:
-        """Users' functions have printed something."""
+        """User functions have printed lines."""
 
 
 class HostJob(Protocol):
-    """The hosts as Spark runs them; see ``stage``."""
+    """The Spark job of the hosts; see ``stage``."""
 
     def restart(self, region: RegionSpec) -> None:
-        """Cancel what is left of the present hosts and submit others."""
+        """Cancel the remaining hosts and submit new ones."""
 
     def is_running(self) -> bool:
-        """Spark runs the tasks of the present hosts."""
+        """Whether Spark runs the tasks of the current hosts."""
 
     def release(self, grace_s: float) -> None:
-        """See that nothing of them is left."""
+        """Wait for the tasks to end for ``grace_s`` seconds, then cancel them."""
 
 
 class Tidy:
-    """An event of the driver's own: a checkpoint is complete, so older ones can go, behind what waits already."""
+    """An event of the driver itself: delete old checkpoints, after the events queued so far."""
 
 
 class Driver(threading.Thread):
@@ -150,10 +151,10 @@ class Driver(threading.Thread):
         self._stage = stage
         self._trace = Trace()
         self._epochs: dict[int, int] = {}  # marker of a checkpoint to its epoch
-        self._awaits_since: float | None = None  # hosts that are started again
+        self._restart_since: float | None = None  # time at which the restart of hosts began, until they have joined
         self._events: deque[said.Event | Tidy] = deque()
         self._queue = EventQueue(controller.handle, time.monotonic_ns, self._carry_out)
-        self._unfinal = False  # output that was due could not be committed: nothing more is decided
+        self._failing = False  # a commit of output has failed, so no further decision is written
         self._peers: dict[int, bytes] = {}
         self._gone: set[int] = set()
         self._over: said.RunEnded | None = None
@@ -165,7 +166,7 @@ class Driver(threading.Thread):
         self._closed = False
 
     def post(self, event: said.Event) -> None:
-        """Let the controller take this event soon; from any thread. Once the driver has closed it is of no use."""
+        """Queue an event for the controller; thread-safe. Events after the driver has closed are discarded."""
         with self._closing:
             if not self._closed:
                 self._events.append(event)
@@ -173,23 +174,23 @@ class Driver(threading.Thread):
 
     @property
     def records(self) -> Iterable[Packed]:
-        """The trace so far, packed; what a recovery has undone is not in it."""
+        """The trace so far, packed; without operations that a recovery has undone."""
         return self._trace.records()
 
     @property
     def has_finished(self) -> bool:
-        """The last worker has ended, so that the trace is whole."""
+        """Whether all workers have ended, so that the trace is complete."""
         return self.controller.state is RunState.FINISHED
 
     def run(self) -> None:
         """The thread's body: processes events until the region has ended."""
         try:
             while self._over is None:
-                self._turn()
-            self._part()
+                self._poll_once()
+            self._await_goodbyes()
         except (CheckpointError, SessionError) as error:
             self._end(said.RunEnded("failed", str(error)))
-        except Exception as error:  # noqa: BLE001 - a defect of ours must end the run in words, not leave it hanging
+        except Exception as error:  # noqa: BLE001 - an internal error must fail the run, not leave it hanging
             details = "".join(traceback.format_exception(error))
             self._end(said.RunEnded("failed", f"the controller failed: {type(error).__name__}: {error}", details))
         finally:
@@ -207,11 +208,11 @@ class Driver(threading.Thread):
         self._over = over
         self._listener.over(over.state, *in_one_line(over.error, over.details))
 
-    def _turn(self) -> None:
-        """One poll, and all that follows from it."""
+    def _poll_once(self) -> None:
+        """Poll the control server once, and process all events."""
         for heard in self._server.poll(POLL_MS):
             self._hear(heard)
-        self._see_started()
+        self._check_restart()
         self._probe()
         self._queue.take(said.Tick())
         while self._events:
@@ -221,27 +222,27 @@ class Driver(threading.Thread):
                 case event:
                     self._queue.take(event)
 
-    def _see_started(self) -> None:
-        """Hosts that Spark does not start again are lost; what they do once they run may take its time."""
+    def _check_restart(self) -> None:
+        """Report a loss if Spark has not restarted the hosts in time; their own start-up is not limited."""
         now = time.monotonic()
-        if self._awaits_since is None or now - self._awaits_since <= RESTART_S:
+        if self._restart_since is None or now - self._restart_since <= RESTART_S:
             return
-        self._awaits_since = now
+        self._restart_since = now
         if not self._stage.is_running():
             host = min(set(range(self._region.options.hosts)).difference(self._peers), default=0)
             late = f"Spark has not started it again within {RESTART_S:g} s; likely too few slots are free"
             self._queue.take(said.HostLost(host, late, self._server.incarnation))
 
     def _probe(self) -> None:
-        """Send each host a word now and then: ZeroMQ refuses it where the connection has gone, however that ended."""
+        """Send each host a probe at intervals; ZeroMQ rejects it if the connection has ended."""
         now = time.monotonic()
         if now - self._probed >= PROBE_S:
             self._probed = now
             for peer in self._peers.values():
                 self._server.send(peer, Probe())
 
-    def _part(self) -> None:
-        """Hear the last words of the hosts: their traces are among them."""
+    def _await_goodbyes(self) -> None:
+        """Receive the final messages of the hosts, which include their traces."""
         deadline = time.monotonic() + FAREWELL_S
         while self._gone < set(self._peers) and time.monotonic() < deadline:
             self._probe()
@@ -251,7 +252,7 @@ class Driver(threading.Thread):
                 else:
                     self._server.send(heard.peer, Refused("the run is over"))
 
-    # ---- hearing
+    # ---- messages of hosts
 
     def _hear(self, heard: Heard) -> None:
         message, host = heard.message, heard.host
@@ -262,7 +263,7 @@ class Driver(threading.Thread):
                 self.hosts.setdefault(host, message)
             self._queue.take(said.HostJoined(host, message.data_address, message.incarnation))
         elif heard.peer != self._peers.get(host):
-            return  # turned away before, or of an older incarnation; it says goodbye
+            return  # a refused host, or one of an older incarnation
         elif isinstance(message, Said):
             for answer in message.answers:
                 self._answered(answer, heard.incarnation)
@@ -281,20 +282,20 @@ class Driver(threading.Thread):
 
     def _answered(self, answer: Answer, incarnation: int) -> None:
         if incarnation != self._server.incarnation:
-            return  # an answer before it has brought the run to start again
+            return  # an earlier answer of the same message has caused a restart
         if isinstance(answer, Done) and not answer.ended and answer.marker in self._epochs:
             self._trace.note(answer.worker, self._epochs[answer.marker])
         event = said.Answered(answer)
         self._listener.answered(event)
         self._queue.take(event)
 
-    # ---- carrying out
+    # ---- instructions
 
     def _carry_out(self, instruction: said.Instruction) -> Iterable[said.Event]:
-        """Carry out an instruction; what the controller is to hear of it is for the event queue."""
+        """Carry out an instruction; returns the resulting events for the event queue."""
         match instruction:
-            case said.Journal() | said.KeepCheckpoint() | said.Recover() if self._unfinal or self._over is not None:
-                pass  # what failed in front of it ends the run
+            case said.Journal() | said.KeepCheckpoint() | said.Recover() if self._failing or self._over is not None:
+                pass  # a failure before it ends the run
             case said.Tell():
                 self._tell(instruction.worker, instruction.control)
             case said.Admit():
@@ -306,7 +307,7 @@ class Driver(threading.Thread):
                 return [said.Journaled(instruction.decided.change, time.monotonic_ns())]
             case said.CommitFiles():
                 failed = self._committer.commit(instruction.epoch, instruction.files)
-                self._unfinal = self._unfinal or bool(failed)
+                self._failing = self._failing or bool(failed)
                 return failed
             case said.KeepCheckpoint():
                 return self._keep(instruction.record)
@@ -346,8 +347,8 @@ class Driver(threading.Thread):
     def _admit(self, instruction: said.Admit) -> None:
         for peer in self._peers.values():
             self._server.send(peer, Welcome(instruction.peers))
-        if self._awaits_since is not None:
-            self._awaits_since = None
+        if self._restart_since is not None:
+            self._restart_since = None
             self._listener.recovered()
 
     def _keep(self, record: Checkpoint) -> list[said.Event]:
@@ -371,7 +372,7 @@ class Driver(threading.Thread):
         checkpoint = order.restoration.checkpoint
         self._trace.cut(checkpoint.epoch if checkpoint is not None else 0, self._region.redistribution.had_ended)
         self._stage.restart(self._region)
-        self._awaits_since = time.monotonic()
+        self._restart_since = time.monotonic()
 
     # ---- ending
 

@@ -1,9 +1,9 @@
 """A host: one Spark barrier task that runs its share of a region's workers.
 
-The task's own thread polls the links: control first, then frames, which it only forwards. Every worker has a thread;
-one more thread prepares and rehearses changes, so that loading a model delays neither tuples nor control. The host says
-hello, starts when it is welcomed, and leaves on a control message, or when its connection to the driver has ended. It
-never raises, since Spark would count that as a failure and retry; errors are part of its report.
+The task's own thread polls the links: control messages first, then frames, which it only forwards. Every chain of
+workers has a thread, and another thread prepares and rehearses changes, so that loading a model delays neither tuples
+nor control. The host sends ``Hello``, starts its workers on ``Welcome``, and ends on ``Leave``, or when its connection
+to the driver has ended. It never raises, since Spark would retry the failed task; errors are part of its report.
 """
 
 from __future__ import annotations
@@ -64,19 +64,25 @@ from fries_nb.worker.outbox import SendFrame
 from fries_nb.worker.rehearsal import Rehearsals
 
 SWITCH_INTERVAL_S = 0.0005
-"""With Python's default of 5 ms a busy operator would keep an FCM waiting for the interpreter lock."""
+"""Interval of thread switches in seconds; with Python's default, 5 ms, an FCM would wait for the interpreter lock."""
 GARBAGE = 50_000
 """Number of allocations before a garbage collection; rows have no cycles (the default, 700, costs 0.1 us a tuple)."""
 TICK_S = 0.25
 GRACE_S = 5.0
 LINGER_MS = 2_000
-"""Milliseconds for final messages to be sent; a busy machine needs a while."""
+"""Maximum time for sending final messages, in milliseconds."""
 
 
 class HostReport(msgspec.Struct, frozen=True):
-    """The final report of a host, which is its output in Spark.
+    """The final report of a host, which is the output of its Spark task.
 
-    ``error`` is empty if the controller told it to leave; ``stuck`` lists workers whose threads did not end in time.
+    Attributes:
+        host: index of the host.
+        pid: its process id.
+        reason: why it has ended.
+        error: the failure in one sentence; empty if the controller dismissed it.
+        stuck: names of threads that did not end in time.
+        processed: worker to the number of tuples that it has processed.
     """
 
     host: int
@@ -88,9 +94,15 @@ class HostReport(msgspec.Struct, frozen=True):
 
 
 def serve(region: RegionSpec, host: int, interface: str) -> bytes:
-    """Run a host to its end; returns its ``HostReport`` as msgpack. Never raises.
+    """Run a host until it ends. Never raises.
 
-    ``interface`` is the name or address of this machine at which other hosts reach it.
+    Args:
+        region: the specification of the region.
+        host: index of the host.
+        interface: name or address of this machine at which other hosts reach it.
+
+    Returns:
+        Its ``HostReport`` as msgpack.
     """
     before = sys.getswitchinterval(), gc.get_threshold()
     sys.setswitchinterval(SWITCH_INTERVAL_S)
@@ -98,7 +110,7 @@ def serve(region: RegionSpec, host: int, interface: str) -> bytes:
     try:
         with printing() as printer:
             return msgspec.msgpack.encode(Host(region, host, interface, printer).run())
-    except Exception as error:  # noqa: BLE001 - Spark would try again; the report says it
+    except Exception as error:  # noqa: BLE001 - Spark would retry; the error is part of the report
         return msgspec.msgpack.encode(HostReport(host, os.getpid(), "failed", f"{type(error).__name__}: {error}"))
     finally:
         sys.setswitchinterval(before[0])
@@ -107,9 +119,9 @@ def serve(region: RegionSpec, host: int, interface: str) -> bytes:
 
 
 def warm_up() -> None:
-    """Do work that is slow the first time: imports of pandas by Arrow, and of Parquet.
+    """Trigger lazy imports (pandas by Arrow, Parquet), so that no tuple waits for them.
 
-    If Spark forks hosts (see ``daemon``) it is done once before, and otherwise here, so that no tuple waits for it.
+    Where Spark forks hosts from ``daemon`` this is done once, before the fork.
     """
     table = pa.table({"warm": [0]})
     with pq.ParquetWriter(pa.BufferOutputStream(), table.schema) as writer:
@@ -138,7 +150,7 @@ class Host:
         self._links = HostLinks(region.keys, host, region.controller, interface, silence_s=silence_s, peers=hosts)
 
     def run(self) -> HostReport:
-        """Say hello, serve until the end, say goodbye."""
+        """Join the run, serve until the end, and send the final messages."""
         stuck: tuple[str, ...] = ()
         try:
             warm_up()
@@ -177,7 +189,7 @@ class Host:
                 self._tell_printed(now - ticked)
                 ticked = now
                 self._tick()
-                if not self._reason:  # after a farewell the driver may go
+                if not self._reason:  # a dismissed host does not need the driver's connection
                     self._links.check()
 
     def _hear(self, message: ControllerMessage, failures: list[Failed]) -> None:
@@ -197,12 +209,12 @@ class Host:
                 self._start()
         elif isinstance(message, (Leave, Refused)):
             self._reason = message.reason or "dismissed"
-            self._tell_printed(TICK_S)  # now, since threads that do not end may outlast the driver's patience
+            self._tell_printed(TICK_S)  # before blocked threads can delay the end beyond the driver's timeout
 
     def _direct(self, worker: WorkerId, control: Control) -> None:
-        """Deliver a control message; a prepare that arrives within a slow tuple does not wait for its end."""
+        """Deliver a control message; a ``Prepare`` is processed even while its worker is busy with a slow tuple."""
         if not self._started:
-            return  # some worker could not be made; the run is about to fail with its error
+            return  # a worker could not be made, and the run is about to fail
         if isinstance(control, Rehearse):
             self._trials.put((worker, control))
             return
@@ -240,7 +252,7 @@ class Host:
         if lines := self._printer.take(passed_s):
             self._links.say(Printed(lines))
 
-    # ---- carrying out, called from the workers' threads
+    # ---- instructions, carried out in the workers' threads
 
     def _carry_out(self, instruction: Instruction) -> None:
         if isinstance(instruction, SendFrame):
@@ -286,7 +298,7 @@ class Host:
                 result = self._rehearsals.prepare(order)
                 self._threads[order.worker].post(result)
                 self._tell(result.answer)
-                del result  # it holds a function, and the next change may be long in coming
+                del result  # releases the function before the wait for the next change
             else:
                 workers = [thread.worker for thread in set(self._threads.values())]
                 self._tell(self._rehearsals.rehearse(*order, workers))
@@ -295,7 +307,7 @@ class Host:
     # ---- ending
 
     def _end_threads(self) -> tuple[str, ...]:
-        """End all threads; returns those that are blocked in a user function."""
+        """End all threads; returns the names of those that are still blocked in a user function."""
         if not self._started:
             return ()
         self._trials.put(None)

@@ -29,18 +29,18 @@ def forget(group: str) -> None:
 def take_over(context: SparkContext) -> None:
     """Install the handler in place of PySpark's; a handler of the user's is kept."""
     if threading.current_thread() is not threading.main_thread():
-        return  # Python sets handlers from the main thread only; a run started there will do it
+        return  # Python sets signal handlers in the main thread only; a later run may be started there
     if not getattr(signal.getsignal(signal.SIGINT), "__qualname__", "").startswith("SparkContext."):
         return
 
     def interrupted(number: int, frame: FrameType | None) -> None:
-        # From another thread, since the main one may be in the middle of a conversation with Java.
+        # In another thread, since the main thread may be in the middle of a call to Java.
         others = threading.Thread(target=_cancel_others, args=(context,), daemon=True)
         others.start()
         others.join(_PATIENCE_S)
         raise KeyboardInterrupt
 
-    interrupted.__qualname__ = "SparkContext.interrupted"  # so that the next session's run replaces it
+    interrupted.__qualname__ = "SparkContext.interrupted"  # marks it as replaceable for a run in another session
     signal.signal(signal.SIGINT, interrupted)
 
 

@@ -42,7 +42,7 @@ def java_home(environment: Mapping[str, str]) -> Path:
     """The JAVA_HOME with which to start Spark.
 
     Raises:
-        SessionError: there is no Java of version 17 or later; says what was found and what to install.
+        SessionError: there is no Java of version 17 or later; names the versions found, and packages to install.
     """
     told = environment.get("JAVA_HOME")
     candidates = [Path(told) / "bin" / "java"] if told else []
@@ -86,7 +86,7 @@ def _bundled() -> Path | None:
 
 
 def _wrapped(java: Path, cache: Path) -> Path:
-    """A JAVA_HOME whose ``bin/java`` is the wrapper around ``java``; written once for each Java."""
+    """Write a JAVA_HOME whose ``bin/java`` is the wrapper around ``java``; returns its path."""
     home = cache / f"java-{hashlib.sha256(str(java).encode()).hexdigest()[:12]}"
     wrapper = home / "bin" / "java"
     wrapper.parent.mkdir(parents=True, exist_ok=True)

@@ -32,7 +32,7 @@ Traceback (most recent call last):
 ModuleNotFoundError: No module named 'fries_nb'
  SQLSTATE: 38000
 	at org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handlePythonException(PythonRunner.scala:1097)"""
-"""What Spark 4.3 says of an executor without fries_nb, shortened: an example for the tests."""
+"""The message of Spark 4.3 for an executor without fries_nb, shortened: an example for tests."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def _python(text: str) -> tuple[str, str]:
 
 
 def _java(text: str) -> str:
-    """The first line; or, behind the sentence common to all failures of barrier tasks, the line with the cause."""
+    """The line with the cause: the first one, or the one after the sentence common to all failed barrier tasks."""
     lines = [line for line in text.splitlines() if line.strip()]
     if len(lines) > 1 and _BARRIER in lines[0] and (_JAVA.match(lines[1]) or not lines[1].startswith("\t")):
         return lines[1].strip()
@@ -95,7 +95,7 @@ def _java(text: str) -> str:
 
 
 def _advice(reason: str, executor: str) -> str:
-    """What an executor lacks, and how to install it."""
+    """The reason of a lasting failure, completed with the executor and a remedy."""
     missing = _MISSING.match(reason)
     of = f"the Python of {executor}" if executor else "the executors' Python"
     if missing is None:

@@ -43,10 +43,10 @@ class Launched:
     """A launched region.
 
     Attributes:
-        session: the lease on Spark.
-        driver: the controller's thread.
+        session: the lease on the Spark session.
+        driver: the driver thread.
         sinks: sink operator to the directory of its output.
-        scratch: a directory, or URI of one, of this run alone; removed with the object.
+        scratch: directory or URI of the run's temporary files.
         place: the checkpoint store, within ``scratch`` if the run has no checkpoint directory.
         run: the run's id.
     """
@@ -64,11 +64,10 @@ class Launched:
         return self.place.restoration.checkpoint is not None
 
     def payload(self, operator: Operator, update: Update) -> bytes:
-        """An update as it is sent to the operator's workers; a join's new table is staged.
+        """Pickle an update for the operator's workers; a join's new table is staged.
 
         Raises:
-            DataflowError: it cannot be pickled, or is too large, names the operator; or a table lacks the columns to
-                join on.
+            DataflowError: the update cannot be pickled or is too large, or a join's table lacks the columns to join on.
             SourceError: a join's new table cannot be read or computed.
         """
         staged = stage_update(operator, update, self.session.spark, self.place.staging)
@@ -94,20 +93,21 @@ def launch(
     """Start the region and return at once; the hosts join within a second or two.
 
     Args:
-        graph: what runs.
-        spark: the session, or ``None`` for the active or an embedded one.
-        options: how to run it.
-        listener: receives the driver's events.
-        checkpoint: the place for checkpoints; with it a lost host is recovered from.
-        resumed: go on from what is kept at the place.
-        run: the run's id; by default a new one. A resumed run keeps that of its place.
-        key: signs what is kept at the place, and has signed what is there.
+        graph: the graph of the region.
+        spark: the session; ``None`` for the active or an embedded one.
+        options: the options of the run.
+        listener: receives the driver's callbacks.
+        checkpoint: the checkpoint directory; with it the run recovers from lost hosts. Empty for none.
+        resumed: whether to resume from the last checkpoint in the directory.
+        run: the run's id; by default a new one. A resumed run keeps its id.
+        key: the key that signs checkpoints, and verifies existing ones.
 
     Raises:
-        SessionError: no Java, or a session that cannot serve.
-        CheckpointError: a place that is taken, damaged, of another flow, or cannot be written.
-        SourceError, SinkError: an end of the flow that cannot be read or written.
-        DataflowError: a function that cannot be pickled.
+        SessionError: there is no Java, or the session is not suitable.
+        CheckpointError: the checkpoint directory is taken, damaged, of another dataflow, or cannot be written.
+        SourceError: a source cannot be read.
+        SinkError: a sink cannot be written.
+        DataflowError: a function cannot be pickled.
         LinkError: the port is taken, the address is not this machine's, or too few files may be opened.
     """
     functions = pickled_functions(graph)
@@ -120,7 +120,7 @@ def launch(
         undo.callback(remove_scratch, scratch)
         path = absolute(checkpoint) if checkpoint else join(scratch, "checkpoint")
         place = CheckpointStore.resume(path, graph, key) if resumed else CheckpointStore.claim(path, graph, run, key)
-        undo.callback(place.release if resumed else place.withdraw)  # so that the next try does not find it taken
+        undo.callback(place.release if resumed else place.withdraw)  # the directory stays usable after a failure
         sources, functions = _sources(graph, session, place), functions | _tables(graph, session, place)
         sinks = _sinks(graph, path if checkpoint else scratch, place.flow.run)
         if resumed:
@@ -139,7 +139,7 @@ def launch(
 
 
 def _listen(session: Session, keys: RunKeys, options: Options) -> tuple[ControlServer, str]:
-    """The control server, and where hosts shall listen (see ``Region.interface``)."""
+    """The control server, and the interface for hosts (see ``RegionSpec.interface``)."""
     make_room(options.hosts)
     interface = driver_interface(session.spark)
     is_local = interface == LOOPBACK
@@ -184,7 +184,7 @@ def _start(
 
 
 def _sources(graph: Graph, session: Session, place: CheckpointStore) -> dict[str, SourcePlan]:
-    """What the sources' readers need; a source is cut into splits once a run, however often it is resumed."""
+    """Source to the plan of its readers; its splits are computed once and kept for resumed runs."""
     plans: dict[str, SourcePlan] = {}
     for name, operator in graph.by_name.items():
         if not operator.traits.is_source:
@@ -197,7 +197,7 @@ def _sources(graph: Graph, session: Session, place: CheckpointStore) -> dict[str
 
 
 def _tables(graph: Graph, session: Session, place: CheckpointStore) -> dict[str, bytes]:
-    """The joins' tables, staged, as they are shipped."""
+    """Join to its staged table, pickled."""
     return {
         name: pickled(name, stage_table(operator.function, session.spark, place.staging))
         for name, operator in graph.by_name.items()
@@ -206,7 +206,12 @@ def _tables(graph: Graph, session: Session, place: CheckpointStore) -> dict[str,
 
 
 def complete(place: CheckpointStore, sinks: Mapping[str, Sink]) -> None:
-    """What the record names is output, also where the driver ended before it had said so to the sinks; and no more."""
+    """Make the output of the sinks equal to that of the restored checkpoint, if the earlier driver ended before that.
+
+    Args:
+        place: the checkpoint store.
+        sinks: sink to its target.
+    """
     checkpoint = place.restoration.checkpoint
     if checkpoint is not None:
         for name, sink in sinks.items():
@@ -214,10 +219,10 @@ def complete(place: CheckpointStore, sinks: Mapping[str, Sink]) -> None:
 
 
 def pickled_functions(graph: Graph) -> dict[str, bytes]:
-    """Each operator's function, as it is shipped (tables of joins apart).
+    """Operator to its pickled function, except for sources, sinks and joins.
 
     Raises:
-        DataflowError: one cannot be pickled; names the operator.
+        DataflowError: a function cannot be pickled; names the operator.
     """
     return {
         name: pickled(name, operator.function)
@@ -227,10 +232,10 @@ def pickled_functions(graph: Graph) -> dict[str, bytes]:
 
 
 def pickled(operator: str, value: Any) -> bytes:
-    """A user's object as bytes, with the user's own modules.
+    """Pickle a user's object together with the user's own modules.
 
     Raises:
-        DataflowError: it cannot be pickled; names the operator.
+        DataflowError: the object cannot be pickled; names the operator.
     """
     try:
         return dumped(value)
@@ -246,7 +251,7 @@ def _bare(graph: Graph) -> Graph:
 
 
 def _sinks(graph: Graph, root: str, run: str) -> dict[str, ParquetSink]:
-    """Where sinks write, and operators their dead letters."""
+    """Sink, or operator with dead letters, to its claimed target."""
     sinks: dict[str, ParquetSink] = {}
     taken: set[str] = set()
     for name, operator in graph.by_name.items():
@@ -263,5 +268,5 @@ def _sinks(graph: Graph, root: str, run: str) -> dict[str, ParquetSink]:
 
 
 def _target(operator: Operator) -> Any:
-    """Where a sink writes its rows, or another operator its dead letters; the name of its policy if it writes none."""
+    """The target of a sink or of an operator's dead letters; the name of the error policy if there is no target."""
     return operator.function if operator.traits.is_sink else operator.on_error

@@ -19,8 +19,8 @@ _GIB = 1 << 30
 _LEAST_HEAP, _MOST_HEAP = 512, 2048  # MiB; Spark refuses to start with less than 450
 _BESIDE_HEAP = 130 << 20  # of Java, with our settings: classes, compiled code, threads
 _HOST = 172 << 20  # of a host at rest: `python -m fries_nb bench rest`
-# Where a container sees its own: control groups version 2, then 1; the limit, what is used, and the part of that which
-# is released on demand.
+# Files of a container's control group, version 2, then 1: the limit, the used bytes, and the field of ``memory.stat``
+# with the part of them that is released on demand.
 _GROUPS = (
     ("memory.max", "memory.current", "inactive_file "),
     ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "total_inactive_file "),

@@ -38,14 +38,14 @@ def output(spark: SparkSession, path: str, run: str | None = None, written: pa.S
 
     Raises:
         SessionError: the session has been stopped.
-        SinkError: two sink workers wrote a column in incompatible types, names it; or a file is missing, or a Delta
-            table was rewritten by others.
+        SinkError: two sink workers wrote a column in incompatible types (names it), a file is missing, or a Delta table
+            was rewritten by others.
     """
     if spark.sparkContext._jsc is None:
         raise SessionError(f"the SparkSession of this run has been stopped; what was committed lies in {path}")
     recover(path)
     files = sorted(committed(path, run), key=_columns)
-    see_unchanged(path, run)  # behind the list: what others took out of the table in front of it is still missed
+    see_unchanged(path, run)  # after the files were listed, so that a rewrite before the listing is detected too
     if not files:
         return spark.createDataFrame([], _as_spark_reads(spark, path, written))
     groups = [list(group) for _, group in groupby(files, _columns)]
@@ -57,7 +57,7 @@ def output(spark: SparkSession, path: str, run: str | None = None, written: pa.S
 
 
 def _as_spark_reads(spark: SparkSession, path: str, schema: pa.Schema) -> StructType:
-    """The columns as Spark will read them once parts with them are committed, found by a part without rows."""
+    """The schema as Spark will read it from committed parts, determined with a temporary part without rows."""
     if not schema.names:
         return StructType([])
     part = join(path, "_fries", f"columns-{uuid.uuid4().hex[:8]}.parquet")

@@ -1,7 +1,7 @@
 r"""Captures what user functions print or log on a host, line by line, to show it in the notebook.
 
-It replaces the host's standard output and error while the host serves. The number of lines per second is limited; of
-further lines only the number is kept, so that a print for every tuple delays nothing.
+It replaces the host's standard output and error while the host serves. The number of lines per second is limited;
+further lines are only counted, so that a print for every tuple delays neither tuples nor messages.
 
 >>> printer = Printer(allowed=2)
 >>> print("loading ...", end="", file=printer); print(" done", file=printer)
@@ -51,7 +51,7 @@ class Printer(io.TextIOBase):
 
     @property
     def encoding(self) -> str:  # type: ignore[override]  # an attribute in the stubs
-        """The encoding, which libraries query: any text can be printed."""
+        """The encoding, which some libraries query; any text can be printed."""
         return "utf-8"
 
     def writable(self) -> bool:
@@ -103,7 +103,7 @@ def _visible(line: str) -> str:
 
 
 def _worker(frame: FrameType | None) -> str:
-    """The worker that prints: the one whose function was called last, since those of a chain share a thread."""
+    """The worker whose function is on the stack, since workers of a chain share a thread; else the thread's name."""
     while frame is not None:
         if frame.f_globals.get("__name__", "").startswith("fries_nb."):
             for name in ("instance", "order"):
@@ -115,7 +115,7 @@ def _worker(frame: FrameType | None) -> str:
 
 
 _PRINTER = Printer()
-# One a process: a logging handler that a function made in one run writes on to it in the next.
+# One for each process: a logging handler that a user function created in an earlier run still writes to it.
 
 
 @contextlib.contextmanager

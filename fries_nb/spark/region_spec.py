@@ -24,7 +24,10 @@ class Options:
 
     Attributes:
         hosts: number of Spark tasks.
-        budget: bytes that may wait on a host, in front of its workers and behind them for credit.
+        budget: bytes that a host may buffer, in inboxes and in outboxes that wait for credit.
+        audit: whether to record every data operation.
+        chaining: whether to run operators connected by forward edges in one thread.
+        commit_interval_s: seconds between commits of the sinks; ``None`` commits once, at the end.
         silence_s: seconds without an answer on the network after which a machine counts as lost.
         port: TCP port of the controller; 0 for any free one.
 
@@ -91,12 +94,12 @@ class RegionSpec:
 
     @cached_property
     def topology(self) -> Topology:
-        """Where the workers run."""
+        """The initial topology: workers in turn over the hosts."""
         return Topology.dealt(self.graph, self.options.hosts, self.options.chaining)
 
     @property
     def redistribution(self) -> Redistribution:
-        """Which snapshots each worker is restored from."""
+        """The assignment of the checkpoint's snapshots to workers."""
         return Redistribution(self.restoration.checkpoint, self.graph)
 
     def with_functions(self, place: str) -> Graph:

@@ -40,14 +40,14 @@ ADDRESS = "FRIES_DRIVER_ADDRESS"
 
 LOOPBACK = "127.0.0.1"
 
-_PATIENCE_S = 3.0  # executors of a session that has just started, or tasks that have just ended, take so long to show
+_PATIENCE_S = 3.0  # until Spark's status includes executors that have just started and tasks that have just ended
 _lock = threading.RLock()
 _leases: list[Session] = []
 
-# Whatever fails reaches the user as an exception; Spark would log it as well, in hundreds of lines. (Spark takes the
-# gateway's level for the root's, and says so if they differ.)
-# Java says so of a module that Spark's own launcher names in --add-modules; no option of Java's silences it.
+# Java prints this for a module that Spark's launcher names in --add-modules; no option of Java suppresses it.
 _INCUBATOR = b"WARNING: Using incubator modules: jdk.incubator.vector"
+# Failures reach the user as exceptions; Spark would log them as well, in hundreds of lines. (Spark applies the
+# gateway's level to the root logger, and prints a message if they differ.)
 _LOGGING = """rootLogger.level = fatal
 logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
 logger.gateway.level = fatal
@@ -90,7 +90,7 @@ class Session:
         until = time.monotonic() + patience_s
         total, free = slots_of(self.spark)
         local = (self.spark.sparkContext.master or "").startswith("local[")
-        fixed = local and 0 < total < needed  # no executors will come, nor will busy ones do
+        fixed = local and 0 < total < needed  # waiting is useless: the number of slots is fixed and too low
         while free < needed and not fixed and time.monotonic() < until:
             time.sleep(0.05)
             total, free = slots_of(self.spark)
@@ -246,9 +246,9 @@ def _start(hosts: int, spare: int, options: dict[str, str]) -> SparkSession:
     found = memory()
     if found is not None and (lacking := shortage(found, hosts)):
         warnings.warn(lacking, MemoryWarning, stacklevel=2)
-    # No second number in local[N]: it would try each failing task of ordinary SQL that often.
+    # No second number in local[N], which is the maximum number of attempts of each task, also of ordinary SQL.
     environment = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
-    if SparkContext._gateway is None:  # a Java that runs already is used again
+    if SparkContext._gateway is None:  # otherwise the running Java is reused
         environment["JAVA_HOME"] = str(java_home(os.environ))
     settings = _settings(found) | options
     builder = SparkSession.builder.master(f"local[{hosts + spare + RESERVE}]").appName("fries_nb")
@@ -276,12 +276,12 @@ def _start_java(settings: Mapping[str, str]) -> None:
         _end_unfinished(error)
         raise
     finally:
-        os.close(writing)  # Java has its own; the thread ends with Java
+        os.close(writing)  # Java has its own copy; the thread ends with Java
     SparkContext._ensure_initialized(gateway=gateway)
 
 
 def _end_unfinished(error: BaseException) -> None:
-    """End a Java whose start was interrupted, which PySpark leaves running; only its stack frame refers to it."""
+    """Kill a Java whose start was interrupted, which PySpark leaves running; only a stack frame refers to it."""
     for frame, _ in traceback.walk_tb(error.__traceback__):
         process = frame.f_locals.get("proc")
         if isinstance(process, subprocess.Popen):
@@ -290,9 +290,9 @@ def _end_unfinished(error: BaseException) -> None:
 
 
 def end_java() -> None:
-    """End the Java of this process, whose sessions have ended; takes seconds if Java writes an archive."""
+    """End the Java of this process, after its sessions have ended; takes seconds if Java writes an archive."""
     gateway = SparkContext._gateway
-    assert gateway is not None  # there is one from the first session on
+    assert gateway is not None  # it exists once a session was started
     gateway.proc.stdin.close()
     gateway.proc.wait()
 
@@ -315,10 +315,10 @@ def _settings(found: MachineMemory | None) -> dict[str, str]:
         "spark.pyspark.python": sys.executable,
         "spark.pyspark.driver.python": sys.executable,
         "spark.python.daemon.module": "fries_nb.spark.daemon",
-        "spark.python.task.killTimeout": "200ms",  # a cancelled host that does not leave is killed so soon
+        "spark.python.task.killTimeout": "200ms",  # until a cancelled host that does not end is killed
         "spark.scheduler.mode": "FAIR",
         "spark.speculation": "false",
-        "spark.sql.parquet.columnarReaderBatchSize": "1024",  # Spark's 4096 rows of 10,000 columns exceed the memory
+        "spark.sql.parquet.columnarReaderBatchSize": "1024",  # the default, 4096, exceeds the memory for 10,000 columns
         "spark.sql.shuffle.partitions": "2",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -327,7 +327,7 @@ def _settings(found: MachineMemory | None) -> dict[str, str]:
 
 
 def _own_import_path() -> list[str]:
-    """Directories from which this process imports, without the environment's: hosts unpickle functions by name."""
+    """Import directories of this process outside its Python environment, from which hosts import by name."""
     installed = tuple(str(Path(prefix)) + os.sep for prefix in {sys.prefix, sys.base_prefix, sys.exec_prefix})
     places = [os.path.abspath(place) for place in [*sys.path, str(Path(__file__).parents[2])]]
     return [place for place in dict.fromkeys(places) if os.path.isdir(place) and not place.startswith(installed)]

@@ -1,9 +1,9 @@
 """Pickling of user functions, with the user's own modules and the source lines of the functions.
 
 cloudpickle pickles definitions of cells by value, and those of modules by name. But a module that the user wrote beside
-the notebook does not exist on other machines, and a reused Python worker of Spark has its version before the last edit.
-So modules that are not installed are pickled by value as well. Source lines are included for tracebacks, since neither
-the file of a cell nor that of a module need exist on a host.
+the notebook does not exist on other machines, and a reused Python worker of Spark may hold an older version of it. So
+modules that are not installed are pickled by value as well. Source lines are included for tracebacks, since neither the
+file of a cell nor that of a module need exist on a host.
 
 >>> pickle.loads(dumped(len))("abc")
 3
@@ -30,19 +30,19 @@ from typing import Any
 import cloudpickle
 
 _KNOWN = frozenset({"fries_nb", "pyspark", "py4j", "__main__", "__mp_main__"})
-"""Packages that are on every host, wherever installed, and the module that cloudpickle pickles by value itself."""
+"""Packages that exist on every host, and the module that cloudpickle itself pickles by value."""
 _INSTALLED = ("site-packages", "dist-packages")
 _LRU_CACHE = type(functools.lru_cache(len))
 
 _lock = threading.Lock()
-_others: set[str] = set()  # names of modules that were found to be no user's
+_others: set[str] = set()  # names of modules that are not the user's
 
 
 def dumped(value: Any) -> bytes:
-    """The value as bytes for ``pickle.loads`` on a host that has installed packages only.
+    """Pickle a value so that ``pickle.loads`` works on a host without the user's modules.
 
     Raises:
-        Exception: whatever pickling raises.
+        Exception: any exception of pickling.
     """
     with _by_value() as modules:
         file = io.BytesIO()
@@ -121,7 +121,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
 
     def reducer_override(self, value: Any) -> Any:
         if isinstance(value, ModuleType) and value.__name__ in self._modules:
-            # Made before it is filled, so that modules may hold each other.
+            # Created before it is filled, since modules may refer to each other.
             state = {} if self._empty else self._state(value)
             return ModuleType, (value.__name__, value.__doc__), state, None, None, _fill
         if isinstance(value, _LRU_CACHE) and value.__module__ in self._modules | {"__main__"}:
@@ -143,13 +143,13 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
             return True
         try:
             _Pickler(io.BytesIO(), self._modules, empty=True).dump(value)
-        except Exception:  # noqa: BLE001 - pickling raises anything; a host in need of it says what is missing
+        except Exception:  # noqa: BLE001 - pickling may raise anything; the attribute is reported missing on use
             return False
         return True
 
 
 def _code(file: str, *parts: Any) -> CodeType:
-    """Code with the name of its own file, by which tracebacks find its lines; cloudpickle 3.1.3 replaces that name."""
+    """Restore the file name of code, by which tracebacks find its lines; cloudpickle 3.1.3 replaces it."""
     return CodeType(*parts).replace(co_filename=file)
 
 
@@ -170,10 +170,10 @@ def _unpacked(pickled: bytes, lines: dict[str, list[str]]) -> Any:
 
 
 def _lines(files: set[str]) -> dict[str, list[str]]:
-    """The source of cells and of the user's modules, as far as known."""
+    """File to its source lines, for cells and the user's modules, if available."""
     own = [file for file in files if not is_installed(file)]
     for file in own:
-        linecache.checkcache(file)  # it may have been edited
+        linecache.checkcache(file)  # the file may have been edited
     return {file: lines for file in own if (lines := linecache.getlines(file))}
 
 

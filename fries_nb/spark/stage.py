@@ -1,9 +1,9 @@
 """The Spark job of a region: a barrier job whose tasks are the hosts.
 
-``spark.range`` is the only input (Spark refuses a union in front of a barrier stage). A job is one attempt. When a host
-is lost Spark fails the job, since barrier tasks fail together; it is not retried by Spark, but another job is submitted
-for the next incarnation. So a session with a low limit of stage attempts survives many failures, and no shuffle is
-needed behind the hosts.
+``spark.range`` is the only input (Spark rejects a union before a barrier stage). Each incarnation is a separate job.
+When a host is lost Spark fails the job, since barrier tasks fail together. Spark does not retry it; a new job is
+submitted for the next incarnation instead, so the number of recoveries does not depend on Spark's limit of stage
+attempts, and no shuffle is needed after the hosts.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class HostStage:
     Args:
         spark: the session, whose slots have been checked.
         region: the specification of the region.
-        died: called from such a thread if the job ends before it was cancelled, with the incarnation and the reason.
+        died: called in the job's thread if the job ends before it was cancelled, with the incarnation and the reason.
     """
 
     def __init__(self, spark: SparkSession, region: RegionSpec, died: Died) -> None:
@@ -167,7 +167,7 @@ def _own_python(context: SparkContext) -> Iterator[None]:
 
 def _task(region: RegionSpec) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for _ in batches:  # to its end, or Spark's writer thread sits on it
+        for _ in batches:  # consumed completely, since Spark's writer thread blocks otherwise
             pass
         place = BarrierTaskContext.get()
         host = place.partitionId()
@@ -181,7 +181,7 @@ def _task(region: RegionSpec) -> Callable[[Iterator[pa.RecordBatch]], Iterator[p
 
 
 def _end_process(attempt: int) -> None:
-    """End this process after its task: Spark would reuse it, with a thread in it that never ends."""
+    """End this process after its task, since Spark would reuse it although one of its threads never ends."""
     time.sleep(EXIT_S)
     place = TaskContext.get()
     if place is None or place.taskAttemptId() == attempt:
@@ -207,6 +207,6 @@ def _executor_of(spark: SparkSession, stage: int, task: int) -> str:
     try:
         tasks = store.taskList(stage, store.lastStageAttempt(stage).attemptId(), _TASKS)
         found = [one for one in map(tasks.apply, range(tasks.size())) if one.index() == task]
-    except Py4JError:  # it has forgotten the stage
+    except Py4JError:  # Spark has discarded the status of the stage
         return ""
     return f"executor {found[-1].executorId()} ({found[-1].host()})" if found else ""

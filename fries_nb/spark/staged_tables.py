@@ -47,9 +47,12 @@ class StagedTable(JoinTable):
 
 
 def stage_table(table: JoinTable, spark: SparkSession, scratch: str) -> StagedTable:
-    """The same join, with its rows where hosts can read them; a DataFrame or Arrow table is written to ``scratch``.
+    """Store a join's table where hosts can read it.
 
-    Nothing is written for a path, nor for a table that is staged already (as that of a rollback).
+    Args:
+        table: the table. A path, or a table that is staged already (as for a rollback), is used in place.
+        spark: computes and writes a DataFrame.
+        scratch: a directory that all hosts reach; a DataFrame or Arrow table is written there.
 
     Raises:
         SourceError: the path cannot be read, or Spark cannot compute or write the DataFrame.
@@ -64,7 +67,13 @@ def stage_table(table: JoinTable, spark: SparkSession, scratch: str) -> StagedTa
 
 
 def stage_update(operator: Operator, update: Update, spark: SparkSession, scratch: str) -> Update:
-    """The update in a form that can be sent to hosts: a join's new table is staged.
+    """The update in a form that can be sent to hosts: a join's new table is staged, see ``stage_table``.
+
+    Args:
+        operator: the operator to change.
+        update: its update.
+        spark: computes and writes a DataFrame.
+        scratch: a directory that all hosts reach.
 
     Raises:
         PlanError: the update does not fit the join (see ``new_table``).

@@ -1,7 +1,7 @@
 """Staging of sources: data that is given to ``replay`` is written as Parquet that every host can read.
 
-Spark writes a DataFrame once, before the run. So any query or connector can feed a dataflow, and the position of a row
-is the same after a retry.
+Spark writes a DataFrame once, before the run. So any query or connector can be the source of a dataflow, and the
+positions of rows do not change when the run is restored.
 """
 
 from __future__ import annotations
@@ -63,15 +63,15 @@ def remove_scratch(scratch: str) -> None:
 def plan_source(
     description: Replay | Rate, spark: SparkSession, scratch: str, name: str, workers: int, kept: Splits | None = None
 ) -> SourcePlan:
-    """What the source's workers need to know. A DataFrame or a table is written to ``scratch`` once, and read there.
+    """The plan from which a source's workers open their readers; a DataFrame or Arrow table is staged.
 
     Args:
-        description: of the source.
+        description: the declaration of the source.
         spark: computes and writes a DataFrame.
         scratch: a directory that all hosts reach.
-        name: of the source.
-        workers: of the source.
-        kept: the splits into which the source was cut when the run began, if it has begun before.
+        name: name of the source.
+        workers: number of its workers.
+        kept: its splits from the beginning of the run, if the run is resumed.
 
     Raises:
         SourceError: the source cannot be read, or Spark cannot compute or write the DataFrame.
@@ -91,19 +91,19 @@ def plan_source(
 
 
 def stage_replay(source: Replay, spark: SparkSession, scratch: str, name: str) -> str:
-    """Write a DataFrame or table below ``scratch``, as ``name``.
+    """Write a DataFrame or Arrow table to Parquet files that hosts can read.
 
     Args:
-        source: of the rows.
+        source: the declaration of the source.
         spark: computes and writes a DataFrame.
         scratch: a directory that all hosts reach.
-        name: of the source.
+        name: name of the source.
 
     Returns:
-        Where the Parquet files are; the user's own path, if that is what was given.
+        The directory of the files; if the user gave a path, that path.
 
     Raises:
-        SourceError: Spark cannot compute or write the DataFrame, or Parquet does not hold it.
+        SourceError: Spark cannot compute or write the DataFrame, or Parquet does not support a column.
     """
     if isinstance(source.data, str):
         return source.data
@@ -121,10 +121,16 @@ def stage_replay(source: Replay, spark: SparkSession, scratch: str, name: str) -
 
 
 def write_table(table: pa.Table, file: str, filesystem: fs.FileSystem, what: str) -> None:
-    """Write what a user gave as one Parquet file.
+    """Write a user's Arrow table as one Parquet file.
+
+    Args:
+        table: the table.
+        file: path of the file.
+        filesystem: the file system of the path.
+        what: description of the table, for the message of an error.
 
     Raises:
-        SourceError: it has a column that Parquet does not hold; ``what`` says whose.
+        SourceError: Parquet does not support the type of a column.
     """
     try:
         pq.write_table(table, file, filesystem=filesystem)

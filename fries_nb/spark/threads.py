@@ -1,8 +1,8 @@
 """The thread of a worker in a host: delivers events to the I/O-free worker and carries out its instructions.
 
-Other threads only ``post``: they queue an event and, if it must not wait for the end of the slice (an FCM, a prepare),
-raise the worker's interrupt flag, a plain attribute that the loop over tuples reads. Frames between workers of one host
-pass by reference from thread to thread, without a socket.
+Other threads only ``post``: they queue an event and, if it is urgent (an FCM or a ``Prepare``), set the worker's
+interrupt flag, a plain attribute that is read between two tuples. Frames between workers of one host are passed by
+reference from thread to thread, without a socket.
 """
 
 from __future__ import annotations
@@ -75,21 +75,21 @@ class WorkerThread(threading.Thread):
     def run(self) -> None:
         """The thread's body: processes events until the worker has left."""
         try:
-            self.worker.handle(WorkerTick())  # a first report says where a restored worker stands
+            self.worker.handle(WorkerTick())  # sends a first report, with the counts of a restored worker
             while not self._left:
                 self.worker.interrupt.raised = False
                 self._take_events(block=False)
-                self._obey()  # an answer to an FCM does not wait for the next tuple
+                self._carry_out_all()  # sends the answer to an FCM before the next tuple
                 fed = self._feed()
                 busy = self.worker.run()
-                self._obey()
+                self._carry_out_all()
                 if not busy and not fed and not self._left:
                     self._take_events(block=True)
-            self.worker.handle(WorkerTick())  # the rest of the measurements and of the trace
-            self._obey()
+            self.worker.handle(WorkerTick())  # sends the remaining measurements and trace records
+            self._carry_out_all()
         except FriesError as error:
             self._carry_out(TellController(Failed(self.worker.wiring.id, str(error))))
-        except BaseException as error:  # noqa: BLE001 - a defect of ours, or a user's sys.exit(), must fail the run
+        except BaseException as error:  # noqa: BLE001 - an internal error, or a user's sys.exit(), must fail the run
             details = "".join(traceback.format_exception(error))
             worker = self.worker.wiring.id
             told = f"{worker.operator} failed: {type(error).__name__}: {error}"
@@ -109,11 +109,11 @@ class WorkerThread(threading.Thread):
         except queue.Empty:
             return
 
-    def _obey(self) -> None:
+    def _carry_out_all(self) -> None:
         while instructions := self.worker.take():
             for instruction in instructions:
                 if isinstance(instruction, ToReader):
-                    self._turn(instruction.control)
+                    self._control_reader(instruction.control)
                 elif isinstance(instruction, Write | ClosePart):
                     self._write(instruction)
                 else:
@@ -126,7 +126,7 @@ class WorkerThread(threading.Thread):
             else:
                 self.worker.handle(effect)
 
-    def _turn(self, control: SetRate | Drain) -> None:
+    def _control_reader(self, control: SetRate | Drain) -> None:
         if isinstance(control, Drain):
             self._draining = True
         elif self._reader is not None:

@@ -1,10 +1,10 @@
-"""The audit trace on the driver: kept by worker, so that it can be truncated to a checkpoint; spooled to disk if long.
+"""The audit trace on the driver: stored by worker, truncated to a checkpoint on recovery, and spooled to disk if long.
 
-Operations after the checkpoint from which a run restarts are repeated, so their records are removed. At the marker of a
-checkpoint each worker sends ``Done`` after its records so far, and their number is noted.
+Operations after the checkpoint from which a run restarts are repeated, so their records are removed. Each worker sends
+its records before its ``Done`` for a checkpoint's marker; the number of records at that time is its position.
 
-Beyond a bound records are spooled to a file that only grows, so readers of records from before a truncation are not
-disturbed. The file has no name and disappears with the run or the process.
+Above a maximum size, records are spooled to an append-only file, so a truncation does not affect concurrent readers.
+The file has no name and is deleted with the run or the process.
 
 >>> from fries_nb.trace import Ran
 >>> trace, worker = Trace(bound=0), WorkerId("FM", 0)
@@ -99,13 +99,16 @@ class Trace:
                 self._move_out()
 
     def note(self, worker: WorkerId, epoch: int) -> None:
-        """Note the worker's current number of records as its position at the marker of this checkpoint."""
+        """Record the worker's current number of records as its position at the marker of this checkpoint."""
         self._noted.setdefault(epoch, {})[worker] = self._written.get(worker, _Written()).count
 
     def cut(self, epoch: int, ended: Callable[[WorkerId], bool]) -> None:
-        """Remove the records after the checkpoint with this number (0: all records).
+        """Remove the records after a checkpoint.
 
-        Workers in ``ended``, which had ended before its marker, keep all: they do nothing after the restart.
+        Args:
+            epoch: number of the checkpoint; 0 removes all records.
+            ended: whether a worker had ended before the checkpoint's marker; its records are kept, since it repeats no
+                operation after the restart.
         """
         noted = self._noted.get(epoch, {})
         with self._lock:

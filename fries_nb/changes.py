@@ -22,7 +22,7 @@ class ChangeResult:
         change: the id of the change, unique in its run.
         scheduler: the scheduler that carried it out.
         outcome: ``done``; ``aborted``: nothing was changed; ``failed``: the run failed after the decision; or
-            ``rolled_back``: the new configuration failed under guard, and the old one is in effect again.
+            ``rolled_back``: the new configuration failed under guard, and the old one was restored.
         error: the reason in one sentence; empty if done.
         details: the traceback of the reason from the user's first frame on; empty if there is none.
         plan_ms: time to make the plan and to pickle the functions.
@@ -34,7 +34,7 @@ class ChangeResult:
         components: the operators of each component of the minimal covering sub-DAG.
         per_worker: for each target worker its delay and the tuples that it still processed with the old function.
         rehearsal: on how many tuples the change was rehearsed and which operators they reached, or why it was not.
-        guard: which failures roll the change back, in words; empty without a guard.
+        guard: description of the failures that roll the change back; empty without a guard.
     """
 
     change: str
@@ -54,7 +54,7 @@ class ChangeResult:
 
     @property
     def old_tuples(self) -> int:
-        """Tuples that the targets still processed with the old functions after the change was prepared, in all."""
+        """Total number of tuples that the targets processed with the old functions after the change was prepared."""
         return sum(worker.old_tuples for worker in self.per_worker.values())
 
 
@@ -70,10 +70,10 @@ class Change:
     Attributes:
         id: the id of the change, unique in its run.
         plan: the scheduler's plan.
-        updates: target to its new function and state transformation. Once later changes have replaced this one they are
-            read from disk, without those that other parts of a merged change override.
+        updates: target to its new function and state transformation. Once later changes have replaced this one, the
+            updates are read from disk, and omit those that another part of a merged change overrides.
         requested_s: time of the request, in seconds since the Unix epoch.
-        guard: which failures roll the change back and for how long, in words; empty without a guard.
+        guard: description of the failures that roll the change back, and for how long; empty without a guard.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class Change:
 
     @property
     def decided(self) -> bool:
-        """Whether the change took effect, wholly or, if the run failed meanwhile, in part."""
+        """Whether the change took effect, completely or, if the run failed meanwhile, partially."""
         return self._outcome is not None and self._outcome.outcome != "aborted"
 
     def result(self, timeout: float | None = None) -> ChangeResult:
@@ -169,7 +169,8 @@ class Change:
 
         Args:
             outcome: how it ended.
-            heard_s: when the driver learned of it. If the change is done, the switch of the last worker counts instead.
+            heard_s: when the driver received the outcome; used unless the change is done, in which case the result is
+                the time of the last worker's switch.
 
         Returns:
             Seconds since the Unix epoch.
@@ -189,7 +190,7 @@ class Change:
         return outcome.delay_ms + (0.0 if waited_ms else self._plan_ms), waited_ms
 
     def resolve(self, outcome: Outcome) -> None:
-        """Record the outcome and wake those that wait for it; called by the run.
+        """Record the outcome and wake waiting threads; called by the run.
 
         Args:
             outcome: how the change ended.

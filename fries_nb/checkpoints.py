@@ -1,9 +1,9 @@
 """The persistent values of a run: snapshots of workers, checkpoint records, decided changes.
 
-A checkpoint is an action like any other: a marker passes through the whole dataflow, aligned at every worker (Carbone
-et al.; Fries, section 7.3), and each worker hands over its ``Snapshot`` when it applies the marker. When all are
-stored, one ``Checkpoint`` record lists them. The record decides: without it the snapshots have no effect; with it the
-rows that sinks had written ahead of the marker are output, whatever happens next.
+A checkpoint is taken by a marker that passes through the whole dataflow, aligned at every worker (Carbone et al.;
+Fries, section 7.3). Each worker saves its ``Snapshot`` when it applies the marker. When all snapshots are stored, one
+``Checkpoint`` record lists them. The record is the commit point: without it the snapshots have no effect; with it the
+rows that sinks had written before the marker are output, even after a failure.
 
 A decided change is in effect even if no checkpoint follows: its ``CommittedChange`` is stored before the first fast
 control message is sent, so a worker restored from an older checkpoint switches before its first tuple.
@@ -39,17 +39,17 @@ class Position(msgspec.Struct, frozen=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True):
-    """The state of one worker of one operator at a checkpoint's marker, whatever chain it was executed in.
+    """The state of one worker of one operator at a checkpoint's marker, independent of chaining.
 
     Attributes:
-        operator: its name.
+        operator: name of the operator.
         index: index of the parallel instance.
         processed: number of tuples that it has processed since the beginning of the run.
         applied: the changes that it has switched to, in order.
         bins: bin number to the pickled dict from key to state, in the form of the last applied change.
         traced: under audit, the record counts so far (``fries_nb.trace.Counts``).
-        positions: for a source, split number to its position, ``None`` for a split that was read to its end; splits
-            that have not been begun are omitted.
+        positions: for a source, split number to position; ``None`` for a split that was read completely. Splits that
+            have not been started are omitted.
         round_robin_positions: for each rebalancing out-edge, by receiver, the index of the next worker.
         version: number of tagged changes that have been applied (see ``messages.Data``).
     """
@@ -66,20 +66,20 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 
 class CommittedChange(msgspec.Struct, frozen=True):
-    """A decided change, which is carried out whatever fails.
+    """A decided change, which is carried out even after failures.
 
     A second entry of a change, without payloads, revokes it: all of its workers ended before it reached them, so it had
     no effect, and must have none after a restart.
 
     Attributes:
-        change: its id.
+        change: id of the change.
         scheduler: the scheduler that planned it.
         components: the operators of each component of its covering.
         payloads: target operator to the cloudpickled ``fries_nb.Update``.
         incarnation: the incarnation in which it was decided.
-        undoes: an earlier change that this one rolls back: its targets run their previous functions again, and no
-            payload is sent.
-        before: an earlier change that is ordered after this one; empty if this one is the last so far.
+        before: id of an earlier change that is ordered after this one; empty if this one is the last so far.
+        undoes: id of an earlier change that this one rolls back: its targets run their previous functions again, and no
+            payload is sent. Empty if it is no automatic rollback.
     """
 
     change: str
@@ -112,17 +112,21 @@ def in_effect(decided: Iterable[CommittedChange]) -> tuple[CommittedChange, ...]
 
 
 def insert_decided(ordered: list[CommittedChange], entry: CommittedChange) -> None:
-    """Insert a decision: ahead of the change that it names in ``before``, or last."""
+    """Insert a decision before the change named in its ``before``, or append it."""
     behind = [place for place, other in enumerate(ordered) if other.change == entry.before]
     ordered.insert(behind[0] if behind else len(ordered), entry)
 
 
 def without_superseded(ordered: Sequence[CommittedChange], applied: Collection[str]) -> list[CommittedChange]:
-    """The decisions without payloads that no worker will load after a restart.
+    """Remove the payloads that no worker will load after a restart.
 
-    A restarted worker runs the last function of its operator, and applies changes that are not in the checkpoint's
-    ``applied`` to its state; and a guard may restore the function from before the last change. So for each operator the
-    last two changes in effect are kept complete, and all that are not applied.
+    A restarted worker runs the last function of its operator, and applies to its state the changes that are not
+    ``applied`` in the checkpoint; and a guard may restore the function before the last change. So payloads are kept of
+    the last two changes in effect of each operator, and of all changes that are not applied.
+
+    Args:
+        ordered: the decisions, in the order in which they take effect.
+        applied: ids of the changes that the last checkpoint includes.
 
     >>> changes = [CommittedChange(f"u{number}", "fries", (), {"FM": b"code"}) for number in range(4)]
     >>> [(change.change, len(change.payloads)) for change in without_superseded(changes, {"u0", "u1", "u2", "u3"})]
@@ -136,7 +140,7 @@ def without_superseded(ordered: Sequence[CommittedChange], applied: Collection[s
         for operator in entry.payloads:
             stacks[operator].append(entry.change)
         for stack in stacks.values():
-            if entry.undoes in stack:  # with the fixes that came in between: what ran before it runs again
+            if entry.undoes in stack:  # a rollback also removes fixes after the change, and restores what ran before it
                 del stack[stack.index(entry.undoes) :]
     kept: list[CommittedChange] = []
     for entry in ordered:
@@ -157,7 +161,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
         epoch: number of the checkpoint, and of the sinks' commit.
         incarnation: the incarnation that took it.
         snapshots: worker (``FM[0]``) to the name of the file that holds its snapshot.
-        ended: workers that had ended ahead of the marker, and need no state.
+        ended: workers that had ended before the marker, and need no state.
         sinks: sink (or operator with dead letters) to the files of this commit.
         decided: the changes applied by then, in order.
         workers: operator to its number of workers; the run may be resumed with another one.
@@ -176,14 +180,14 @@ class Checkpoint(msgspec.Struct, frozen=True):
 class Restoration(msgspec.Struct, frozen=True):
     """The state from which a new incarnation starts: a checkpoint (or ``None``), and all decided changes.
 
-    A worker loads its snapshot, applies the changes that the snapshot has not ``applied``, in order, and then takes its
-    first tuple.
+    A worker loads its snapshot, then applies, in order, the changes that the snapshot has not ``applied``, before it
+    processes its first tuple.
 
     Attributes:
-        checkpoint: the checkpoint.
-        decided: the decided changes.
+        checkpoint: the checkpoint; ``None`` for the initial state.
+        decided: the decided changes, in order.
+        columns: operator to the column types that its workers must write, as a serialized Arrow schema.
         last_epoch: highest number of a checkpoint record, even a damaged one; it is not reused.
-        columns: operator to the types, as a serialized Arrow schema, in which its workers must write these columns.
     """
 
     checkpoint: Checkpoint | None

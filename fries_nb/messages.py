@@ -1,10 +1,10 @@
 """The messages between controller and workers, as typed values.
 
-There are three lanes. *Control*, from controller to worker, is never blocked by data: an ``Fcm`` on it is the paper's
-fast control message (Fries, definition 4.1). *Answers* go from a worker to the controller. *Frames* travel between
-workers on FIFO channels, data and markers in one order; credit flows in the opposite direction.
+There are three kinds. *Control* messages, from controller to worker, are never blocked by data; an ``Fcm`` is the
+paper's fast control message (Fries, definition 4.1). *Answers* are sent by workers to the controller. *Frames* are sent
+between workers on FIFO channels, which keep the order of data and markers; credit is sent in the opposite direction.
 
-A marker is ``(id, scope, action)``. Alignment depends on id and scope only, so all actions share it.
+A marker is ``(id, scope, action)``. Alignment depends on id and scope only, so it is the same for all actions.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ class WorkerId(NamedTuple):
     """A parallel instance of an operator; prints as ``FM[1]``."""
 
     operator: str
-    index: int  # type: ignore[assignment]  # hides tuple.index, which is not needed here
+    index: int  # type: ignore[assignment]  # hides tuple.index
 
     def __str__(self) -> str:
         return f"{self.operator}[{self.index}]"
 
 
 class ChannelId(NamedTuple):
-    """A FIFO channel from one worker to another; ``epoch`` is that of the topology in which it was made."""
+    """A FIFO channel from one worker to another; ``epoch`` is that of the topology that created it."""
 
     sender: WorkerId
     receiver: WorkerId
@@ -40,11 +40,14 @@ class ChannelId(NamedTuple):
 class Reconfigure(msgspec.Struct, frozen=True, tag=True):
     """Action: switch the target operators to the configuration that was prepared for this change.
 
-    ``tagged``: a multi-version change. From the marker on, sources tag the tuples that they read as new; a worker runs
-    the old and the new configuration side by side, by tag, until the marker has arrived on all channels, and blocks
-    none.
-
-    ``before`` names a change that is ordered after this one: a worker that has applied it already skips this one.
+    Attributes:
+        change: id of the change.
+        targets: the target operators.
+        tagged: whether it is a multi-version change. From the marker on, sources tag the tuples that they read as new.
+            Until the marker has arrived on all of its channels, a worker runs both configurations, chosen by tag, and
+            blocks no channel.
+        before: id of a change that is ordered after this one: a worker that has applied it skips this one. Empty for
+            none.
     """
 
     change: str
@@ -54,9 +57,9 @@ class Reconfigure(msgspec.Struct, frozen=True, tag=True):
 
 
 class Commit(msgspec.Struct, frozen=True, tag=True):
-    """Action: close the parts that the sinks have written, to be committed with this number.
+    """Action: sinks close the parts that they have written, for the commit numbered ``epoch``.
 
-    ``checkpoint``: every worker takes a snapshot as well.
+    If ``checkpoint`` is set, every worker also takes a snapshot.
     """
 
     epoch: int
@@ -64,7 +67,7 @@ class Commit(msgspec.Struct, frozen=True, tag=True):
 
 
 class Hold(msgspec.Struct, frozen=True, tag=True):
-    """Action: sources stop until ``Release``; other workers pass the marker on. Behind it the dataflow is empty."""
+    """Action: sources stop until ``Release``; other workers forward the marker. No tuples follow it."""
 
     change: str
 
@@ -79,7 +82,7 @@ Action = Reconfigure | Commit | Hold | Release
 
 
 class Marker(msgspec.Struct, frozen=True, tag=True):
-    """An in-band control frame. ``scope`` holds operator names; an edge is in the scope if both of its ends are."""
+    """An in-band control frame. ``scope`` holds operator names; it includes an edge if it includes both of its ends."""
 
     id: int
     scope: frozenset[str]
@@ -91,11 +94,14 @@ class Marker(msgspec.Struct, frozen=True, tag=True):
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """A batch of tuples; hidden columns (see ``HIDDEN``) travel with the user's.
+    """A batch of tuples, with hidden columns (see ``HIDDEN``) in addition to the user's.
 
-    ``timestamp`` is progress time. ``size`` is the cost of the frame in credit, in bytes: measured once by the sender,
-    and returned unchanged by the receiver (the same batch may have another size after a transfer). ``version`` is the
-    number of tagged changes that the source had applied when it read these tuples.
+    Attributes:
+        batch: the tuples.
+        timestamp: progress time.
+        size: cost of the frame in bytes of credit, measured once by the sender and returned unchanged by the receiver,
+            since the size of a batch may differ after a transfer.
+        version: number of tagged changes that the source had applied when it read these tuples.
     """
 
     batch: pa.RecordBatch
@@ -121,12 +127,16 @@ HIDDEN = (DUE, TRANSACTION)
 
 
 class Prepare(msgspec.Struct, frozen=True, tag=True):
-    """Prepare a new function off the data path. ``payload`` is a cloudpickled ``fries_nb.Update``.
+    """Prepare a new function while the old one processes tuples.
 
-    ``rehearse``: return recent tuples for the rehearsal of the change. ``tagged``: a multi-version change; tuples of
-    the next version are for this function, even before the marker. ``before`` names a change, prepared and not yet
-    applied everywhere, that is ordered after this one. ``guard`` is the id of the rollback for which the worker keeps
-    its current configuration from its switch on; empty for none.
+    Attributes:
+        change: id of the change.
+        payload: a cloudpickled ``fries_nb.Update``.
+        rehearse: whether to return recent tuples for the rehearsal of the change.
+        tagged: whether it is a multi-version change; the new function processes tuples of the next version, even before
+            the marker.
+        before: id of a change in flight that is ordered after this one; empty for none.
+        guard: id of the rollback for which the worker keeps its current configuration after its switch; empty for none.
     """
 
     change: str
@@ -138,9 +148,9 @@ class Prepare(msgspec.Struct, frozen=True, tag=True):
 
 
 class Rehearse(msgspec.Struct, frozen=True, tag=True):
-    """To a worker's host: run copies of a change's targets and of all operators below them on recent tuples.
+    """To a worker's host: run copies of a change's targets and of all operators downstream of them on recent tuples.
 
-    ``samples`` holds tuples from ``Prepared``, for the targets below no other target.
+    ``samples`` maps targets without another target upstream to their recent tuples, as returned by ``Prepared``.
     """
 
     change: str
@@ -160,7 +170,7 @@ class Fcm(msgspec.Struct, frozen=True, tag=True):
 
 
 class AdoptTopology(msgspec.Struct, frozen=True, tag=True):
-    """Have the channels of this epoch of the topology, which the worker's host knows, and say ``TopologyAdopted``."""
+    """Switch to the channels of this epoch of the topology, which the host knows; answer with ``TopologyAdopted``."""
 
     epoch: int
 
@@ -172,9 +182,9 @@ class Cancel(msgspec.Struct, frozen=True, tag=True):
 
 
 class Unguard(msgspec.Struct, frozen=True, tag=True):
-    """The guard of this change has ended: failures follow the operator's error policy, also for the current tuple.
+    """The guard of this change has ended: the operator's error policy applies, also to the current tuple.
 
-    ``keeps``: the worker keeps its earlier configuration nevertheless, for a possible rollback.
+    If ``keeps`` is set, the worker keeps its earlier configuration, for a possible rollback.
     """
 
     change: str
@@ -198,9 +208,14 @@ Control = Prepare | Rehearse | Abort | Fcm | Cancel | Unguard | SetRate | Drain 
 
 
 class Prepared(msgspec.Struct, frozen=True, tag=True):
-    """The worker is ready to switch; or ``error`` says why not, with the user's traceback in ``details``.
+    """The worker is ready to switch, or its preparation failed.
 
-    ``samples`` are recent input tuples, if ``Prepare`` requested them; they can only be decoded on a host.
+    Attributes:
+        change: id of the change.
+        worker: the worker.
+        error: why it cannot switch, in one sentence; empty if it can.
+        details: the traceback of the error from the user's first frame on.
+        samples: recent input tuples, if ``Prepare`` requested them; they can be decoded on a host only.
     """
 
     change: str
@@ -218,10 +233,10 @@ class Rehearsed(msgspec.Struct, frozen=True, tag=True):
         worker: the worker.
         error: why the change must not be made, in one sentence; empty if it may.
         details: the traceback of the error from the user's first frame on.
-        tuples: number of recent tuples that count, which are those that the current configuration processes.
+        tuples: number of recent tuples that counted: those that the current configuration processes without an error.
         tried: operators whose copies ran.
-        spared: operators that did not run because they are costly, and whose input types are unchanged.
-        unreached: operators and sinks below the targets that no tuple of the rehearsal reached.
+        spared: costly operators that did not run, since the types of their input are unchanged.
+        unreached: operators and sinks downstream of the targets that no tuple of the rehearsal reached.
         writes: operator to the columns that its copy wrote and their Arrow type names.
         arriving: sink to the distinct Arrow schemas (serialized) in which rows arrived.
         taken: sink to the schema that its worker on this host has accepted so far.
@@ -241,12 +256,12 @@ class Rehearsed(msgspec.Struct, frozen=True, tag=True):
 
 
 class Done(msgspec.Struct, frozen=True, tag=True):
-    """The worker has applied the marker and put it into its channels in scope.
+    """The worker has applied the marker and sent it on its channels in scope.
 
     Attributes:
         marker: id of the marker.
         worker: the worker.
-        ended: whether the worker had ended before, in which case it only acknowledges.
+        ended: whether the worker had ended before, so that the marker had no effect on it.
         switched: whether it was a target and now runs the new function.
         old_tuples: number of tuples that it processed with the old function since the change was prepared.
         files: parts that a sink closed at a commit marker.
@@ -263,24 +278,28 @@ class Done(msgspec.Struct, frozen=True, tag=True):
 
 
 class Ended(msgspec.Struct, frozen=True, tag=True):
-    """The worker has processed its last tuple and ended its output channels."""
+    """The worker has processed its last tuple and ended its output channels; ``files`` are a sink's remaining parts."""
 
     worker: WorkerId
     files: tuple[str, ...] = ()
 
 
 class TopologyAdopted(msgspec.Struct, frozen=True, tag=True):
-    """The worker has the channels of this epoch of the topology, and no others."""
+    """The worker has switched to the channels of this epoch of the topology."""
 
     epoch: int
     worker: WorkerId
 
 
 class Failed(msgspec.Struct, frozen=True, tag=True):
-    """The worker stopped because its operator failed; ``details`` is the traceback from the user's first frame on.
+    """The worker has stopped because its operator failed.
 
-    If the cause is a column that arrived at a sink in an incompatible type, ``column`` names it, and ``columns`` is the
-    earlier schema, as a serialized Arrow schema.
+    Attributes:
+        worker: the worker.
+        error: the error in one sentence.
+        details: its traceback from the user's first frame on.
+        column: name of a column that arrived at a sink in an incompatible type, if that is the cause; empty otherwise.
+        columns: the schema that the sink had accepted before, as a serialized Arrow schema.
     """
 
     worker: WorkerId
@@ -291,9 +310,14 @@ class Failed(msgspec.Struct, frozen=True, tag=True):
 
 
 class Saved(msgspec.Struct, frozen=True, tag=True):
-    """The worker's snapshot for this checkpoint is stored, or could not be written (``error``).
+    """The worker's snapshot for a checkpoint is stored, or could not be written.
 
-    ``name`` is of the file, ``size`` its bytes. Workers of one chain may share a file, whose size the first one tells.
+    Attributes:
+        epoch: number of the checkpoint.
+        worker: the worker.
+        name: name of the file; workers of one chain may share a file.
+        size: size of the file in bytes, reported by the first worker of a chain; 0 for the others.
+        error: why it could not be written; empty if it is stored.
     """
 
     epoch: int
@@ -306,8 +330,13 @@ class Saved(msgspec.Struct, frozen=True, tag=True):
 class Paused(msgspec.Struct, frozen=True, tag=True):
     """The worker is paused on a tuple on which its operator failed, and retries it after the next fix.
 
-    ``row`` is the tuple as JSON (other values as text); ``details`` the traceback from the user's first frame on.
-    ``change`` is the guarded change whose configuration failed, if the worker waits for its rollback instead.
+    Attributes:
+        worker: the worker.
+        error: the error in one sentence.
+        details: its traceback from the user's first frame on.
+        row: the tuple as JSON; values without a JSON type as text.
+        change: id of the guarded change whose configuration failed, if the worker waits for its rollback; otherwise
+            empty.
     """
 
     worker: WorkerId
@@ -329,8 +358,8 @@ class Report(msgspec.Struct, frozen=True, tag=True):
     Attributes:
         worker: the worker.
         processed: number of tuples taken from the inbox since the start.
-        queued: bytes waiting in its inbox.
-        queued_tuples: tuples waiting in its inbox.
+        queued: bytes in its inbox.
+        queued_tuples: number of tuples in its inbox.
         reads: input columns that its function has read so far.
         writes: columns of its output and their Arrow type names, as last seen.
         latency: end-to-end latencies at a sink since the last report: (milliseconds, count) pairs.

@@ -59,11 +59,11 @@ class Dataflow(builder.DataflowBuilder):
             workers: parallel instances of each operator that was declared without a number.
             audit: record every data operation, for ``run.audit()``.
             chaining: run operators connected by forward edges in one thread.
-            budget: bytes that may wait on a host, in front of its workers and behind them for credit.
+            budget: bytes that a host may buffer, in input queues and in output that waits for credit.
             commit_interval_s: seconds between commits of the sinks; ``None`` commits once, at the end.
             port: TCP port of the controller; 0 for any free one.
-            silence_s: seconds without a sign of life on the network after which a machine or process counts as lost.
-                Python code that is busy for longer, on a host or in the notebook, does not count as a loss.
+            silence_s: seconds without a heartbeat on the network after which a machine or process counts as lost.
+                Python code that is busy for longer, on a host or in the notebook, does not cause a loss.
             checkpoint: directory or URI that the driver and all hosts reach. With it every commit is a checkpoint, the
                 run recovers from lost hosts, and ``resume`` continues it after the driver has ended. On a local disk
                 only the current user can read it.
@@ -74,7 +74,7 @@ class Dataflow(builder.DataflowBuilder):
             The handle of the run. Hosts may still be starting; ``run.wait_flowing()`` waits for them.
 
         Raises:
-            DataflowError: there is nothing to run, or a function cannot be pickled.
+            DataflowError: the dataflow cannot be run, an option is invalid, or a function cannot be pickled.
             SessionError: there is no Java, or the session cannot run barrier tasks or lacks task slots.
             SourceError: a source cannot be read.
             SinkError: a sink cannot be written.
@@ -104,12 +104,12 @@ class Dataflow(builder.DataflowBuilder):
     ) -> Run:
         """Resume a run of this dataflow from its last checkpoint.
 
-        The changes that were decided before the checkpoint are in effect; only changes of the new run can be rolled
-        back. Hosts, workers and chains need not be as they were: state is redistributed by its keys.
+        All changes that the earlier run decided are in effect; only changes of the new run can be rolled back. The
+        numbers of hosts and workers, and the chaining, may differ: state is redistributed by key.
 
         A checkpoint holds pickled state and functions, and loading a pickle executes code: resume only checkpoints
         written by you, or by a person you trust to execute code as you. With ``key``, files that were not signed with
-        it are refused before they are unpickled; an older checkpoint of the same run that was put back is not detected.
+        it are refused before they are unpickled; the replay of an older checkpoint of the same run is not detected.
 
         If the newest checkpoint is damaged, the previous one is used, with a warning; output that was committed after
         it is removed and computed again.
@@ -119,7 +119,7 @@ class Dataflow(builder.DataflowBuilder):
             spark: see ``run``.
             hosts: see ``run``.
             workers: parallel instances of each operator that was declared without a number; by default every operator
-                has as many as before.
+                has the same number as in the earlier run.
             audit: see ``run``.
             chaining: see ``run``.
             budget: see ``run``.
@@ -132,7 +132,7 @@ class Dataflow(builder.DataflowBuilder):
             The handle of the new run.
 
         Raises:
-            PlaceHeldError: another process of this machine runs or resumes it; names the process.
+            PlaceHeldError: another process of this machine runs or resumes the dataflow; names the process.
             CheckpointError: there is no checkpoint, or it is damaged, of another dataflow, or not signed with the key.
             DataflowError: see ``run``.
             SessionError: see ``run``.

@@ -1,8 +1,8 @@
 """Trace records: the operations of a run, in the order in which each worker performed them.
 
 A record is a data operation (Fries, definition 4.3) or a function update (definition 4.5). Operations conflict only on
-the same operator (definition 4.6), hence at one worker. So a trace that keeps each worker's own order determines
-conflict-serializability, however the records of different workers are interleaved.
+the same operator (definition 4.6), hence at one worker. So a trace that keeps the order of each worker's records
+determines conflict-serializability, however the records of different workers are interleaved.
 
 >>> print(to_line(Ran("t1", "FM")))
 {"kind":"data","transaction":"t1","operator":"FM"}
@@ -61,9 +61,9 @@ class RanMany(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind",
 
 
 class Emitted(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="emitted"):
-    """For each of these transactions the function emitted not one tuple, but ``extra`` more (-1: none).
+    """For each of these transactions the function emitted ``extra`` tuples more than expected (-1: one less).
 
-    ``branch`` is a split's output; one tuple is expected on branch 0, none on the others.
+    Expected are one tuple on branch 0 and none on other branches; ``branch`` is an output of a split.
     """
 
     transactions: tuple[str | int, ...]
@@ -74,7 +74,7 @@ class Emitted(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind",
 
 
 class Wrote(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="wrote"):
-    """Record counts: what this worker has written into the trace so far, before this record.
+    """Record counts: the number of records that this worker has written to the trace before this one.
 
     Attributes:
         operator: the operator.
@@ -83,8 +83,8 @@ class Wrote(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", t
         updated: number of function updates.
         emitted: number of transactions in ``Emitted``.
         function: the change that installed the operator's current function; empty for the initial one.
-        ended: whether the worker has ended and writes nothing more.
-        spent: whether it had ended before the hosts were started or restarted, and does nothing.
+        ended: whether the worker has ended and writes no further records.
+        spent: whether it had ended before the hosts were started or restarted, so that it writes no other records.
     """
 
     operator: str
@@ -107,7 +107,7 @@ class Link(msgspec.Struct, frozen=True):
 
 
 class TraceFlow(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="flow"):
-    """The description of the run at the beginning of a trace, which claims that the trace is complete.
+    """The description of the run at the beginning of a trace; with it, the trace must be complete.
 
     Attributes:
         workers: operator to the number of its workers.
@@ -135,7 +135,7 @@ class Counts(NamedTuple):
 
     @property
     def as_tuple(self) -> tuple[int, int, int]:
-        """The counts as kept in a snapshot."""
+        """The counts in the form of ``Snapshot.traced``."""
         return self.ran, self.updated, self.emitted
 
     def with_record(self, record: Record) -> Counts:
@@ -177,7 +177,7 @@ def from_line(line: str | bytes) -> Record:
     """Parse a JSON line.
 
     Raises:
-        TraceError: the line is no record; includes the line.
+        TraceError: the line is not a record; the message includes the line.
     """
     try:
         return _decoder.decode(line)

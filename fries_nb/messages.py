@@ -67,7 +67,7 @@ class Commit(msgspec.Struct, frozen=True, tag=True):
 
 
 class Hold(msgspec.Struct, frozen=True, tag=True):
-    """Action: sources stop until ``Release``; other workers forward the marker. No tuples follow it."""
+    """Action: sources stop until ``Release``; other workers forward the marker, and no tuple follows it until then."""
 
     change: str
 

@@ -322,7 +322,7 @@ class Controller:
         """Restart from a checkpoint without the guarded change that caused a failure; empty if that is impossible."""
         later = self._changes.replaced(operator, worker)
         if later is not None and self._life.recovers:
-            words = f"change {later.request.change!r} replaces what failed before it came there ({error})"
+            words = f"change {later.request.change!r} replaces the function that failed ({error})"
             return self._life.recover(words, now_ns)
         for watch in self._life.guards.covering(operator):
             if self._changes.has_met(watch.change, worker) and self._life.can_undo(watch):

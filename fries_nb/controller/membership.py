@@ -145,7 +145,7 @@ class Workers:
     def check(self, worker: WorkerId) -> None:
         """Raise a ProtocolError unless the run has or had this worker."""
         if worker not in self._known and worker not in self._former:
-            raise ProtocolError(f"an answer from {worker}, a stranger: this run has no such worker")
+            raise ProtocolError(f"an answer from {worker}; this run has no such worker")
 
     def end(self, worker: WorkerId) -> None:
         """Record that a worker has ended.

@@ -261,7 +261,7 @@ class Transaction:
 
     def _rehearsal(self) -> str:
         if not self.request.rehearse:
-            return "not rehearsed, as was asked for"
+            return "not rehearsed, as requested"
         return in_words(self.rehearsed, self.request.plan.targets)
 
 
@@ -381,16 +381,16 @@ def in_words(rehearsed: Rehearsed | None, targets: Iterable[str]) -> str:
     """Describe a rehearsal, for ``ChangeResult.rehearsal``.
 
     >>> in_words(Rehearsed("u1", WorkerId("FM", 0), tuples=3, tried=frozenset({"FM"}), unreached=frozenset({"J"})), [])
-    'rehearsed on 3 recent tuples through FM; of J only the types were checked, since no tuple came so far'
+    'rehearsed on 3 recent tuples through FM; only types were checked for J, which no tuple reached'
     """
     if rehearsed is None or not rehearsed.tuples:
-        return f"not rehearsed, since no tuple that {_listed(targets)} got past was at hand"
+        return f"not rehearsed, since there was no recent tuple that {_listed(targets)} processed without an error"
     count = "a recent tuple" if rehearsed.tuples == 1 else f"{rehearsed.tuples} recent tuples"
     words = f"rehearsed on {count} through {_listed({*rehearsed.tried, *rehearsed.arriving})}"
     if rehearsed.spared:
-        words += f"; {_listed(rehearsed.spared)} did not run, since what comes there has the types of now"
+        words += f"; {_listed(rehearsed.spared)} did not run, since the types of the input are unchanged"
     if rehearsed.unreached:
-        words += f"; of {_listed(rehearsed.unreached)} only the types were checked, since no tuple came so far"
+        words += f"; only types were checked for {_listed(rehearsed.unreached)}, which no tuple reached"
     return words
 
 

@@ -16,7 +16,7 @@ class Regions(Protocol):
     seen: Telemetry
 
     def answered(self, number: int, event: said.Answered) -> None:
-        """A worker of the region has answered."""
+        """A worker of the region has sent a message."""
 
     def resolved(self, number: int, outcome: said.Outcome) -> None:
         """A change has ended at the region's controller."""
@@ -28,13 +28,20 @@ class Regions(Protocol):
         """The guard of a change has ended, with or without a rollback."""
 
     def paused(self, number: int, event: said.OperatorPaused) -> None:
-        """Workers of an operator are paused on a tuple, or continue."""
+        """Workers of an operator are paused on a tuple, or have resumed."""
 
     def checkpointed(self, number: int, event: said.CheckpointEnded) -> None:
         """A checkpoint of the region is complete, or was aborted."""
 
     def over(self, number: int, state: str, error: str, details: str) -> None:
-        """The outcome of the region is known."""
+        """The outcome of the region is known.
+
+        Args:
+            number: index of the region.
+            state: its final state: ``finished``, ``stopped`` or ``failed``.
+            error: the failure in one sentence; empty if it has not failed.
+            details: the traceback of the failure.
+        """
 
     def closed(self, number: int) -> None:
         """All resources of the region are released."""
@@ -57,46 +64,46 @@ class Listening:
         self._number = number
 
     def resolved(self, outcome: said.Outcome) -> None:
-        """Called by the driver."""
+        """Forward to ``Regions.resolved``."""
         self._course.resolved(self._number, outcome)
 
     def guard_fired(self, event: said.GuardFired) -> None:
-        """Called by the driver."""
+        """Forward to ``Regions.guard_fired``."""
         self._course.guard_fired(self._number, event)
 
     def guard_ended(self, event: said.GuardEnded) -> None:
-        """Called by the driver."""
+        """Forward to ``Regions.guard_ended``."""
         self._course.guard_ended(self._number, event)
 
     def over(self, state: str, error: str, details: str) -> None:
-        """Called by the driver."""
+        """Forward to ``Regions.over``."""
         self._course.over(self._number, state, error, details)
 
     def closed(self) -> None:
-        """Called by the driver."""
+        """Forward to ``Regions.closed``."""
         self.launched.wait()  # a region may end before its launch has returned
         self._course.closed(self._number)
 
     def answered(self, event: said.Answered) -> None:
-        """Called by the driver."""
+        """Forward to ``Regions.answered``."""
         self._course.answered(self._number, event)
 
     def heard(self, lines: tuple[Line, ...]) -> None:
-        """Called by the driver."""
+        """Record printed lines."""
         self._course.seen.hear(lines)
 
     def checkpointed(self, event: said.CheckpointEnded) -> None:
-        """Called by the driver."""
+        """Forward to ``Regions.checkpointed``."""
         self._course.checkpointed(self._number, event)
 
     def recovering(self, event: said.Recover) -> None:
-        """Called by the driver."""
+        """Record that the hosts are being restarted."""
         self._course.seen.recovering(event)
 
     def recovered(self) -> None:
-        """Called by the driver."""
+        """Record that all hosts have joined again."""
         self._course.seen.recovered()
 
     def paused(self, event: said.OperatorPaused) -> None:
-        """Called by the driver."""
+        """Forward to ``Regions.paused``."""
         self._course.paused(self._number, event)

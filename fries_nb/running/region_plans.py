@@ -127,13 +127,13 @@ def _guarded(
     transformed = names(name for name in chosen if updates[name].state is not None)
     if not guard.back and not recovers:
         return None, (
-            f"not at all: the state of {transformed} is transformed and Update(...) says no way back (back=...), and "
+            f"not at all: the state of {transformed} is transformed without an inverse (Update(..., back=...)), and "
             "the run keeps no checkpoint to go back to"
         )
     if not guard.back:
         return limit, (
             f"for {for_long}, as long as the run can go back to a checkpoint from before the change: the state of "
-            f"{transformed} is transformed and Update(...) says no way back (back=...)"
+            f"{transformed} is transformed without an inverse (Update(..., back=...))"
         )
     if recovers:
         return limit, f"for {for_long}"
@@ -145,6 +145,6 @@ def _guarded(
         words = f"where {names(chosen)} fails; a failure below would need a checkpoint to go back to"
         return limit, f"for {for_long}, {words}"
     return limit, (
-        f"for {for_long}, partly: not where {names(others)} fails: what comes there has met the new configuration "
-        "already, and the run keeps no checkpoint to go back to"
+        f"for {for_long}, partly: not where {names(others)} fails, whose input has passed the new configuration, since "
+        "the run keeps no checkpoint to go back to"
     )

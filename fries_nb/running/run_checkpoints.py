@@ -128,7 +128,13 @@ class CheckpointLayout:
 
 
 def decided(request: Request, region: int, incarnation: int) -> CommittedChange:
-    """The decided change of a request in one region, for the checkpoint directory."""
+    """The decided change of a request in one region, for the checkpoint directory.
+
+    Args:
+        request: the request.
+        region: index of the region.
+        incarnation: number of the region's incarnation.
+    """
     plan = request.plans[region]
     return CommittedChange(
         request.id,

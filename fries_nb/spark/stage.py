@@ -193,7 +193,7 @@ def _needing_spark() -> Iterator[None]:
     try:
         yield
     except (Py4JError, ConnectionError, AttributeError) as error:  # a stopped session has no Java side
-        raise SessionError("Spark has been stopped under the run, so its hosts cannot be started again") from error
+        raise SessionError("Spark was stopped during the run, so its hosts cannot be restarted") from error
 
 
 def _text_of(error: Exception) -> str:

@@ -40,7 +40,7 @@ class EndThread:
 
 
 class WorkerThread(threading.Thread):
-    """Runs one worker until it is told to leave.
+    """Runs one worker until ``EndThread`` is posted.
 
     Args:
         worker: the worker, called from this thread only.
@@ -134,7 +134,7 @@ class WorkerThread(threading.Thread):
             self._due = 0
 
     def _feed(self) -> bool:
-        """Supply a source's worker with tuples that are due, if it wants input; returns whether it was given some."""
+        """Supply a source's worker with tuples that are due, if it wants input; returns whether it received any."""
         if self._reader is None:
             return False
         self._due = None

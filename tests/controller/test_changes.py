@@ -324,8 +324,8 @@ def test_heads_that_have_ended_still_lead_to_a_worker_that_lives():
         (Done(0, WorkerId("FM", 0)), "marker 0, which was never issued"),
         (Done(1, WorkerId("FC", 0)), "whose scope it is not in"),
         (Done(1, WorkerId("FM", 1)), "for the second time"),
-        (Done(1, WorkerId("FM", 2)), "a stranger"),
-        (Ended(WorkerId("FX", 0)), "a stranger"),
+        (Done(1, WorkerId("FM", 2)), "no such worker"),
+        (Ended(WorkerId("FX", 0)), "no such worker"),
         (Ended(WorkerId("scored", 0)), "for the second time"),
     ],
 )

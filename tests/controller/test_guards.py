@@ -149,7 +149,7 @@ def test_a_later_change_comes_in_front_of_what_its_heads_wait_with(later, goes_b
     assert kinds == sorted(kinds, key=(Fcm, Unguard).index)
     said = desk.answer(Failed(MC0, "no"))
     assert [one.reason for one in only(said, Recover)] == (
-        ["change 'u2' replaces what failed before it came there (no)"] if goes_back else []
+        ["change 'u2' replaces the function that failed (no)"] if goes_back else []
     )
     assert bool(only(said, RunEnded)) == (not goes_back)
 

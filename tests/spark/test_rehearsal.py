@@ -76,7 +76,7 @@ def test_a_change_goes_without_its_rehearsal_where_one_says_so(spark: SparkSessi
         until(lambda: run.metrics().operators["out"].processed > 100, run)
         assert "ZeroDivisionError" in run.reconfigure({"D": Gap(ratio=True)}).result(PATIENCE_S).error
         done = run.reconfigure({"D": Gap(ratio=True)}, rehearse=False).result(PATIENCE_S)
-        assert (done.outcome, done.rehearsal) == ("done", "not rehearsed, as was asked for")
+        assert (done.outcome, done.rehearsal) == ("done", "not rehearsed, as requested")
         before = run.metrics().operators["out"].processed
         until(lambda: run.metrics().operators["out"].processed > before + 100, run)
     finally:

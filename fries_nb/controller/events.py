@@ -288,7 +288,8 @@ class GuardEnded:
         change: id of the change.
         reason: why the guard has ended.
         rolled_back: whether the change was rolled back, and the old configuration runs again.
-        error: the failure of the new configuration, if it was rolled back; ``details`` is its traceback.
+        error: the failure of the new configuration in one sentence, if it was rolled back.
+        details: the traceback of the failure.
     """
 
     change: str

@@ -222,7 +222,7 @@ class RequestRegistry:
                 return
 
     def _shelve_superseded(self) -> None:
-        """Move the functions of ended requests to disk, except those of the last two requests in effect."""
+        """Move the functions of ended requests to disk, except those of the run's last two requests in effect."""
         holding = [one for one in self.requests if any(map(one.may_hold, one.plans))]
         for request in self.requests:
             if request.ended and request.payloads and not request.guarded and request not in holding[-2:]:

@@ -23,6 +23,7 @@ from fries_nb.worker.events import Instruction
 from fries_nb.worker.worker import Worker
 
 SMALLEST_WINDOW = 64 * 1024
+"""Minimum credit window of a channel in bytes, even if all windows together then exceed the host's budget."""
 
 
 @dataclass

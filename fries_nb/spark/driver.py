@@ -52,6 +52,7 @@ from fries_nb.transport.packing import Packed
 from fries_nb.transport.payloads import CHUNK, PayloadSender
 
 POLL_MS = 50
+"""Maximum duration of one poll of the control server in milliseconds."""
 PROBE_S = 0.25
 """Seconds between two probes of the hosts' connections."""
 FAREWELL_S = 10.0
@@ -374,7 +375,7 @@ class Driver(threading.Thread):
         self._stage.restart(self._region)
         self._restart_since = time.monotonic()
 
-    # ---- ending
+    # ---- end
 
     def _dismiss(self, reason: str) -> None:
         for host, peer in self._peers.items():

@@ -68,7 +68,9 @@ SWITCH_INTERVAL_S = 0.0005
 GARBAGE = 50_000
 """Number of allocations before a garbage collection; rows have no cycles (the default, 700, costs 0.1 us a tuple)."""
 TICK_S = 0.25
+"""Seconds between two reports of each worker, and maximum duration of one poll of the links."""
 GRACE_S = 5.0
+"""Seconds that all threads together have to end."""
 LINGER_MS = 2_000
 """Maximum time for sending final messages, in milliseconds."""
 
@@ -129,7 +131,14 @@ def warm_up() -> None:
 
 
 class Host:
-    """The workers, threads and links of one barrier task."""
+    """The workers, threads and links of one barrier task.
+
+    Args:
+        region: the specification of the region.
+        host: index of the host.
+        interface: name or address of this machine at which other hosts reach it.
+        printer: collects the output of user functions.
+    """
 
     def __init__(self, region: RegionSpec, host: int, interface: str, printer: Printer) -> None:
         self._region = region
@@ -304,7 +313,7 @@ class Host:
                 self._tell(self._rehearsals.rehearse(*order, workers))
             del order
 
-    # ---- ending
+    # ---- end
 
     def _end_threads(self) -> tuple[str, ...]:
         """End all threads; returns the names of those that are still blocked in a user function."""

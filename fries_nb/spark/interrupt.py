@@ -12,7 +12,7 @@ from types import FrameType
 
 from pyspark import SparkContext
 
-_PATIENCE_S = 5.0
+_PATIENCE_S = 5.0  # maximum wait for the cancellation of jobs
 _regions: set[str] = set()
 
 

@@ -17,8 +17,8 @@ from pathlib import Path
 
 _GIB = 1 << 30
 _LEAST_HEAP, _MOST_HEAP = 512, 2048  # MiB; Spark refuses to start with less than 450
-_BESIDE_HEAP = 130 << 20  # of Java, with our settings: classes, compiled code, threads
-_HOST = 172 << 20  # of a host at rest: `python -m fries_nb bench rest`
+_BESIDE_HEAP = 130 << 20  # Java's memory besides the heap, with our settings: classes, compiled code, threads
+_HOST = 172 << 20  # memory of an idle host, as measured by `python -m fries_nb bench rest`
 # Files of a container's control group, version 2, then 1: the limit, the used bytes, and the field of ``memory.stat``
 # with the part of them that is released on demand.
 _GROUPS = (

@@ -75,6 +75,7 @@ class RegionSpec:
         keys: the hosts' keys.
         interface: interface at which hosts listen for each other; empty for the address by which Spark knows their
             machine.
+        options: the options of the run.
         snapshots: the location of snapshots.
         restoration: the state from which the workers start.
     """

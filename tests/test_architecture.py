@@ -1,17 +1,18 @@
-"""ARCHITECTURE.md lists the files that a tuple and a change really pass, and every file that it names exists."""
+"""ARCHITECTURE.md lists the files that a tuple and a change really pass, and every file that it names exists.
+
+The road of a tuple on Spark is followed in ``spark/test_road.py``.
+"""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
-from roads import PACKAGE, road_of_a_change, road_of_a_tuple
+from roads import PACKAGE, PAGE, listed, road_of_a_change, road_of_a_tuple
 
 from fries_nb.dataflow.builder import DataflowBuilder
 from fries_nb.dataflow.endpoints import memory, rate
 from fries_nb.dataflow.graph import Graph
 
-PAGE = (Path(__file__).parent.parent / "ARCHITECTURE.md").read_text()
 ROWS = {"S": [{"k": number, "x": number} for number in range(40)]}
 
 
@@ -31,13 +32,6 @@ HANDED_ON = {
     "spark/host.py": "isinstance(message, ToWorker)",
 }
 """The files of the shell on Spark through which a change passes, with what hands it on."""
-
-
-def listed(title: str, shell: bool = False) -> set[str]:
-    """The files in the table of a section: of the core, or in brackets those of the shell on Spark."""
-    section = PAGE.split(f"## {title}\n")[1].split("\n## ")[0]
-    name = r"\(`([\w/]+\.py)`\)" if shell else r"`([\w/]+\.py)`"
-    return set(re.findall(rf"^\| {name} \|", section, flags=re.MULTILINE))
 
 
 def test_a_tuple_passes_the_files_that_are_listed() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ from fries_nb.scheduling.stages import Plan
 from fries_nb.testing.cluster import Cluster
 
 PACKAGE = Path(fries_nb.__file__).parent
+PAGE = (PACKAGE.parent / "ARCHITECTURE.md").read_text()
 TUPLES = (pa.RecordBatch, Row)
 CHANGES = (
     Plan, events.ChangeRequested, events.Outcome, Prepare, Prepared, Reconfigure, Fcm, Marker, Done, DryRun,
@@ -31,37 +33,54 @@ WRAPPED = ("frame", "batch", "answer", "control", "marker", "action", "order", "
 """Attributes in which an event or an instruction carries what it is about."""
 
 
+def listed(title: str, shell: bool = False) -> set[str]:
+    """The files in the table of a section: the shared ones, or those in brackets, of the shell on Spark."""
+    section = PAGE.split(f"## {title}\n")[1].split("\n## ")[0]
+    name = r"\(`([\w/]+\.py)`\)" if shell else r"`([\w/]+\.py)`"
+    return set(re.findall(rf"^\| {name} \|", section, flags=re.MULTILINE))
+
+
 def carries(value: Any, kinds: tuple[type, ...], depth: int = 3) -> bool:
-    """Whether a value is of one of these kinds, or an event or instruction that carries one."""
+    """Whether a value is of one of these kinds, a list of them, or an event or instruction with one."""
     if isinstance(value, kinds):
         return True
+    if type(value) is list:
+        return bool(value) and carries(value[0], kinds, depth)
+    if not type(value).__module__.startswith("fries_nb."):
+        return False
     inner = (getattr(value, name, None) for name in WRAPPED)
     return depth > 0 and any(carries(one, kinds, depth - 1) for one in inner if one is not None)
 
 
+class FilesPassed:
+    """Collects the files, relative to the package, of all functions that are handed something of these kinds.
+
+    Used as Python's profiling function. The shell of the seeded run is left out: on Spark others take its place.
+    """
+
+    def __init__(self, kinds: tuple[type, ...]) -> None:
+        self.kinds = kinds
+        self.found: set[str] = set()
+
+    def __call__(self, frame: FrameType, event: str, _: Any) -> None:
+        code = frame.f_code
+        path = Path(code.co_filename)
+        if event != "call" or PACKAGE not in path.parents or code.co_name.startswith("<"):
+            return
+        file = path.relative_to(PACKAGE)
+        if file.parts[0] != "testing" and file.as_posix() not in self.found:
+            names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+            if any(carries(frame.f_locals.get(name), self.kinds) for name in names if name != "self"):
+                self.found.add(file.as_posix())
+
+
 @contextmanager
 def followed(kinds: tuple[type, ...]) -> Iterator[set[str]]:
-    """Collect the files, relative to the package, of all functions that are handed something of these kinds.
-
-    The shell of the seeded run is left out: on Spark others take its place.
-    """
-    found: set[str] = set()
-
-    def called(frame: FrameType, event: str, _: Any) -> None:
-        path = Path(frame.f_code.co_filename)
-        if event != "call" or PACKAGE not in path.parents or frame.f_code.co_name.startswith("<"):
-            return
-        room = path.relative_to(PACKAGE)
-        code = frame.f_code
-        names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-        given = (frame.f_locals.get(name) for name in names if name != "self")
-        if room.parts[0] != "testing" and any(carries(one, kinds) for one in given):
-            found.add(room.as_posix())
-
-    before = sys.getprofile()
-    sys.setprofile(called)
+    """The files that something of these kinds passes in this thread; see ``FilesPassed``."""
+    before, files = sys.getprofile(), FilesPassed(kinds)
+    sys.setprofile(files)
     try:
-        yield found
+        yield files.found
     finally:
         sys.setprofile(before)
 

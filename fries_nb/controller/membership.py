@@ -114,7 +114,8 @@ class Workers:
         self._former: set[WorkerId] = set()
         self._known: set[WorkerId] = set()
         self._know(graph)
-        self.routed = {operator.name: operator.workers for operator in graph.operators}
+        self.routed: dict[str, int] = {}
+        self.restarted()
 
     def _know(self, graph: Graph) -> None:
         self.graph = graph
@@ -128,6 +129,10 @@ class Workers:
         self._former = (self._former | before) - self._known
         self.ended &= self._known
         self.routed = {name: topology.routed(name) for name in topology.graph.by_name}
+
+    def restarted(self) -> None:
+        """Record that all workers start anew, none of them idle: tuples are routed to every one."""
+        self.routed = {operator.name: operator.workers for operator in self.graph.operators}
 
     def has_left(self, worker: WorkerId) -> bool:
         """Whether this worker was removed by a change of the topology; its messages are ignored."""

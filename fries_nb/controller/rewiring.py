@@ -101,11 +101,12 @@ class Rewiring:
         return []
 
     def lost(self) -> None:
-        """Abort the change, since the hosts are lost; the next incarnation starts with epoch 1."""
+        """Abort the change, since the hosts are lost; the next incarnation starts with epoch 1, and no idle worker."""
         if self.phase is not TopologyPhase.IDLE:
             self._move(TopologyPhase.IDLE)
         self.epoch, self._next, self._leaving = 1, None, frozenset()
         self._pending_acks.clear()
+        self._workers.restarted()
 
     def _refuse(self) -> list[Instruction]:
         assert self._next is not None, "awaited"

@@ -14,6 +14,7 @@ import uuid
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from typing import Any
 
 import pyarrow as pa
@@ -272,7 +273,8 @@ class RegionRunner:
         listening = Listening(self, number)
         place, key = self._places.of(number), self._places.key
         launched = launch(graph, spark, self.options, listening, place, resumed, key=key)
-        with self._lock:
+        with ExitStack() as ready, self._lock:
+            ready.callback(listening.launched.set)
             self.launched.append(launched)
             weakref.finalize(self, remove_scratch, launched.scratch)
             self._open = True
@@ -283,7 +285,6 @@ class RegionRunner:
                 self.post(self._drained(number))
             if self._stopped:
                 self.post(said.StopRequested())
-        listening.launched.set()
 
     def _drained(self, number: int) -> said.DrainRequested:
         """The request to end the region's sources, except inputs from earlier regions, which are processed fully."""

@@ -11,6 +11,7 @@ incarnations are ignored.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 import traceback
@@ -71,7 +72,10 @@ class Listener(Protocol):
         """A change has ended."""
 
     def over(self, state: str, error: str, details: str) -> None:
-        """The outcome of the region is known; its hosts are being dismissed."""
+        """The outcome of the region is known; its hosts are being dismissed.
+
+        Called again with ``failed`` if their final messages cannot be processed.
+        """
 
     def closed(self) -> None:
         """All hosts have ended, and all sockets are closed."""
@@ -198,10 +202,11 @@ class Driver(threading.Thread):
             self._dismiss("the driver ends")
             with self._closing:
                 self._closed = True
-            self._server.close(linger_ms=500)
-            self._stage.release(RELEASE_S)
-            self._committer.end()
-            self._listener.closed()
+            with contextlib.ExitStack() as ending:  # whatever fails, the listener is told in the end
+                ending.callback(self._listener.closed)
+                ending.callback(self._committer.end)
+                ending.callback(self._stage.release, RELEASE_S)
+                self._server.close(linger_ms=500)
 
     def _end(self, over: said.RunEnded) -> None:
         if self._committer.failure and not over.error:

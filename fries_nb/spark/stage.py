@@ -83,11 +83,15 @@ class HostStage:
             return self._jobs[-1].is_running()
 
     def release(self, grace_s: float) -> None:
-        """Wait for all tasks of the stage to end, then cancel the job if some have not."""
+        """Wait for all tasks of the stage to end, then cancel the job if some have not.
+
+        A session that has been stopped has cancelled its jobs.
+        """
         self._jobs[-1].thread.join(grace_s)
         for job in self._jobs:
             if job.thread.is_alive():
-                job.cancel("the fries_nb run has ended")
+                with contextlib.suppress(SessionError), _needing_spark():
+                    job.cancel("the fries_nb run has ended")
                 job.thread.join(grace_s)
 
 

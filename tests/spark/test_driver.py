@@ -9,6 +9,7 @@ from recovery_setting import Watch, counting
 
 from fries_nb.checkpoints import Checkpoint, CommittedChange, Restoration
 from fries_nb.controller import events as said
+from fries_nb.errors import SessionError
 from fries_nb.messages import Failed, WorkerId
 from fries_nb.spark import driver as driving
 from fries_nb.spark.committer import Committer
@@ -93,14 +94,16 @@ class Deciding(Script):
         self.notes.append("tidy")
 
 
-def driven(polls: list[list[Heard]], by: type[Script] = Script) -> tuple[Any, Driver, Watch]:
+def driven(
+    polls: list[list[Heard]], by: type[Script] = Script, watch: Watch | None = None
+) -> tuple[Any, Driver, Watch]:
     """Let a driver hear these words, to its end."""
     graph = counting(10)
     options = Options(2, 1 << 20, True, True, None, 10.0, 0)
     heads = {name: name for name in graph.by_name}
     keys = make_keys().hosts
     region = RegionSpec("r1", 1, graph, {}, {}, {}, "tcp://here:1", keys, "127.0.0.1", options, heads, "")
-    script, watch = by(polls), Watch()
+    script, watch = by(polls), watch or Watch()
     parts: Any = script
     driver = Driver(parts, parts, region, parts, watch, parts)
     driver.run()
@@ -176,3 +179,19 @@ def test_what_is_carried_out_is_heard_behind_it_and_nothing_is_decided_behind_ou
         "HostJoined", "keep", "CheckpointKept", "decide", "Journaled", "StopRequested", "tidy", "HostLeft",
     ]  # fmt: skip
     assert watch.heard_of("over") == [("failed", "no space left on device", "")]
+
+
+def test_a_run_ends_although_spark_has_gone() -> None:
+    """Its tasks cannot be cancelled; the listener learns nevertheless that all is closed, and the error is not lost."""
+
+    class Unreleased(Script):
+        """A stage whose Spark was stopped."""
+
+        def release(self, grace_s: float | None = None) -> None:
+            """As a stopped session does it."""
+            raise SessionError("Spark was stopped")
+
+    watch = Watch()
+    with pytest.raises(SessionError, match="Spark was stopped"):
+        driven([[]], Unreleased, watch)
+    assert watch.said[-1] == ("closed", None)

@@ -9,8 +9,9 @@ memory, so sockets have no high-water mark, and posting never blocks.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple
 
 import zmq
@@ -85,10 +86,24 @@ class DataLink:
         for host, address in peers.items():
             if host != self._host:
                 same = host in old and old[host].address == address
-                socket = old.pop(host).socket if same else self._call(host, address)
-                self._peers[host] = Peer(address, socket, Packer(self._routes, self._host, incarnation, self._limit))
+                self._add(host, address, old.pop(host).socket if same else self._call(host, address))
         for gone in old.values():
             self._sockets.drop(gone.socket)
+        self._take_early()
+
+    def extend(self, channels: Sequence[ChannelId], peers: Mapping[int, str]) -> None:
+        """See ``HostLinks.extend``."""
+        self._routes.extend(channels)
+        for host, address in peers.items():
+            if host != self._host and host not in self._peers:
+                self._add(host, address, self._call(host, address))
+        self._take_early()
+
+    def _add(self, host: int, address: str, socket: zmq.Socket[bytes]) -> None:
+        packer = Packer(self._routes, self._host, self._incarnation, self._limit)
+        self._peers[host] = Peer(address, socket, packer)
+
+    def _take_early(self) -> None:
         early, self._early = self._early, []
         for head, parts in early:
             self._take(head, parts)
@@ -142,8 +157,8 @@ class DataLink:
     def _take(self, head: Head, parts: Sequence[Part]) -> None:
         if head.incarnation < self._incarnation:
             self.stale += 1
-        elif head.incarnation > self._incarnation:
-            self._early.append((head, parts))  # its sender was welcomed before this host; join takes it up
+        elif (head.incarnation, head.epoch) > (self._incarnation, self._routes.epoch):
+            self._early.append((head, parts))  # its sender has joined, or extended its routes, before this host
         else:
             if head.sender not in self._unpackers:
                 self._unpackers[head.sender] = Unpacker(self._routes, head.sender, self._limit)
@@ -236,6 +251,20 @@ class HostLinks:
             raise LinkError(f"cannot join incarnation {incarnation}; this host is in {self.incarnation} already")
         self._control.incarnation = incarnation
         self._data.join(incarnation, peers, channels)
+
+    def extend(self, channels: Sequence[ChannelId], peers: Mapping[int, str] = MappingProxyType({})) -> None:
+        """Begin the next epoch of the topology; called from the polling thread.
+
+        Frames that other hosts have sent in this epoch are returned by the next poll; earlier channels stay.
+
+        Args:
+            channels: all channels of the region, in the same order on every host.
+            peers: host index to data address, of hosts that have been added; those that are known are ignored.
+
+        Raises:
+            LinkError: a peer's address is malformed.
+        """
+        self._data.extend(channels, peers)
 
     def say(self, message: HostMessage) -> None:
         """Send a message to the controller; from any thread, never blocks.

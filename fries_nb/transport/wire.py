@@ -88,11 +88,21 @@ class OtherFrame(msgspec.Struct, frozen=True, array_like=True, tag=1):
 
 
 class Head(msgspec.Struct, frozen=True, array_like=True):
-    """The first part of a message. ``number`` is its sequence number from this sender in this incarnation."""
+    """The first part of a message.
+
+    Attributes:
+        incarnation: that of the sender.
+        sender: index of the sending host.
+        number: sequence number of the message, from this sender in this incarnation.
+        epoch: epoch of the sender's routes.
+        routes: checksum of the sender's routes in that epoch.
+        frames: the frames, in order.
+    """
 
     incarnation: int
     sender: int
     number: int
+    epoch: int
     routes: int
     frames: tuple[DataFrame | OtherFrame, ...]
 
@@ -123,12 +133,41 @@ def _check_size(size: int, limit: int) -> None:
 
 
 class Routes:
-    """The numbering of channels, equal on all hosts that list the same channels in the same order."""
+    """The numbering of channels, equal on all hosts that list the same channels in the same order.
+
+    Channels of later epochs of the topology are appended, and none loses its number: a message of an earlier epoch is
+    decoded as before.
+
+    Args:
+        channels: all channels of the first epoch.
+
+    Attributes:
+        epoch: the number of times that channels were listed.
+        checksums: epoch to the checksum of the list up to it.
+
+    >>> from fries_nb.messages import WorkerId
+    >>> ab, ac = (ChannelId(WorkerId("A", 0), WorkerId(name, 0)) for name in "BC")
+    >>> routes = Routes([ab])
+    >>> routes.extend([ac, ab])
+    >>> routes.epoch, routes.numbers([ab, ac])
+    (2, (0, 1))
+    """
 
     def __init__(self, channels: Iterable[ChannelId]) -> None:
-        self._channels = tuple(channels)
-        self._numbers = {channel: number for number, channel in enumerate(self._channels)}
-        self.checksum = zlib.crc32("\n".join(map(str, self._channels)).encode())
+        self.epoch = 0
+        self.checksums: dict[int, int] = {}
+        self._channels: list[ChannelId] = []
+        self._numbers: dict[ChannelId, int] = {}
+        self.extend(channels)
+
+    def extend(self, channels: Iterable[ChannelId]) -> None:
+        """Begin the next epoch, with these channels; those that are new get the next numbers, in order."""
+        for channel in channels:
+            if channel not in self._numbers:
+                self._numbers[channel] = len(self._channels)
+                self._channels.append(channel)
+        self.epoch += 1
+        self.checksums[self.epoch] = zlib.crc32("\n".join(map(str, self._channels)).encode())
 
     def numbers(self, channels: Iterable[ChannelId]) -> tuple[int, ...]:
         """The numbers of channels.
@@ -191,7 +230,9 @@ class Packer:
         return self._message(frames, bodies)
 
     def _message(self, frames: list[DataFrame | OtherFrame], bodies: list[Part]) -> list[Part]:
-        head = Head(self._incarnation, self._sender, self._number, self._routes.checksum, tuple(frames))
+        epoch = self._routes.epoch
+        checksum = self._routes.checksums[epoch]
+        head = Head(self._incarnation, self._sender, self._number, epoch, checksum, tuple(frames))
         self._number += 1
         return [_encoder.encode(head), *bodies]
 
@@ -235,7 +276,7 @@ def _stream(batch: pa.RecordBatch) -> pa.Buffer:
 
 
 class Unpacker:
-    """Decodes messages from one host in one incarnation, in order."""
+    """Decodes messages from one host in one incarnation, in order, of epochs that the routes have reached."""
 
     def __init__(self, routes: Routes, sender: int, limit: int = LIMIT) -> None:
         self._routes = routes
@@ -264,7 +305,7 @@ class Unpacker:
         return arrivals
 
     def _check(self, head: Head, parts: Sequence[Part]) -> None:
-        if head.routes != self._routes.checksum:
+        if head.routes != self._routes.checksums.get(head.epoch):
             raise LinkError(f"host {head.sender} lists other channels than this host, or lists them in another order")
         if head.number != self._number:
             raise LinkError(

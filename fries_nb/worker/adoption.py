@@ -1,9 +1,9 @@
-"""How a worker adopts the next epoch of the topology: it gets channels to and from workers that are added or leave.
+"""Adoption of the next topology epoch by a worker: channels of added workers open, channels of removed workers close.
 
-New channels begin at once: they grant their senders credit, and a marker has to come on them too. A channel that is
-gone is ended by its sender, behind all that was sent on it, and stays until that end has come. Then the epoch is
-adopted, and the controller is told. No marker is on its way meanwhile (see ``controller.rewiring``), so none comes on
-some of the channels and not on others.
+New channels open at once: their senders are granted credit, and alignment awaits markers on them. A removed channel is
+ended by its sender after the last frame, and is kept until that end arrives. When all removed channels have ended, the
+epoch is adopted and the controller is notified. No marker is in transit meanwhile (see ``controller.rewiring``), so
+every marker arrives either on the old channels or on the new ones.
 """
 
 from __future__ import annotations
@@ -17,19 +17,17 @@ from fries_nb.worker.outbox import Outbox
 
 
 class TopologyAdoption:
-    """The wiring that a worker is going over to.
+    """The transition of one worker to the wiring of the next topology epoch.
 
     Args:
-        inbox: of the worker.
-        alignment: of the worker.
-        outbox: of the worker.
-        open_: the in-channels that have not ended; it is extended.
-        window: bytes that may be under way to the worker on each channel.
+        inbox: the worker's inbox.
+        alignment: the worker's alignment.
+        outbox: the worker's outbox.
+        open_: the worker's input channels that have not ended; new channels are added to this set.
+        window: maximum number of bytes in transit to the worker on each channel.
     """
 
-    def __init__(
-        self, inbox: Inbox, alignment: Alignment, outbox: Outbox, open_: set[ChannelId], window: int
-    ) -> None:
+    def __init__(self, inbox: Inbox, alignment: Alignment, outbox: Outbox, open_: set[ChannelId], window: int) -> None:
         self._inbox = inbox
         self._alignment = alignment
         self._outbox = outbox
@@ -38,15 +36,15 @@ class TopologyAdoption:
         self._next: Rewired | None = None
 
     def begin(self, present: Wiring, event: Rewired, ended: bool) -> list[Grant]:
-        """Begin with the new channels; returns the credit for their senders.
+        """Open the new channels; returns the credit for their senders.
 
         Args:
-            present: the worker's wiring.
-            event: has the next one.
-            ended: the worker has ended, and so do its new channels.
+            present: the current wiring.
+            event: the event with the next wiring.
+            ended: whether the worker has ended; its new output channels then end at once.
 
         Raises:
-            ProtocolError: rows wait on a channel that is gone.
+            ProtocolError: rows are queued on a removed output channel.
         """
         fresh = [channel for channel in event.wiring.incoming if channel not in present.incoming]
         self._inbox.extend(fresh)
@@ -57,7 +55,14 @@ class TopologyAdoption:
         return [Grant(channel, self._window) for channel in fresh]
 
     def adopted(self, present: Wiring) -> Rewired | None:
-        """The next wiring, once every channel that is gone has ended; ``None`` until then, and afterwards."""
+        """Return the next wiring once, when all removed channels have ended; ``None`` before and afterwards.
+
+        Args:
+            present: the current wiring.
+
+        Raises:
+            ProtocolError: a frame is queued on a removed input channel.
+        """
         adopted = self._next
         if adopted is None or self._open - set(adopted.wiring.incoming):
             return None

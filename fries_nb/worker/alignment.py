@@ -5,9 +5,8 @@ From its first arrival on, each channel that has delivered it is blocked, so no 
 before a tuple ahead of it (alignment of Carbone et al., restricted to the scope as Fries section 5.3 requires).
 Channels from outside the scope are neither awaited nor blocked. The end of a stream counts as every marker.
 
-A marker that does not *hold* is awaited in the same way and blocks nothing; tuples behind it are then distinguished by
-other means. Alignment does not depend on the action, so reconfiguration and commit share it. The transitions of a
-marker:
+A marker that does not *hold* is awaited in the same way and blocks no channel; its caller distinguishes the tuples
+after it otherwise (see ``versions``). Alignment is independent of the marker's action. The transitions of a marker:
 
     state       arrival, others awaited   last arrival   end of a channel       cancel      arrival again
     unseen      -> waiting, block         -> passed      (not yet concerned)    -> passed   -
@@ -41,8 +40,8 @@ class Alignment:
     Invariants: an id completes at most once; ``blocked`` contains only channels on which an awaited marker has arrived.
 
     Args:
-        channels: of the worker.
-        issued: ids up to this one were issued before the worker was there; they count as passed.
+        channels: the worker's input channels.
+        issued: the id of the last marker issued before the worker was added; all up to it count as passed.
     """
 
     def __init__(self, channels: Iterable[ChannelId], issued: int = 0) -> None:
@@ -63,17 +62,20 @@ class Alignment:
         return marker_id <= self._issued or marker_id in self._passed
 
     def extend(self, channels: Iterable[ChannelId]) -> None:
-        """The worker has these channels as well: a marker that has not come yet has to come on them too."""
+        """Add channels; markers that have not arrived yet are awaited on them as well."""
         self._live.update(channels)
 
     def arrived(self, marker: Marker, channel: ChannelId, holds: bool = True) -> Marker | None:
         """Process the arrival of a marker on a channel; returns the marker if it is complete and must be applied.
 
-        One that does not hold is awaited on the other channels as well, but blocks none.
+        Args:
+            marker: the marker.
+            channel: the channel on which it arrived.
+            holds: whether the channel is blocked until the marker is complete.
 
         Raises:
-            ProtocolError: it arrived twice on one channel, behind a marker that still blocks the channel, or on a
-                channel that is not in its scope.
+            ProtocolError: the marker arrived twice on one channel, after a marker that still blocks the channel, or on
+                a channel outside its scope.
         """
         if self.passed(marker.id):
             return None

@@ -4,12 +4,12 @@ event         effect
 Arrived       the frame is added to the inbox
 Supplied      the batch of a source's reader is added to the inbox
 Granted       frames that wait in the outbox are sent against the credit
-Rewired       channels of workers that were added or are taken away are opened and closed
+Rewired       channels of added workers are opened, and those of removed workers closed
 Directed      an FCM's marker is applied, as at a head of its scope; Prepare, Abort, Cancel take effect
-Expected      a change is being prepared, whose trial was begun in the middle of a slice
-DryRunResult  the prepared function is kept until the marker arrives; the shell has told the controller
-SinkWidened   the columns of the sink are noted for reports and dry runs; SinkFailed: the worker fails
-WorkerTick    a report of what was measured
+Expected      a change is recorded as being prepared; the shell began its dry run within a slice
+DryRunResult  the prepared function is kept until the marker arrives; the shell has sent the answer to the controller
+SinkWidened   the columns of the sink are recorded for reports and dry runs; SinkFailed: the worker fails
+WorkerTick    the worker reports its measurements
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class Arrived:
 
 @dataclass(frozen=True, slots=True)
 class Supplied:
-    """A source's reader has read these tuples; ``None`` is the end of the source.
+    """A source's reader has read this batch; ``None`` is the end of the source.
 
-    ``positions`` are those after the batch, in the splits that it came from; ``None`` for a split that has ended.
+    ``positions`` maps the splits that it was read from to the positions after the batch; ``None`` is a split's end.
     """
 
     batch: pa.RecordBatch | None
@@ -65,12 +65,12 @@ class Directed:
 
 @dataclass(frozen=True, slots=True)
 class WorkerTick:
-    """The worker is to report."""
+    """A report of the worker's measurements is due."""
 
 
 @dataclass(frozen=True, slots=True)
 class SinkWidened:
-    """The sink of this operator has these columns now."""
+    """The columns of this operator's sink have changed to these."""
 
     worker: WorkerId
     columns: pa.Schema
@@ -85,7 +85,7 @@ class SinkFailed:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """A change of this operator is being prepared; its dry run was begun within a slice."""
+    """A change of this operator is being prepared; the shell began its dry run within a slice (see ``preparation``)."""
 
     worker: WorkerId
     order: Prepare
@@ -93,7 +93,7 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class Rewired:
-    """The topology has changed: this is the worker's wiring from now on."""
+    """The topology has a new epoch, in which the worker has this wiring."""
 
     epoch: int
     wiring: Wiring

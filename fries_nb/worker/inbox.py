@@ -46,14 +46,14 @@ class Inbox:
         self.bytes = 0
 
     def extend(self, channels: Iterable[ChannelId]) -> None:
-        """The worker has these channels as well."""
+        """Add channels."""
         self._queues.update((channel, deque()) for channel in channels)
 
     def drop(self, channel: ChannelId) -> None:
-        """The worker has this channel no longer.
+        """Remove a channel.
 
         Raises:
-            ProtocolError: a frame waits on it.
+            ProtocolError: a frame is queued on it.
         """
         if self._queues.pop(channel):
             raise ProtocolError(f"{channel} was taken away while frames wait on it; expected it to have ended")

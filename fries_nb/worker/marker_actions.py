@@ -11,9 +11,9 @@ def effect_of(marker: Marker, instance: Instance, ended: bool) -> Done:
     """Carry out the marker's action at this operator, and return the acknowledgement.
 
     Args:
-        marker: the marker, complete at this worker.
-        instance: an operator in its scope.
-        ended: whether the worker has ended, so that a change has no effect.
+        marker: a marker that is complete at this worker.
+        instance: an operator in the marker's scope.
+        ended: whether the worker has ended; a change then has no effect.
     """
     action, worker = marker.action, instance.worker
     if ended:
@@ -33,14 +33,18 @@ def effect_of(marker: Marker, instance: Instance, ended: bool) -> Done:
 
 
 def acknowledgement(marker: Marker, instance: Instance, ended: bool) -> tuple[Instruction, bool]:
-    """Carry out the marker's action at this operator; returns the acknowledgement, and whether it runs a new function.
+    """Carry out the marker's action at this operator, and make the instruction that acknowledges it.
 
-    At a commit's marker the acknowledgement names what the operator has written, so that part is closed first.
+    The acknowledgement of a commit's marker names the parts that the operator has written, so the current part is
+    closed first.
 
     Args:
         marker: see ``effect_of``.
         instance: see ``effect_of``.
         ended: see ``effect_of``.
+
+    Returns:
+        The instruction, and whether the operator runs another function from now on.
     """
     done = effect_of(marker, instance, ended)
     closes = isinstance(marker.action, Commit) and not ended

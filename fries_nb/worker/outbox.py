@@ -1,8 +1,8 @@
 """The output of a worker: batches are partitioned among channels, buffered, and sent as credit allows.
 
-A blocked channel does not block its neighbours: frames wait in its queue for credit, at most a window of them, while
-tuples are sent to the others. Only when a channel is *full* beyond that does the worker take no further tuple, unless
-the edge rebalances: then a blocked receiver is skipped as long as another one is not.
+A blocked channel does not block the other channels: its frames wait for credit in its queue, at most a window of them,
+while the others are sent. When a channel is *full*, with more than a window waiting, the worker takes no further tuple.
+An edge that rebalances skips blocked receivers as long as any receiver is not blocked.
 
 Each channel has a buffer (batches not yet framed) and a queue (frames not yet sent). ``flush`` turns the buffer into
 one frame at the tail of the queue; a marker is appended at once, so it never overtakes a tuple of its own channel. A
@@ -70,8 +70,9 @@ def _size(batch: pa.RecordBatch) -> int:
 def _keeps_more(batch: pa.RecordBatch, size: int) -> bool:
     """Whether a batch keeps more memory alive than its size, which is what credit counts.
 
-    A slice keeps the whole batch alive, and a column all those with which it was received over a link. A batch that was
-    received and not copied since has its hidden columns, which are the last ones, from there.
+    A slice keeps its whole batch alive, and a column keeps all columns of the message in which it was received over a
+    link. The last columns, which are hidden, show whether a batch is as it was received, since functions do not copy
+    them.
     """
     most = size * SLACK + SLACK_BYTES
     return batch.get_total_buffer_size() > most or _allocated(batch.column(batch.num_columns - 1)) > most
@@ -91,9 +92,9 @@ class _OutChannel:
     """Buffer, queue and credit of one channel.
 
     Args:
-        channel: its id.
-        filled: the outbox's set of full channels, which this one enters and leaves.
-        version: of the tuples that come first.
+        channel: the id of the channel.
+        filled: the outbox's set of full channels; this channel is added and removed as it becomes full or not.
+        version: version of the first tuples.
     """
 
     __slots__ = ("buffer", "channel", "filled", "outstanding", "queue", "rows", "version", "waiting", "window")
@@ -173,16 +174,16 @@ class Outbox:
         self._tables = {edge.to: routing_table(len(edge.routed_channels)) for edge in edges}
 
     def rewire(self, edges: Sequence[OutEdge], ended: bool = False) -> None:
-        """Send on these edges from now on, which are the same but for channels of idle workers.
+        """Replace the out-edges by those of another topology epoch, in which an edge may have other channels.
 
-        A channel that is gone ends behind what was sent on it; a new one ends at once if the worker has ended.
+        The end of the stream is appended to removed channels, and to new ones if the worker has ended.
 
         Args:
-            edges: all out-edges.
-            ended: the worker has ended all its channels.
+            edges: all out-edges of the new epoch.
+            ended: whether the worker has ended.
 
         Raises:
-            ProtocolError: rows wait on a channel that is gone.
+            ProtocolError: rows are queued on a removed channel.
         """
         before = self._channels
         self._connect(edges)
@@ -196,14 +197,17 @@ class Outbox:
 
     @property
     def round_robin_positions(self) -> dict[str, int]:
-        """For each rebalancing out-edge, by receiver, the index of the next worker."""
+        """Receiver of each rebalancing out-edge to the index of its next worker."""
         return {edge.to: self._positions[edge.to] for edge in self._edges if _rebalances(edge)}
 
     def resume(self, positions: Mapping[str, int]) -> None:
-        """Continue from these round-robin positions, by receiver, which may have had another number of workers.
+        """Continue from round-robin positions of a snapshot; receivers may have had another number of workers.
+
+        Args:
+            positions: receiver to the index of its next worker.
 
         Raises:
-            ProtocolError: they do not match this worker's edges.
+            ProtocolError: the receivers are not those of this worker's rebalancing edges.
         """
         widths = {edge.to: len(edge.routed_channels) for edge in self._edges}
         if not positions.keys() <= widths.keys() or min(positions.values(), default=0) < 0:
@@ -247,7 +251,7 @@ class Outbox:
                 channels[worker].add(part)
 
     def _round_robin(self, edge: OutEdge, channels: tuple[_OutChannel, ...], rows: int) -> npt.NDArray[np.int64]:
-        """The receiver of each row, round robin; those that wait for credit are skipped if any does not."""
+        """The receiver of each row, round robin, without channels that wait for credit unless all of them do."""
         position, width = self._positions[edge.to], len(channels)
         free = self._free(channels)
         if 0 < len(free) < width:
@@ -261,7 +265,7 @@ class Outbox:
     def _free(self, channels: tuple[_OutChannel, ...]) -> Sequence[int]:
         """The indices of channels without frames that wait for credit, or else of those that are not full."""
         for channel in channels:
-            if channel.queue:  # it may be framed since the last pump, and have credit
+            if channel.queue:  # frames added since the last pump may have credit
                 channel.pump(self._sends)
         free = [number for number, channel in enumerate(channels) if not channel.queue]
         return free or [number for number, channel in enumerate(channels) if channel not in self._filled]
@@ -337,7 +341,7 @@ class Outbox:
         """
         out = self._channels.get(channel)
         if channel in self._left:
-            return  # granted before the receiver heard that the channel is gone
+            return  # granted before the receiver removed the channel
         if out is None:
             raise ProtocolError(f"credit came for {channel}, which is not one of this worker's channels")
         if out.window == 0:
@@ -358,14 +362,14 @@ class Outbox:
 
     @property
     def blocked(self) -> bool:
-        """Whether some frame waits for credit."""
+        """Whether any frame waits for credit."""
         return any(channel.queue for channel in self._channels.values())
 
     @property
     def full(self) -> bool:
-        """Whether a tuple might find no room, so that the worker takes none: an edge has a full channel.
+        """Whether an edge has a full channel; the worker then takes no tuple.
 
-        A rebalancing edge skips full channels, so it is full when all of its channels are.
+        A rebalancing edge skips full channels, so it is full only when all of its channels are.
         """
         return bool(self._filled) and any(self._is_full(edge, channels) for edge, channels in self._ways)
 

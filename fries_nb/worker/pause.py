@@ -1,14 +1,14 @@
 """Pauses: a tuple on which an operator failed is kept until a fix of the operator processes it.
 
-An operator whose ``on_error`` is "pause" is alone in its chain. When its function fails, earlier tuples have been
-processed and the failed one has not: its rows did not leave, its state is unchanged, no count includes it (see
-``error_policy``). The worker is *paused*: it takes no tuple, but still processes control; markers that arrive after the
-tuple wait behind it. So a marker that switches the operator meanwhile came as an FCM, ahead of the tuple, and is a fix:
-the worker *retries* that one tuple, and then continues with the rest of the frame.
+An operator whose ``on_error`` is "pause" is alone in its chain. When its function fails on a tuple, earlier tuples have
+been processed, and the failed one has had no effect on output, state or counts (see ``error_policy``). The worker is
+*paused*: it takes no tuple, but still processes control messages; markers that arrive after the tuple wait in the
+inbox. A marker that switches the operator meanwhile arrived as an FCM, ahead of the tuple, and is therefore a fix: the
+worker *retries* that one tuple, and then continues with the rest of the frame.
 
-A change under *guard* is rolled back if its configuration fails soon. Until the guard has ended a worker whose chain
-has such a change pauses as well, whatever its ``on_error`` is, on the tuple as it arrived at the chain. The FCM of the
-rollback arrives ahead of it; or ``Unguard``, and then the operator's error policy applies to the tuple.
+A change under *guard* is rolled back if the new function fails within the guard's duration. Until the guard ends, a
+worker whose chain has such a change also pauses, whatever its ``on_error`` is, on the tuple as it arrived at the chain.
+Either the FCM of the rollback arrives ahead of the tuple; or ``Unguard``, and then the operator's error policy applies.
 
     state      the tuple passes      the tuple fails      a fix
     running    -> running            -> paused: Paused    -> running
@@ -50,7 +50,7 @@ class PauseState:
     """Whether a worker is paused on a tuple.
 
     Attributes:
-        paused: it takes no tuple until there is a fix.
+        paused: whether the worker waits for a fix or a rollback, and takes no tuple.
     """
 
     def __init__(self, instances: Sequence[Instance], tell: Callable[[Paused | Resumed], None]) -> None:
@@ -61,13 +61,17 @@ class PauseState:
         self._tell = tell
         self._retries = False
         self._guard = ""
-        self._told = False  # the controller considers the worker paused until it is told otherwise
+        self._reported = False  # whether ``Paused`` was sent and ``Resumed`` was not
 
     def advance(self, execution: ChainExecutor, quota: int) -> int:
-        """Have it process at most so many tuples; returns how many were taken from the frame.
+        """Process tuples until the quota is reached or the worker pauses; returns how many were taken from the frame.
+
+        Args:
+            execution: the executor of the chain, with a frame loaded.
+            quota: maximum number of tuples.
 
         Raises:
-            OperatorError: a function failed, its operator does not pause, and no guard is concerned.
+            OperatorError: a function failed whose operator neither pauses nor is under guard.
         """
         if not (self._pauses or self._retries or is_retried(self._instances)):
             return execution.advance(quota)
@@ -78,25 +82,25 @@ class PauseState:
             failed = self._failed(error)
             if isinstance(error, NotUndoneError) or not (failed.guarded or self._pauses):
                 raise
-            self._stand(error, failed, execution)
+            self._pause_on(error, failed, execution)
             return left - execution.remaining
         if self._retries and taken:
             self._retries = False
-            if self._told:
-                self._told = False
+            if self._reported:
+                self._reported = False
                 self._tell(Resumed(self._worker))
         return taken
 
     def _failed(self, error: OperatorError) -> Instance:
-        """The operator that failed; or, if its change is under no guard, the nearest in front of it whose is."""
+        """The operator that failed, or if it is not under guard the nearest operator before it that is."""
         names = [instance.worker.operator for instance in self._instances]
         position = names.index(error.operator) if error.operator in names else 0
         ahead = reversed(self._instances[: position + 1])
         return next((instance for instance in ahead if instance.guarded), self._instances[position])
 
-    def _stand(self, error: OperatorError, failed: Instance, execution: ChainExecutor) -> None:
+    def _pause_on(self, error: OperatorError, failed: Instance, execution: ChainExecutor) -> None:
         self.paused, self._retries, self._guard = True, False, failed.guarded
-        self._told = self._told or not self._guard
+        self._reported = self._reported or not self._guard
         row = execution.facing()
         shown = row_as_json(row.to_pylist()[0]) if row is not None else ""
         self._tell(Paused(failed.worker, str(error), error.details, shown, self._guard))
@@ -107,6 +111,6 @@ class PauseState:
             self.paused, self._retries = False, True
 
     def unguarded(self, change: str) -> None:
-        """Record that the guard of this change has ended; a tuple that waited for a rollback is retried without it."""
+        """Record that the guard of this change has ended; a tuple that waits for its rollback is retried."""
         if self._guard == change:
             self.fixed()

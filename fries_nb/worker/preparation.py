@@ -1,10 +1,10 @@
-"""A worker's part in preparing a change: the input of dry runs, when they start, and their results.
+"""Preparation of a change at one worker: the input of dry runs, their start, and their results.
 
-A dry run takes place beside the worker, on copies of some keys' states and of a recent tuple. Both can only be taken
-between two tuples, so a ``Prepare`` has to wait for the current tuple, and the fast control message after it for the
-next one. That is significant only if a function takes seconds for a tuple. So before a slice of a slow function the
-worker *offers* the input of a dry run, and a shell that receives a ``Prepare`` within the slice uses the offer: then
-only the fast control message of such a change waits for a tuple.
+A dry run is concurrent with the worker, on copies of some keys' states and of a recent tuple. Copies can only be made
+between two tuples, so a ``Prepare`` waits for the current tuple, and the fast control message (FCM) after it for the
+next one, which matters if a function takes seconds for a tuple. So before a slice of a slow function the worker
+*offers* the input of a dry run, and a shell that receives a ``Prepare`` within the slice uses the offer. Then only the
+FCM waits for a tuple.
 
     Prepare arrives    the dry run uses            the worker receives
     between slices     the state at that moment    Directed(Prepare): it requests the dry run
@@ -22,7 +22,7 @@ from fries_nb.operators.recent import Recent
 from fries_nb.worker.events import Instruction, TellController
 
 SLOW_NS = 20_000_000
-"""Duration of a tuple in nanoseconds above which a function is slow, so that a change should not wait for it twice."""
+"""Duration of a tuple in nanoseconds above which a function is slow, and dry runs are offered."""
 SHARE = 100
 """Maximum cost of copying an offer, relative to the preceding slice."""
 
@@ -30,7 +30,7 @@ RecentAt = Callable[[int], tuple[Recent, ...]]
 
 
 class Preparation:
-    """The input that one worker has ready for dry runs of its next functions.
+    """The input of dry runs at one worker.
 
     Args:
         instances: the worker's operators, in the chain's order.
@@ -47,7 +47,13 @@ class Preparation:
         self._took_ns = 0
 
     def begin(self, order: Prepare, position: int, rehearses: bool) -> Instruction:
-        """Begin to prepare a change of the operator at this position: a dry run for the shell, or a refusal."""
+        """Begin to prepare a change of an operator; returns a dry run for the shell, or a refusal.
+
+        Args:
+            order: the change.
+            position: position of the operator in the chain.
+            rehearses: whether the dry run includes recent tuples.
+        """
         instance = self._instances[position]
         instance.expect(order.change, order.tagged)
         try:
@@ -75,13 +81,18 @@ class Preparation:
                 instance.worker: offer_of(instance, self._recent(position))
                 for position, instance in enumerate(self._instances)
             }
-        except Exception:  # noqa: BLE001 (a state that cannot be copied: a Prepare between slices is told so)
+        except Exception:  # noqa: BLE001 (a state that cannot be copied: a Prepare between slices answers the error)
             offers = {}
         self._offers = offers
         self._costs_ns = self._clock() - began
 
     def withdraw(self, took_ns: int, taken: int) -> None:
-        """Called at the end of a slice: withdraw the offer, and measure how long tuples take."""
+        """Called at the end of a slice: withdraw the offer, and measure the duration of a tuple.
+
+        Args:
+            took_ns: duration of the slice in nanoseconds.
+            taken: number of tuples in the slice.
+        """
         self._offers = {}
         self._took_ns = took_ns // max(taken, 1)
 

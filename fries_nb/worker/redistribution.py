@@ -1,10 +1,10 @@
-"""Which snapshots a worker is restored from, at whatever number of workers the run is resumed.
+"""Redistribution of a checkpoint's snapshots when a run is resumed with another number of workers.
 
-A checkpoint holds a snapshot of every worker of every operator. Where an operator has as many workers as then, each
-goes on from its own. With another number, the state is redistributed: a worker takes its bins, those that the routing
-table of the new number sends to it, from the snapshots of all workers of its operator; a source's worker gets the
-positions of all splits, and takes those of its own (see ``connectors.worker_reader``). The laws: every bin of the
-checkpoint is restored by exactly one worker, and by the one that the rows of its keys are sent to.
+A checkpoint holds a snapshot of every worker of every operator. If an operator's number of workers is unchanged, each
+worker is restored from its own snapshot. Otherwise the state is redistributed: a worker takes the bins that the new
+routing table assigns to it from the snapshots of all workers of its operator; a source's worker gets the positions of
+all splits and uses those of its own splits (see ``connectors.worker_reader``). Invariants: every bin of the checkpoint
+is restored by exactly one worker, and that worker receives the rows of the bin's keys.
 
 >>> from fries_nb.checkpoints import Checkpoint, Snapshot
 >>> from fries_nb.dataflow.graph import Operator
@@ -35,11 +35,11 @@ from fries_nb.topology.partitioning import routing_table
 
 
 class Redistribution:
-    """The snapshots of a checkpoint, divided among the workers of the present run.
+    """The snapshots of a checkpoint, divided among the workers of the resumed run.
 
     Args:
-        checkpoint: what is resumed; ``None`` for the beginning.
-        graph: the dataflow, with each operator's present number of workers.
+        checkpoint: the checkpoint; ``None`` if the run starts from the beginning.
+        graph: the dataflow, with the current number of workers of each operator.
     """
 
     def __init__(self, checkpoint: Checkpoint | None, graph: Graph) -> None:
@@ -47,43 +47,43 @@ class Redistribution:
         self._workers = {operator.name: operator.workers for operator in graph.operators}
 
     def had_ended(self, worker: WorkerId) -> bool:
-        """Whether the checkpoint records this worker as finished; with another number then, all of its operator."""
+        """Whether the checkpoint records this worker as finished (if rescaled: all workers of its operator)."""
         if self._checkpoint is None:
             return False
-        alike = [worker] if self._is_as_then(worker.operator) else self._then(worker.operator)
+        alike = [worker] if self._is_unchanged(worker.operator) else self._workers_in_checkpoint(worker.operator)
         return all(str(each) in self._checkpoint.ended for each in alike)
 
     def read_from(self, worker: WorkerId) -> Sequence[WorkerId]:
-        """The workers whose snapshots this one needs."""
+        """The workers whose snapshots are needed to restore this worker."""
         if self._checkpoint is None or self.had_ended(worker):
             return ()
         known = self._checkpoint.snapshots
-        if self._is_as_then(worker.operator):
+        if self._is_unchanged(worker.operator):
             return [worker] if str(worker) in known else []
-        return [each for each in self._then(worker.operator) if str(each) in known]
+        return [each for each in self._workers_in_checkpoint(worker.operator) if str(each) in known]
 
     def snapshot(self, worker: WorkerId, snapshots: Mapping[WorkerId, Snapshot]) -> Snapshot | None:
-        """What the worker is restored from; ``None`` at the beginning, and if it had ended.
+        """The snapshot that the worker is restored from; ``None`` without a checkpoint, and if it had ended.
 
         Args:
-            worker: of the present run.
-            snapshots: those of ``read_from``, at least.
+            worker: a worker of the resumed run.
+            snapshots: at least the snapshots of the workers in ``read_from``.
 
         Raises:
-            CheckpointError: the checkpoint lacks its snapshot; or the operator's state is not divided by a key, so
-                that several workers have a state for the same bin.
+            CheckpointError: the checkpoint lacks a snapshot; or several workers have a state for the same bin, since
+                the operator's state is not divided by key.
         """
         if self._checkpoint is None or self.had_ended(worker):
             return None
         sources = self.read_from(worker)
         if not sources or any(each not in snapshots for each in sources):
             raise CheckpointError(f"checkpoint {self._checkpoint.epoch} lacks the snapshot of {worker}")
-        if self._is_as_then(worker.operator):
+        if self._is_unchanged(worker.operator):
             return snapshots[worker]
         return self._divided(worker, [snapshots[each] for each in sources])
 
     def _divided(self, worker: WorkerId, parts: Sequence[Snapshot]) -> Snapshot:
-        """The worker's bins of all snapshots; it counts on from its own, if there was such a worker."""
+        """The worker's bins of all snapshots, with the counts of the worker's own snapshot if there is one."""
         base = next((part for part in parts if part.index == worker.index), None)
         base = base or replace(parts[0], index=worker.index, processed=0, traced=(0, 0, 0), round_robin_positions={})
         owner = routing_table(self._workers[worker.operator])
@@ -95,23 +95,23 @@ class Redistribution:
                 if number in bins:
                     raise CheckpointError(
                         f"the state of {worker.operator} is not divided by a key: it can be restored at "
-                        f"{len(self._then(worker.operator))} workers only, as then"
+                        f"{len(self._workers_in_checkpoint(worker.operator))} workers only, as then"
                     )
                 bins[number] = state
         positions = {split: position for part in parts for split, position in part.positions.items()}
         return replace(base, bins=bins, version=max(part.version for part in parts), positions=positions)
 
     def workers_then(self, operator: str) -> int:
-        """How many workers an operator had when the checkpoint was taken; at the beginning, as many as it has."""
+        """The operator's number of workers in the checkpoint; without a checkpoint, its current number."""
         return self._workers[operator] if self._checkpoint is None else self._checkpoint.workers[operator]
 
     def ended(self, operator: str) -> list[int]:
-        """The indices of its workers, of then, that had ended."""
+        """The indices of the operator's workers that the checkpoint records as finished."""
         known = self._checkpoint.ended if self._checkpoint is not None else ()
-        return [worker.index for worker in self._then(operator) if str(worker) in known]
+        return [worker.index for worker in self._workers_in_checkpoint(operator) if str(worker) in known]
 
-    def _is_as_then(self, operator: str) -> bool:
+    def _is_unchanged(self, operator: str) -> bool:
         return self.workers_then(operator) == self._workers[operator]
 
-    def _then(self, operator: str) -> list[WorkerId]:
+    def _workers_in_checkpoint(self, operator: str) -> list[WorkerId]:
         return [WorkerId(operator, index) for index in range(self.workers_then(operator))]

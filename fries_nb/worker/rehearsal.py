@@ -1,9 +1,9 @@
-"""The rehearsal of a change: all of its new functions together, on recent tuples, through everything below them.
+"""The rehearsal of a change: all of its new functions process recent tuples together, with all operators downstream.
 
-It runs on one host, beside the workers, when the whole change is prepared, and determines only whether the change fails
-where the current configuration does not. A tuple on which a new function fails is tried with the current functions too;
-if they fail as well (as for a dead letter), it is ignored. Only a tuple on which an operator is paused counts in any
-case: it is the one that a fix has to process.
+It runs on one host, concurrently with the workers, when all functions of the change are prepared, and determines
+whether the change fails where the current configuration does not. A tuple on which a new function fails is also tried
+with the current functions; if they fail as well (as for a dead letter), it is ignored. A tuple on which an operator is
+paused is never ignored, since a fix has to process it.
 
 The schemas that arrive at sinks are reported to the controller, which knows what the sinks have accepted.
 """
@@ -25,13 +25,13 @@ from fries_nb.worker.trial import NotCopied, Passage, Trial, TrialFailed, TrialL
 from fries_nb.worker.worker import Worker
 
 LASTS_NS = 10_000_000
-"""Duration in nanoseconds after which no further tuple of an operator is tried; the first one is the most telling."""
+"""Duration in nanoseconds after which no further tuple is tried."""
 
 
 class Rehearsals:
-    """The work of one host for changes beside its workers: prepares new functions, then rehearses them together.
+    """Prepares the new functions of changes on one host, then rehearses them, outside the workers' threads.
 
-    A prepared function is kept here as long as its worker keeps it, or will.
+    A prepared function is referred to as long as its worker refers to it.
 
     Args:
         clock: returns nanoseconds.
@@ -52,8 +52,8 @@ class Rehearsals:
         """Rehearse a change that was prepared here. Never raises: a failure is the answer's ``error``.
 
         Args:
-            worker: the worker in whose name the answer is given.
-            order: the change, and the tuples.
+            worker: the worker that the answer names.
+            order: the change and the recent tuples.
             workers: all workers of the host.
         """
         ready = {target: one for (change, target), one in self._ready.items() if change == order.change}
@@ -83,13 +83,13 @@ class _Rehearsal:
             try:
                 self._passages.append(self._new.run(start, recent))
             except TrialFailed as failed:
-                present = None if recent.facing else self._as_it_is(start, recent)
+                present = None if recent.facing else self._pass_with_current(start, recent)
                 if recent.facing or present is not None:
                     return self._refusal(failed, start, present)
-                self._new = Trial(self._layout, new=True)  # without what half a tuple has left
+                self._new = Trial(self._layout, new=True)  # without the effects of a tuple that failed
         return self._success()
 
-    def _as_it_is(self, start: str, recent: Recent) -> Passage | None:
+    def _pass_with_current(self, start: str, recent: Recent) -> Passage | None:
         """The result of the current configuration for the tuple; ``None`` if it fails.
 
         It is empty if the current functions cannot be loaded a second time; the new ones are then judged alone.
@@ -100,7 +100,7 @@ class _Rehearsal:
         except NotCopied:
             return Passage()
         except TrialFailed:
-            self._present = None  # what half a tuple has left is gone
+            self._present = None  # discards the effects of a tuple that failed
             return None
 
     def _refusal(self, failed: TrialFailed, start: str, present: Passage | None) -> Rehearsed:

@@ -1,4 +1,4 @@
-"""What leaves a worker: rows, a report for each of its operators, and the records of the audit."""
+"""The output of a worker: rows, a report for each of its operators, and the records of the audit."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class WorkerReports:
 
     Args:
         instances: the worker's operators, in the chain's order.
-        inbox: the input queues of the first of them.
+        inbox: the worker's input queues.
         clock: returns nanoseconds since the Unix epoch.
 
     Attributes:
-        written: the schema of the batch that left the chain last.
-        columns: the columns of a sink so far; reported when they have changed.
+        written: the schema of the last batch that left the chain.
+        columns: all columns of a sink; reported when they have changed.
     """
 
     def __init__(self, instances: Sequence[Instance], inbox: Inbox, clock: Callable[[], int]) -> None:
@@ -39,16 +39,16 @@ class WorkerReports:
         self._meter = LatencyMeter()
 
     def measure(self, due: pa.Array) -> None:
-        """Record the end-to-end latencies of tuples that reach a sink now, from the times at which they were due."""
+        """Record the end-to-end latencies of tuples that reach a sink now.
+
+        Args:
+            due: the times at which their source tuples were due, in nanoseconds since the Unix epoch.
+        """
         due = due.to_numpy(zero_copy_only=False)
         self._meter.add((np.int64(self._clock()) - due) / 1e6)
 
     def widened(self, event: SinkWidened) -> None:
-        """Record the columns of the worker's sink; those of dead letters never change.
-
-        Args:
-            event: the columns, and the operator.
-        """
+        """Record the columns of the worker's sink; an event for a sink of dead letters is ignored."""
         if event.worker == self._instances[0].worker and self._instances[0].operator.traits.is_sink:
             self.columns = event.columns
 
@@ -58,7 +58,7 @@ class WorkerReports:
         Args:
             reads: the input columns that the chain's functions have read.
             in_hand: number of tuples of the current frame that have not been taken.
-            held: maximum number of bytes of another version that were set aside at a time.
+            held: maximum number of bytes of the next version that were set aside at a time (see ``versions``).
         """
         writes, latency, columns = types_of(self.written), self._meter.take(), self._new_columns()
         told: list[Instruction] = []
@@ -94,12 +94,12 @@ class WorkerReports:
 
 
 class WorkerOutput:
-    """The exits of one worker.
+    """Passes the results of one worker's executor to its outbox or its sinks.
 
     Args:
         instances: the worker's operators, in the chain's order.
-        outbox: gets the rows of a chain that is no sink.
-        reports: are told what leaves.
+        outbox: receives the rows of a chain that does not end in a sink.
+        reports: measures the results.
     """
 
     def __init__(self, instances: Sequence[Instance], outbox: Outbox, reports: WorkerReports) -> None:
@@ -109,7 +109,7 @@ class WorkerOutput:
         self._reports = reports
 
     def collect(self, executor: ChainExecutor) -> list[Instruction]:
-        """Take what the executor has made since the last time; returns what is to be written."""
+        """Take the executor's results since the last call; returns the instructions to write to sinks."""
         writes: list[Instruction] = []
         for branch, batch in executor.results():
             if self._is_sink:

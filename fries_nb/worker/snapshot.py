@@ -1,8 +1,8 @@
 """Snapshots of a worker, and their restoration.
 
-At a checkpoint's marker a worker is between two tuples, and everything ahead of the marker has left it. So a snapshot
-is small: the state of its operators, their positions, and the round-robin positions of its out-edges. Functions are not
-included; they come with the graph and with the decided changes.
+At a checkpoint's marker a worker is between two tuples, and all output of earlier tuples has left it. So a snapshot
+consists of the state of its operators, their positions, and the round-robin positions of its out-edges. Functions are
+not included; they are in the graph and in the decided changes.
 
 A restored operator runs the function of the last decided change that targets it. States are in the form of the last
 change that the snapshot had ``applied``; the transformations of later ones are added, in order, and take effect key by
@@ -41,10 +41,10 @@ from fries_nb.worker.events import Save, TellController
 
 
 def saved(instance: Instance) -> Snapshot:
-    """Snapshot of one operator, its state transformed to the end and pickled bin by bin.
+    """Take a snapshot of one operator: all pending transformations are applied, and each bin of its state is pickled.
 
     Raises:
-        OperatorError: a transformation that waited failed.
+        OperatorError: a pending transformation failed.
         Unsaved: a state cannot be pickled.
     """
     name = instance.worker.operator
@@ -62,20 +62,20 @@ def saved(instance: Instance) -> Snapshot:
 
 
 class Unsaved(OperatorError):
-    """A state cannot be pickled. The worker goes on, without this checkpoint."""
+    """A state cannot be pickled. The checkpoint is aborted; the worker continues."""
 
 
 def kept(epoch: int, instances: Sequence[Instance], positions: dict[str, int], version: int) -> Save | TellController:
-    """Snapshots of all operators of a chain; or that one cannot be taken, which fails this checkpoint and nothing else.
+    """Take snapshots of all operators of a chain; if a state cannot be pickled, answer that the checkpoint fails.
 
     Args:
         epoch: the checkpoint's number.
         instances: the chain's operators, in order.
-        positions: round-robin positions of the last one's out-edges.
-        version: number of tagged changes that the chain has behind it.
+        positions: round-robin positions of the last operator's out-edges.
+        version: number of tagged changes that the chain has applied.
 
     Raises:
-        OperatorError: a transformation that waited failed.
+        OperatorError: a pending transformation failed.
     """
     try:
         snapshots = [replace(saved(instance), version=version) for instance in instances]
@@ -88,7 +88,7 @@ def refuse_another(snapshot: Snapshot, instance: Instance) -> None:
     """Check that a snapshot is of this operator at this worker.
 
     Raises:
-        ProtocolError: it is another's.
+        ProtocolError: it is of another operator or worker.
     """
     theirs = WorkerId(snapshot.operator, snapshot.index)
     if theirs != instance.worker:
@@ -96,23 +96,26 @@ def refuse_another(snapshot: Snapshot, instance: Instance) -> None:
 
 
 def restore_ended(instance: Instance, checkpoint: Checkpoint) -> None:
-    """Bring back an instance whose worker had ended in front of the checkpoint's marker: it will meet no tuple.
+    """Restore an instance whose worker had ended before the checkpoint's marker.
 
-    So it needs neither state nor functions, not even those of changes decided since. The changes that the checkpoint
-    has behind it are behind this worker, too: whether it had ended before or after it switched, its trace is closed.
+    It will process no tuple, so it needs neither state nor functions, not even those of changes decided since. Changes
+    that the checkpoint includes count as applied, and its trace as complete.
     """
     instance.begin_at(0, checkpoint.decided)
     instance.log.spent = True
 
 
 def restore(instance: Instance, snapshot: Snapshot | None, decided: Sequence[CommittedChange]) -> None:
-    """Bring an instance to where the snapshot left off (``None``: the beginning), changes decided since on top of it.
+    """Restore an instance from a snapshot, and apply the changes decided since. Must precede ``Worker(...)``.
 
-    Its function is the initial one, opened. To be called before a ``Worker`` is made of the instance.
+    Args:
+        instance: a new instance, with the initial function, opened.
+        snapshot: the operator's snapshot; ``None`` for the initial state.
+        decided: all decided changes of the run, in order.
 
     Raises:
         OperatorError: the user's code failed: a state or a function cannot be unpickled, or ``open()`` raised.
-        ProtocolError: the snapshot is another operator's, or has applied a change that is not among the decided.
+        ProtocolError: the snapshot is of another operator, or has applied a change that is not in ``decided``.
     """
     name = instance.worker.operator
     before = snapshot or Snapshot(name, instance.worker.index, 0)
@@ -131,9 +134,9 @@ def restore(instance: Instance, snapshot: Snapshot | None, decided: Sequence[Com
 
 
 def _apply_changes(instance: Instance, before: Snapshot, decided: Sequence[CommittedChange]) -> None:
-    """The functions of all changes, in order, and the transformations of those that the snapshot has not applied.
+    """Apply the functions of all changes, in order, and the transformations that the snapshot has not applied.
 
-    A rollback by a guard brings back the function that ran before its change, and ships none.
+    A guard's rollback restores the function that ran before its change, and contains none itself.
     """
     name = instance.worker.operator
     ran: dict[str, tuple[Any, Callable[[], Any] | None, Update]] = {}
@@ -151,7 +154,7 @@ def _apply_changes(instance: Instance, before: Snapshot, decided: Sequence[Commi
             instance.run_function(function, change.change)
             if is_new:
                 instance.undo_change(change.change, update.state, update.back)
-        elif change.undoes and not is_new:  # what it undid is not shipped any more, and has been passed over
+        elif change.undoes and not is_new:  # the function that it undid is not shipped any more, and was not loaded
             instance.run_function(instance.function, change.change)
 
 

@@ -48,10 +48,10 @@ class TrialLayout:
 
     Args:
         workers: all workers of the host.
-        ready: the prepared configurations of a change.
+        ready: worker to the configuration that the change prepared for it.
 
     Attributes:
-        targets: the operators that it replaces.
+        targets: the operators that the change replaces.
     """
 
     def __init__(self, workers: Iterable[Worker], ready: Mapping[WorkerId, Ready]) -> None:
@@ -81,7 +81,7 @@ class TrialLayout:
         return self._places[sink][0].columns
 
     def below(self, operators: Iterable[str]) -> set[str]:
-        """These operators and all below them, as far as chains on this host lead."""
+        """These operators and all downstream operators that are reached through chains on this host."""
         found: set[str] = set()
         ahead = list(operators)
         while ahead:
@@ -136,7 +136,7 @@ class NotCopied(TrialFailed):
 
 
 class Trial:
-    """One configuration: the operators of a layout, with the change or (without ``new``) without it."""
+    """One configuration of a layout's operators: the new one (``new``), or the current one."""
 
     def __init__(self, layout: TrialLayout, new: bool) -> None:
         self._layout = layout
@@ -154,7 +154,7 @@ class Trial:
         while waiting:
             sender, operator, came = waiting.popleft()
             for to, batch in self._pass(sender, operator, came, passage):
-                if self._goes_on(self._tail(operator), to, batch, passage):
+                if self._is_run(self._tail(operator), to, batch, passage):
                     waiting.append((self._tail(operator), to, Recent(batch)))
         return passage
 
@@ -162,7 +162,7 @@ class Trial:
         place = self._layout.place(operator)
         return operator if place is None else place[0].instances[-1].worker.operator
 
-    def _goes_on(self, sender: str, to: str, batch: pa.RecordBatch, passage: Passage) -> bool:
+    def _is_run(self, sender: str, to: str, batch: pa.RecordBatch, passage: Passage) -> bool:
         place = self._layout.place(to)
         if place is None:
             return False
@@ -173,7 +173,7 @@ class Trial:
             return False
         names = {instance.worker.operator for instance in worker.instances}
         came = worker.came.get(sender)
-        if worker.is_costly and not names & self._layout.targets and came is not None and _alike(came, batch.schema):
+        if worker.is_costly and not names & self._layout.targets and came is not None and _equal(came, batch.schema):
             passage.spared |= names
             return False
         return True
@@ -186,7 +186,7 @@ class Trial:
             chain = chain or self._made(operator)
         except BaseException as error:
             if self._layout.chain(operator).isdisjoint(self._layout.targets):
-                return  # it stays as it is; the answer names it as one that was not reached
+                return  # not replaced; the answer names it among the operators that were not reached
             raise NotCopied(operator, error, edge, passage) from error
         try:
             produced = chain.process(came, sender)
@@ -204,7 +204,7 @@ class Trial:
 
     def _made(self, operator: str) -> _Chain:
         place = self._layout.place(operator)
-        assert place is not None  # only operators with a place go on
+        assert place is not None  # only operators with a worker on this host are run
         worker, position = place
         copies = [self._copy(instance) for instance in worker.instances[position:]]
         self._chains[operator] = made = _Chain(worker, copies)
@@ -214,7 +214,7 @@ class Trial:
         """The operator with its own copy of the function, so that changes to the object's attributes do not persist."""
         ready = self._layout.ready(instance.worker.operator)
         used = ready if ready is not None and self._new else None
-        if not instance.operator.traits.runs_user_code:  # what it has is not changed by its use
+        if not instance.operator.traits.runs_user_code:  # processing does not change its function object
             function = used.function if used is not None else instance.function
         else:
             recreate = used.recreate if used is not None else instance.recreate
@@ -232,22 +232,22 @@ class Trial:
 
 
 def _next_state(copies: Iterator[StateCopy], transforms: tuple[Transform, ...]) -> Any:
-    """The initial state of a key: that of some key, since those of the tuples' own keys are not available."""
+    """The initial state of a key in a trial: a copy of any key's state, since the tuples' own keys were not copied."""
     return transformed(next(copies).revive(), transforms)
 
 
 def _first_rows() -> Draw:
     """Takes at most ``MOST_ROWS`` rows from a sequence of iterables, without requesting more."""
     room = iter(range(MOST_ROWS))
-    return lambda rows: (row for _, row in zip(room, rows))  # noqa: B905 (what is left of either is not wanted)
+    return lambda rows: (row for _, row in zip(room, rows))  # noqa: B905 (the shorter one ends it)
 
 
-def _alike(one: pa.Schema, other: pa.Schema) -> bool:
+def _equal(one: pa.Schema, other: pa.Schema) -> bool:
     return types_of(one) == types_of(other)
 
 
 class _Chain:
-    """Copies of the operators of one chain, from some position on."""
+    """Copies of the operators of one chain, from a given position to its end."""
 
     def __init__(self, worker: Worker, instances: Sequence[Instance]) -> None:
         self.worker = worker
@@ -299,7 +299,7 @@ class _Chain:
 
 
 def difference(before: pa.Schema, after: pa.Schema) -> str:
-    """The difference between the columns of rows and earlier ones, in words; empty if there is none.
+    """Describe the difference between two schemas of a stream in words; empty if there is none.
 
     >>> difference(pa.schema({"a": pa.int64(), "b": pa.int64()}), pa.schema({"a": pa.string()}))
     "'a' is string instead of int64, 'b' is missing"

@@ -1,4 +1,4 @@
-"""Two configurations side by side, by the tag of a tuple (the multi-version scheduler; DESIGN, section 6).
+"""Processing of two configurations at the same time, selected by the tag of a tuple (multi-version; DESIGN, section 6).
 
 A *tagged* change blocks no channel. Sources tag the tuples that they read after its marker with the next version, and
 every frame carries its version. Until the marker has arrived on all channels, a worker may receive tuples of both
@@ -14,11 +14,11 @@ marker.
 The last row is required for state: an old tuple must not see what a new one has written; and for pauses: the tuple that
 waits for a fix is then always one of the current version.
 
-Ahead of the marker, old frames may follow a new one on its channel. So the credit of a new one is returned at once,
-lest an old one wait for it; and tuples set aside beyond ``limit`` bytes are spilled to disk, which bounds the memory.
-After the marker only new frames follow, and the channel is blocked as by any marker: its credit bounds the queue. This
-cannot deadlock. A sender that waits for this credit has passed the marker, and so have all that send to it, up to the
-sources; so no old tuple, and no awaited marker, is in it or behind it.
+Ahead of the marker, old frames may follow a new frame on its channel. So the credit of a new frame is returned at once,
+since an old frame may wait for it; and tuples set aside beyond ``limit`` bytes are spilled to disk. After the marker
+only new frames follow, and the channel is blocked as by any marker, so its credit bounds the queue. This cannot
+deadlock: a sender that waits for this credit has passed the marker, and so have all workers upstream of it; so neither
+old tuples nor the marker wait for that credit.
 
 When the marker is complete the targets switch, as at any change; the work of forks counts as done after the switch, and
 frames that were set aside return to the inbox, ahead of later ones.
@@ -62,9 +62,9 @@ class Versions:
     """The processing of frames of the next version at one worker.
 
     Args:
-        instances: its chain.
+        instances: the worker's operators, in the chain's order.
         number: number of tagged changes that have been applied.
-        inbox: to which frames that were set aside return.
+        inbox: the worker's inbox, to which frames that were set aside are returned.
         compiled: makes the executor of a chain.
         limit: maximum number of bytes that are set aside in memory.
         spill: moves batches out of memory; returns the same rows, loaded on access.
@@ -91,11 +91,11 @@ class Versions:
         self._aside: dict[ChannelId, list[Data]] = {}
         self._limit = limit
         self._spill = spill
-        self._in_memory: list[tuple[ChannelId, int]] = []  # places in what is set aside
+        self._in_memory: list[tuple[ChannelId, int]] = []  # channel and index of frames set aside
         self._bytes_in_memory = self._bytes = self._most = 0
 
     def executor_of(self, version: int, present: ChainExecutor) -> ChainExecutor:
-        """The executor for a frame of this version; ``present`` is that for old ones.
+        """The executor for a frame of this version; ``present`` is the executor of the current version.
 
         Raises:
             ProtocolError: only this version and the next one can be in transit.
@@ -121,9 +121,9 @@ class Versions:
         return self._next
 
     def sets_aside(self, channel: ChannelId, frame: Data) -> bool:
-        """Set a frame of the next version aside until the marker is complete, if it must wait for that.
+        """Set a frame aside until the marker is complete, if it is of the next version and must wait.
 
-        The caller returns its credit.
+        Returns whether the frame was set aside; the caller then returns its credit.
         """
         if not self.waits:
             return False

@@ -1,10 +1,10 @@
 """The worker: events go in, instructions come out, tuples are processed in between.
 
-A worker is one chain of operators at one index. It holds no thread, socket or clock of its own: a shell (Spark's host,
-or the seeded cluster of ``testing``) feeds it events with ``handle``, lets it work with ``run``, and carries out what
-``take`` returns. All three are called from one thread. ``run`` does one slice of work and stands between two tuples
-when it returns, so whatever event is handled next is handled at a tuple boundary; to make ``run`` return early from
-another thread, queue the event and raise ``interrupt``. ``events`` says what it does with each event.
+A worker is one chain of operators at one index. It has no thread, socket or clock of its own: a shell (Spark's host, or
+the seeded cluster of ``testing``) passes it events with ``handle``, calls ``run`` to process tuples, and carries out
+the instructions that ``take`` returns. All three are called from one thread. ``run`` processes one slice and returns
+between two tuples, so events are always handled at a tuple boundary; to make ``run`` return early from another thread,
+queue the event and raise ``interrupt``. ``events`` lists the effect of each event.
 """
 
 from __future__ import annotations
@@ -76,23 +76,23 @@ class Worker:
     """One chain at one index; see the module.
 
     Args:
-        wiring: its wiring.
-        instances: its operators, opened, in the chain's order.
-        window: bytes that may be in flight to it on each channel (its share of the host's budget).
+        wiring: the worker's channels and out-edges.
+        instances: the worker's operators, opened and restored, in the chain's order.
+        window: maximum number of bytes in transit to the worker on each channel (its share of the host's budget).
         clock: returns nanoseconds since the Unix epoch.
-        snapshot: of its last operator, where that was restored from one; all its instances were.
+        snapshot: the snapshot from which the last operator was restored, if any.
         spill: moves batches that wait for a tagged change out of memory; see ``versions``.
-        issued: the last marker's id when the worker was added to a run under way.
+        issued: id of the last marker that was issued before the worker was added to a running dataflow.
 
     Raises:
-        ProtocolError: the snapshot is another worker's.
+        ProtocolError: the snapshot is of another worker.
 
     Attributes:
         interrupt: raise it to make ``run`` return at the next tuple boundary.
         ended: whether all input is processed and the output channels have ended.
         failed: whether an operator failed, so that the worker takes no further tuple.
-        preparation: the dry runs of changes whose ``Prepare`` arrives within a slice; see there.
-        came: for each operator that sends to it, the schema of its last batch.
+        preparation: the input of dry runs; see ``preparation``.
+        came: sending operator to the schema of its last batch.
     """
 
     def __init__(
@@ -126,11 +126,11 @@ class Worker:
         self._open = set(wiring.incoming)
         self._adoption = TopologyAdoption(self._inbox, self._alignment, self._outbox, self._open, window)
         self._in_hand = False
-        self._owed: Grant | None = None
+        self._pending_grant: Grant | None = None
         self._slices = AdaptiveBatchSize()
         self.preparation = Preparation(self.instances, self._recent, clock)
         self._instructions: list[Instruction] = [Grant(channel, window) for channel in wiring.incoming]
-        self._instructions += self._telemetry.traced()  # that there is nothing yet
+        self._instructions += self._telemetry.traced()  # the initial record counts
         if snapshot is not None:
             refuse_another(snapshot, self.instances[-1])
             self._outbox.resume(snapshot.round_robin_positions)
@@ -225,12 +225,12 @@ class Worker:
 
     @property
     def version(self) -> int:
-        """Number of tagged changes behind it."""
+        """Number of tagged changes that have been applied."""
         return self._versions.number
 
     @property
     def is_costly(self) -> bool:
-        """Whether its chain should not be run in a trial needlessly: it opens a model, or its tuples take long."""
+        """Whether trials should avoid running the chain: a function has an ``open()``, or its tuples take long."""
         opens = (one.operator.traits.runs_user_code and has_open(one.function) for one in self.instances)
         return self._slices.quota == 1 or any(opens)
 
@@ -256,7 +256,7 @@ class Worker:
 
     def _work(self, limit: int) -> bool:
         if self._outbox.full or self._held or self._pause.paused:
-            return False  # no tuple is taken until there is room, the source is released, or the tuple is past
+            return False  # until there is credit, the source is released, or the tuple has a fix
         if self._in_hand:
             self._advance(limit)
         elif self._inbox.is_supplied:
@@ -289,7 +289,7 @@ class Worker:
                     self._instructions.append(grant)
             else:
                 self._begin(channel.sender.operator, frame.batch, frame.version)
-                self._owed = grant
+                self._pending_grant = grant
                 self._advance(limit)
 
     def _begin(self, sender: str, batch: pa.RecordBatch, version: int) -> None:
@@ -317,9 +317,9 @@ class Worker:
         self._outbox.flush_old(now)
         if not self._running.remaining:
             self._in_hand = False
-            if self._owed is not None:
-                self._instructions.append(self._owed)
-                self._owed = None
+            if self._pending_grant is not None:
+                self._instructions.append(self._pending_grant)
+                self._pending_grant = None
 
     def _end_of(self, channel: ChannelId) -> None:
         self._open.discard(channel)
@@ -331,16 +331,16 @@ class Worker:
             self._finish()
 
     def _adopt(self) -> None:
-        """Have the next epoch's wiring, if its time has come."""
+        """Adopt the wiring of the next topology epoch, if all removed channels have ended."""
         if (adopted := self._adoption.adopted(self.wiring)) is not None:
             self.wiring = adopted.wiring
             self._tell(TopologyAdopted(adopted.epoch, self.wiring.id))
 
     def _finish(self) -> None:
-        """End the output channels, close what was written, and report it, since all input is processed."""
+        """End the output channels, close the sink's part and report the end, since all input is processed."""
         self._outbox.end()
         self.ended = True
-        # Now, since a checkpoint that says it has ended lets nothing be added later.
+        # The last trace records are sent first: once a checkpoint records the worker as finished, none can be added.
         self._instructions.extend(self._telemetry.traced(ended=True))
         for instance in self.instances:
             instance.unguard()
@@ -349,7 +349,7 @@ class Worker:
     # ---- markers
 
     def _apply(self, marker: Marker, start: int) -> None:
-        """Apply a marker from this position of the chain on, as far as its scope reaches, and pass it on."""
+        """Apply a marker to the chain's operators from this position on that are in its scope, and forward it."""
         action, switched = marker.action, False
         keep: Save | TellController | None = None
         if isinstance(action, Commit) and action.checkpoint and not self.ended:

@@ -1,12 +1,12 @@
 """The audit log of one operator at one worker: the tuples that it processed, with which function, and what it emitted.
 
-The function of a run of tuples is the one that really processed them: a log is handed out when a chain is compiled, for
-the function that is compiled into it, so an executor that was not rebuilt at a switch keeps logging under the old name.
+A tuple is logged under the function that processed it, whichever should have: each step keeps the log of the function
+that was compiled into it, so an executor that was not rebuilt at a switch keeps logging under the old name.
 An operator emits one tuple for each that it takes. If its function emits more or fewer, it logs the difference, so that
-a tuple that was lost or duplicated in transit can be distinguished from a dropped one. Handed out records end with the
-count of all records so far. A log that continues an earlier one begins with the count reached there, before the updates
-that a restored operator applies: if the driver was killed, the records up to that count are not in the trace of the
-driver that resumes the run.
+a tuple that was lost or duplicated in transit can be distinguished from a dropped one. The records that ``take``
+returns end with the counts of all records so far. A log that continues an earlier one begins with the earlier counts,
+before the updates that a restored operator applies: if the driver was killed, the records up to those counts are not in
+the trace of the driver that resumes the run.
 
 >>> log = AuditLog(WorkerId("FM", 0))
 >>> log.runs_by("").extend([7, 8])
@@ -45,8 +45,7 @@ class AuditLog:
 
     Attributes:
         function: the change that installed the current function; empty for the initial one.
-        spent: whether the operator had ended before the hosts were started, so that it does nothing, and all of its
-            records are in the trace already.
+        spent: whether the operator had ended before the run was resumed; all of its records are then in the trace.
     """
 
     def __init__(self, worker: WorkerId) -> None:
@@ -54,19 +53,19 @@ class AuditLog:
         self.spent = False
         self._worker = worker
         self._runs: defaultdict[str | None, list[int]] = defaultdict(list)
-        self._emitted: defaultdict[tuple[int, int], list[int]] = defaultdict(list)  # by branch and how many more
+        self._emitted: defaultdict[tuple[int, int], list[int]] = defaultdict(list)  # by branch and extra tuples
         self._last: list[int] | None = None
         self._records: list[WorkerRecord] = []
         self._base = Counts()
         self._counts = Counts()
-        self._told: Wrote | None = None
+        self._last_counts: Wrote | None = None
 
     def begin_at(self, counts: Counts) -> None:
         """Continue from the record counts of an earlier log."""
         self.rewind({})
         self._records.clear()
         self._base = self._counts = counts
-        self._told = None
+        self._last_counts = None
 
     def runs_by(self, function: str | None) -> list[int]:
         """The list for transactions of tuples that this function processes (``None`` without audit)."""
@@ -78,16 +77,22 @@ class AuditLog:
         return self._emitted[0, -1]
 
     def emitted(self, transaction: int, extra: int, branch: int = 0) -> None:
-        """Log that the function emitted this many tuples more than one for a transaction on a branch."""
+        """Log that the function emitted more or fewer than one tuple for a tuple.
+
+        Args:
+            transaction: the tuple's transaction.
+            extra: number of emitted tuples minus one.
+            branch: output of the operator.
+        """
         self._last = self._emitted[branch, extra]
         self._last.append(transaction)
 
     def begin_tuple(self) -> None:
-        """Log a tuple as dropped, in case its operator fails on it."""
+        """Begin a tuple; ``take_back`` removes what is logged as emitted from now on."""
         self._last = None
 
     def take_back(self) -> None:
-        """Remove the entries of what was emitted for the tuple."""
+        """Remove the entry of what was emitted for the tuple that ``begin_tuple`` began."""
         if self._last is not None:
             self._last.pop()
             self._last = None
@@ -123,16 +128,18 @@ class AuditLog:
         return self._counts
 
     def take(self, ended: bool = False) -> list[WorkerRecord]:
-        """The records since the last call and the counts in all; empty if nothing is new."""
-        told = Wrote(*self._worker, *self.counts, self.function, ended, self.spent)
+        """The records since the last call, followed by the total counts; empty if there is nothing new."""
+        counts = Wrote(*self._worker, *self.counts, self.function, ended, self.spent)
         taken, self._records = self._records, []
-        if self._told is None and self._base != Counts():
-            self._told = Wrote(*self._worker, *self._base, self.function)
-            taken = [self._told, *taken]
-        if self._told is not None and (told == self._told or self._told.ended or self._told.spent):
+        if self._last_counts is None and self._base != Counts():
+            self._last_counts = Wrote(*self._worker, *self._base, self.function)
+            taken = [self._last_counts, *taken]
+        if self._last_counts is not None and (
+            counts == self._last_counts or self._last_counts.ended or self._last_counts.spent
+        ):
             return taken
-        self._told = told
-        return [*taken, told]
+        self._last_counts = counts
+        return [*taken, counts]
 
     def _close(self) -> None:
         for function, ran in self._runs.items():
@@ -179,13 +186,20 @@ def logged(instance: Instance, step: Step) -> Step:
     def logging(row: Row) -> None:
         columns = row.columns  # the row's own, unless the function keeps it
         step(row)
-        log(columns.transactions()[row.index])  # afterwards: a tuple that is tried again has run once
+        log(columns.transactions()[row.index])  # after the step, so that a tuple that is retried is logged once
 
     return logging
 
 
 def log_batch(instance: Instance, ran: list[int], taken: pa.RecordBatch, emitted: pa.RecordBatch) -> None:
-    """Log the tuples of a batch, and the number emitted for each where it differs from one."""
+    """Log the tuples of a batch, and the number emitted for each where it differs from one.
+
+    Args:
+        instance: the operator.
+        ran: the list of transactions of its current function (see ``AuditLog.runs_by``).
+        taken: the input.
+        emitted: the output.
+    """
     transactions = taken.column(TRANSACTION).to_pylist()
     ran.extend(transactions)
     if instance.operator.traits.returns is Returns.ROW and instance.operator.on_error == "fail":

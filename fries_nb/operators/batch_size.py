@@ -30,16 +30,21 @@ _SPREAD = 0.01
 class AdaptiveBatchSize:
     """The size of the next slice, in tuples."""
 
-    __slots__ = ("_fixed", "_odd", "_sums", "_tuple", "quota")
+    __slots__ = ("_fixed", "_outlier", "_sums", "_tuple", "quota")
 
     def __init__(self) -> None:
         self.quota = 64
         self._sums = (0.0, 0.0, 0.0, 0.0, 0.0)
         self._fixed = self._tuple = 0.0
-        self._odd: tuple[int, int] | None = None
+        self._outlier: tuple[int, int] | None = None
 
     def learn(self, took_ns: int, taken: int) -> None:
-        """Record that a slice with this number of tuples took this time."""
+        """Update the size of the next slice from the duration of this one.
+
+        Args:
+            took_ns: duration in nanoseconds.
+            taken: number of tuples.
+        """
         if not taken:
             return
         if not self._fit(took_ns, taken):  # another size will tell
@@ -55,9 +60,9 @@ class AdaptiveBatchSize:
     def _fit(self, took_ns: int, taken: int) -> bool:
         """Fit the costs of a slice and of a tuple; returns whether the sizes vary enough to separate them."""
         expected = self._fixed + self._tuple * taken
-        before, self._odd = self._odd, None
+        before, self._outlier = self._outlier, None
         if not expected / 4 - SLICE_NS < took_ns < expected * 4 + SLICE_NS:
-            self._odd = (took_ns, taken)
+            self._outlier = (took_ns, taken)
             if before is None:
                 return False
             self._sums = (0.0, 0.0, 0.0, 0.0, 0.0)

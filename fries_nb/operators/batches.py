@@ -1,8 +1,8 @@
 """Batched functions: their calls, and the executor of chains of them.
 
 The hidden columns are carried past the function, and its result is a value from then on (see ``values``). If a function
-fails on a slice, and its operator writes dead letters, it is called for each row of the slice by itself: the rows on
-which it succeeds leave, and the others become dead letters.
+fails on a slice, and its operator writes dead letters, it is called for each row of the slice separately: the results
+of successful calls are emitted, and the other rows become dead letters.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Call = Callable[[pa.RecordBatch], pa.RecordBatch]
 
 
 def call_of_batch(instance: Instance) -> Call:
-    """The present batched function as one of a batch with hidden columns; rows that it fails on become dead letters.
+    """The current batched function, extended to carry hidden columns, and to write dead letters for rows that fail.
 
     Raises (the call):
         OperatorError: it failed, and the operator has no dead-letter sink.
@@ -147,10 +147,10 @@ class BatchExecutor:
         except OperatorError:
             if not (self._pauses or is_retried(self._instances)) or batch.num_rows <= 1:
                 raise
-        return sum(self._pass(row) for row in one_by_one(batch))  # up to the one that fails
+        return sum(self._pass(row) for row in one_by_one(batch))  # up to the row that fails
 
     def _pass(self, batch: pa.RecordBatch) -> int:
-        """Through the whole chain; a slice that fails has not been taken."""
+        """Process a slice with the whole chain; a slice that fails does not count as taken."""
         if not is_retried(self._instances):
             return self._through(batch)
         with rewound(self._instances):

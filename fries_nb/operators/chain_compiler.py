@@ -29,9 +29,13 @@ def compile_chain(
     side: Sides,
     noted: Noted | None = None,
 ) -> Step:
-    """The chain's first step, connected to the others; results are appended to ``outputs``, one list for each branch.
+    """Compile a chain; returns its first step, connected to the others.
 
-    With ``noted``, the input of each operator except the first is recorded there.
+    Args:
+        instances: the operators, in the chain's order.
+        outputs: receive the chain's rows, one for each branch.
+        side: returns the input of a self-join from which the current row came.
+        noted: if given, receives a copy of the input row of each operator except the first.
     """
     retried, undos = is_retried(instances), Undos()
     apart = [Apart(output) for output in outputs] if retried else []
@@ -69,8 +73,10 @@ def joined_columns(instances: Sequence[Instance]) -> list[tuple[pa.Field, str]]:
 
 
 def joined_types(added: Iterable[tuple[pa.Field, str]], names: Sequence[str]) -> dict[str, pa.DataType]:
-    """The names and types that these columns of joins have beside the stream's columns of these names.
+    """The names and types of the columns that joins add to a stream; types are those of the tables, not inferred.
 
-    They are the tables' types, not inferred from the values of some rows.
+    Args:
+        added: the columns of ``joined_columns``.
+        names: the stream's columns.
     """
     return {field.name + suffix if field.name in names else field.name: field.type for field, suffix in added}

@@ -1,14 +1,14 @@
-"""Checks of rows that a function emitted: whether they can become columns, tuple by tuple.
+"""Checks for each emitted row whether its values can become columns.
 
-Rows are converted to Arrow columns one batch at a time, at the end of a chain (see ``rows``). A single tuple cannot be
-set aside there any more, since later tuples have met the state after it, and other operators its rows. So an operator
-with dead letters, or that pauses, checks each row that it emits. A value of a Python type that its column has accepted
-before costs a dictionary lookup; other values are passed to Arrow. Operators that fail the run check only when a batch
-has failed.
+Rows are converted to Arrow columns one batch at a time, at the end of a chain (see ``rows``). It is then too late to
+set a single tuple aside, since later tuples have used the state that it changed, and other operators have processed its
+rows. So an operator that writes dead letters, or pauses, checks each row that it emits. A value of a Python type that
+its column has accepted before costs a dictionary lookup; other values are converted by Arrow. Operators that fail the
+run check rows only when a batch cannot be converted.
 
 A column keeps its type, also across batches, since a sink could not write it otherwise; integers may become floats, and
-nulls anything. The first value determines it. It may change when the input type of the operator does, as after a change
-upstream.
+nulls any type. The first value determines the type. It may change when the operator's input types change, as after a
+change upstream.
 
 >>> from fries_nb.operators.rows import Reads
 >>> came = next(Columns(pa.RecordBatch.from_pydict({"n": [1]}), Reads()).rows())
@@ -56,9 +56,9 @@ class ColumnTypes:
     """The types of the columns that one operator at one worker has written with its current function.
 
     Attributes:
-        needed: columns that each row must have, with the operator that is keyed by each.
-        agreed: columns that other workers of the operator have written, or that a table has; this worker must keep
-            their types and satisfy the table's constraints.
+        needed: columns that each row must have, each with the operator that is keyed by it.
+        agreed: columns that other workers of the operator have written, or that the sink's table has; this worker must
+            keep their types and satisfy the table's constraints.
     """
 
     __slots__ = ("_columns", "_examples", "_fixed", "_input", "_kinds", "_operator", "_types", "agreed", "needed")
@@ -78,7 +78,7 @@ class ColumnTypes:
     def _forget_types(self) -> None:
         self._types: dict[str, pa.DataType] = {field.name: field.type for field in self.agreed}
         self._fixed = [field for field in self.agreed if is_fixed(field)]
-        self._examples: dict[str, dict[type, Any]] = {}  # one for each of its Python types
+        self._examples: dict[str, dict[type, Any]] = {}  # column to a value of each Python type
         self._kinds: dict[Any, set[type]] = {}
 
     def mark(self) -> TypesMark:
@@ -94,8 +94,13 @@ class ColumnTypes:
     def check(self, out: Row, came: Row) -> None:
         """Check a row that the operator made, and learn its types.
 
+        Args:
+            out: the row.
+            came: the input row that it derives from.
+
         Raises:
-            DeclarationError: a value cannot be a column, or not one with the earlier values; or the row lacks a key.
+            DeclarationError: a value has no Arrow type, or none that earlier values of its column share; or the row
+                lacks a key column.
         """
         for name in self.needed:
             if name not in out:
@@ -114,13 +119,17 @@ class ColumnTypes:
                 if value is None or (
                     kind in sure
                     and (kind is not int or -_EXACT <= value <= _EXACT)
-                    and (kind is not str or value.isascii())  # not half a surrogate
+                    and (kind is not str or value.isascii())  # no lone surrogate
                 ):
                     continue
-            self._ask(name, value, came)
+            self._convert(name, value, came)
 
     def check_batch(self, out: pa.RecordBatch, came: pa.RecordBatch) -> None:
-        """Check a batch that a vectorised function made; a refused batch changes nothing.
+        """Check a batch that a vectorised function made; a batch that is refused has no effect on the types.
+
+        Args:
+            out: the result of the function.
+            came: its input.
 
         Raises:
             DeclarationError: a column has another type than before, or rows lack a key.
@@ -141,7 +150,7 @@ class ColumnTypes:
         self._types.update(settled)
 
     def _check_fixed(self, out: Row, came: Row) -> None:
-        """Check a row against the columns of a table, even if it is passed on, since its source cannot set it aside."""
+        """Check a row against the columns of a table, including values that were passed on unchanged."""
         columns = came.columns
         names = list(dict.keys(out)) if type(out) is WholeRow else [*out.columns.names, *out.columns.written]
         for column in self._fixed:
@@ -156,7 +165,7 @@ class ColumnTypes:
                 what = f"{_shown(value)} ({type(value).__name__})"
                 raise self._refused(column.name, what, ValueError(f"it {error}")) from error
             except NOT_ARROW:
-                continue  # no column can hold it, as will be said
+                continue  # no column can hold it; reported by the checks that follow
 
     def _check_column(self, column: pa.Field, out: pa.RecordBatch) -> None:
         """Check a column of a batch."""
@@ -188,7 +197,7 @@ class ColumnTypes:
             self._input = schema
             self._forget_types()
 
-    def _ask(self, name: Any, value: Any, came: Row) -> None:
+    def _convert(self, name: Any, value: Any, came: Row) -> None:
         """Check a value with Arrow, unless it was passed on from the input."""
         if name in HIDDEN:
             return
@@ -197,7 +206,7 @@ class ColumnTypes:
             alone = to_arrow([value], self._known(name, came.columns)).type
             kind, examples = self._settled(name, alone), self._examples.get(name, {})
             if examples and alone != self._types[name]:
-                to_arrow([*examples.values(), value], None)  # as if all were in a first batch
+                to_arrow([*examples.values(), value], None)  # as if all were values of the first batch
         except NOT_ARROW as error:
             if dict.get(came, name, _ABSENT) is not value:
                 raise self._refused(name, f"{_shown(value)} ({type(value).__name__})", error) from error
@@ -205,15 +214,15 @@ class ColumnTypes:
             self._note(name, value, kind)
 
     def _known(self, name: str, columns: Columns) -> pa.DataType | None:
-        """The type that ``assemble`` will try first."""
+        """The type that ``assemble`` tries first."""
         present = columns.batch.schema.field(name).type if name in columns.names else None
         return self._types.get(name, present)
 
     def _settled(self, name: str, kind: pa.DataType) -> pa.DataType:
-        """The type of the column from now on, which holds earlier values and this one.
+        """The column's type after a value of this type was accepted: one that holds all earlier values and this one.
 
         Raises:
-            ValueError: there is none.
+            ValueError: there is no such type.
         """
         before = self._types.get(name, kind)
         if kind == before:
@@ -259,7 +268,7 @@ def _takes_all(column: pa.DataType, kind: type) -> bool:
 def _refuse_as_name(name: Any) -> None:
     if not isinstance(name, (str, bytes)):
         raise ValueError("a column's name is text")
-    pa.field(name, pa.null())  # and text that can be written
+    pa.field(name, pa.null())  # raises if the name cannot be encoded
 
 
 def _reason(error: Exception) -> str:
@@ -278,9 +287,11 @@ def _shown(value: Any) -> str:
 
 
 def culprit(operators: str, rows: Sequence[Row]) -> str:
-    """The value because of which rows, made by one of several operators, cannot become columns.
+    """Describe the value because of which rows cannot become columns; empty if no single value is the cause.
 
-    Empty if no single value is the cause.
+    Args:
+        operators: the operators that may have made the rows, for the message.
+        rows: the rows.
     """
     written = ColumnTypes(operators)
     try:

@@ -28,21 +28,20 @@ NOT_ARROW = (pa.ArrowException, TypeError, ValueError, OverflowError)
 """Exceptions that Arrow raises for values that it cannot convert."""
 
 _NO_TIMES = frozenset({bool, int, float, Decimal, date})
-"""Types from which Arrow would make times, if told to."""
+"""Python types of values that Arrow would convert to times if the column has a time type."""
 _ATOMS = frozenset({type(None), bool, int, float, str, bytes, Decimal, date, datetime, time, timedelta})
 
 _FAMILIES: tuple[tuple[type, ...], ...] = (
     (bool, np.bool_),
-    (timedelta, np.timedelta64),  # for numpy, a whole number as well
+    (timedelta, np.timedelta64),  # first, since np.timedelta64 is a subclass of np.integer
     (int, float, Decimal, np.integer, np.floating),
     (str,),
     (bytes, bytearray, memoryview),
-    (datetime,),  # for Python, a date as well
+    (datetime,),  # first, since it is a subclass of date
     (date,),
     (time,),
 )
-"""Values of two of these have no column in common, though Arrow makes ``1.5, True`` 1.5, 1.0, and 1 beside a date one
-of 1970."""
+"""Families of Python types: a column has values of one family. Arrow itself would convert ``1.5, True`` to 1.5, 1.0."""
 
 _UNMIXED = frozenset({pa.null().id, pa.string().id, pa.bool_().id})
 """Types that Arrow infers only from values of one family."""
@@ -54,7 +53,7 @@ _EXACT: dict[int, tuple[type, ...]] = {
     pa.int8().id: _WHOLE, pa.int16().id: _WHOLE, pa.int32().id: _WHOLE, pa.int64().id: _WHOLE,
     pa.uint8().id: _WHOLE, pa.uint16().id: _WHOLE, pa.uint32().id: _WHOLE, pa.uint64().id: _WHOLE,
 }  # fmt: skip
-"""Types that Arrow fills from Python values of these types, and of one family, without loss, or refuses to."""
+"""Column type to the Python types whose values Arrow converts to it without loss, or refuses."""
 
 
 def is_mutable(kind: pa.DataType) -> bool:
@@ -124,7 +123,7 @@ def to_arrow(values: Sequence[Any], known: pa.DataType | None) -> pa.Array:
         try:
             return pa.array(values, type=known)
         except NOT_ARROW:
-            pass  # another type, which the column's users will refuse or widen to
+            pass  # the inferred type is returned; the caller widens the column or refuses it
     array = _inferred(values)
     if known is None or array.type == known or not (array.type.id == known.id or pa.types.is_null(array.type)):
         return array

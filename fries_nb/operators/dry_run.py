@@ -1,9 +1,9 @@
 """Dry run of a new function, off the data path: the checks of a change that concern one function (DESIGN, section 6).
 
 The new function is unpickled and opened, and the state transformation is applied to copies of some keys' states. The
-interaction with other new functions and with operators below is tested later, when all are prepared (see
-``rehearsal``); the answer includes recent tuples for that. The shells call ``prepare`` beside the worker; it does not
-access the worker.
+interaction with other new functions and with downstream operators is tested later, when all are prepared (see
+``rehearsal``); the answer includes recent tuples for that. The shells call ``prepare`` in another thread than the
+worker's; it does not access the worker.
 
 >>> from fries_nb.dataflow.graph import Operator
 >>> from fries_nb.dataflow.updates import Update
@@ -48,7 +48,7 @@ LARGEST_TUPLE = 64 << 10
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
-    """An instruction to the shell: call :func:`prepare` with this, beside the worker, and deliver the result.
+    """An instruction to the shell: call :func:`prepare` with this outside the worker's thread, and deliver the result.
 
     ``payload`` is a cloudpickled ``Update``; ``states`` are copies of some keys' states; ``recent`` are recent input
     tuples, if requested; ``guard`` is the id of the rollback to keep ready, or empty.
@@ -74,7 +74,7 @@ class DryRunResult:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """The data of an operator at a worker that a dry run needs, taken between two tuples."""
+    """The input of a dry run of one operator at one worker, copied between two tuples."""
 
     worker: WorkerId
     operator: Operator
@@ -84,7 +84,12 @@ class Offer:
 
 
 def offer_of(instance: Instance, recent: tuple[Recent, ...], before: str = "") -> Offer:
-    """The data of the operator now; ``before`` is a change that is ordered after the one to be tried.
+    """Copy the input of a dry run.
+
+    Args:
+        instance: the operator.
+        recent: its recent input tuples.
+        before: a prepared change that is ordered after the one to be tried, or empty.
 
     Raises:
         Exception: whatever pickling raises, if a state cannot be copied.
@@ -114,7 +119,7 @@ def prepare(order: DryRun) -> DryRunResult:
         transforms = (update.state,) if update.state else ()
         for copy in order.states:
             transformed(copy.revive(), transforms)
-    except BaseException as error:  # noqa: BLE001 (a user's code may raise anything, sys.exit() too: it is the answer)
+    except BaseException as error:  # noqa: BLE001 (users' code may raise anything, also SystemExit: it is the answer)
         return refused(order.change, order.worker, f"new {name} {stage}", error)
     answer = Prepared(order.change, order.worker, samples=_packed(order.recent))
     recreate = partial(new_function, order.payload)
@@ -123,7 +128,14 @@ def prepare(order: DryRun) -> DryRunResult:
 
 
 def refused(change: str, worker: WorkerId, what: str, error: BaseException) -> DryRunResult:
-    """The answer of a worker that cannot prepare a change, with the user's traceback."""
+    """The answer of a worker that cannot prepare a change, with the user's traceback.
+
+    Args:
+        change: id of the change.
+        worker: the worker.
+        what: the step that failed, for the message.
+        error: the exception.
+    """
     reason = str(error) if isinstance(error, FriesError) else f"{type(error).__name__}: {error}"
     return DryRunResult(Prepared(change, worker, f"{what}: {reason}", user_traceback(error)), None)
 
@@ -150,7 +162,7 @@ def _packed(recent: Sequence[Recent]) -> tuple[bytes, ...]:
     for one in recent:
         try:
             tuple_ = cloudpickle.dumps(one.compact())
-        except Exception:  # noqa: BLE001, S112 (an object of the user's; without bytes of it others are rehearsed on)
+        except Exception:  # noqa: BLE001, S112 (a user's object that cannot be pickled: other tuples are rehearsed)
             continue
         if len(tuple_) <= (LARGEST_TUPLE if packed else LARGEST_FIRST):
             packed.append(tuple_)

@@ -1,10 +1,10 @@
-"""Error policies: a tuple on which a function fails has no effect: no rows, no state, no change to the tuple itself.
+"""Error policies: a tuple on which a function fails has no effect on output, state or the tuple itself.
 
-An operator that pauses, or writes dead letters, must not count half of a tuple, and must be able to retry it. So its
-outputs are held until the function has returned, it works on a copy of the row, and its key's state is copied before
-and restored if it raises. A row that cannot become columns counts as a failure, and is detected here, since at the end
-of the chain later tuples have met the state already (see ``column_types``). Operators that fail the run do none of
-this, and have no cost.
+An operator that pauses, or writes dead letters, must process a tuple completely or not at all, and be able to retry it.
+So its outputs are held until the function has returned, it works on a copy of the row, and its key's state is copied
+before the call and restored if it raises. A row that cannot become columns counts as a failure, and is detected here,
+since at the end of the chain later tuples have already used the state (see ``column_types``). Operators that fail the
+run need none of this, and do not pay for it.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from fries_nb.operators.values import as_value
 
 Step = Callable[[Row], None]
 Undo = Callable[[], None]
+
+
 def is_guarded(operator: Operator) -> bool:
     """Whether the operator's policy is other than to fail the run."""
     return bool(operator.on_error != "fail")
@@ -38,16 +40,16 @@ def is_watched(instance: Instance) -> bool:
 
 
 class Held:
-    """Rows that are held until the function that makes them has returned, so that no operator sees half a tuple.
+    """Rows that are held until the function that makes them has returned, so that none is emitted if it fails.
 
-    Under guard at most ``MOST_ROWS`` are held: their effects on later operators are undone with the tuple.
+    Under guard at most ``MOST_ROWS`` are held, since their effects on later operators are undone with the tuple.
     """
 
     def __init__(self, instance: Instance, emits: Sequence[Step], most: float = math.inf) -> None:
         self.emits = [self._holder(emit) for emit in emits]
         self._operator = instance.operator.name
         self._written = instance.written
-        self._asks = instance.operator.traits.runs_user_code  # what tables and lists hold was in columns
+        self._checks = instance.operator.traits.runs_user_code  # values of tables and lists come from columns
         self._rows: list[tuple[Step, Row]] = []
         self._most = MOST_ROWS if instance.guarded else most
         self._came: Row
@@ -75,7 +77,7 @@ class Held:
         Raises:
             OperatorError: they cannot.
         """
-        if self._asks:
+        if self._checks:
             for _, out in self._rows:
                 self._written.check(out, self._came)
 
@@ -118,9 +120,13 @@ class Leaving(Held):
 
 
 def guarded(instance: Instance, make: Callable[[Sequence[Step]], Step], held: Held, first: bool) -> Step:
-    """The step that ``make`` makes, made atomic; its rows are held in ``held``.
+    """Make a step atomic: a row on which it fails has no effect.
 
-    ``first``: its rows are those of a batch, to which nothing has been written yet.
+    Args:
+        instance: the operator.
+        make: makes the step, given the functions that take its rows.
+        held: holds its rows until the function has returned.
+        first: whether the operator is the first of its chain, so that its rows are unchanged rows of a batch.
 
     Raises (the step):
         OperatorError: the function failed, and the policy is not to write dead letters.
@@ -151,25 +157,25 @@ def guarded(instance: Instance, make: Callable[[Sequence[Step]], Step], held: He
     return step
 
 
-def _nothing() -> None:
-    """Restores the absence of a state."""
+def _no_state() -> None:
+    """Does nothing; the undo of an operator without state."""
 
 
 def remembering(instance: Instance) -> Callable[[Row], Undo]:
     """A function that copies the state of a row's key, and returns a function that restores it."""
     operator = instance.operator
     if not keeps_state(operator, instance.function):
-        return lambda row: _nothing
+        return lambda row: _no_state
     read, state = key_reader(operator.key), instance.state
     if operator.traits.keeps_state:
-        return lambda row: _as_found(operator.name, state.live, read(row))
+        return lambda row: _restoring(operator.name, state.live, read(row))
 
     def remembered(row: Row) -> Undo:
         try:
             key, known = same_key(read(row)), len(state)
             present = state.touch(key)
-        except Exception:  # noqa: BLE001 - the function's own look at its state fails alike, and that is told
-            return _nothing
+        except Exception:  # noqa: BLE001 - the function's own access to its state fails as well, and is reported
+            return _no_state
         if len(state) > known:
             return lambda: state.live.pop(key, None) and None
         kept = _copied(operator.name, present)
@@ -178,8 +184,8 @@ def remembering(instance: Instance) -> Callable[[Row], Undo]:
     return remembered
 
 
-def _as_found(operator: str, live: dict[Any, Any], key: Any) -> Undo:
-    """A function that restores what is stored under the key, which may be nothing."""
+def _restoring(operator: str, live: dict[Any, Any], key: Any) -> Undo:
+    """A function that restores the key's state, or its absence."""
     if key not in live:
         return lambda: live.pop(key, None) and None
     kept = _copied(operator, live[key])
@@ -191,7 +197,7 @@ def _copied(operator: str, state: Any) -> Callable[[], Any]:
     try:
         pickled = pickle.dumps(state)
         return lambda: pickle.loads(pickled)
-    except (pickle.PicklingError, AttributeError, TypeError):  # a class or function of a notebook's own
+    except (pickle.PicklingError, AttributeError, TypeError):  # a class or function defined in the notebook
         pass
     try:
         kept = copy.deepcopy(state)

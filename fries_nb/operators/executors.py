@@ -1,6 +1,6 @@
-"""Executors: how a chain of operators processes a frame, row by row, slice by slice, or passing it on.
+"""Executors process frames with a chain of operators: row by row, slice by slice, or passing them on unchanged.
 
-All are used alike: ``load`` a frame, ``advance`` by at most a quota of tuples, take the ``results``. An executor
+All have one interface: ``load`` a frame, ``advance`` by at most a quota of tuples, take the ``results``. An executor
 returns early when the interrupt flag is raised: between two tuples, or between two slices of vectorised operators. No
 tuple is then inside the chain.
 """
@@ -35,7 +35,7 @@ _Told = TypeVar("_Told")
 
 
 class InterruptFlag:
-    """One plain attribute, set from any thread, that asks a worker to return to its events."""
+    """One plain attribute, set from any thread, that makes a worker return to its events."""
 
     __slots__ = ("raised",)
 
@@ -47,7 +47,7 @@ class ChainExecutor(Protocol):
     """Processes one frame after another with one chain of operators."""
 
     def load(self, sender: str, batch: pa.RecordBatch) -> None:
-        """Begin a frame from operator ``sender``; the frame before is finished."""
+        """Begin a frame from operator ``sender``; the previous frame must be finished."""
 
     def advance(self, quota: int) -> int:
         """Process at most ``quota`` tuples; returns how many were taken from the frame.
@@ -64,14 +64,14 @@ class ChainExecutor(Protocol):
         """Compile the chain anew, after a function of it was replaced."""
 
     def samples(self, position: int) -> Sequence[Recent]:
-        """Recent input tuples of the operator at this position of the chain, as far as they are kept."""
+        """Recent input tuples of the operator at this position of the chain; empty if none are in memory."""
 
     def facing(self) -> pa.RecordBatch | None:
         """The next tuple, as a batch of one row without hidden columns; ``None`` if there is none."""
 
     @property
     def reads(self) -> Sequence[str]:
-        """Input columns that the chain's functions have looked at, as far as that is known."""
+        """Input columns that the chain's row functions have read; empty for other executors."""
 
     @property
     def remaining(self) -> int:
@@ -95,7 +95,7 @@ class RowExecutor:
 
     def __init__(self, instances: Sequence[Instance], interrupt: InterruptFlag, branches: int, left: str) -> None:
         self._instances = instances
-        self._attention = interrupt
+        self._interrupt = interrupt
         many = any(instance.operator.emits is Emits.ONE_TO_MANY for instance in instances)
         output, own = ManyOutputs if many else Output, (_weakly(self._assembled), _weakly(self._learn))
         self._outputs = [output(*own) for _ in range(branches)]
@@ -107,7 +107,7 @@ class RowExecutor:
         self._failed = False
         self._reads = Reads()
         self._first: Step
-        self._noting: Step
+        self._first_recording: Step
         self._noted: Noted = {}
         self._passed: Passed | None = None
         self._refused = [instance.refused for instance in instances if is_guarded(instance.operator)]
@@ -121,9 +121,9 @@ class RowExecutor:
             instance.written.forget()
         self._noted.clear()
         self._settle(frozenset())
-        self._first = self._noting = compile_chain(self._instances, self._outputs, self._side)
+        self._first = self._first_recording = compile_chain(self._instances, self._outputs, self._side)
         if len(self._instances) > 1:
-            self._noting = compile_chain(self._instances, self._outputs, self._side, self._noted)
+            self._first_recording = compile_chain(self._instances, self._outputs, self._side, self._noted)
         self._reads.forget()
         self._joined = joined_columns(self._instances)
 
@@ -167,10 +167,10 @@ class RowExecutor:
     def advance(self, quota: int) -> int:
         if self._failed and self._columns is not None:
             self.load(self._sender, self._columns.batch.slice(self._position))  # no function has changed these columns
-        interrupt = self._attention
+        interrupt = self._interrupt
         row: Row | None = None
         try:
-            for step, count in ((self._noting, 1), (self._first, quota - 1)):
+            for step, count in ((self._first_recording, 1), (self._first, quota - 1)):
                 for row in islice(self._rows, count):
                     step(row)
                     if interrupt.raised:
@@ -196,7 +196,7 @@ class RowExecutor:
         return [(branch, batch) for branch, output in enumerate(self._outputs) for batch in output.take()]
 
     def _assembled(self, rows: Sequence[Row], types: Types) -> pa.RecordBatch:
-        """A batch of these rows, which leaves with the next results."""
+        """Make a batch of rows."""
         columns = rows[0].columns
         try:
             batch = assemble(rows, columns, types)
@@ -206,7 +206,7 @@ class RowExecutor:
             raise self._culprit(rows, error) from error
 
     def _learn(self, types: Types) -> None:
-        """Note which columns have settled, by the types of the batch that leaves."""
+        """Record which columns have settled, by the types of an emitted batch (see ``values``)."""
         if len(self._outputs) == 1 and self._columns is not None:
             names = " or ".join(instance.operator.name for instance in self._instances)
             self._settle(settled(self._settled, self._columns.written, types, names))
@@ -217,9 +217,9 @@ class RowExecutor:
             self._names = names
 
     def _culprit(self, rows: Sequence[Row], error: Exception) -> DeclarationError:
-        """The error for rows that cannot become columns: which value, and of which operator.
+        """The error for rows that cannot become columns; names the value and the operator.
 
-        An operator with an error policy has checked its own rows, so it is one of the others.
+        Operators with an error policy have checked their rows, so the cause is one of the others.
         """
         others = [one.operator.name for one in self._instances if not is_guarded(one.operator)]
         names = others or [self._instances[-1].operator.name]
@@ -293,12 +293,12 @@ def executor_of(
 
     Args:
         instances: the operators, in the order of flow.
-        interrupt: raised to have the executor return early.
+        interrupt: makes the executor return early.
         branches: number of outputs of the last operator.
         left: the operator whose rows are a self-join's left side, or empty.
 
     Raises:
-        DeclarationError: the operator blocks.
+        DeclarationError: the operator is blocking; Spark runs it.
     """
     operator = instances[0].operator
     execution = operator.traits.execution

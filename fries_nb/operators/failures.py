@@ -1,7 +1,7 @@
-"""A user's function has failed on a tuple: how that is told, as an error or as a dead letter.
+"""Failures of users' functions on a tuple, as errors or as dead letters.
 
-An error carries the user's own traceback, without the frames of this package. A row is shown as JSON, in the message of
-a worker that is paused and in a dead letter.
+An error contains the user's traceback, without the frames of this package. The tuple is shown as JSON, in the message
+of a paused worker and in a dead letter.
 
 >>> import datetime
 >>> row_as_json({"day": datetime.date(2026, 2, 1), "amounts": [1, float("nan")], "shop": "Zürich"})
@@ -22,7 +22,7 @@ from fries_nb.errors import OperatorError
 from fries_nb.operators.instance import Instance
 
 FAILURES = (Exception, SystemExit)
-"""What a user's function may end with; it has failed on its tuple then, and no more than that."""
+"""Exceptions of a user's function that count as its failure on the tuple."""
 _PACKAGE = os.path.dirname(os.path.dirname(__file__))
 _OURS = tuple(os.path.join(_PACKAGE, room) + os.sep for room in ("worker", "operators", "dataflow"))
 LETTER = pa.schema(
@@ -44,14 +44,14 @@ def user_traceback(error: BaseException) -> str:
 
 
 def failure(instance: Instance, error: BaseException) -> OperatorError:
-    """The user's error as ours, with the traceback from the user's frame on."""
+    """Wrap an exception of a user's function, with the traceback from the user's frame on."""
     name = instance.worker.operator
     reason = str(error) if isinstance(error, OperatorError) else f"{type(error).__name__}: {error}"
     return OperatorError(f"{name} failed on a tuple: {reason}", name, user_traceback(error))
 
 
 def row_as_json(values: dict[str, Any]) -> str:
-    """A row's values as one JSON object; what JSON cannot say is put as text."""
+    """A row's values as one JSON object; values that JSON cannot represent are converted to text."""
     return json.dumps(_sayable(values), ensure_ascii=False)
 
 
@@ -66,11 +66,17 @@ def _sayable(value: Any) -> Any:
 
 
 def set_aside(instance: Instance, row: dict[str, Any], error: OperatorError, number: int) -> None:
-    """Write a dead letter for a row, which has this number in the batch in hand.
+    """Write a dead letter for a row.
+
+    Args:
+        instance: the operator.
+        row: the input row on which the function failed.
+        error: the failure.
+        number: index of the row in the current batch.
 
     Raises:
-        OperatorError: this very error, if there is no place for dead letters, a rollback is to be tried first, or it
-            is another's: rows of many become columns before the function has returned.
+        OperatorError: ``error``, if the operator has no dead letters or is under guard, or if another operator failed
+            (rows of a tuple that becomes many are converted before the function has returned).
     """
     others = error.operator not in ("", instance.operator.name)
     if not instance.has_dead_letters or instance.guarded or others:

@@ -1,7 +1,7 @@
-"""One operator at one worker: its present function, its state, what is prepared for it, what it has done.
+"""One operator at one worker: its current function, its state, prepared changes, counts and audit log.
 
-A switch is a pointer swap (Fries, section 4.1: after the tuple in hand, before the next one): the function was made
-ready beforehand, and state goes into a layer that is transformed key by key.
+A switch is a pointer swap between two tuples (Fries, section 4.1): the function was loaded and opened beforehand, and
+the state is moved to a layer that is transformed key by key.
 
 >>> from fries_nb.dataflow.graph import Operator
 >>> instance = Instance(WorkerId("FD", 0), Operator("FD"), lambda row: row | {"version": 1}, audit=False)
@@ -38,10 +38,11 @@ Draw = Callable[[Iterable[Any]], Iterator[Any]]
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class Ready:
-    """A function that has been unpickled and opened, and the state transformations that go with it.
+    """A prepared configuration: a function that has been unpickled and opened, and its state transformations.
 
-    ``recreate`` makes another function like it, not opened; ``states`` are copies of some states of the present one.
-    ``guard`` is the id of a rollback for which what ran before is kept, with ``back`` for the state; or empty.
+    ``recreate`` makes another instance of the function, not opened; ``states`` are copies of some current states.
+    ``guard`` is the id of the rollback for which the previous function is kept, or empty; ``back`` is the rollback's
+    state transformation.
     """
 
     function: Any
@@ -54,7 +55,7 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Previous:
-    """What the operator ran before a change under guard: the rollback's id, and how to bring it back."""
+    """The configuration before a change under guard, and the id of the rollback that restores it."""
 
     change: str
     rollback: str
@@ -68,20 +69,20 @@ class Instance:
     """An operator's worker, without its channels.
 
     Attributes:
-        processed: tuples that it has taken in.
-        positions: of a source, split number to where its reading goes on; ``None`` for a split that has ended.
-        applied: the changes that it has switched to, in order.
-        prepared: change id to what is ready to be switched to.
-        recreate: makes another function like the present one, not opened; ``None`` where that is not known.
-        has_dead_letters: tuples that its function fails on leave as dead letters.
-        letters: dead letters that have left and are not yet written.
-        withheld: dead letters of the tuple in hand that leave when the whole chain is past it; ``None``: at once.
-        state: keyed state (under the one key ``None`` where the operator has no key).
-        written: the types of the columns that it has written, as far as it asks about each tuple.
-        guarded: the change under guard that it has switched to, or empty: a tuple that it fails on is kept.
-        refused: the rows of the batch in hand that were set aside, by number.
-        log: what it does, for the audit.
-        draw: takes of all that a row becomes what is asked for: everything, except in a trial.
+        processed: number of input tuples processed.
+        positions: for a source, split number to its read position; ``None`` for a split that has ended.
+        applied: ids of the changes that it has switched to, in order.
+        prepared: change id to the prepared configuration.
+        recreate: makes another instance of the current function, not opened; ``None`` if it cannot be made.
+        has_dead_letters: whether tuples on which the function fails become dead letters.
+        letters: dead letters not yet taken by the worker.
+        withheld: dead letters of the current tuple, if they must wait until the whole chain has processed it.
+        state: keyed state (with the single key ``None`` if the operator has no key).
+        written: the types of the columns that it has written.
+        guarded: the change under guard that it has switched to, or empty; failed tuples are then kept.
+        refused: indices of the rows of the current batch that became dead letters.
+        log: the audit log.
+        draw: limits the rows that a tuple becomes, in a trial; otherwise takes all.
     """
 
     def __init__(self, worker: WorkerId, operator: Operator, function: Any, audit: bool) -> None:
@@ -89,7 +90,7 @@ class Instance:
         self.operator = operator
         self.function = function
         self.recreate: Callable[[], Any] | None = None
-        own = weakref.ref(self)  # no cycle: whoever lets go of an instance lets go of its function at once
+        own = weakref.ref(self)  # no cycle, so that the function is released together with the instance
         self.state = KeyedState(lambda: _initial_state(own()))
         self.written = ColumnTypes(worker.operator)
         self.refused: set[int] = set()
@@ -108,26 +109,31 @@ class Instance:
         self._prepared_at: dict[str, int] = {}
         self._missed: dict[str, Transform] = {}
         self._tagged = ""
-        self._brought: tuple[Any, str, str] = (function, "", "")
+        self._installed: tuple[Any, str, str] = (function, "", "")
 
     def agree(self, columns: bytes) -> None:
-        """The present function has to write these columns (a serialized Arrow schema) in these types."""
+        """Require the current function to write these columns (a serialized Arrow schema) with these types."""
         self.written.agreed = pa.ipc.read_schema(pa.py_buffer(columns))
         self.written.forget()
 
     def expect(self, change: str, tagged: bool = False) -> None:
-        """A change is being prepared: tuples from now on count as processed by the old function."""
+        """Record that a change is being prepared, and count further tuples as processed by the old function.
+
+        Args:
+            change: id of the change.
+            tagged: whether it is a multi-version change (see ``worker.versions``).
+        """
         self._prepared_at[change] = self.processed
         if tagged:
             self._tagged = change
 
     @property
     def tagged(self) -> Ready | None:
-        """What is ready for the tuples of the next version; ``None`` where they are treated as all others."""
+        """The prepared configuration for tuples of the next version, if a tagged change is prepared."""
         return self.prepared.get(self._tagged)
 
     def fork(self, ready: Ready) -> Instance:
-        """The same operator at the same worker in another configuration, with nothing done yet."""
+        """Make an instance of the same operator with another configuration, without state, counts or records."""
         fork = Instance(self.worker, self.operator, None, self.audit)
         fork.run_function(ready.function, self._tagged)
         fork.has_dead_letters, fork.letters = self.has_dead_letters, self.letters
@@ -135,26 +141,26 @@ class Instance:
         return fork
 
     def merge(self, fork: Instance) -> None:
-        """Count what the fork has done as done here: its configuration is this instance's from now on."""
+        """Add the counts and records of a fork, after the switch to its configuration."""
         self.processed += fork.processed
         self.log.merge(fork.log)
 
     def forget(self, change: str) -> None:
-        """The change was aborted, or taken back; idempotent."""
+        """Discard the prepared configuration of a change; idempotent."""
         self.prepared.pop(change, None)
         self._prepared_at.pop(change, None)
         self._missed.pop(change, None)
 
     def supersede_change(self, change: str) -> None:
-        """Note a change that is ordered ahead of one applied here already: it counts as applied, and has no effect."""
+        """Record a change as applied without effect, since it is ordered before one that was applied already."""
         self.forget(change)
         self.applied = (*self.applied, change)
 
     def skip_change(self, change: str) -> None:
-        """Give up the function prepared for a change, because its marker came after the worker had ended.
+        """Discard the function prepared for a change, whose marker arrived after the worker had ended.
 
-        If the run goes back to before the end, the worker is restored with this change and those that come after it.
-        So of what was prepared the state's transformation is kept, for the trials of those.
+        If the run restarts from a checkpoint before the end, the worker is restored with this change and later ones. So
+        the state transformation is kept, for the trials of later changes.
         """
         ready = self.prepared.get(change)
         self.forget(change)
@@ -162,13 +168,16 @@ class Instance:
             self._missed[change] = ready.transform
 
     def copies(self, count: int, before: str = "") -> tuple[StateCopy, ...]:
-        """Copies of the states of some keys for the trial of a change, in the form in which that one would find them.
+        """Copies of the states of some keys for the trial of a change, in the form that the change will find.
 
-        An ended worker has missed the changes decided since, of which the last may still be on its way to it. A change
-        ordered ahead of one that is on its way (``before``) finds them as they are without that.
+        They include the transformations of prepared changes, and of those that an ended worker has skipped.
+
+        Args:
+            count: maximum number of keys.
+            before: a prepared change that is ordered after the one to be tried, and so is not included; or empty.
 
         Raises:
-            Exception: whatever pickling raises, where a state cannot be pickled.
+            Exception: whatever pickling raises, if a state cannot be pickled.
         """
         prepared = [ready for change, ready in self.prepared.items() if change != before]
         coming = [ready.transform for ready in prepared if ready.transform is not None]
@@ -180,14 +189,18 @@ class Instance:
         return change in self._prepared_at
 
     def old_tuples(self, change: str) -> int:
-        """Tuples processed since the change was first heard of."""
+        """Number of tuples processed since the preparation of the change began; 0 on further calls."""
         return self.processed - self._prepared_at.pop(change, self.processed)
 
     def switch(self, change: str, before: str = "") -> bool:
-        """Run the prepared function from the next tuple on; ``before`` is what is ordered behind this change.
+        """Switch to the prepared function of a change, or back to the previous function for a guard's rollback.
+
+        Args:
+            change: id of the change.
+            before: an applied change that is ordered after this one, or empty.
 
         Raises:
-            ProtocolError: nothing is prepared under this change.
+            ProtocolError: no function is prepared for this change.
         """
         if self._previous is not None and self._previous.rollback == change:
             self._switch_back(change, self._previous)
@@ -206,9 +219,12 @@ class Instance:
         return True
 
     def unguard(self, change: str = "", keeps: bool = False) -> bool:
-        """The guard of this change, or of whichever there is, is over; returns whether failures were kept until now.
+        """End the guard of a change; returns whether the operator was under guard.
 
-        With ``keeps`` the rollback may still come. Without, a guard that ends before the switch does not begin here.
+        Args:
+            change: id of the change; empty for the current guard.
+            keeps: whether to keep the previous function, since the rollback may still follow. Otherwise a change that
+                is still prepared will be applied without guard.
         """
         if change in self.prepared and not keeps:
             self.prepared[change] = replace(self.prepared[change], guard="")
@@ -226,12 +242,24 @@ class Instance:
         self.undo_change(rollback, previous.transform, previous.back)
 
     def undo_change(self, rollback: str, transform: Transform | None, back: Transform | None) -> None:
-        """Undo a change from the next tuple on; keys that it has not transformed keep their state."""
+        """Undo the last change; keys that were not transformed yet keep their state.
+
+        Args:
+            rollback: id of the rollback.
+            transform: the state transformation of the change.
+            back: the inverse transformation.
+        """
         self.state.undo(transform, back)
         self._note(rollback)
 
     def apply_change(self, change: str, transform: Transform | None, before: str = "") -> None:
-        """Apply a change from the next tuple on; present states are transformed when they are next used."""
+        """Apply a change to the state, transformed key by key on access, and record it.
+
+        Args:
+            change: id of the change.
+            transform: its state transformation.
+            before: an applied change that is ordered after this one, or empty.
+        """
         self.state.transform(transform)
         self._note(change, before)
 
@@ -242,19 +270,25 @@ class Instance:
             self.log.updated(change, before)
 
     def run_function(self, function: Any, change: str) -> None:
-        """Run this function, which the change has brought, from the next tuple on."""
-        self._brought = (function, change, self.identity)
+        """Run this function of a change from the next tuple on."""
+        self._installed = (function, change, self.identity)
         self.function = function
         self.log.function = change
 
     @property
     def identity(self) -> str:
-        """The change that brought the function that is run: told by the function itself, not by what was ordered."""
-        function, change, before = self._brought
+        """The change that installed the function that is really run, determined by comparing the function object."""
+        function, change, before = self._installed
         return change if self.function is function else before
 
     def begin_at(self, processed: int, applied: tuple[str, ...], traced: Counts = NO_RECORDS) -> None:
-        """Go on from where another one stood, with nothing prepared and nothing recorded since."""
+        """Set counts and applied changes from a snapshot, and discard prepared configurations and records.
+
+        Args:
+            processed: number of input tuples processed.
+            applied: ids of the applied changes, in order.
+            traced: record counts of the audit log.
+        """
         self.processed, self.applied = processed, applied
         self.prepared.clear()
         self._prepared_at.clear()
@@ -262,29 +296,29 @@ class Instance:
         self.log.begin_at(traced)
 
     def write_letter(self, letter: pa.RecordBatch) -> None:
-        """A dead letter leaves, or is withheld."""
+        """Add a dead letter to ``withheld`` if that is not ``None``, else to ``letters``."""
         if self.withheld is not None:
             self.withheld.append(letter)
         else:
             self.letters.append(letter)
 
     def take_letters(self) -> list[pa.RecordBatch]:
-        """Dead letters that have left since the last call."""
+        """The dead letters since the last call."""
         taken = self.letters.copy()
         self.letters.clear()
         return taken
 
     def mark(self) -> tuple[int, Mark]:
-        """How far it has come, for ``rewind``."""
+        """The current count and audit log position, for ``rewind``."""
         return self.processed, self.log.mark()
 
     def rewind(self, mark: tuple[int, Mark]) -> None:
-        """What it has done since is undone."""
+        """Restore the count, and remove the audit records since ``mark``."""
         self.processed = mark[0]
         self.log.rewind(mark[1])
 
     def records(self, ended: bool = False) -> list[WorkerRecord]:
-        """Under audit: what happened here since the last call, in order, and how much that is in all."""
+        """The audit records since the last call; see ``AuditLog.take``. Empty without audit."""
         return self.log.take(ended) if self.audit else []
 
 

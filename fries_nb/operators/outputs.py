@@ -12,9 +12,9 @@ for rows and for Spark.
 Traceback (most recent call last):
 ValueError: Spark does not tell the columns 'A' and 'a' apart; rename one
 
-Python rows take much memory. Where one tuple may become many, only a bounded number of them is kept. The rows and
-batches of a tuple that may have to be undone are kept apart from earlier ones (as with a savepoint of a database): they
-are appended as a whole, or dropped together with the column types that were learned from them.
+Python rows take much memory. If one tuple may become many, only a bounded number of rows is kept. The rows and batches
+of a tuple that may have to be undone are kept separate from earlier ones (like a database savepoint): they are appended
+as a whole, or dropped together with the column types that were learned from them.
 """
 
 from __future__ import annotations
@@ -45,8 +45,7 @@ class Output(list[Row]):
 
     Args:
         assembled: makes a batch of rows, and learns the types of the columns.
-        learn: receives the types when a batch has been made that will leave; raises an ``OperatorError`` if it must
-            not.
+        learn: receives the types of each batch; raises an ``OperatorError`` if the batch must not be emitted.
 
     Attributes:
         batches: the batches of earlier rows.
@@ -124,10 +123,13 @@ class Apart(ManyOutputs):
 
 
 def assemble(rows: Sequence[Row], columns: Columns, types: dict[str, pa.DataType]) -> pa.RecordBatch:
-    """The rows (at least one) that a chain made of ``columns`` as one batch, with the hidden columns.
+    """Make one batch of rows, with the hidden columns.
 
-    ``types`` keeps the types of written columns across batches, so that a column that starts with nulls or integers
-    does not change its type needlessly.
+    Args:
+        rows: at least one row.
+        columns: the input columns that the rows derive from.
+        types: the types of written columns; updated. Kept across batches so that a column that starts with nulls or
+            integers does not change its type needlessly.
 
     Raises:
         ValueError: a column has no Arrow type, or an invalid name.
@@ -163,9 +165,9 @@ def _origin(rows: Sequence[Row], batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _all_values(rows: Sequence[Row]) -> dict[str, list[Any]]:
-    """The values of all columns, if some row may have a column that others lack.
+    """The values of all columns; rows may have different columns.
 
-    Usually none has: then all rows have as many columns as the first, and its columns.
+    The fast path is that all rows have the columns of the first one.
     """
     try:
         found = {name: list(map(itemgetter(name), rows)) for name in rows[0]}
@@ -188,10 +190,12 @@ def _values(rows: Sequence[Row], name: str) -> list[Any]:
 def check_names(names: tuple[str, ...], came: tuple[str, ...]) -> None:
     """Check that column names are distinct, for rows and for Spark, and not reserved.
 
-    Names that differ in case only are accepted if some of those that ``came`` in do, too.
+    Args:
+        names: the names.
+        came: the names of the input; if some of these differ only in case, output names may as well.
 
     Raises:
-        ValueError: they are not; names the columns.
+        ValueError: they are not; the message names the columns.
     """
     if taken := [name for name in names if name in HIDDEN]:
         raise ValueError(f"the column name {taken[0]!r} is for the runtime's own use")

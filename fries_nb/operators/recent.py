@@ -1,10 +1,9 @@
 """Recent input tuples of an operator, on which its next function is tried.
 
-They are tuples that the present function has processed: one that ended as a dead letter would make any other change
-fail. Only a paused worker is tried on the tuple that it failed on, which its fix has to process. The tuples of the
-first operator of a chain, and those between batched operators, are rows of a batch that is in memory anyway. Those
-between row functions are Python rows that are not kept; there one tuple of each slice is copied, so that tuples cost no
-more.
+They are tuples that the current function has processed successfully, since a tuple that became a dead letter may fail
+with any function. Only for a paused worker it is the tuple that failed, which the fix has to process. The input of the
+first operator of a chain, and that of batched operators, are rows of a batch that is in memory anyway. Between row
+functions rows are not kept, so one row of each slice is copied, which bounds the cost.
 
 >>> came = Recent(pa.RecordBatch.from_pydict({"n": [1], "text": ["x"]})).row()
 >>> recent_row(came | {"words": ["x"]}).row()
@@ -28,13 +27,13 @@ from fries_nb.operators.rows import Columns, Reads, Row, WholeRow, derived
 from fries_nb.operators.values import as_value
 
 SAMPLES = 8
-"""The most recent tuples that a worker provides for a trial."""
+"""Maximum number of recent tuples that a worker provides for a trial."""
 
 Passed = tuple[pa.RecordBatch, Sequence[int]]
 """A batch and the numbers of those of its rows that the operator processed last."""
 
 Noted = dict[Instance, Row]
-"""The row copied last, of operators that are not the first of their chain."""
+"""Operator to its last copied input row, for all operators but the first of a chain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +42,9 @@ class Recent:
 
     Attributes:
         batch: one row, with the user's columns as they entered the chain.
-        written: the values that operators earlier in the chain have written to it.
+        written: the values that earlier operators of the chain have written to it.
         whole: whether ``written`` is the whole row.
-        facing: whether the operator is paused on it.
+        facing: whether the operator is paused on this tuple.
     """
 
     batch: pa.RecordBatch
@@ -69,7 +68,13 @@ def one_row(batch: pa.RecordBatch, index: int) -> pa.RecordBatch:
 
 
 def passed(end: int, refused: Collection[int], count: int = SAMPLES) -> list[int]:
-    """The numbers of the last rows before ``end`` that are not in ``refused``, the last one first."""
+    """The indices of the last rows before ``end``, in descending order.
+
+    Args:
+        end: index after the last row that was processed.
+        refused: indices of rows that became dead letters, which are left out.
+        count: maximum number of rows.
+    """
     if not refused:
         return list(range(end - 1, max(end - count, 0) - 1, -1))
     found: list[int] = []
@@ -96,7 +101,7 @@ def recent_row(row: Row) -> Recent | None:
 
 
 def noting(noted: Noted, instance: Instance, step: Callable[[Row], None]) -> Callable[[Row], None]:
-    """The step, which also copies each row before the operator processes it."""
+    """Extend a step to copy each row to ``noted`` before the operator processes it."""
 
     def keep(row: Row) -> None:
         came = as_value(row.copy(), instance.worker.operator)

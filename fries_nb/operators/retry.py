@@ -1,12 +1,12 @@
 """Atomic processing of tuples by a chain with a change under guard.
 
-A guard may have to restore the old configuration for the very tuple on which the new one failed. That tuple has passed
-the operators before the failing one, and some of its rows perhaps those after it. So under guard every operator of the
+A guard retries the tuple on which the new configuration failed with the old one. That tuple has been processed by the
+operators before the failing one, and some of its rows perhaps by those after it. So under guard every operator of the
 chain copies its key's state beforehand; if any fails, all states, counts, trace records and rows of the tuple are
-restored, and its dead letters, which are withheld, are dropped.
+restored, and its withheld dead letters are dropped.
 
-The state of an unchanged operator may be impossible to copy. Tuples are then processed as without a guard, and a
-failing one cannot be retried: the run fails, or goes back to its last checkpoint.
+If the state of an unchanged operator cannot be copied, tuples are processed as without a guard, and a failing one
+cannot be retried: the run fails, or restarts from its last checkpoint.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class NotUndoneError(OperatorError):
 
 
 Undos = dict[tuple[WorkerId, Any], Undo | None]
-"""Functions that restore the states of a tuple's keys, by operator and key; ``None`` for one that was not copied."""
+"""Operator and key to a function that restores the key's state; ``None`` for a state that was not copied."""
 
 
 def undoable(instance: Instance, undos: Undos, step: Step) -> Step:
@@ -48,7 +48,7 @@ def undoable(instance: Instance, undos: Undos, step: Step) -> Step:
         try:
             met = (worker, same_key(read(row)))
             is_new = met not in undos
-        except Exception:  # noqa: BLE001 - the function's own look at its state fails alike, and that is told
+        except Exception:  # noqa: BLE001 - the function's own access to its state fails as well, and is reported
             is_new = False
         if is_new:
             try:
@@ -63,7 +63,13 @@ def undoable(instance: Instance, undos: Undos, step: Step) -> Step:
 
 
 def whole(instances: Sequence[Instance], outputs: Sequence[Apart], undos: Undos, step: Step) -> Step:
-    """The chain's first step, made atomic for the whole chain.
+    """Make the chain's first step atomic for the whole chain.
+
+    Args:
+        instances: the operators, in the chain's order.
+        outputs: the chain's outputs.
+        undos: filled by the steps of ``undoable``.
+        step: the chain's first step.
 
     Raises (the step):
         OperatorError: an operator has failed; a ``NotUndoneError`` if the tuple cannot be retried.

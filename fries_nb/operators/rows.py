@@ -1,10 +1,10 @@
 """Lazy rows: only columns that a function reads are converted.
 
 A row function gets a ``dict``. Converting every column of every Arrow batch to Python and back would cost more than
-most functions do, so a :class:`Row` is a dict that refers to its batch: a column is converted when some row is first
-asked for it, and a column that is not written leaves as the Arrow column that came in. Lists and structs are copied for
-each row that is asked for them (``NestedRow``), so that rows share nothing. A row that a function keeps becomes a dict
-of its own (see ``detach``).
+most functions do, so a :class:`Row` is a dict that refers to its batch: a column is converted when it is first read,
+and a column that is not written is emitted as the Arrow column of the input. Lists and structs are copied for each row
+on access (``NestedRow``), so rows share no mutable values. A row that a function keeps becomes an independent dict (see
+``detach``).
 
 >>> import pyarrow as pa
 >>> columns = Columns(pa.RecordBatch.from_pydict({"amount": [3, 4], "shop": ["a", "b"]}), Reads())
@@ -34,7 +34,7 @@ from fries_nb.messages import HIDDEN, TRANSACTION
 from fries_nb.operators.conversion import copied, is_mutable, to_python, unchanged
 
 UNKNOWN, SETTLED, UNWRITTEN = range(3)
-"""For how many of a batch's rows it is known that they have no mutable values (see ``Columns.plain``)."""
+"""How much is known of a batch's rows having no mutable values (see ``Columns.plain``)."""
 
 _UNREAD: Any = object()
 _NOTHING: dict[str, Any] = {_UNREAD: None}
@@ -76,11 +76,11 @@ class Columns(dict[str, list[Any]]):
     Attributes:
         batch: the Arrow batch, hidden columns included.
         names: the user's columns; ``hidden``: the others; ``nested``: those of lists and structs.
-        written: columns to which some row of the batch was given a value, in order of first writing (only the keys are
-            significant).
+        written: columns that were written in any row of the batch, in order of first writing (an ordered set: the
+            values have no meaning).
         settled: columns that may be written without checking their values (see ``values``).
-        plain: whether rows are immutable values already: ``UNWRITTEN`` all of them, ``SETTLED`` at the end of the
-            chain, ``UNKNOWN`` perhaps none.
+        plain: whether rows are known to have only immutable values: ``UNWRITTEN`` everywhere, ``SETTLED`` at the end
+            of the chain, ``UNKNOWN`` nowhere.
     """
 
     __slots__ = (
@@ -107,7 +107,7 @@ class Columns(dict[str, list[Any]]):
         return values
 
     def settle(self, names: frozenset[str]) -> None:
-        """Let these columns be written without checks, unless whole rows were made of the batch."""
+        """Allow these columns to be written without checks, unless whole rows were made of the batch."""
         if self.settled is not None:
             self.settled = names
             self.wrote()
@@ -287,7 +287,7 @@ class Row(dict[str, Any]):
 
 
 class NestedRow(Row):
-    """A row of a batch with lists or structs, of which it returns its own copy, always the same one."""
+    """A row of a batch with lists or structs; it returns its own copy of them, the same one on each access."""
 
     __slots__ = ()
 

@@ -90,7 +90,7 @@ class KeyedState:
 
     Attributes:
         live: key to state, in the form of the current configuration.
-        initial: makes the state of a key that was never seen.
+        initial: makes the initial state of a key.
     """
 
     def __init__(self, initial: Callable[[], Any]) -> None:
@@ -99,7 +99,7 @@ class KeyedState:
         self._layers: list[_Layer] = []
 
     def touch(self, key: Any) -> Any:
-        """The state of ``key``, transformed or created if needed. Called if ``live`` does not have it.
+        """The state of ``key``, transformed or created if needed; called for keys that are not in ``live``.
 
         If a transformation raises, the old state is kept for a later attempt.
         """
@@ -128,8 +128,11 @@ class KeyedState:
     def undo(self, transform: Transform | None, back: Transform | None) -> None:
         """Return to the configuration before the last ``transform``, by applying ``back`` key by key.
 
-        Keys that were not accessed since have not been transformed and are simply restored, whatever earlier
-        transformations they have missed.
+        Keys that were not accessed since have not been transformed, and keep their state.
+
+        Args:
+            transform: the transformation to undo.
+            back: its inverse.
         """
         if transform is None:
             return

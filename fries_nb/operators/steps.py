@@ -36,10 +36,9 @@ class Behind:
     """The continuation of a step.
 
     Attributes:
-        emits: functions that take the rows that the operator emits, one for each of its branches.
-        least: how plain the batch must be (see ``Columns.plain``) for its rows to be emitted unchanged; rows of others
-            are made values first.
-        side: tells a two-sided operator from which input the current row came, ``left`` or ``right``.
+        emits: functions that take the operator's output rows, one for each branch.
+        least: the ``Columns.plain`` at which rows are emitted unchanged; rows of other batches are made values first.
+        side: returns the input of the current row of a self-join, ``left`` or ``right``.
     """
 
     emits: Sequence[Emit]
@@ -80,12 +79,12 @@ def call_of(instance: Instance) -> Callable[[Row], Any]:
 
 
 def map_step(instance: Instance, behind: Behind) -> Step:
-    """At most one row for a row; any number if the function is a generator."""
+    """Emits at most one row for a row; any number if the function is a generator."""
     return flat_map_step(instance, behind) if is_generator(instance.function) else row_map_step(instance, behind)
 
 
 def row_map_step(instance: Instance, behind: Behind) -> Step:
-    """At most one row for a row."""
+    """Emits at most one row for a row."""
     emit, least = behind.emits[0], behind.least
     call, operator, dropped = call_of(instance), instance.worker.operator, dropped_of(instance)
     values = dict.values
@@ -105,7 +104,7 @@ def row_map_step(instance: Instance, behind: Behind) -> Step:
             if out is not row and getrefcount(out) > ALONE:
                 out = detach(out)
             emit(out if out.columns.plain >= least else as_value(out, operator))
-        elif isinstance(out, dict):  # an earlier row, too, leaves on behalf of the tuple in hand
+        elif isinstance(out, dict):  # a row kept from an earlier tuple, too, is emitted for the current one
             new = derived(out, row)
             if least > UNKNOWN:
                 try:
@@ -126,7 +125,7 @@ def row_map_step(instance: Instance, behind: Behind) -> Step:
 
 
 def flat_map_step(instance: Instance, behind: Behind) -> Step:
-    """Any number of rows for a row, each passed on before the next one is requested."""
+    """Emits any number of rows for a row, each before the next one is requested."""
     emit = behind.valued(instance)[0]
     call, operator, made, draw = call_of(instance), instance.worker.operator, made_of(instance), instance.draw
 
@@ -168,7 +167,7 @@ def _copied(out: Any, row: Row, operator: str) -> Row:
 
 
 def filter_step(instance: Instance, behind: Behind) -> Step:
-    """The row, if the predicate is true."""
+    """Emits the row if the predicate is true."""
     emit, least = behind.emits[0], behind.least
     call, operator, dropped = call_of(instance), instance.worker.operator, dropped_of(instance)
 
@@ -189,7 +188,7 @@ def filter_step(instance: Instance, behind: Behind) -> Step:
 
 
 def unnest_step(instance: Instance, behind: Behind) -> Step:
-    """One row for each element of a list column; a struct element is merged into the row."""
+    """Emits one row for each element of a list column; a struct element is merged into the row."""
     emit = behind.valued(instance)[0]
     column, made, draw = instance.function, made_of(instance), instance.draw
 
@@ -213,7 +212,7 @@ def unnest_step(instance: Instance, behind: Behind) -> Step:
 
 
 def split_step(instance: Instance, behind: Behind) -> Step:
-    """The row, on the branch that the router returns."""
+    """Emits the row on the branch that the router returns."""
     emits = behind.valued(instance)
     call, operator = call_of(instance), instance.worker.operator
 
@@ -272,7 +271,7 @@ def self_join_step(instance: Instance, behind: Behind) -> Step:
 
 
 def join_step(instance: Instance, behind: Behind) -> Step:
-    """The row with the columns of the table's rows of its key."""
+    """Emits the row once for each of the table's rows with its key, extended by their columns."""
     emit = behind.valued(instance)[0]
     table: JoinTable = instance.function
     read, find, suffix = key_reader(table.key), table.find, table.suffix
@@ -306,7 +305,7 @@ def _renamed(columns: dict[str, Any], row: Row, suffix: str, operator: str) -> d
 
 
 def dedup_step(instance: Instance, behind: Behind) -> Step:
-    """The row, if it is the first of its key."""
+    """Emits the row if it is the first with its key."""
     emit = behind.valued(instance)[0]
     live, read, dropped = instance.state.live, key_reader(instance.operator.key), dropped_of(instance)
 
@@ -342,7 +341,7 @@ def crossing_step(before: Instance, instance: Instance, step: Step) -> Step:
 
 
 def _valued(emit: Emit, operator: str, least: int) -> Emit:
-    """Emit values if the batch is not at least so plain."""
+    """An ``emit`` that makes values of rows, unless ``Columns.plain`` is at least ``least``."""
 
     def emit_value(row: Row) -> None:
         emit(row if row.columns.plain >= least else as_value(row, operator))

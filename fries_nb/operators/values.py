@@ -29,7 +29,7 @@ from fries_nb.errors import DeclarationError
 from fries_nb.operators.rows import NestedRow, Row
 
 all_hashable: Callable[[Iterable[object]], bool] = frozenset[object]().isdisjoint
-"""Hashes each of these, without keeping them; raises what that raises."""
+"""Hash each of these values; raises what hashing raises."""
 
 _values = dict.values
 _IMMUTABLE = frozenset(
@@ -40,11 +40,11 @@ _IMMUTABLE = frozenset(
         pa.decimal128(1), pa.decimal256(1),
     )
 )  # fmt: skip
-"""Kinds of columns that no value fits which can be changed in place."""
+"""Ids of the column types whose Python values are immutable."""
 
 
 def as_value(row: Row, operator: str) -> Row:
-    """The row that this operator emits, without references to mutable values from elsewhere.
+    """Replace mutable values of a row that an operator emits by copies; returns the row.
 
     Raises:
         DeclarationError: a value cannot be copied.
@@ -68,10 +68,16 @@ def as_value(row: Row, operator: str) -> Row:
 def settled(
     before: frozenset[str], written: Iterable[str], types: Mapping[str, pa.DataType], operator: str
 ) -> frozenset[str]:
-    """The columns that have settled once these ``written`` ones have left with these types.
+    """The columns that have settled after a batch was emitted.
+
+    Args:
+        before: the columns that had settled before.
+        written: the columns that were written.
+        types: the types of the batch's columns.
+        operator: the name of the operator, for the message.
 
     Raises:
-        DeclarationError: a column that had settled ``before`` now has mutable values, which may have changed.
+        DeclarationError: a column in ``before`` now has mutable values, which may have changed.
     """
     plain = [name for name in written if name in types and types[name].id in _IMMUTABLE]
     if lost := [name for name in written if name in before and name not in plain]:

@@ -1,1 +1,1 @@
-"""Workers made of a topology's wiring: the same way in both shells."""
+"""Construction of workers from a topology's wiring, for both shells."""

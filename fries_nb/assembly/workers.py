@@ -1,6 +1,6 @@
-"""How a host's workers are made: their functions unpickled and opened, their state restored.
+"""Construction of a host's workers: functions are unpickled and opened, and state is restored.
 
-Both shells make workers here; what differs between them (which clock there is, where waiting batches go) they hand in.
+Both shells make workers here, and pass in what differs between them: the clock, and where waiting batches are spilled.
 
 >>> import cloudpickle
 >>> from fries_nb.dataflow.graph import Graph, Operator
@@ -35,17 +35,17 @@ from fries_nb.worker.worker import Worker
 
 @dataclass(frozen=True)
 class Assembly:
-    """What the workers of one host, in one incarnation, are made of.
+    """Makes the workers of one host in one incarnation.
 
     Attributes:
-        restoration: what the incarnation starts from.
-        snapshots: of each operator's worker what it is restored from; ``None`` where it had ended.
-        payloads: of each operator that has a function, the function as a pickle.
-        letters: the operators that keep dead letters.
-        window: bytes that may be under way to a worker on each channel.
+        restoration: the state from which the incarnation starts.
+        snapshots: operator worker to its snapshot; ``None`` for a worker that had ended.
+        payloads: operator to its pickled function, for operators that have one.
+        letters: the operators that write dead letters.
+        window: maximum number of bytes in transit to a worker on each channel.
         clock: returns nanoseconds since the Unix epoch.
-        audit: record every data operation.
-        spill: moves batches out of memory that have to wait for a tagged change.
+        audit: whether every data operation is recorded.
+        spill: moves batches that wait for a tagged change out of memory.
     """
 
     restoration: Restoration
@@ -58,10 +58,10 @@ class Assembly:
     spill: Spill = list
 
     def worker(self, wiring: Wiring) -> Worker:
-        """A worker in its place, restored from its snapshots.
+        """Make a worker, restored from its snapshots.
 
         Raises:
-            OperatorError: user code failed: a function cannot be unpickled or opened, a state cannot be restored.
+            OperatorError: the user's code failed: a function cannot be unpickled or opened, a state cannot be restored.
         """
         instances = [self._instance(operator, wiring.index) for operator in wiring.chain]
         for instance in instances:
@@ -69,13 +69,13 @@ class Assembly:
         return self._connected(wiring, instances, self.snapshots.get(instances[-1].worker), 0)
 
     def newcomer(self, wiring: Wiring, like: Worker, decided: Sequence[CommittedChange], issued: int) -> Worker:
-        """A worker that is added to a run under way: without state, in the configuration of another one of its chain.
+        """Make an idle worker that is added to a running dataflow: without state, with the current functions.
 
         Args:
-            wiring: its place.
-            like: the other one.
+            wiring: the new worker's wiring.
+            like: another worker of the same chain, whose configuration it gets.
             decided: all changes in effect, in order.
-            issued: id of the last marker.
+            issued: id of the last marker that was issued.
 
         Raises:
             OperatorError: see ``worker``.

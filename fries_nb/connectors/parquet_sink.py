@@ -35,41 +35,41 @@ from fries_nb.storage.schemas import unified
 
 
 class ParquetSink(Sink):
-    """Part files in a directory, each visible once it is committed.
+    """Part files in a directory; a part becomes visible when it is committed.
 
     Args:
         path: the directory, local or a URI that the driver and all hosts reach.
-        run: whose output is read together.
+        run: name of the run, which identifies its output.
 
     Attributes:
-        path: of the directory.
+        path: the directory.
     """
 
     def __init__(self, path: str, run: str) -> None:
         self.path = path
         self._run = run
-        self._columns: pa.Schema | None = None  # of what is committed or prepared, once it was looked at
+        self._columns: pa.Schema | None = None  # columns of committed and prepared parts; read on first use
 
     def claim(self, flow: str) -> None:
-        """Make the directory a target of this flow, and complete what an earlier run of it left half done.
+        """Make the directory a target of this flow, and complete interrupted commits of its earlier runs.
 
         Args:
             flow: name of the flow.
 
         Raises:
-            SinkError: it holds data that this flow did not write, or cannot be written.
+            SinkError: the directory holds data that this flow did not write, or cannot be written.
         """
         manifest.claim(self.path, flow)
 
     def open(self, worker: WorkerId, incarnation: int) -> PartWriter:
-        """A writer of part files; see ``Sink``."""
+        """Open a writer of part files; see ``Sink``."""
         return PartWriter(self.path, worker, incarnation, self._run)
 
     def prepare(self, parts: Sequence[str]) -> None:
-        """See that the parts can be read together with what is committed, and are on disk; see ``Sink``."""
+        """Check that the parts can be read together with committed ones, and are on disk; see ``Sink``."""
         if self._columns is None:
             self._columns = _columns(manifest.committed(self.path, self._run))
-        columns = unified(self._columns, _columns(_as_they_lie(self.path, parts)))
+        columns = unified(self._columns, _columns(_current_paths(self.path, parts)))
         manifest.prepare(self.path, parts)
         self._columns = columns
 
@@ -78,7 +78,7 @@ class ParquetSink(Sink):
         manifest.commit(self.path, number, parts)
 
     def recover(self, number: int, parts: Sequence[str]) -> None:
-        """Take back what later commits made output, and commit this one; see ``Sink``."""
+        """Take back the output of later commits, and commit this one; see ``Sink``."""
         manifest.take_back(self.path, self._run, number)
         manifest.commit(self.path, number, parts)
 
@@ -92,7 +92,7 @@ class DeltaSink(ParquetSink):
 
     Args:
         path: the directory of the table, which may not exist yet.
-        run: whose output is read together.
+        run: name of the run, which identifies its output.
     """
 
     def __init__(self, path: str, run: str) -> None:
@@ -100,18 +100,18 @@ class DeltaSink(ParquetSink):
         self._table = pa.schema([])
 
     def claim(self, flow: str) -> None:
-        """As ``ParquetSink``; a table that could not be added to is refused."""
+        """See ``ParquetSink``; raises a SinkError as well for a table that cannot be appended to."""
         manifest.claim(self.path, flow, table=True)
         self._table = delta.columns(self.path)
 
     def open(self, worker: WorkerId, incarnation: int) -> PartWriter:
-        """A writer of files with the columns that the table had when it was claimed; see ``Sink``."""
+        """Open a writer of files with the columns that the table had when it was claimed; see ``Sink``."""
         fit = TableColumns(self.path, self._table).fit
         return PartWriter(self.path, worker, incarnation, self._run, fit=fit)
 
 
-def _as_they_lie(path: str, files: Iterable[str]) -> Iterator[str]:
-    """The files, those that a commit has moved in the target itself."""
+def _current_paths(path: str, files: Iterable[str]) -> Iterator[str]:
+    """The current paths of pending files: those that a commit has moved are in the target itself."""
     filesystem, root = locate(path)
     for file in files:
         moved = f"{root.rstrip('/')}/{posixpath.basename(file)}"
@@ -120,7 +120,7 @@ def _as_they_lie(path: str, files: Iterable[str]) -> Iterator[str]:
 
 
 def _columns(files: Iterable[str]) -> pa.Schema:
-    """The columns of these files, by one file of each schema that their names tell apart."""
+    """The union of the files' columns; reads one file for each schema, which the names identify."""
     by_schema = {PartName.read(file).columns: file for file in files}
     return reduce(unified, map(_schema, by_schema.values()), pa.schema([]))
 

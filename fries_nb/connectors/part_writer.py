@@ -1,7 +1,7 @@
-"""What a sink of files does on a host: rows become Parquet part files, which the driver commits (see ``manifest``).
+"""Writer of the Parquet part files of one sink worker, which the driver commits (see ``storage.manifest``).
 
-A part is written under ``<path>/_fries/pending``, out of sight, and closed at a commit marker. Rows are gathered into
-row groups of ``GROUP_ROWS``, since a flow hands over one row as readily as ten thousand.
+A part is written under ``<path>/_fries/pending``, which readers ignore, and closed at a commit marker. Rows are
+collected into row groups of ``GROUP_ROWS``, since batches may be of a single row.
 """
 
 from __future__ import annotations
@@ -20,35 +20,35 @@ from fries_nb.storage.part_files import PartName, fingerprint, pending
 from fries_nb.storage.schemas import fitted, unified
 
 GROUP_ROWS = 32_768
-"""Rows after which a row group is written; what a sink holds in memory."""
+"""Number of rows of a row group, which is the maximum that a sink holds in memory."""
 MERGED = 128
-"""Batches that are merged into one when so many have come."""
+"""Number of batches that are merged into one."""
 
 
 def as_it_comes(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Files take all rows that Spark reads, in the types that they come in."""
+    """Return the batch unchanged: files take all column types that Spark reads."""
     return batch
 
 
 class PartWriter:
     """The part files of one sink worker.
 
-    A schema may change from batch to batch within the bounds of ``schemas.unified``. If the part at hand cannot hold
-    the wider one, a new part is begun, so files stay as their rows were.
+    A schema may change from batch to batch within the bounds of ``schemas.unified``. If the current part cannot hold
+    the wider schema, a new part is begun.
 
     Args:
         path: the target directory, local or a URI; the same for all workers.
-        worker: whose rows they are.
-        incarnation: the attempt, as granted by the controller.
-        run: the run, which distinguishes files of successive runs.
-        keep_hidden: write the columns named in ``messages.HIDDEN`` as well.
-        fit: brings each batch into the types of the target's columns, or raises a ``SinkError``.
+        worker: the sink's worker.
+        incarnation: incarnation of the run; part of the file names.
+        run: name of the run; part of the file names.
+        keep_hidden: whether the columns named in ``messages.HIDDEN`` are written as well.
+        fit: converts each batch to the types of the target's columns, or raises a ``SinkError``.
 
     Attributes:
-        columns: all that were written so far, which are those of the part at hand.
+        columns: all columns written so far, which are those of the current part.
 
     Raises:
-        SinkError: from every method: rows without a column, a column that changed its type, or the file system failed.
+        SinkError: from every method: rows have no column, a column changed its type, or the file system failed.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class PartWriter:
         self._fit = fit
         self._hidden = () if keep_hidden else HIDDEN
         self._filesystem, self._directory = locate(pending(path))
-        self._seen: pa.Schema | None = None  # as the last batch came
+        self._seen: pa.Schema | None = None  # schema of the last batch
         self._fine: list[str] = []
         self.columns = pa.schema([])
         self._rows: list[pa.RecordBatch] = []
@@ -79,7 +79,7 @@ class PartWriter:
         self._closed: list[str] = []
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Add the batch's rows to the part at hand."""
+        """Add the batch's rows to the current part."""
         if not batch.num_rows:
             return
         if hidden := [name for name in self._hidden if name in batch.schema.names]:
@@ -107,13 +107,13 @@ class PartWriter:
             self._write_group()
 
     def close_part(self) -> tuple[str, ...]:
-        """End the part at hand, if it has rows, and hand out the parts that were closed since the last call."""
+        """Close the current part if it has rows; returns the names of all parts closed since the last call."""
         self._end_part()
         closed, self._closed = tuple(self._closed), []
         return closed
 
     def discard(self) -> None:
-        """Delete what was not handed out."""
+        """Delete the parts that ``close_part`` has not returned."""
         self._rows, self._recent, self._count = [], [], 0
         self._end_part()
         for file in self._closed:
@@ -121,7 +121,7 @@ class PartWriter:
         self._closed = []
 
     def _merge(self) -> None:
-        """Thousands of single rows would take long to write at a commit, while tuples wait; so merge as they come."""
+        """Merge small batches early, since writing thousands of them at a commit would delay tuples."""
         self._rows.append(pa.concat_batches(self._recent))
         self._recent = []
 
@@ -169,11 +169,17 @@ def _refuse_nanoseconds(column: pa.Array, name: str, worker: WorkerId) -> None:
 
 
 def part_writer(file: str, columns: pa.Schema, filesystem: fs.FileSystem) -> pq.ParquetWriter:
-    """A writer of one part, by a path within the file system."""
+    """Open a Parquet writer.
+
+    Args:
+        file: path of the part within the file system.
+        columns: schema of the part.
+        filesystem: the file system.
+    """
     return pq.ParquetWriter(
         file,
         columns,
         filesystem=filesystem,
         coerce_timestamps="us",  # Spark reads no nanoseconds
-        allow_truncated_timestamps=True,  # what that would lose was refused
+        allow_truncated_timestamps=True,  # values that would lose nanoseconds were refused
     )

@@ -1,4 +1,4 @@
-"""A source that makes rows up: ``value`` 0, 1, 2, ..., the time when each was due, and what a function adds.
+"""A source that generates rows: ``value`` 0, 1, 2, ..., ``timestamp``, and the columns that a function adds.
 
 >>> source = RateSource(count=5)
 >>> reader = source.open(source.splits(2)[1], Position())
@@ -23,11 +23,11 @@ from fries_nb.operators.conversion import NOT_ARROW, to_arrow
 
 
 class RateSource:
-    """Rows with the values from 0 up; split s of n has the values s, s + n, ...
+    """Rows with ascending values from 0; split s of n has the values s, s + n, ...
 
     Args:
-        count: of rows; ``None`` for no end.
-        row: gives further columns from the value, which are null in the rows that lack them.
+        count: number of rows; ``None`` for an unbounded source.
+        row: returns further columns for a value; a column is null in rows that lack it.
     """
 
     def __init__(self, count: int | None = None, row: Callable[[int], Mapping[str, Any]] | None = None) -> None:
@@ -36,19 +36,19 @@ class RateSource:
         self._types: dict[str, pa.DataType] = {}
 
     def splits(self, count: int) -> list[Split]:
-        """Deal the values in turn; see ``Source``."""
+        """Divide the values among splits, round robin; see ``Source``."""
         return [Split(number, None, number, count) for number in range(count)]
 
     def open(self, split: Split, position: Position) -> RateReader:
-        """Make up the values of one split; see ``Source``."""
+        """Open a reader that generates the values of one split; see ``Source``."""
         rows = None if self._count is None else max(0, math.ceil((self._count - split.first) / split.step))
         return RateReader(split.first, split.step, rows, position)
 
     def with_due_times(self, batch: pa.RecordBatch, due: DueTimes) -> pa.RecordBatch:
-        """Add the times as ``timestamp``, then the further columns; see ``TimedSource``.
+        """Add the due times as ``timestamp``, then the columns of ``row``; see ``TimedSource``.
 
         Raises:
-            SourceError: a further column has a name that the runtime needs, or values that make no column.
+            SourceError: a column of ``row`` has a reserved name, or values without a common Arrow type.
         """
         values = batch.column("value")
         return pa.record_batch({"value": values, "timestamp": due} | self._further(values))
@@ -71,16 +71,16 @@ class RateSource:
 
 
 class RateReader:
-    """Counts: row r is ``first + r * step``.
+    """Generates the values of one split: row r is ``first + r * step``.
 
     Args:
         first: value of row 0.
-        step: between two values.
-        rows: of the split; ``None`` for no end.
-        position: where to begin.
+        step: difference between two values.
+        rows: number of rows of the split; ``None`` for an unbounded split.
+        position: position of the first row to read.
 
     Attributes:
-        position: of the next row; see ``SplitReader``.
+        position: position of the next row; see ``SplitReader``.
     """
 
     def __init__(self, first: int, step: int, rows: int | None, position: Position) -> None:

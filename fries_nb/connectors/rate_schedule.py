@@ -1,8 +1,8 @@
-"""When the tuples of a source are due.
+"""The due times of a source's tuples.
 
-At rate r, tuple i is due at ``start + i / r``, whatever its reader is busy with: latency counts from then. A change of
-rate takes effect at once, and only for tuples that are not due yet; those that are, and wait, keep their times. The
-fraction of a tuple that has passed when the rate changes is kept, so many small changes do not hold a source back.
+At rate r, tuple i is due at ``start + i / r``, even if its reader is late; latency is measured from the due time. A
+change of rate takes effect at once; tuples that are due already keep their times. The elapsed fraction of the current
+interval is kept when the rate changes, so many small changes do not delay a source.
 
 >>> pace = RateSchedule(1_000, now_ns=0)
 >>> pace.take(2_500_000, limit=10).tolist(), pace.next_due(2_500_000)
@@ -28,7 +28,7 @@ Times = npt.NDArray[np.int64]
 
 @dataclass
 class _Stretch:
-    """Tuples at one rate: number i, of those not taken yet from ``taken`` on, is due at ``start + i / rate``."""
+    """An interval of constant rate: its tuple number i is due at ``start + i / rate``; ``taken`` of them are taken."""
 
     start: int
     rate: float
@@ -38,7 +38,7 @@ class _Stretch:
         return self.start + math.ceil(number * 1e9 / self.rate)
 
     def due_by(self, now_ns: int) -> int:
-        """How many tuples of the stretch are due by now, taken ones included."""
+        """Number of tuples of the stretch that are due by now, taken ones included."""
         if now_ns < self.start:
             return 0
         count = int((now_ns - self.start) * self.rate / 1e9) + 1
@@ -49,7 +49,7 @@ class _Stretch:
         return count
 
     def times(self, count: int) -> Times:
-        """Takes ``count`` tuples."""
+        """Take ``count`` tuples; returns their due times."""
         if count == 1:
             times = np.array([self.due(self.taken)], np.int64)
         else:
@@ -60,20 +60,24 @@ class _Stretch:
 
 
 class RateSchedule:
-    """Deals due times, in nanoseconds. A rate is in tuples a second: 0 pauses, infinity is flat out.
+    """Assigns due times, in nanoseconds.
+
+    Args:
+        rate: tuples per second; 0 pauses the source, infinity makes every tuple due at once.
+        now_ns: the current time in nanoseconds.
 
     Raises:
-        SourceError: the rate is negative or no number.
+        SourceError: the rate is negative or NaN.
     """
 
     def __init__(self, rate: float, now_ns: int) -> None:
         self._rate = checked(rate)
-        self._missing = 0.0  # of a tuple, until the next one is due; kept while the source is paused
-        self._waiting: deque[tuple[_Stretch, int]] = deque()  # ended stretches: how many of their tuples were due
+        self._missing = 0.0  # remaining fraction of the interval to the next tuple; kept while the source is paused
+        self._waiting: deque[tuple[_Stretch, int]] = deque()  # ended stretches, and how many of their tuples were due
         self._stretch = self._begin(now_ns)
 
     def set_rate(self, rate: float, now_ns: int) -> None:
-        """Go on at this rate from now."""
+        """Change the rate from now on; see the class."""
         rate = checked(rate)
         if self._stretch is not None:
             count = self._stretch.due_by(now_ns)
@@ -86,14 +90,14 @@ class RateSchedule:
         self._stretch = self._begin(now_ns)
 
     def ready(self, now_ns: int, limit: int) -> int:
-        """How many tuples ``take`` would give.
+        """Number of tuples that ``take`` would return.
 
         >>> RateSchedule(1_000, now_ns=0).ready(2_500_000, limit=10)
         3
 
         Args:
-            now_ns: the present time.
-            limit: the most that are asked for.
+            now_ns: the current time in nanoseconds.
+            limit: maximum number of tuples.
         """
         if self._rate == math.inf:
             return limit
@@ -103,7 +107,7 @@ class RateSchedule:
         return min(waiting, limit)
 
     def take(self, now_ns: int, limit: int) -> Times:
-        """The due times of the tuples that are due by now and were not taken yet, in order, at most ``limit``."""
+        """Take at most ``limit`` tuples that are due by now; returns their due times in order."""
         parts = []
         while self._waiting and limit:
             stretch, count = self._waiting[0]
@@ -122,7 +126,7 @@ class RateSchedule:
         return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
     def next_due(self, now_ns: int) -> int | None:
-        """When the next tuple is due; ``None`` if it is due already, or the source is paused."""
+        """The due time of the next tuple; ``None`` if it is due already, or the source is paused."""
         if self._waiting or self._stretch is None:
             return None
         due = self._stretch.due(self._stretch.taken)
@@ -135,7 +139,7 @@ class RateSchedule:
 
 
 def checked(rate: float) -> float:
-    """The rate, if it is one."""
+    """Return the rate; raises a SourceError if it is negative or NaN."""
     if isinstance(rate, bool) or not isinstance(rate, (int, float)) or math.isnan(rate) or rate < 0:
         raise SourceError(f"rate={rate!r}; expected tuples a second: a number from 0 (pause) up")
     return rate

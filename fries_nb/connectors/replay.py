@@ -1,7 +1,7 @@
 """A source that replays Parquet files, in order.
 
-The rows in file order are cut into splits of equal length, so at most one row group is shared by two neighbours; the
-cut depends on the files alone.
+The rows in file order are divided into splits of equal length, independent of the number of hosts. Two consecutive
+splits share at most one row group.
 
 >>> Span("a.parquet", row_group=1, start=0, rows=4)
 Span(file='a.parquet', row_group=1, start=0, rows=4, content='')
@@ -29,7 +29,7 @@ from fries_nb.storage.locations import is_local, locate
 
 
 class Span(msgspec.Struct, frozen=True):
-    """Consecutive rows of one row group; ``content`` is the file's fingerprint, unless it was not taken."""
+    """Consecutive rows of one row group; ``content`` is the file's fingerprint, or empty."""
 
     file: str
     row_group: int
@@ -39,11 +39,11 @@ class Span(msgspec.Struct, frozen=True):
 
 
 class ReplaySource:
-    """The rows of a Parquet file, or of all Parquet files of one schema in a directory and those below it.
+    """The rows of a Parquet file, or of all Parquet files of one schema in a directory and its subdirectories.
 
     Args:
-        path: local, or a URI that all hosts can read; not needed to open splits.
-        may_be_empty: no rows are as good as some.
+        path: a local path, or a URI that all hosts can read; not needed to open splits.
+        may_be_empty: whether an empty source is allowed.
     """
 
     def __init__(self, path: str = "", may_be_empty: bool = False) -> None:
@@ -55,7 +55,7 @@ class ReplaySource:
         return f"the replay of {self._path}"
 
     def splits(self, count: int) -> list[Split]:
-        """Cut the rows into equally long pieces; see ``Source``."""
+        """Divide the rows into splits of equal length; see ``Source``."""
         first, splits = 0, []
         for number, spans in enumerate(plan_replay(self._path, count, self._may_be_empty)):
             splits.append(Split(number, msgspec.to_builtins(spans), first, step=1))
@@ -63,7 +63,7 @@ class ReplaySource:
         return splits
 
     def open(self, split: Split, position: Position) -> ReplayReader:
-        """Read one of the pieces; see ``Source``. Splits that share a row group decode it once, if read in order."""
+        """Open a split; see ``Source``. Splits that share a row group decode it once, if read in order."""
         if self._groups is None:
             self._groups = RowGroupReader()
         return ReplayReader(msgspec.convert(split.content, tuple[Span, ...]), position, self._groups)
@@ -74,11 +74,11 @@ class ReplayReader:
 
     Args:
         spans: all rows of the split.
-        position: where to begin; row groups that come before are not decoded.
+        position: position of the first row to read; earlier row groups are not decoded.
         groups: decodes row groups.
 
     Attributes:
-        position: of the next row; see ``SplitReader``.
+        position: position of the next row; see ``SplitReader``.
     """
 
     def __init__(self, spans: Sequence[Span], position: Position, groups: RowGroupReader) -> None:
@@ -87,10 +87,10 @@ class ReplayReader:
         self.position = position if self._ahead else None
 
     def read(self, limit: int, now_ns: int) -> pa.RecordBatch:
-        """The next rows, as many as are decoded; see ``SplitReader``.
+        """Read the next rows, as many as are decoded together; see ``SplitReader``.
 
         Raises:
-            SourceError: a file has gone, is damaged, or has been replaced.
+            SourceError: a file is missing, damaged, or was replaced.
         """
         span = self._ahead[0]
         batch = self._groups.rows(span.file, span.content, span.row_group, span.start, min(limit, span.rows))
@@ -101,19 +101,19 @@ class ReplayReader:
 
 
 def plan_replay(path: str, parts: int, may_be_empty: bool = False) -> list[tuple[Span, ...]]:
-    """Cuts the rows of a Parquet file or directory into contiguous parts of equal length.
+    """Divide the rows of a Parquet file or directory into contiguous parts of equal length.
 
     Args:
-        path: of the file or directory.
-        parts: how many.
-        may_be_empty: no rows are as good as some.
+        path: path of the file or directory.
+        parts: number of parts.
+        may_be_empty: whether an empty source is allowed.
 
     Returns:
-        For each part the rows in it, in order.
+        The spans of each part, in order.
 
     Raises:
         SourceError: there is no such path, it holds something other than Parquet files of one schema, or no rows though
-            it may not be empty.
+            an empty source is not allowed.
     """
     groups = list(_row_groups(path))
     total = sum(group.rows for group in groups)
@@ -124,7 +124,7 @@ def plan_replay(path: str, parts: int, may_be_empty: bool = False) -> list[tuple
 
 
 def behind(spans: Iterable[Span], rows: int) -> Iterator[Span]:
-    """What is left of the spans when their first so many rows are taken away.
+    """The spans without their first ``rows`` rows.
 
     >>> list(behind([Span("a", 0, 10, 5), Span("a", 1, 0, 4)], 7))
     [Span(file='a', row_group=1, start=2, rows=2, content='')]
@@ -136,7 +136,7 @@ def behind(spans: Iterable[Span], rows: int) -> Iterator[Span]:
 
 
 def _between(groups: list[Span], first: int, last: int) -> Iterator[Span]:
-    """The rows number ``first`` to ``last``, counted through all groups."""
+    """The rows ``first`` to ``last`` (exclusive), counted over all row groups."""
     begin = 0
     for group in groups:
         start, stop = max(first - begin, 0), min(last - begin, group.rows)
@@ -154,7 +154,7 @@ def _row_groups(path: str) -> Iterator[Span]:
         raise SourceError(f"cannot look at {path}: {error}") from error
     first: tuple[str, pa.Schema] | None = None
     for name in files:
-        # what hosts are told must name the file system too
+        # hosts need the name of the file system, too
         place = name if is_local(path) else path.rstrip("/") + name.removeprefix(root.rstrip("/"))
         metadata, schema = _footer(filesystem, name)
         first = first or (name, schema)
@@ -176,7 +176,7 @@ def _files(path: str, filesystem: fs.FileSystem, root: str) -> list[str]:
     for entry in sorted(inside, key=lambda entry: entry.path):
         steps = entry.path.removeprefix(root).strip("/").split("/")
         if any(step.startswith(("_", ".")) for step in steps) or entry.type != fs.FileType.File:
-            continue  # Spark's own notes, and files that are still being written
+            continue  # Spark's metadata, and files that are being written
         if partition := next((step for step in steps[:-1] if "=" in step), None):
             raise SourceError(f"{path} is partitioned ({partition}); replay the DataFrame spark.read.parquet(path)")
         names.append(entry.path)

@@ -1,4 +1,4 @@
-"""Row groups of Parquet files, decoded as their rows are asked for, mostly in order."""
+"""Decoding of row groups of Parquet files, batch by batch; efficient for rows that are read in order."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from fries_nb.errors import SourceError
 from fries_nb.storage.locations import locate
 
 BATCH_ROWS = 16_384
-"""Rows that are decoded at a time; a slice of them shares their memory."""
+"""Number of rows that are decoded at a time; a slice of them shares their memory."""
 
 _NOTHING: pa.RecordBatch = pa.RecordBatch.from_pydict({})
 
 
 class RowGroupReader:
-    """Decodes row groups. The batch decoded last is kept, so that what comes next in the row group is at hand."""
+    """Decodes row groups, and caches the last decoded batch, since reads are mostly sequential."""
 
     def __init__(self) -> None:
         self._name = ""
         self._file: pq.ParquetFile | None = None
         self._group = -1
-        self._first = 0  # number of the first row of the batch within the row group
+        self._first = 0  # index of the batch's first row within the row group
         self._batch = _NOTHING
         self._batches: Iterator[pa.RecordBatch] = iter(())
 
     def rows(self, file: str, content: str, group: int, start: int, limit: int) -> pa.RecordBatch:
-        """Rows of a row group, as many of them as the batch that holds the first one.
+        """Read rows of a row group; returns those of the decoded batch that contains the first one.
 
         Args:
-            file: path or URI.
-            content: the file's fingerprint; empty if it was not taken.
-            group: number of the row group.
-            start: number of the first row within the row group.
-            limit: the most rows to return.
+            file: path or URI of the file.
+            content: the file's fingerprint; empty if it is not checked.
+            group: index of the row group.
+            start: index of the first row within the row group.
+            limit: maximum number of rows.
 
         Raises:
-            SourceError: the file has gone, is damaged, or has been replaced.
+            SourceError: the file is missing, damaged, or was replaced.
         """
         try:
             if file != self._name:
@@ -63,7 +63,7 @@ class RowGroupReader:
 
 
 def _decoded(file: pq.ParquetFile, group: int) -> Iterator[pa.RecordBatch]:
-    """The row group as batches of plain columns. One thread: a host has as many workers as it has cores."""
+    """The row group as batches of plain columns, decoded by one thread, since a host has a worker for each core."""
     plain = _plain_types(file)
     for batch in file.iter_batches(BATCH_ROWS, row_groups=[group], use_threads=False):
         yield _with_types(batch, plain)
@@ -80,7 +80,7 @@ def _open(name: str, content: str) -> pq.ParquetFile:
 
 
 def fingerprint(filesystem: fs.FileSystem, name: str) -> str:
-    """Tells contents of a Parquet file apart without its rows: by its size, and its footer, which places them all."""
+    """Identify the content of a Parquet file by its size and footer, without reading its rows."""
     with filesystem.open_input_file(name) as file:
         size: int = file.size()
         length = int.from_bytes(file.read_at(4, size - 8), "little")
@@ -89,7 +89,7 @@ def fingerprint(filesystem: fs.FileSystem, name: str) -> str:
 
 
 def _plain_types(file: pq.ParquetFile) -> dict[str, pa.DataType]:
-    """Columns to convert: dictionaries become what they stand for, and Spark's INT96 the instant that it means."""
+    """The columns to convert, with their types: dictionaries are decoded, and Spark's INT96 becomes an instant."""
     plain = {field.name: field.type.value_type for field in file.schema_arrow if pa.types.is_dictionary(field.type)}
     for index in range(len(file.schema)):
         column = file.schema.column(index)

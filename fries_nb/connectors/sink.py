@@ -1,10 +1,10 @@
 """The protocol of sinks: workers write invisible parts, and a commit makes parts output.
 
-A commit takes the parts that all workers closed at one marker of the dataflow, so that what is output is always what a
-prefix of the sources led to. The driver prepares them, puts their names on record with the checkpoint, and commits
-them. If it dies in between, the next attempt commits what is on record; parts on no record never become output.
+A commit includes the parts that all workers closed at one marker of the dataflow, so the output is always the result of
+a prefix of the sources. The driver prepares the parts, records their names with the checkpoint, and commits them. If
+the driver dies in between, the next attempt commits the recorded parts; parts without a record never become output.
 
-A sink that keeps rows as lines of files, complete:
+A complete sink that writes rows as lines of files:
 
 >>> import os, json, tempfile
 >>> class LinesWriter:
@@ -48,7 +48,7 @@ A sink that keeps rows as lines of files, complete:
 ...     before, os.listdir(path)
 (['.lines[0]-1-0'], ['lines[0]-1-0'])
 
-``tests/connectors/test_sink_contract.py`` checks what every sink promises.
+``tests/connectors/test_sink_contract.py`` checks the contract of sinks.
 """
 
 from __future__ import annotations
@@ -71,72 +71,75 @@ class SinkWriter(Protocol):
 
     @property
     def columns(self) -> pa.Schema:
-        """All columns that were written so far; the same object as long as there are no new ones."""
+        """All columns written so far; the same object as long as there are no new ones."""
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Take rows, which are invisible until they are committed.
+        """Write rows, which are invisible until they are committed.
 
         Args:
             batch: rows, with the columns that the runtime adds (``fries_nb.messages.HIDDEN``).
 
         Raises:
-            SinkError: the sink cannot take them, or they cannot be written.
+            SinkError: the sink does not accept the rows, or they cannot be written.
         """
 
     def close_part(self) -> tuple[str, ...]:
-        """Close what was written since the last call, at a marker: it survives the end of this process.
+        """Close the parts with all rows since the last call, durably; called at a marker.
 
         Returns:
-            Names of the closed parts, which no other worker or attempt uses; none if nothing was written.
+            Names of the closed parts, unique over all workers and attempts; empty if nothing was written.
 
         Raises:
-            SinkError: they cannot be written.
+            SinkError: a part cannot be written.
         """
 
 
 class Sink(Protocol):
-    """Where rows go. Made on the driver, and pickled for the hosts."""
+    """A sink. Made on the driver, and pickled for the hosts."""
 
     def open(self, worker: WorkerId, incarnation: int) -> SinkWriter:
-        """Begin to write, on the host of a worker.
+        """Open a writer, on the host of a worker.
 
         Args:
-            worker: whose rows are written.
-            incarnation: the attempt; hosts of an older one may still be writing.
+            worker: the sink's worker.
+            incarnation: incarnation of the run; hosts of older ones may still be writing.
 
         Raises:
-            SinkError: nothing can be written.
+            SinkError: the sink cannot be written.
         """
 
     def prepare(self, parts: Sequence[str]) -> None:
-        """See that parts can be committed, whatever happens next. On the driver, before their names are on record.
+        """Ensure that parts can be committed; called on the driver, before their names are recorded.
 
         Args:
-            parts: of all workers, as ``SinkWriter.close_part`` named them. They may have been prepared before.
+            parts: names of the parts of all workers, as returned by ``SinkWriter.close_part``. They may have been
+                prepared before.
 
         Raises:
-            SinkError: they cannot; the run ends without them. A ``ColumnError`` where a column has another type than
-                another worker has written: that is a failure of the operator that writes it.
+            SinkError: they cannot be committed; the run fails. A ``ColumnError`` if two workers have written a column
+                with different types, which is a failure of the operator that writes it.
         """
 
     def commit(self, number: int, parts: Sequence[str]) -> None:
-        """Make parts output, all or none. On the driver, also for parts that were committed before.
+        """Make parts output, all or none; idempotent. Called on the driver.
 
         Args:
-            number: of the commit, which grows; a number is always committed with the same parts.
-            parts: that were prepared.
+            number: number of the commit; numbers increase, and each is always committed with the same parts.
+            parts: names of prepared parts.
 
         Raises:
-            SinkError: other parts were committed under this number, a part is of an older attempt than one that has
+            SinkError: other parts were committed under this number, a part is of an older incarnation than one that has
                 committed, or the output cannot be written.
         """
 
     def recover(self, number: int, parts: Sequence[str]) -> None:
-        """A run goes on from a checkpoint: its parts are output, and nothing later is. By default, commits them.
+        """Restore the output to that of a checkpoint: commit its parts and take back later ones.
+
+        The default implementation only commits the parts.
 
         Args:
-            number: of the checkpoint's commit.
-            parts: that the checkpoint has on record.
+            number: number of the checkpoint's commit.
+            parts: names of the parts that the checkpoint records.
 
         Raises:
             SinkError: later parts cannot be taken back, or the output cannot be written.
@@ -144,11 +147,11 @@ class Sink(Protocol):
         self.commit(number, parts)
 
     def discard(self, incarnation: int, spared: Collection[str]) -> None:
-        """A run is over: delete its parts that were never committed. By default, they stay.
+        """Delete the parts that were never committed, after the end of a run. The default implementation keeps them.
 
         Args:
-            incarnation: of the attempt that ends; parts of later ones stay.
-            spared: parts that stay as well, since they may be on a record.
+            incarnation: incarnation that has ended; parts of later ones are kept.
+            spared: names of further parts to keep, since a record may list them.
 
         Raises:
             SinkError: they cannot be deleted.
@@ -156,12 +159,12 @@ class Sink(Protocol):
 
 
 class OpenSinks:
-    """What one worker writes to: its sink, or the dead letters of its operators. Carries out what it says of them.
+    """The open writers of one worker: its sink, or the dead letters of its operators.
 
-    Behind a failure nothing more is written or closed, so that no commit can be without the rows that are missing.
+    After a failure nothing more is written or closed, so that no commit omits the rows that were not written.
 
     Args:
-        writers: by the operator's worker.
+        writers: operator worker to its writer.
     """
 
     def __init__(self, writers: Mapping[WorkerId, SinkWriter]) -> None:
@@ -170,13 +173,13 @@ class OpenSinks:
         self._has_failed = False
 
     def carry_out(self, instruction: Write | ClosePart) -> Iterator[TellController | SinkWidened | SinkFailed]:
-        """Write, or close a part.
+        """Carry out an instruction of the worker: write rows, or close a part.
 
         Args:
-            instruction: of the worker.
+            instruction: the instruction.
 
         Yields:
-            An answer that is due to the controller, or events that the worker is to hear.
+            Answers for the controller, and events for the worker.
         """
         if self._has_failed:
             return

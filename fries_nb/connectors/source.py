@@ -1,10 +1,10 @@
 """The protocol of sources: splits that are read from positions.
 
-A source is cut into splits once a run, ``SPLITS_PER_WORKER`` for each worker that it starts with. A split belongs to
-one worker at a time, and the workers of any later number share the same splits. A checkpoint keeps the position in each
-split, so that the run goes on with the row behind the last one that the checkpoint covers.
+A source is divided into splits once for a run, ``SPLITS_PER_WORKER`` for each worker that it starts with. A split is
+assigned to one worker at a time; when the number of workers changes, the same splits are assigned anew. A checkpoint
+records the position in each split, from which a resumed run continues.
 
-A source over a list of rows, complete:
+A complete source over a list of rows:
 
 >>> class ListReader:
 ...     def __init__(self, rows, position):
@@ -33,7 +33,7 @@ A source over a list of rows, complete:
 >>> source.open(first, reader.position).read(10, 0).to_pylist()
 [{'n': 2}]
 
-``tests/connectors/test_source_contract.py`` checks what every source promises.
+``tests/connectors/test_source_contract.py`` checks the contract of sources.
 """
 
 from __future__ import annotations
@@ -65,27 +65,27 @@ __all__ = [
 ]
 
 SPLITS_PER_WORKER = 16
-"""Splits for each worker that a source starts with."""
+"""Number of splits for each worker that a source starts with."""
 
 SPLITS_PER_SOURCE = 1 << SPLIT_BITS
-"""Bound on the splits of a source: a row's identity holds (source, split) in 23 bits above the row's number."""
+"""Maximum number of splits of a source: a row's identity has (source, split) in 23 bits above the row's number."""
 
 DueTimes = npt.NDArray[np.int64]
-"""When rows are due, in nanoseconds since the Unix epoch."""
+"""Due times of rows, in nanoseconds since the Unix epoch."""
 
 
 class Split(msgspec.Struct, frozen=True):
-    """A part of a source's rows, which always have the same numbers within it.
+    """A part of a source's rows; the rows and their numbers within the split never change.
 
-    Rows of different splits may have a common order: row r of the split is then number ``first + r * step`` of the
-    source, and a worker reads the rows of its splits in that order. ``step`` is the same for all splits of a source.
-    Without one (0) a worker reads a batch of each split in turn.
+    The rows of all splits may have a common order: row r of a split is then row ``first + r * step`` of the source, and
+    a worker reads the rows of its splits in that order. ``step`` is the same for all splits of a source. Without an
+    order (``step`` is 0) a worker reads a batch of each split in turn.
 
     Attributes:
-        number: of the split, from 0.
-        content: what ``Source.open`` needs to know of it; anything that msgpack can hold.
-        first: place of its first row in the order of the whole source.
-        step: from the place of a row to that of the next one; 1 where the split is a piece of the source.
+        number: number of the split, from 0.
+        content: data for ``Source.open``; any msgpack value.
+        first: number of the split's first row in the order of the source.
+        step: difference between the numbers of consecutive rows; 1 if the split is a contiguous piece of the source.
     """
 
     number: int
@@ -95,79 +95,80 @@ class Split(msgspec.Struct, frozen=True):
 
 
 class SplitReader(Protocol):
-    """Reads one split, never waiting. Used by one thread."""
+    """Reads one split without blocking. Used by one thread."""
 
     @property
     def position(self) -> Position | None:
-        """Where the next row is found; ``None`` once the split has come to its end."""
+        """The position of the next row; ``None`` at the end of the split."""
 
     def read(self, limit: int, now_ns: int) -> pa.RecordBatch | None:
-        """The next rows. Not called at the end of the split.
+        """Read the next rows. Not called at the end of the split.
 
         Args:
-            limit: the most rows to return, at least 1. Fewer may be returned, if those are at hand.
-            now_ns: the present time, in nanoseconds since the Unix epoch.
+            limit: maximum number of rows, at least 1. Fewer may be returned.
+            now_ns: the current time in nanoseconds since the Unix epoch.
 
         Returns:
             Rows with the user's columns; ``None`` if there are none at present.
 
         Raises:
-            SourceError: they cannot be read.
+            SourceError: the rows cannot be read.
         """
 
 
 class Source(Protocol):
-    """Where rows come from. Pickled on the driver; each worker opens splits on a copy of its own.
+    """A source. Pickled on the driver; each worker opens splits on its own copy.
 
-    How many rows a second are read is decided by the runtime, which asks for as many as are due.
+    The runtime controls the rate, by reading as many rows as are due.
     """
 
     def splits(self, count: int) -> Sequence[Split]:
-        """Cut the source. Called once a run, on the driver; the result is kept with the run's checkpoints.
+        """Divide the source into splits. Called once for a run, on the driver; the result is kept in its checkpoints.
 
         Args:
-            count: the number of splits wanted; more are refused.
+            count: maximum number of splits, and the number wanted.
 
         Returns:
-            Splits numbered from 0, each row in exactly one of them.
+            Splits numbered from 0; each row is in exactly one of them.
 
         Raises:
             SourceError: the source cannot be read.
         """
 
     def open(self, split: Split, position: Position) -> SplitReader:
-        """Begin to read a split, on the host of the worker to which it belongs.
+        """Open a split, on the host of the worker to which it is assigned.
 
         Args:
             split: one of ``splits``.
-            position: where to begin: ``Position()`` for the first row, or what a reader of the split gave before.
+            position: position of the first row to read: ``Position()`` for the beginning, or ``SplitReader.position``
+                of an earlier reader of the split.
 
         Returns:
-            A reader whose next row is the one at the position.
+            A reader at the position.
 
         Raises:
-            SourceError: it cannot be read.
+            SourceError: the split cannot be read.
         """
 
 
 @runtime_checkable
 class TimedSource(Source, Protocol):
-    """A source whose rows tell when they were due."""
+    """A source whose rows include their due times."""
 
     def with_due_times(self, batch: pa.RecordBatch, due: DueTimes) -> pa.RecordBatch:
-        """Add what depends on the time to rows that were read.
+        """Add columns that depend on the due times.
 
         Args:
-            batch: rows of one split or of several.
-            due: when each of them was due.
+            batch: rows of one or several splits.
+            due: due time of each row, in nanoseconds since the Unix epoch.
 
         Returns:
-            As many rows.
+            The same rows with further columns.
         """
 
 
 def split_count(workers: int) -> int:
-    """How many splits a source of so many workers is cut into: as many for each of them.
+    """The number of splits of a source that starts with so many workers; equal for each of them if possible.
 
     >>> [split_count(workers) for workers in (1, 2, 64, 100, 1024, 2000)]
     [16, 32, 1024, 1000, 1024, 1024]
@@ -179,17 +180,17 @@ def split_count(workers: int) -> int:
 def in_turn(splits: Sequence[Split], workers: int) -> tuple[Split, ...]:
     """The order in which splits are assigned to workers, round robin.
 
-    Where they are pieces of the source, each worker that it starts with gets consecutive ones, so that what neighbours
-    share is read once. And whatever the workers have read when their number changes, others get equal shares of the
-    rest.
+    If the splits are contiguous pieces of the source, each worker that it starts with gets consecutive ones, since
+    these may share data that is then read once. When the number of workers changes, each gets an equal share of the
+    rows not read yet.
 
     >>> pieces = [Split(number, first=10 * number, step=1) for number in range(6)]
     >>> [split.number for split in in_turn(pieces, workers=2)]
     [0, 3, 1, 4, 2, 5]
 
     Args:
-        splits: of the source, in its order.
-        workers: that the source starts with.
+        splits: all splits of the source, by number.
+        workers: number of workers that the source starts with.
     """
     if not splits or splits[0].step != 1:
         return tuple(splits)
@@ -198,15 +199,15 @@ def in_turn(splits: Sequence[Split], workers: int) -> tuple[Split, ...]:
 
 
 def splits_of(splits: Sequence[Split], worker: int, workers: int) -> Sequence[Split]:
-    """The splits that one worker of a source reads, of all in the order in which they are assigned.
+    """The splits that are assigned to one worker of a source.
 
     >>> [split.number for split in splits_of([Split(number) for number in range(7)], worker=1, workers=3)]
     [1, 4]
 
     Args:
-        splits: as ``in_turn`` orders them.
-        worker: number of the worker.
-        workers: of the source at present.
+        splits: all splits of the source, in the order of ``in_turn``.
+        worker: index of the worker.
+        workers: current number of workers of the source.
     """
     return splits[worker::workers]
 
@@ -219,19 +220,19 @@ def restored_positions(
     ended: Iterable[int],
     then: int,
 ) -> dict[int, Position | None]:
-    """Where a worker goes on reading its splits, of which another one may have read before.
+    """The positions from which a worker continues to read its splits; another worker may have read them before.
 
     >>> splits = [Split(number) for number in range(6)]
     >>> restored_positions(splits, 0, workers=3, known={0: Position(7), 1: Position(4)}, ended=[1], then=2)
     {0: Position(row=7, at=None), 3: None}
 
     Args:
-        splits: of the source, as ``in_turn`` orders them.
-        index: of the worker.
-        workers: of the source at present.
-        known: the positions that workers had when the checkpoint was taken; a split that was not begun has none.
-        ended: indices of the workers that had ended by then: their splits were read.
-        then: number of the source's workers when the checkpoint was taken.
+        splits: all splits of the source, in the order of ``in_turn``.
+        index: index of the worker.
+        workers: current number of workers of the source.
+        known: split number to its position in the checkpoint; splits that were not begun are missing.
+        ended: indices of the workers that had ended before the checkpoint, whose splits are read.
+        then: number of workers of the source in the checkpoint.
     """
     read = {split.number: None for gone in ended for split in splits_of(splits, gone, then)}
     positions = {**known, **read}

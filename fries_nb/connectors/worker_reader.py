@@ -1,8 +1,8 @@
-"""What one worker of a source reads: its splits as one stream of rows, each with the time when it was due.
+"""The reader of one worker of a source: reads its splits as one stream of rows, each with its due time.
 
-A reader holds no thread and no clock: ``read(now_ns, limit)`` answers with a batch, or with the time to come back at.
-A batch has the user's columns, ``_fries_due`` and, under audit, ``_fries_transaction``: (source, split, row of the
-split) in one number, which means the same in every attempt and at any number of workers.
+A reader has no thread and no clock: ``read(now_ns, limit)`` returns a batch, or the time of the next call. A batch has
+the user's columns, ``_fries_due`` and, under audit, ``_fries_transaction``: (source, split, row of the split) as one
+number, which identifies the row in every attempt and with any number of workers.
 
 >>> from fries_nb.connectors.rate import RateSource
 >>> plan = planned(RateSource(count=6), workers=2, rate=2_000)
@@ -43,7 +43,7 @@ from fries_nb.messages import DUE, TRANSACTION, WorkerId
 from fries_nb.trace import ROW_BITS
 
 POLL_NS = 10_000_000
-"""After this time a split is asked again that had no rows at hand, in nanoseconds."""
+"""Time in nanoseconds after which a split that returned no rows is read again."""
 
 Answer = tuple[pa.RecordBatch | None, int | None]
 Positions = Mapping[int, Position | None]
@@ -52,12 +52,12 @@ FROM_THE_START: Positions = {}
 
 @dataclass(frozen=True)
 class SourcePlan:
-    """What a source's workers are shipped.
+    """A source, its splits and its rate, as shipped to its workers.
 
     Attributes:
         source: opens the splits.
-        splits: all of them, in the order in which they are assigned to workers.
-        rate: of all workers together, in rows a second; ``None`` for as fast as they are taken.
+        splits: all splits, in the order in which they are assigned to workers.
+        rate: rows per second of all workers together; ``None`` for no limit.
     """
 
     source: Source
@@ -66,15 +66,15 @@ class SourcePlan:
 
 
 def planned(source: Source, workers: int, rate: float | None) -> SourcePlan:
-    """A plan for a new run.
+    """Plan a source for a new run.
 
     Args:
-        source: is cut into splits.
-        workers: that the source starts with.
+        source: the source.
+        workers: number of workers that it starts with.
         rate: see ``SourcePlan``.
 
     Raises:
-        SourceError: the source cannot be read, or gives more splits than it was asked for.
+        SourceError: the source cannot be read, or returns more splits than the maximum.
     """
     count = split_count(workers)
     splits = tuple(source.splits(count))
@@ -87,18 +87,18 @@ def planned(source: Source, workers: int, rate: float | None) -> SourcePlan:
 def open_reader(
     plan: SourcePlan, worker: WorkerId, workers: int, source: int, audit: bool, positions: Positions = FROM_THE_START
 ) -> WorkerReader:
-    """The reader of one worker of a source.
+    """Make the reader of one worker of a source.
 
     Args:
-        plan: of the whole source.
-        worker: that reads.
-        workers: of the source at present; they share its splits and, evenly, its rate.
-        source: the source's number in the graph.
-        audit: give each row its identity.
-        positions: where the reading of splits goes on; those that are not named are read from the start.
+        plan: the plan of the source.
+        worker: the worker.
+        workers: current number of workers of the source, which share its splits and its rate equally.
+        source: index of the source in the graph.
+        audit: whether each row gets its identity.
+        positions: split number to the position to continue from; other splits are read from the beginning.
 
     Raises:
-        SourceError: the plan's rate is none, or a split cannot be opened.
+        SourceError: the plan's rate is negative or NaN, or a split cannot be opened.
     """
     rate = math.inf if plan.rate is None else plan.rate / workers
     number = source * SPLITS_PER_SOURCE if audit else None
@@ -108,7 +108,7 @@ def open_reader(
 
 @dataclass(eq=False)
 class _OpenSplit:
-    """A split that is being read; ``turn`` is when that was last done, by the reader's count."""
+    """A split that is being read; ``turn`` is the reader's count at its last read."""
 
     split: Split
     reader: SplitReader
@@ -117,7 +117,7 @@ class _OpenSplit:
 
     @property
     def place(self) -> int:
-        """Of its next row, in the order of the source; without an order, of its next batch."""
+        """The number of its next row in the order of the source; without an order, ``turn``."""
         return self.split.first + self.position.row * self.split.step if self.split.step else self.turn
 
 
@@ -134,20 +134,20 @@ class _Piece(NamedTuple):
 
 
 class WorkerReader:
-    """One worker's part of a source.
+    """Reads the splits of one worker of a source.
 
     Args:
         source: opens the splits.
-        splits: those of this worker.
-        rate: of this worker, in rows a second; infinity for flat out, 0 for a pause.
+        splits: the splits of this worker.
+        rate: rows per second of this worker; infinity for no limit, 0 for a pause.
         number: added to a split's number in the identities of its rows; ``None`` for no identities.
-        positions: where the reading of splits goes on, ``None`` for one that has ended.
+        positions: split number to the position to continue from; ``None`` for a split that has ended.
 
     Attributes:
-        moved: the splits that the last batch came from, with the positions behind it.
+        moved: the splits of the last batch, with the positions after it.
 
     Raises:
-        SourceError: the rate is none, or a split cannot be opened.
+        SourceError: the rate is negative or NaN, or a split cannot be opened.
     """
 
     def __init__(
@@ -175,19 +175,19 @@ class WorkerReader:
 
     @property
     def exhausted(self) -> bool:
-        """There is nothing more to come, at whatever time."""
+        """Whether all rows have been read."""
         return not self._open
 
     def read(self, now_ns: int, limit: int) -> Answer:
-        """Rows that are due. The first call starts the source's time.
+        """Read rows that are due. The first call is the time at which the first row is due.
 
         Args:
-            now_ns: the present time, in nanoseconds since the Unix epoch.
-            limit: the most rows to return.
+            now_ns: the current time in nanoseconds since the Unix epoch.
+            limit: maximum number of rows.
 
         Returns:
-            The batch, ``None`` if no row is due or at hand; and when to come back, ``None`` if the next row is due
-            already, if the source is paused or if it is exhausted.
+            The batch, ``None`` if no row is due or available; and the time of the next call, ``None`` if the next row
+            is due already, or the source is paused or exhausted.
 
         Raises:
             SourceError: rows cannot be read.
@@ -211,11 +211,11 @@ class WorkerReader:
         """Change the rate; rows that are due already keep their times.
 
         Args:
-            rate: of this worker, in rows a second; infinity for flat out, 0 for a pause.
-            now_ns: the present time.
+            rate: rows per second of this worker; infinity for no limit, 0 for a pause.
+            now_ns: the current time in nanoseconds since the Unix epoch.
 
         Raises:
-            SourceError: the rate is none.
+            SourceError: the rate is negative or NaN.
         """
         if self._schedule is None:
             self._rate = checked(rate)
@@ -223,7 +223,7 @@ class WorkerReader:
             self._schedule.set_rate(rate, now_ns)
 
     def _pieces(self, limit: int, now_ns: int) -> list[_Piece]:
-        """The next rows in order, as far as they are at hand."""
+        """The next available rows, in order."""
         pieces = []
         for one, count in self._shares(limit):
             self._turns += 1
@@ -246,7 +246,7 @@ class WorkerReader:
         return pieces
 
     def _shares(self, limit: int) -> list[tuple[_OpenSplit, int]]:
-        """How many rows of which splits come next. Splits whose rows alternate are read together."""
+        """The splits to read next, with numbers of rows. Splits whose rows alternate are read together."""
         order = sorted(self._open, key=lambda one: one.place) if len(self._open) > 1 else self._open
         step = order[0].split.step
         if not step or len(order) == 1:
@@ -273,7 +273,7 @@ class WorkerReader:
 
 
 def _joined(pieces: list[_Piece]) -> tuple[pa.RecordBatch, np.ndarray[tuple[int], np.dtype[np.int64]] | None]:
-    """The rows of all pieces in order, and which they are among those of one piece after another, unless the same."""
+    """The rows of all pieces in order, and their indices in the concatenated pieces; ``None`` if these are the same."""
     if len(pieces) == 1:
         return pieces[0].batch, None
     order = _order(pieces) if any(piece.batch.num_rows > 1 for piece in pieces) else None
@@ -285,7 +285,7 @@ def _joined(pieces: list[_Piece]) -> tuple[pa.RecordBatch, np.ndarray[tuple[int]
 
 
 def _order(pieces: list[_Piece]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Which row, of those of one piece after another, comes first in the order of the source, and so on."""
+    """The indices of the concatenated pieces' rows, in the order of the source."""
     count = len(pieces)
     turns = [np.arange(place, piece.batch.num_rows * count, count) for place, piece in enumerate(pieces)]
     ranks = np.concatenate(turns)

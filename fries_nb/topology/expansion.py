@@ -62,8 +62,8 @@ def chains(graph: Graph, chaining: bool = True) -> tuple[tuple[str, ...], ...]:
 
     A chain follows forward edges between equally parallel operators that are executed alike, if the edge is the only
     one out of its tail and into its head. It may end in a split. Operators of a kind that is not ``chained`` (see
-    ``dataflow.traits``) are alone, and so is one that pauses on errors, since it blocks meanwhile. With
-    ``chaining=False`` all are alone.
+    ``dataflow.traits``) form a chain of one, and so does one that pauses on errors, since it blocks its chain. With
+    ``chaining=False`` all chains have one operator.
     """
     grouped: list[tuple[str, ...]] = []
     seen: set[str] = set()
@@ -95,7 +95,7 @@ def _chained_after(graph: Graph, name: str) -> str | None:
 
 
 def _family(operator: Operator) -> _Family | None:
-    """How an operator is executed in a chain; ``None`` if it is alone. Graphs read from JSON count as rows."""
+    """How an operator is executed in a chain; ``None`` if it is not chained. Graphs read from JSON count as rows."""
     if not operator.traits.chained or operator.on_error == "pause":
         return None
     if not operator.traits.runs_user_code or operator.function is None:

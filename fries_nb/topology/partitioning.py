@@ -24,7 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 BINS = 1024
-"""Number of bins of the key space: more than there are workers, few enough to list."""
+"""Number of bins of the key space; larger than any number of workers."""
 
 MOST_KNOWN = 100_000
 """Number of single keys that are cached before the cache is cleared."""
@@ -32,7 +32,7 @@ MOST_KNOWN = 100_000
 Bins = npt.NDArray[np.int64]
 _EXACT = Context(prec=80)
 _NAN = np.uint64(0x7FF8000000000000)
-"""The canonical bits of NaN, which is one key whatever its bits."""
+"""The canonical bits of NaN; NaNs of all bit patterns are one key."""
 _NULL = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -93,7 +93,7 @@ class Binning:
         if batch.num_rows != 1 or any(pa.types.is_nested(column.type) for column in columns):
             return bins_of_values(columns)
         values = [column[0].as_py() for column in columns]
-        lone = (*values, *map(type, values))  # 1 and Decimal(1) are equal, but have not one bin
+        lone = (*values, *map(type, values))  # with types, since 1 and Decimal(1) are equal but hashed differently
         found = self._known.get(lone)
         if found is None:
             if len(self._known) >= MOST_KNOWN:
@@ -108,7 +108,13 @@ def routing_table(workers: int) -> Bins:
 
 
 def partition(batch: pa.RecordBatch, targets: Bins, workers: int) -> list[tuple[int, pa.RecordBatch]]:
-    """The batch split by target worker, with the order kept; workers without rows are omitted."""
+    """Split a batch by target worker; keeps the order of rows, and omits workers without rows.
+
+    Args:
+        batch: the rows.
+        targets: worker index of each row.
+        workers: number of workers.
+    """
     first = int(targets[0])
     if targets.size == 1 or bool((targets == first).all()):
         return [(first, batch)]
@@ -148,7 +154,7 @@ def _hash(column: pa.Array) -> npt.NDArray[np.uint64]:
 
 
 def _bits(values: npt.NDArray[np.generic]) -> npt.NDArray[np.uint64]:
-    """Integers by value, whatever their type; other floats by their bits (as are those beyond 64-bit integers)."""
+    """Hash input of numbers: integral values of any type as 64-bit integers, all others as the bits of a float."""
     if values.dtype.kind != "f":
         return values.astype(np.int64).view(np.uint64) if values.dtype != np.uint64 else values.astype(np.uint64)
     floats = values.astype(np.float64)
@@ -179,7 +185,7 @@ def _digest(value: object) -> int:
 
 
 def _digest_of_decimal(value: Decimal) -> int:
-    """By value, whatever the scale: 1.5 and 1.50 are one key of a dict, and so are Decimal(1), 1 and 1.0."""
+    """Digest of the value, whatever its scale: 1.5 and 1.50 are one key of a dict, as are Decimal(1), 1 and 1.0."""
     if value.is_nan():
         return int(_mix(np.array([_NAN]))[0])
     if value == int(value) and -(2**63) <= value < 2**64:

@@ -1,12 +1,11 @@
-"""Where a dataflow's workers run and how they are connected: one immutable value, with the epoch in which it holds.
+"""The placement and connection of a dataflow's workers: one immutable value for each epoch of the topology.
 
-Every host derives its workers' wiring from it, so the value alone has to agree. It changes only as a whole: a worker
-that is added or taken away makes the next epoch. A worker that was added is *idle*: it has its channels, gets markers
-and ends like any other, but no row is routed to it. Whoever grows by one grows with the operators on its forward edges,
-since worker i of one sends to worker i of the next.
+Every host derives its workers' wiring from this value. Adding or removing workers makes a new value, with the next
+epoch. An added worker is *idle*: it has channels, gets markers and ends like any other, but no row is routed to it. The
+operators on an operator's forward edges grow and shrink with it, since worker i of one sends to worker i of the next.
 
-A channel bears the epoch in which it was made, so that what an earlier worker of the same index sent late is not taken
-for its successor's.
+A channel's id includes the epoch in which it was made, which distinguishes it from the channel of an earlier worker
+with the same index.
 
 >>> from fries_nb.dataflow.graph import Operator, Partitioning
 >>> edge = Edge("A", "B", Partitioning.HASH, ("k",))
@@ -40,12 +39,12 @@ class Topology:
 
     Attributes:
         graph: the dataflow, with each operator's number of workers.
-        placement: every worker's host.
+        placement: worker to the index of its host.
         chaining: whether operators on forward edges share a thread.
-        epoch: 1, and one more with each change.
-        added: the idle workers, each with the epoch in which it was added.
-        begun: each operator's number of workers in the first epoch: by these it is decided once and for all which
-            forward edges are one to one, and which operators are chained.
+        epoch: number of the epoch, from 1.
+        added: idle worker to the epoch in which it was added.
+        begun: operator to its number of workers in the first epoch, which determines for all epochs which forward edges
+            are one to one and which operators are chained.
     """
 
     graph: Graph
@@ -57,7 +56,13 @@ class Topology:
 
     @classmethod
     def dealt(cls, graph: Graph, hosts: int, chaining: bool = True) -> Topology:
-        """The first one: worker i of each operator on host i modulo their number, so that forward edges are local."""
+        """Make the first epoch: worker i of each operator runs on host ``i % hosts``, so forward edges are local.
+
+        Args:
+            graph: the dataflow.
+            hosts: number of hosts.
+            chaining: whether operators on forward edges share a thread.
+        """
         workers = (worker for name in graph.by_name for worker in workers_of(graph, name))
         begun = {operator.name: operator.workers for operator in graph.operators}
         return cls(graph, {worker: worker.index % hosts for worker in workers}, chaining, begun)
@@ -84,7 +89,7 @@ class Topology:
         return host
 
     def routed(self, operator: str) -> int:
-        """How many workers of an operator, the first ones, rows are routed to."""
+        """Number of an operator's workers to which rows are routed: the first ones, without idle workers."""
         return self.graph.operator(operator).workers - sum(worker.operator == operator for worker in self.added)
 
     def channels_of(self, edge: Edge) -> Iterator[ChannelId]:
@@ -100,18 +105,18 @@ class Topology:
             yield from self.channels_of(edge)
 
     def with_graph(self, graph: Graph) -> Topology:
-        """The same for a copy of the graph that has its functions: which operators are chained depends on them."""
+        """The same topology for a copy of the graph that includes functions, on which chaining depends."""
         return replace(self, graph=graph)
 
     def grown(self, operator: str, host: int) -> Topology:
-        """The next epoch, with one more, idle worker of this operator and of those on its forward edges.
+        """The next epoch, with one more idle worker of this operator and of those on its forward edges.
 
         Args:
-            operator: that gets it.
-            host: that runs it.
+            operator: name of the operator.
+            host: index of the host that runs the new workers.
 
         Raises:
-            DataflowError: one of them is a source, whose rows are divided already, or one whose workers get all rows.
+            DataflowError: one of the operators is a source, with splits already assigned, or receives broadcast rows.
         """
         together = self._on_forward_edges(operator)
         sources = together & set(self.graph.sources)
@@ -130,7 +135,7 @@ class Topology:
         """The next epoch, without the last worker of this operator and of those on its forward edges.
 
         Raises:
-            DataflowError: it is not idle.
+            DataflowError: the worker is not idle.
         """
         together = self._on_forward_edges(operator)
         leaving = {workers_of(self.graph, name)[-1] for name in together}
@@ -145,7 +150,7 @@ class Topology:
         )
 
     def _on_forward_edges(self, operator: str) -> frozenset[str]:
-        """The operator, and those that it is connected with by forward edges between equal numbers of workers."""
+        """The operator, and all that are connected to it through forward edges between equal numbers of workers."""
         found, ahead = {self.graph.operator(operator).name}, [operator]
         while ahead:
             name = ahead.pop()

@@ -23,15 +23,15 @@ from fries_nb.topology.topology import Topology
 
 @dataclass(frozen=True, slots=True)
 class OutEdge:
-    """One out-edge of a chain's last operator, as seen by one of its workers.
+    """One out-edge of a chain's last operator at one of its workers.
 
     Attributes:
         to: the receiving operator.
-        partitioning, key: how rows are divided among its workers.
-        branch: number of the split output that the edge carries.
-        channels: to the receiver's workers in order of index (only one for a forward edge between equals).
-        start: where rebalancing begins its round.
-        routed: so many of the channels, the first ones, get rows; the others are of idle workers. 0 is all.
+        partitioning, key: how rows are divided among the receiver's workers.
+        branch: index of the split output that the edge carries.
+        channels: the channels to the receiver's workers, by index (a single one if the edge is one to one).
+        start: index of the first receiver of a round-robin edge.
+        routed: number of channels that get rows, counted from the first; the others lead to idle workers. 0 for all.
     """
 
     to: str
@@ -58,8 +58,7 @@ class Wiring:
         incoming: channels into the first operator; none for a source.
         edges: out-edges of the last operator.
         left: for a self-join, the operator whose tuples are the left side; else empty.
-        needed: for each operator of the chain, the columns by which receivers of its rows are keyed, and these
-            receivers.
+        needed: operator of the chain to the key columns that its rows must have, each with the operator keyed by it.
     """
 
     chain: tuple[Operator, ...]
@@ -76,7 +75,7 @@ class Wiring:
 
     @property
     def workers(self) -> tuple[WorkerId, ...]:
-        """Of each operator of the chain, the worker that is executed here."""
+        """The operator workers of the chain, in its order."""
         return tuple(WorkerId(operator.name, self.index) for operator in self.chain)
 
     @property
@@ -114,7 +113,7 @@ def _needed(graph: Graph, name: str) -> dict[str, str]:
         edge = ahead.pop()
         for column in edge.key:
             needed.setdefault(column, edge.to)
-        if graph.operator(edge.to).traits.columns is ColumnsOut.SAME:  # a key that is missing behind it was in front
+        if graph.operator(edge.to).traits.columns is ColumnsOut.SAME:  # it adds no columns, so its input needs the key
             ahead += graph.out_edges(edge.to)
     return needed
 

@@ -165,7 +165,7 @@ def decided(at: Location, found: Contents) -> tuple[CommittedChange, ...]:
 
 
 def newest(at: Location, found: Contents, thoroughly: bool) -> tuple[tuple[str, Checkpoint] | None, str]:
-    """The newest intact checkpoint with its name, and the damage of the first newer one.
+    """The newest intact checkpoint with its name, and the description of the damage to the checkpoint after it.
 
     Args:
         at: the checkpoint directory.
@@ -191,6 +191,12 @@ def newest(at: Location, found: Contents, thoroughly: bool) -> tuple[tuple[str, 
 
 def entry(directory: str, what: str, number: int, ending: str) -> str:
     """The name of a file of an attempt.
+
+    Args:
+        directory: the subdirectory.
+        what: the subject of the file.
+        number: number of the attempt.
+        ending: suffix of the file.
 
     >>> entry("complete", "000007", 2, "json")
     'complete/000007-0002.json'

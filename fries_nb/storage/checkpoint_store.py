@@ -91,7 +91,7 @@ class CheckpointStore:
         with in_words(f"{path} cannot hold checkpoints"), contextlib.ExitStack() as undo:
             claims.acquire()
             undo.callback(claims.release)
-            _check_empty(at, graph)  # behind the claim: another run may have begun and ended meanwhile
+            _check_empty(at, graph)  # after the claim, since another run may have begun and ended before it
             for directory in (STAGED, SINKS):
                 make_directory(at.filesystem, f"{at.root}/{directory}")
             place = cls(at, claims, Contents(claims.number, flow_of(graph, run), (), (), {}), Restoration(None))
@@ -117,13 +117,13 @@ class CheckpointStore:
         with in_words(f"{path} cannot be written"), contextlib.ExitStack() as undo:
             claims.acquire()
             undo.callback(claims.release)
-            found = expected(contents(at), path)  # behind the claim: what comes later is not read
+            found = expected(contents(at), path)  # after the claim: later writes of the old attempt are not valid
             good, wrong = newest(at, found, thoroughly=True)
             last = epoch_of(found.records[-1]) if found.records else 0
             if good is not None and wrong:
                 found = replace(found, records=found.records[: found.records.index(good[0]) + 1])
             restoration = Restoration(good[1] if good is not None else None, decided(at, found), last_epoch=last)
-            found = replace(found, flow=flow_of(graph, found.flow.run))  # numbers of workers may be others
+            found = replace(found, flow=flow_of(graph, found.flow.run))  # numbers of workers may have changed
             place = cls(at, claims, found, restoration)
             place._begin()
             undo.pop_all()
@@ -176,7 +176,7 @@ class CheckpointStore:
         """
         with in_words(f"{self.path} cannot be emptied"):
             self._at.filesystem.delete_file(f"{self._at.root}/{attempt_file(self.incarnation)}")
-            if self.is_own:  # and later contenders find that nothing has begun
+            if self.is_own:  # later contenders then find no attempt that has begun
                 self._at.filesystem.delete_dir_contents(self._at.root)
             self._claims.release()
 
@@ -239,12 +239,16 @@ class CheckpointStore:
             self._forget_records()
             self._forget_states()
             for number in begun(self._at):
-                if number < self.incarnation - 1:  # the one before may be being read
+                if number < self.incarnation - 1:  # a contender may be reading that of the previous attempt
                     self._delete(attempt_file(number))
             self._claims.forget_older()
 
     def keep_source(self, name: str, plan: Any) -> None:
-        """Store which rows the workers of a source read (any msgpack value).
+        """Store which rows the workers of a source read.
+
+        Args:
+            name: name of the source.
+            plan: its rows; any msgpack value.
 
         Raises:
             PlaceHeldError: a newer attempt holds the directory.

@@ -164,13 +164,13 @@ class Claims:
             number = max([0, *seen.begun, *(claim.number for claim in seen.claims)])
             for claim in seen.claims:
                 holder = self._read(claim) if claim.number == number else None
-                if _goes_on(claim, holder):
+                if _is_alive(claim, holder):
                     raise self._held_by(claim, holder)
             verdict = self._contend(number + 1)
             if verdict.rival is None:
                 return self.number
-            rival, holder = self._still_there(verdict.rival)
-            if rival is not None and (not verdict.silent or _goes_on(rival, holder)):
+            rival, holder = self._prevailing(verdict.rival)
+            if rival is not None and (not verdict.silent or _is_alive(rival, holder)):
                 raise self._held_by(rival, holder)
 
     def advance(self, number: int) -> None:
@@ -211,7 +211,7 @@ class Claims:
             return
         own, self._own = self._own, None
         _HELD.discard(own.token)
-        if own in self.listed().claims:  # no newer attempt has tidied up
+        if own in self.listed().claims:  # unless a newer attempt has deleted the claim
             self._write(own, released=True)
 
     def forget_older(self) -> None:
@@ -229,8 +229,8 @@ class Claims:
             frozenset(int(name) for name in begun if name.isdigit()),
         )
 
-    def _still_there(self, rival: Claim) -> tuple[Claim | None, Holder | None]:
-        """The rival that holds the attempt or may get it, now that this run has withdrawn; ``None`` if it has too."""
+    def _prevailing(self, rival: Claim) -> tuple[Claim | None, Holder | None]:
+        """The claim, and its holder, that prevails after this run has withdrawn; ``None`` if all have withdrawn."""
         seen = self.listed()
         for claim in sorted(seen.claims, key=lambda claim: (-claim.number, claim.token)):
             if claim.number >= rival.number and (holder := self._read(claim)) is not None:
@@ -241,7 +241,7 @@ class Claims:
         by = f" by {holder}" if holder is not None else ""
         hint = (
             "that run is alive, so stop it or end its process first"
-            if _goes_on(claim, holder)
+            if _is_alive(claim, holder)
             else "likely the run was resumed there"
         )
         return PlaceHeldError(f"{self._place} is held{by} (attempt {claim.number}); {hint}")
@@ -290,7 +290,7 @@ class Claims:
             return None
 
 
-def _goes_on(claim: Claim, holder: Holder | None) -> bool:
+def _is_alive(claim: Claim, holder: Holder | None) -> bool:
     """Whether a run is known to be alive; this cannot be known across machines and containers."""
     if holder is None or holder.released or holder.machine != this_machine():
         return False

@@ -30,7 +30,7 @@ _RULES = {
     "delta.generationExpression": "the generated column",
     "delta.identity.start": "the identity column",
 }
-"""Metadata of columns whose values Delta has a writer check, or make."""
+"""Metadata of columns whose values a writer of Delta tables must check or generate."""
 
 
 def check_usable(path: str) -> None:
@@ -82,7 +82,13 @@ def check_fits(path: str, files: Sequence[str]) -> None:
 
 
 def add(path: str, run: str, epoch: int, names: Sequence[str]) -> None:
-    """Append these files of the table's directory to the table, as one commit of a run; idempotent.
+    """Append files of the table's directory to the table, as one commit of a run; idempotent.
+
+    Args:
+        path: the table.
+        run: name of the run.
+        epoch: commit number.
+        names: names of the files.
 
     Raises:
         SinkError: the table cannot hold them, or its log cannot be written.
@@ -102,7 +108,7 @@ def add(path: str, run: str, epoch: int, names: Sequence[str]) -> None:
         done = deltalake.CommitProperties(app_transactions=[deltalake.Transaction(_application(run), epoch)])
         actions = [_action(path, name) for name in names]
         table.create_write_transaction(actions, "append", table.schema(), commit_properties=done)
-    except Exception as error:  # deltalake raises plain ones, too
+    except Exception as error:  # deltalake also raises plain ``Exception``
         if last_epoch(path, run) >= epoch:  # another process completed the commit at the same time
             return
         raise SinkError(f"cannot add epoch {epoch} to the Delta table {path}: {_first_line(error)}") from error

@@ -53,7 +53,7 @@ class TableColumns:
         return batch if as_it_is else pa.RecordBatch.from_arrays(arrays, schema=self._goal)
 
     def joined(self, schema: pa.Schema) -> pa.Schema:
-        """These columns in the types that the table has, or would have once they were added.
+        """These columns with their types in the table; new ones with the types that they would get.
 
         Raises:
             ColumnError: a column does not fit, whatever its values.

@@ -28,7 +28,7 @@ def entries(filesystem: fs.FileSystem, directory: str) -> list[fs.FileInfo]:
     selector = fs.FileSelector(directory, allow_not_found=True)
     try:
         return list(filesystem.get_file_info(selector))
-    except FileNotFoundError:  # made by another process between two looks of Arrow: it cannot be listed, yet is there
+    except FileNotFoundError:  # Arrow raises this if another process creates the directory during the call
         return list(filesystem.get_file_info(selector))
 
 

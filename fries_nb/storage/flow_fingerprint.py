@@ -25,7 +25,7 @@ from fries_nb.operators.state import keeps_state
 from fries_nb.storage.locations import absolute
 
 FORMAT = 3
-"""Of all that lies in a checkpoint; another one cannot be read."""
+"""Version of the format of all files of a checkpoint; other versions cannot be read."""
 
 
 class FlowFingerprint(msgspec.Struct, frozen=True):
@@ -87,14 +87,14 @@ def _operator(operator: Operator) -> str:
 
 
 def _why_fixed(operator: Operator) -> str:
-    """Why an operator has to be resumed with as many workers as before; empty if it need not."""
+    """Why an operator cannot be resumed with another number of workers; empty if it can."""
     if not operator.key and operator.function is not None and keeps_state(operator, operator.function):
         return "which keeps a state without a key, one a worker"
     return ""
 
 
 def _target(function: object) -> str:
-    """The target of a sink; committed output is not in another target."""
+    """The target of a sink as text; it must not change, since committed output stays in the old one."""
     match function:
         case Memory():
             return " into memory"

@@ -105,7 +105,7 @@ def encoded(name: str) -> str:
     text = re.sub(r"[^A-Za-z0-9_-]|^_", lambda found: "".join(f"~{byte:02x}" for byte in _bytes(found[0])), name)
     if len(text) <= _LONGEST:
         return text or "~"
-    return f"{text[:_LONGEST - 20]}~~{hashlib.sha256(_bytes(name)).hexdigest()[:16]}"
+    return f"{text[: _LONGEST - 20]}~~{hashlib.sha256(_bytes(name)).hexdigest()[:16]}"
 
 
 def _bytes(text: str) -> bytes:

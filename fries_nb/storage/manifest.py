@@ -75,7 +75,7 @@ def claim(path: str, flow: str, *, table: bool = False) -> None:
             raise SinkError(f"{path} is a file; expected a directory, or a path where none is yet")
         is_ours = table and delta.is_table(path)
         there = entries(filesystem, root)
-        if not is_ours and any(entry.base_name != "_fries" for entry in there):  # left by a claim that was cut short
+        if not is_ours and any(entry.base_name != "_fries" for entry in there):  # an interrupted claim leaves _fries
             raise SinkError(f"{path} holds files that no flow wrote; use an empty directory or a new path")
         write_file(filesystem, note, msgspec.json.encode(_Owner(flow, table)), SHARED)
     except OSError as error:
@@ -152,6 +152,11 @@ def take_back(path: str, run: str, epoch: int) -> None:
 
     This is needed if a run resumes from an older checkpoint because its newest one is damaged.
 
+    Args:
+        path: the target.
+        run: name of the run.
+        epoch: number of the last commit to keep.
+
     Raises:
         SinkError: the rows are in the log of a Delta table; or the file system failed.
     """
@@ -181,7 +186,7 @@ def sweep(path: str, run: str, incarnation: int, spared: frozenset[str] = frozen
 
     Args:
         path: the target.
-        run: name of the run, which is over as far as the caller knows.
+        run: name of the run, which has ended unless another process has taken it over.
         incarnation: incarnation of the caller; parts of newer ones are kept.
         spared: parts to keep.
     """
@@ -207,7 +212,7 @@ def committed(path: str, run: str | None = None) -> list[str]:
 
 
 def see_unchanged(path: str, run: str | None = None) -> None:
-    """Check that the committed rows of a target, or of one run, are still in the files in which they were committed.
+    """Check that the committed files of a target, or of one run, were not rewritten.
 
     Raises:
         SinkError: the target is a Delta table and was rewritten.
@@ -283,7 +288,7 @@ def _manifest(filesystem: fs.FileSystem, root: str, run: str, epoch: int) -> Man
     manifest = _read(filesystem, file, Manifest)
     for name in manifest.files:
         PartName.read(name)
-        if posixpath.basename(name) != name:  # it would lead out of the directory
+        if posixpath.basename(name) != name:  # a path that leads out of the directory
             raise SinkError(f"{file} is damaged: it names {name!r}, which is no part file")
     return manifest
 

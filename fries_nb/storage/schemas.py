@@ -43,7 +43,7 @@ def unified(old: pa.Schema, new: pa.Schema) -> pa.Schema:
 
 
 def first_come(schemas: Iterable[pa.Schema]) -> pa.Schema:
-    """The columns of all these schemas, each in a type that holds all values, or in its first type if there is none.
+    """The columns of all schemas, each with a type that holds all values, or with its first type if there is none.
 
     >>> str(first_come([pa.schema({"a": pa.int64()}), pa.schema({"a": pa.string()})]).field("a").type)
     'int64'

@@ -44,16 +44,16 @@ def write_snapshots(
     """Write snapshots durably, as one file of the checkpoint directory.
 
     Args:
-        store: where, and the key to sign with.
+        store: the location of the snapshots, and the key.
         epoch: number of the checkpoint.
-        incarnation: that takes it; the file is named after both and the first snapshot's worker.
-        snapshots: one or more.
+        incarnation: incarnation of the run; the file is named after it, the checkpoint, and the first worker.
+        snapshots: at least one snapshot.
 
     Returns:
-        The file's name there, and its size in bytes.
+        The name of the file in the checkpoint directory, and its size in bytes.
 
     Raises:
-        CheckpointError: it cannot be written, or its state cannot be encoded.
+        CheckpointError: the file cannot be written, or a state cannot be encoded.
     """
     worker = WorkerId(snapshots[0].operator, snapshots[0].index)
     name = f"{epoch}-{incarnation}/{encoded(worker.operator)}-{worker.index}.msgpack"
@@ -86,10 +86,15 @@ def read_file_of_snapshots(store: SnapshotStore, name: str) -> tuple[Snapshot, .
 def read_snapshots(
     store: SnapshotStore, checkpoint: Checkpoint | None, workers: Iterable[WorkerId]
 ) -> dict[WorkerId, Snapshot]:
-    """The snapshots of these workers, as far as the checkpoint has them; a file is read once.
+    """Read the snapshots of these workers that the checkpoint has; each file is read once.
+
+    Args:
+        store: the location of the snapshots.
+        checkpoint: the checkpoint; ``None`` for no snapshots.
+        workers: the workers.
 
     Raises:
-        CheckpointError: a file has gone, is damaged, or is not signed with the key.
+        CheckpointError: a file is missing, damaged, or not signed with the key.
     """
     known = checkpoint.snapshots if checkpoint is not None else {}
     files = {worker: known[str(worker)] for worker in workers if str(worker) in known}

@@ -80,11 +80,11 @@ class Connection:
         """Check whether the connection was lost.
 
         Args:
-            needed: the peer must outlive this process, so that the end of the connection is a loss at once.
+            needed: whether the peer must outlive this process, so that the end of the connection is an error at once.
 
         Raises:
-            LinkError: the connection has ended, and may have been made again, so that messages may be lost; or there
-                has been none for ``silence_s``.
+            LinkError: the connection has ended, even if it was made again, since messages may be lost; or there has
+                been none for ``silence_s``.
         """
         for event, _ in self._monitor.take():
             self._missing_since = time.monotonic() if event == zmq.EVENT_DISCONNECTED else None
@@ -212,12 +212,12 @@ def make_room(hosts: int) -> None:
     """
     if os.name != "posix":
         return
-    import resource  # there is none elsewhere
+    import resource  # available on Unix only
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     allowed = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
     if soft != resource.RLIM_INFINITY and soft < allowed:
-        with contextlib.suppress(ValueError, OSError):  # a Mac's own limit may be lower than what it says
+        with contextlib.suppress(ValueError, OSError):  # macOS may enforce a lower limit than it reports
             resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
             soft = allowed
     is_open, needed = len(os.listdir("/dev/fd")), SPARE_FILES + FILES_PER_HOST * hosts

@@ -125,7 +125,7 @@ class ControlServer:
         self._sockets.attend(ready)
         if self._router in ready or gone:
             self._receive()
-        heard, self._heard = self._heard + gone, []  # a host's last words stand before the news that it has gone
+        heard, self._heard = self._heard + gone, []  # a host's last messages precede its ``Gone``
         return heard
 
     def close(self, linger_ms: int = 0) -> None:

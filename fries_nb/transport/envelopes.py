@@ -2,7 +2,7 @@
 
 A host runs several workers, so messages for and from workers travel in envelopes, together with messages of the host
 itself. Each envelope carries the incarnation of its sender: after a failure the controller increments the incarnation,
-so that messages from survivors of the old one are recognised.
+so that messages of hosts of the old one are recognised.
 
 >>> from fries_nb.messages import SetRate
 >>> letter = ToHost(3, ToWorker(WorkerId("FM", 1), SetRate(100.0)))

@@ -72,17 +72,29 @@ class PayloadSender:
         self._lanes: dict[bytes, _Lane] = {}
 
     def prepare(self, peer: bytes, worker: WorkerId, order: Prepare) -> None:
-        """Send an order after its payload; orders with the same payload share one transfer."""
+        """Send an order after its payload; orders with the same payload share one transfer.
+
+        Args:
+            peer: the connection of the host.
+            worker: the receiver of the order.
+            order: the order, with the payload.
+        """
         lane = self._lanes.setdefault(peer, _Lane())
         known = [transfer for transfer in lane.waiting if transfer.payload is order.payload]
         if not known:
             lane.waiting.append(_Transfer(order.payload))
         transfer = known[0] if known else lane.waiting[-1]
         transfer.orders.append((worker, msgspec.structs.replace(order, payload=b"")))
-        self._go_on(peer)
+        self._send_chunks(peer)
 
     def abort(self, peer: bytes, worker: WorkerId, change: str) -> None:
-        """Cancel an order, and its transfer if no other order needs it."""
+        """Cancel an order, and its transfer if no other order needs it.
+
+        Args:
+            peer: the connection of the host.
+            worker: the receiver of the order.
+            change: id of the change.
+        """
         lane = self._lanes.get(peer, _Lane())
         for transfer in tuple(lane.waiting):
             transfer.orders = [(to, order) for to, order in transfer.orders if (to, order.change) != (worker, change)]
@@ -95,13 +107,13 @@ class PayloadSender:
         """Process the host's acknowledgement of a chunk."""
         if peer in self._lanes:
             self._lanes[peer].on_the_way -= 1
-            self._go_on(peer)
+            self._send_chunks(peer)
 
     def clear(self) -> None:
         """Discard all transfers, since the hosts have ended."""
         self._lanes.clear()
 
-    def _go_on(self, peer: bytes) -> None:
+    def _send_chunks(self, peer: bytes) -> None:
         lane = self._lanes[peer]
         while lane.waiting and lane.on_the_way < WINDOW:
             transfer = lane.waiting[0]

@@ -98,7 +98,7 @@ class Wakeup:
         """
         if self._rung:
             return
-        with self._lock:  # else a late ring could write into whatever has got the pipe's number since
+        with self._lock:  # so that a late ring does not write to another file with the pipe's descriptor
             if self._closed:
                 raise LinkError("the link is closed; nothing can be sent on it")
             self._rung = True
@@ -196,10 +196,10 @@ class CurveSockets:
         made = self._context.socket(kind)
         made.linger = 0
         made.sndhwm = made.rcvhwm = 0
-        made.setsockopt(zmq.MAXMSGSIZE, PIECE + 4096)  # what encryption adds is less
+        made.setsockopt(zmq.MAXMSGSIZE, PIECE + 4096)  # encryption adds less than this
         made.setsockopt(zmq.AFFINITY, int(lane))
         made.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
-        silence_ms = self.silence_s * 1000  # a peer is asked four times in it
+        silence_ms = self.silence_s * 1000  # for four heartbeats
         made.setsockopt(zmq.HEARTBEAT_IVL, max(1, int(min(silence_ms / 4, _LONGEST_MS))))
         made.setsockopt(zmq.HEARTBEAT_TIMEOUT, max(1, int(min(silence_ms * 3 / 4, _LONGEST_MS))))
         made.curve_publickey = self._public

@@ -1,4 +1,4 @@
-"""A clock that only advances when it is told to."""
+"""A clock that advances only when ``advance`` is called."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ class ManualClock:
         return self._now
 
     def advance(self, nanoseconds: int) -> None:
-        """Moves the time forward; a negative number changes nothing."""
+        """Advance the time; a negative number has no effect."""
         self._now += max(0, nanoseconds)

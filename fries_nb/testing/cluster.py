@@ -134,7 +134,7 @@ class Cluster:
         )  # fmt: skip
         self._events = EventQueue(self.controller.handle, self.clock, self._carry_out)
 
-    # ---- what a user does
+    # ---- actions of the user
 
     def request(
         self, change: Mapping[str, Any], scheduler: str = "fries", *, pruning: bool = True, rehearse: bool = False,
@@ -142,15 +142,15 @@ class Cluster:
     ) -> str:  # fmt: skip
         """Request a change; returns its id, a key of ``outcomes`` once it has ended.
 
-        ``guard`` guards it for seconds of the cluster's clock, or tuples. ``rehearse`` rehearses the new functions of
-        targets below no other target on a recent tuple, as a run on Spark does.
+        ``guard`` is the duration of the change's guard, in seconds of the cluster's clock or in tuples. ``rehearse``
+        rehearses the new functions of the most upstream targets on a recent tuple, as a run on Spark does.
         """
         name = self.changes.request(change, scheduler, pruning, rehearse, guard)
         self._post()
         return name
 
     def roll_back(self) -> str:
-        """Ask for a rollback of the newest change in effect; returns its id."""
+        """Request a rollback of the newest change in effect; returns its id."""
         name = self.changes.roll_back()
         self._post()
         return name
@@ -168,7 +168,7 @@ class Cluster:
         return request
 
     def stop(self, drain: bool = False) -> None:
-        """End the run at once, or drained."""
+        """Stop the run, at once or after it is drained."""
         self._draining |= drain
         self._say(said.DrainRequested() if drain else said.StopRequested())
 
@@ -184,11 +184,11 @@ class Cluster:
             self.supply.held.discard(source)
             self.hosts.wake(source)
 
-    # ---- what there is to see
+    # ---- state
 
     @property
     def supply(self) -> Supply:
-        """What sources have yet to read."""
+        """The input that the sources have not read yet."""
         return self.hosts.supply
 
     @property
@@ -208,7 +208,7 @@ class Cluster:
 
     @property
     def journal(self) -> list[CommittedChange]:
-        """The decisions, as a real run has them on disk."""
+        """The decided changes in the store, in order."""
         return self.store.decided
 
     @property
@@ -230,11 +230,11 @@ class Cluster:
         return [instance for instance in found if instance.worker.operator == operator]
 
     def records(self) -> list[Record]:
-        """The trace so far, with records that workers have not handed over yet; each worker's records are in order."""
+        """The trace so far, with records that workers have not reported yet; each worker's records are in order."""
         self.hosts.trace()
         return [flow_of(self.graph, finished=self.state == "finished"), *self.store.traced()]
 
-    # ---- what may happen
+    # ---- steps
 
     def run(self, steps: int = 10**6) -> None:
         """Take steps until the run has ended.
@@ -254,7 +254,7 @@ class Cluster:
         raise AssertionError(f"it has not come to it after {steps} steps: {self.describe()}")
 
     def steps(self, count: int) -> None:
-        """Take at most so many steps."""
+        """Take at most ``count`` steps."""
         for _ in range(count):
             if self.state != "running" or not self.step():
                 return
@@ -332,7 +332,7 @@ class Cluster:
         self._news += [said.HostLost(0, "late", old.incarnation), said.HostJoined(0, "late", old.incarnation)]
         self._news += [said.HostJoined(host, f"host-{host}", incarnation) for host in range(self._plan.hosts)]
 
-    # ---- carrying out
+    # ---- instructions of the controller
 
     def _say(self, event: said.Event) -> None:
         try:
@@ -348,7 +348,7 @@ class Cluster:
         return [*self._obey(instruction), *self.changes.posted()]
 
     def _post(self) -> None:
-        """Let the controller hear what the queue of changes carries out."""
+        """Pass the controller the requests that the queue of changes has started."""
         for request in self.changes.posted():
             self._say(request)
 

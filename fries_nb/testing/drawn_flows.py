@@ -47,7 +47,7 @@ class DrawnFlow:
         nodes: operators in order of declaration, which is topological.
         changeable: for each operator that can be changed, its function by version.
         keyed: the operators that count by key.
-        tasting: the operators whose functions can be poisoned.
+        tasting: the operators whose functions can be made to fail on some rows.
     """
 
     dataflow: DataflowBuilder
@@ -64,8 +64,8 @@ class DrawnFlow:
 def repartitioned(graph: Graph, chance: random.Random) -> Graph:
     """The graph with some of its forward edges turned into rebalance or broadcast edges.
 
-    There is no broadcast above a self-join or a dedup, which could not distinguish copies of a row; nor into an
-    operator with several inputs, so that ``copies`` need only name the operator.
+    There is no broadcast upstream of a self-join or a dedup, which could not distinguish copies of a row; nor to an
+    operator with several inputs, so that ``copies`` can be a mapping from operators.
     """
     joins = {operator.name for operator in graph.operators if operator.traits.keeps_state}
 
@@ -219,7 +219,7 @@ class _Growth:
         self._open.append(self._function(_Open(stream, before.roots, before.distinct), "map", "Label", fns.Label))
 
     def _echo(self) -> None:
-        """Duplicates each row, and removes the duplicate some operators below."""
+        """Duplicates each row, and removes the duplicate some operators downstream."""
         if not (before := self._pick()).distinct:
             self._open.append(before)
             return

@@ -21,7 +21,7 @@ LAST_WORDS = 8
 
 
 class DriverKilled(Exception):
-    """The driver dies at this point; its next action is not carried out."""
+    """Raised to kill the driver; its next action is not carried out."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Faults:
         driver_kills: maximum number of kills of the driver; the run is then resumed from the store.
         full_disk: probability that a snapshot or a record cannot be written.
         slow: whether one of the hosts is slow.
-        reshapes: the run is resumed with other chains, and with other numbers of workers.
+        reshapes: whether the run is resumed with other chains and other numbers of workers.
     """
 
     hazard: float = 0.0
@@ -69,14 +69,13 @@ class Fate:
         return tuple(self._random.sample(range(self._hosts), dying))
 
     def rechains(self) -> bool:
-        """Whether a dead driver's run is resumed with chains where there were none, or without them."""
+        """Whether chaining is switched on or off when a dead driver's run is resumed."""
         return self._faults.reshapes and self._random.random() < 0.5
 
     def reshaped(self, graph: Graph) -> Graph:
         """The graph with which a dead driver's run is resumed.
 
-        Operators whose state is not divided by a key have as many workers as before, and so have those of which each
-        worker gets all rows.
+        Operators keep their number of workers if their state is not divided by key, or their input is broadcast.
         """
         if not self._faults.reshapes:
             return graph
@@ -95,7 +94,7 @@ class Fate:
         return bool(self._faults.full_disk) and self._random.random() < self._faults.full_disk
 
     def prefix(self, count: int) -> int:
-        """How much of a lane's content a killed host has sent."""
+        """The number of a lane's messages that a killed host has sent, of ``count``."""
         return self._random.randint(0, count)
 
 

@@ -39,14 +39,14 @@ def figure_9_ii(flow: DataflowBuilder) -> None:
 
 
 def figure_9_iii(flow: DataflowBuilder) -> None:
-    """RE -> {C, D} -> X, where both replicas of a tuple meet X."""
+    """RE -> {C, D} -> X; X processes both replicas of a tuple."""
     left, right = source(flow).replicate("RE")
     both = mark(left, "C").union("U", mark(right, "D"))
     mark(both, "X").sink("out", memory())
 
 
 def figure_10(flow: DataflowBuilder) -> None:
-    """RE -> {C, D} -> SJ -> E: the self-join lets one tuple pass."""
+    """RE -> {C, D} -> SJ -> E; the self-join emits one tuple for each transaction."""
     left, right = source(flow).replicate("RE")
     mark(mark(left, "C").self_join("SJ", mark(right, "D"), on="id"), "E").sink("out", memory())
 

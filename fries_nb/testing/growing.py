@@ -1,4 +1,4 @@
-"""Runs that change their shape: by idle workers that come and go, or by a resumption at other numbers of workers."""
+"""Runs that change their topology: idle workers are added and removed, or a run is resumed with other numbers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fries_nb.topology.topology import Topology
 
 
 def draw_reshaped(seed: int) -> Scenario:
-    """Keyed state that is checkpointed often, and a driver that dies: the run is resumed in another shape."""
+    """Draw a scenario with keyed state, frequent checkpoints, and kills of the driver; runs resume rescaled."""
     chance = random.Random(f"reshaped {seed}")
     plain = draw_focused(seed, chained=seed % 2 == 0)
     faults = Faults(chance.choice((0.003, 0.01)), driver_kills=2, reshapes=True)
@@ -25,12 +25,12 @@ def draw_reshaped(seed: int) -> Scenario:
 
 
 class GrowingCluster(Cluster):
-    """A cluster in which workers come and go; the arguments are those of ``Cluster``.
+    """A cluster in which idle workers are added and removed; the arguments are those of ``Cluster``.
 
     Attributes:
         adopted: the topologies that all workers have adopted, in order.
-        refused: why others were not, as when a worker had ended, or could not be asked for.
-        often: how likely it is at a step that a change of topology is asked for, if none is under way.
+        refused: the reasons of all requests that were refused, as when a worker had ended.
+        often: probability at a step that a change of topology is requested, if none is in progress.
     """
 
     often = 0.05
@@ -42,7 +42,7 @@ class GrowingCluster(Cluster):
         super().__init__(*args, **settings)
 
     def step(self) -> bool:
-        """One event; and now and then the wish for another topology."""
+        """Carry out one event; sometimes request another topology first."""
         if self._asked_for is None and self.hosts.started and self.random.random() < self.often:
             idle = [worker.operator for worker in self.hosts.topology.added]
             everyone = [operator.name for operator in self.graph.operators]
@@ -50,15 +50,15 @@ class GrowingCluster(Cluster):
         return super().step()
 
     def grow(self, operator: str, host: int) -> None:
-        """Ask for an idle worker of this operator.
+        """Request an idle worker of this operator on this host.
 
         Raises:
-            DataflowError: there can be none.
+            DataflowError: the operator cannot get another worker.
         """
         self._ask(self.hosts.topology.grown(operator, host))
 
     def shrink(self, operator: str) -> None:
-        """Ask for an operator's idle worker to be taken away.
+        """Request the removal of an operator's idle worker.
 
         Raises:
             DataflowError: it has none.
@@ -71,7 +71,7 @@ class GrowingCluster(Cluster):
                 self.shrink(operator)
             else:
                 self.grow(operator, self.random.randrange(self._plan.hosts))
-        except DataflowError as error:  # of a source there cannot be more, and some were added with others
+        except DataflowError as error:  # a source, or a worker that was added together with those of other operators
             self.refused.append(str(error))
 
     def _ask(self, topology: Topology) -> None:

@@ -59,7 +59,7 @@ class Deployment:
     fate: Fate
 
     def reshaped(self) -> Deployment:
-        """With what a dead driver's run is resumed, if it is not as it was."""
+        """The settings with which a dead driver's run is resumed."""
         return replace(self, graph=self.fate.reshaped(self.graph), chaining=self.chaining ^ self.fate.rechains())
 
 
@@ -71,7 +71,7 @@ class Hosts:
         ports: the open ports of sinks and of dead letters, by the operator's worker.
         supply: the input that the sources have not read yet.
         dead: hosts that were killed.
-        spent: workers that had ended ahead of the marker of the incarnation's checkpoint.
+        spent: workers that had ended before the marker of the incarnation's checkpoint.
         started: whether the controller has admitted them.
     """
 
@@ -86,7 +86,7 @@ class Hosts:
         self._random = plan.random
         self._restoration = restoration
         self.topology = Topology.dealt(plan.graph, plan.hosts, plan.chaining)
-        self._placement = dict(self.topology.placement)  # and where those were that have left
+        self._placement = dict(self.topology.placement)  # includes removed workers
         self._redistribution = Redistribution(restoration.checkpoint, plan.graph)
         self._failures: list[Failed] = []
         self._trials: list[DryRun | tuple[WorkerId, Rehearse]] = []
@@ -103,7 +103,7 @@ class Hosts:
             for wiring in wirings_of(self.topology, host):
                 try:
                     self._put(self._assembly.worker(wiring))
-                except OperatorError as error:  # a user's code fails on the host; the controller is told, as on Spark
+                except OperatorError as error:  # the user's code failed on the host, which reports it, as on Spark
                     name = error.operator or wiring.id.operator
                     self._failures.append(Failed(WorkerId(name, wiring.index), str(error), error.details))
         plans = plans_of(plan.inputs, plan.store.cut_by(plan.graph))
@@ -112,7 +112,7 @@ class Hosts:
         self.supply = Supply(plan.graph, plan.inputs, plan.random, plan.due_ns, positions, plans)
         self._all = list(self.workers.values())
 
-    # ---- making
+    # ---- construction
 
     def _assembled(self) -> Assembly:
         plan, restoration = self._plan, self._restoration
@@ -167,10 +167,10 @@ class Hosts:
         """The worker that runs an operator."""
         return self._of[worker]
 
-    # ---- growing
+    # ---- changes of topology
 
     def extend(self, topology: Topology, issued: int) -> None:
-        """Make the workers that are added, which rest until all others have adopted the topology."""
+        """Make the added workers, which start with ``settle``; ``issued`` is the id of the last issued marker."""
         self.topology = topology
         self._placement.update(topology.placement)
         decided = in_effect(self._plan.store.decided)
@@ -183,7 +183,7 @@ class Hosts:
                     self._resting.append(worker)
 
     def settle(self, topology: Topology) -> None:
-        """All have adopted it: what was added begins, what has left is gone."""
+        """Start the added workers and drop the removed ones, since all workers have adopted the topology."""
         resting, self._resting = self._resting, []
         for worker in resting:
             self._all.append(worker)
@@ -195,7 +195,7 @@ class Hosts:
                 self._all.remove(gone)
                 self.draws.discard(("work", id_))
 
-    # ---- what may happen
+    # ---- steps
 
     def start(self) -> None:
         """Start the workers, since all hosts have joined."""
@@ -244,7 +244,7 @@ class Hosts:
         return None
 
     def _try_later(self, order: DryRun | tuple[WorkerId, Rehearse]) -> None:
-        """Schedule work that a host does beside its workers."""
+        """Schedule work that a host does outside its workers' threads."""
         self._trials.append(order)
         self.draws.add(("try", None))
 
@@ -325,7 +325,7 @@ class Hosts:
         if worker.wiring.chain[0].traits.is_source and self.supply.has_more(worker.wiring.id):
             self.draws.add(("feed", worker.wiring.id))
 
-    # ---- carrying out
+    # ---- instructions of the workers
 
     def _carry_out(self, worker: Worker) -> None:
         for instruction in itertools.chain.from_iterable(iter(worker.take, [])):
@@ -360,15 +360,15 @@ class Hosts:
         self.network.put((network.LaneKind.ANSWERS, self.host_of(worker.wiring.id)), answer)
 
     def trace(self) -> None:
-        """Hand over the trace records of workers that they have not handed over yet."""
+        """Report the trace records that workers have not reported yet."""
         for worker in self.workers.values():
             for instance in worker.instances:
                 self._plan.store.trace(instance.records())
 
-    # ---- dying
+    # ---- failures
 
     def kill(self, hosts: Iterable[int]) -> None:
-        """Kill hosts. Of their messages in flight some arrive, and some never will."""
+        """Kill hosts; of their messages in flight a random prefix of each lane still arrives."""
         self.dead.update(hosts)
         for id_ in self.workers:
             if not self._lives(id_):
@@ -379,7 +379,7 @@ class Hosts:
                 self.network.lose(lane, self._plan.fate.prefix(count))
 
     def unsaid(self) -> Iterator[Answer]:
-        """Messages to the controller that have not arrived; they are lost, or arrive late."""
+        """The messages to the controller that have not arrived; they are lost, or arrive late."""
         for lane, count in list(self.network.waiting()):
             if lane[0] is network.LaneKind.ANSWERS:
                 yield from (self.network.take(lane) for _ in range(count))

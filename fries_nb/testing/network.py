@@ -5,7 +5,7 @@
     control    one lane for each host, from the controller to its workers
     answers    one lane for each host, from its workers to the controller
 
-These are exactly the guarantees of the links between Spark's hosts.
+The links between the hosts of a run on Spark give the same guarantees.
 """
 
 from __future__ import annotations

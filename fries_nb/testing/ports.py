@@ -14,7 +14,7 @@ from fries_nb.messages import WorkerId
 
 
 class ListPort:
-    """Keeps rows in parts; a closed part has a name, and its rows count once it is committed.
+    """Keeps rows in parts; a closed part has a name, and its rows become output when it is committed.
 
     >>> port = ListPort("out[0]")
     >>> port.write(pa.RecordBatch.from_pydict({"x": [1]}))
@@ -44,7 +44,7 @@ class ListPort:
 
 
 class ListSink(Sink):
-    """Closed parts in memory, and which of them are committed: what a file system keeps when processes die.
+    """A sink in memory that survives simulated failures: all closed parts, and the commits.
 
     >>> sink = ListSink()
     >>> port = sink.open(WorkerId("out", 0), incarnation=1)
@@ -55,8 +55,8 @@ class ListSink(Sink):
     (('out[0].1-0',), [{'x': 1}], {1: ('out[0].1-0',)})
 
     Attributes:
-        ports: every port that was ever opened.
-        commits: number to the parts that are output.
+        ports: all ports that were opened.
+        commits: commit number to the parts that are output.
     """
 
     def __init__(self) -> None:
@@ -64,18 +64,18 @@ class ListSink(Sink):
         self.commits: dict[int, tuple[str, ...]] = {}
 
     def open(self, worker: WorkerId, incarnation: int) -> ListPort:
-        """A port of its own for each worker and attempt; see ``Sink``."""
+        """Open a port for a worker in an incarnation; see ``Sink``."""
         port = ListPort(f"{worker}.{incarnation}")
         self.ports.append(port)
         return port
 
     def prepare(self, parts: Sequence[str]) -> None:
-        """See that the parts are closed; see ``Sink``."""
+        """Check that the parts are closed; see ``Sink``."""
         if gone := [part for part in parts if not any(part in port.parts for port in self.ports)]:
             raise SinkError(f"the parts {gone} have gone")
 
     def commit(self, number: int, parts: Sequence[str]) -> None:
-        """Note the parts; see ``Sink``."""
+        """Record the commit; see ``Sink``."""
         names = tuple(sorted(parts))
         if not names:
             return
@@ -88,13 +88,13 @@ class ListSink(Sink):
         self.commits[number] = names
 
     def recover(self, number: int, parts: Sequence[str]) -> None:
-        """Forget later commits, and note this one; see ``Sink``."""
+        """Remove later commits, and record this one; see ``Sink``."""
         for later in [other for other in self.commits if other > number]:
             del self.commits[later]
         self.commit(number, parts)
 
     def discard(self, incarnation: int, spared: Collection[str]) -> None:
-        """Forget what is not committed; see ``Sink``."""
+        """Remove parts that are not committed; see ``Sink``."""
         kept = {*spared, *(part for parts in self.commits.values() for part in parts)}
         for port in self.ports:
             for part in [one for one in port.parts if one not in kept and _incarnation(one) <= incarnation]:
@@ -111,7 +111,7 @@ def _incarnation(part: str) -> int:
 
 
 def _holding_both(columns: pa.Schema, new: pa.Schema) -> pa.Schema:
-    """A schema for rows of both, or the new one if there is none, since lists hold any value."""
+    """A schema for rows of both; the new one if there is none, since a list of dicts holds any value."""
     try:
         return united(columns, new)
     except pa.ArrowException:

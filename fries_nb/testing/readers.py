@@ -1,4 +1,4 @@
-"""The input of the seeded cluster's sources: lists of rows, read as on Spark and in small batches."""
+"""The input of the seeded cluster's sources: lists of rows, read by the readers of a run on Spark in small batches."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MOST_ROWS = 5
 
 
 def transaction(source: int, split: int, row: int) -> int:
-    """The identity of a source tuple: the number of the source, of its split, and of the row there.
+    """The identity of a source tuple: the numbers of the source, the split, and the row in the split.
 
     >>> transaction(0, 1, 5) == (1 << ROW_BITS) + 5
     True
@@ -47,8 +47,8 @@ def transaction_of_row(source: int, workers: int, number: int) -> int:
 
     Args:
         source: number of the source in the graph.
-        workers: that the source started with.
-        number: of the row in the list.
+        workers: number of workers that the source started with.
+        number: number of the row in the list.
     """
     row, split = divmod(number, split_count(workers))
     return transaction(source, split, row)
@@ -58,18 +58,18 @@ class ListSource:
     """Rows in memory; split s of n has the rows s, s + n, ...
 
     Args:
-        rows: all of them; the first one has all columns.
+        rows: the rows; the first one has all columns.
     """
 
     def __init__(self, rows: Rows) -> None:
         self._rows = pa.RecordBatch.from_pylist([dict(row) for row in rows])
 
     def splits(self, count: int) -> list[Split]:
-        """Deal the rows in turn; see ``Source``."""
+        """Divide the rows among splits, round robin; see ``Source``."""
         return [Split(number, None, number, count) for number in range(count)]
 
     def open(self, split: Split, position: Position) -> ListReader:
-        """Read the rows of one split; see ``Source``."""
+        """Open a reader of one split; see ``Source``."""
         mine = [self._rows.slice(row, 1) for row in range(split.first, self._rows.num_rows, split.step)]
         return ListReader(pa.concat_batches(mine) if mine else self._rows.slice(0, 0), position)
 
@@ -78,11 +78,11 @@ class ListReader:
     """Reads rows in memory.
 
     Args:
-        rows: of the split.
-        position: where to begin.
+        rows: the rows of the split.
+        position: position of the first row to read.
 
     Attributes:
-        position: of the next row; see ``SplitReader``.
+        position: position of the next row; see ``SplitReader``.
     """
 
     def __init__(self, rows: pa.RecordBatch, position: Position) -> None:
@@ -99,11 +99,11 @@ class ListReader:
 
 
 def plans_of(inputs: Mapping[str, Rows], workers: Mapping[str, int]) -> dict[str, SourcePlan]:
-    """Cut each source into splits.
+    """Divide each source into splits.
 
     Args:
-        inputs: its rows.
-        workers: its workers at the beginning of the run, in the order of the graph.
+        inputs: source to its rows.
+        workers: source to its number of workers at the beginning of the run, in the order of the graph.
     """
     return {name: planned(ListSource(inputs[name]), count, rate=None) for name, count in workers.items()}
 
@@ -114,17 +114,17 @@ class Supply:
     A source worker that is *held* keeps its last batch, and so does not end, until it is released.
 
     Attributes:
-        read: number of rows handed out so far, of all sources.
-        total: number of rows in all.
+        read: number of rows read so far, over all sources.
+        total: total number of rows.
         held: the source workers that are held.
 
     Args:
         graph: the dataflow.
-        inputs: rows of each source.
-        chance: cuts batches.
-        due_ns: time at which all of them are due.
-        positions: the positions of each source worker's splits, ``None`` for a worker that has ended.
-        plans: the sources, cut into splits when the run began; by default they are cut now.
+        inputs: source to its rows.
+        chance: draws the sizes of batches.
+        due_ns: due time of all rows in nanoseconds.
+        positions: source worker to the positions of its splits; ``None`` for a worker that has ended.
+        plans: source to its splits as of the beginning of the run; by default the sources are divided now.
     """
 
     END: ClassVar[Supplied] = Supplied(None)
@@ -153,7 +153,7 @@ class Supply:
 
     @property
     def dry(self) -> bool:
-        """Whether all source workers have read to their end, or as far as they may while they are held."""
+        """Whether all source workers have read to their end, or to their last batch if they are held."""
         return not any(self._may_read(source) for source in self._batches)
 
     def _may_read(self, source: WorkerId) -> bool:
@@ -166,11 +166,11 @@ class Supply:
         return tuple(self._batches)
 
     def has_more(self, source: WorkerId) -> bool:
-        """Whether rows, or the end, are still to be handed out."""
+        """Whether there are rows, or the end, that were not read yet."""
         return self._batches[source] is not None
 
     def next(self, source: WorkerId) -> Supplied | None:
-        """The next batch, then ``END``, then ``None``; ``None`` also while it is held."""
+        """Read the next batch, then ``END``, then ``None``; ``None`` also while the last batch is held."""
         batches = self._batches[source]
         if batches is None or not self._may_read(source):
             return None
@@ -182,7 +182,7 @@ class Supply:
         return supplied
 
     def drain(self, source: WorkerId) -> None:
-        """Drop the remaining rows; the end comes next, held or not."""
+        """Drop the remaining rows, so that the end is next even if the worker is held."""
         self.held.discard(source)
         if (batches := self._batches[source]) is not None:
             batches.clear()
@@ -194,7 +194,7 @@ def _reader(plan: SourcePlan, source: WorkerId, workers: int, number: int, reach
 
 
 def _cut(reader: WorkerReader, chance: random.Random, due_ns: int) -> deque[Supplied]:
-    """The rows of a reader in small batches: slices of a larger one, as those of a Parquet file are."""
+    """The rows of a reader in small batches, which are slices of a larger one as in a Parquet file."""
     batches: list[pa.RecordBatch] = []
     positions: list[Positions] = []
     while not reader.exhausted:

@@ -95,9 +95,7 @@ def _unnest(node: Node, given: list[Rows]) -> Rows:
 
 
 def _relabel(node: Node, given: list[Rows]) -> Rows:
-    return [
-        _stamped(node, row, id=f"{row['id']}/{row['items']}", items=elements_of(row["number"])) for row in given[0]
-    ]
+    return [_stamped(node, row, id=f"{row['id']}/{row['items']}", items=elements_of(row["number"])) for row in given[0]]
 
 
 def _self_join(node: Node, given: list[Rows]) -> Rows:
@@ -106,9 +104,7 @@ def _self_join(node: Node, given: list[Rows]) -> Rows:
 
 
 def _join(node: Node, given: list[Rows]) -> Rows:
-    return [
-        _stamped(node, row, copy=copy) for row in given[0] for copy in range(copies_of(row["customer"], node.salt))
-    ]
+    return [_stamped(node, row, copy=copy) for row in given[0] for copy in range(copies_of(row["customer"], node.salt))]
 
 
 def _label(node: Node, given: list[Rows]) -> Rows:

@@ -166,7 +166,7 @@ def draw_troubled(seed: int) -> Scenario:
 
 
 def draw_focused(seed: int, chained: bool = False) -> Scenario:
-    """The same with a small dataflow with keyed state, changed in mid-stream, in which rare events are frequent."""
+    """A scenario with faults and a small keyed dataflow, changed in mid-stream, in which rare events are frequent."""
     chance = random.Random(f"focus {seed}")
     flow = (chained_flow if chained else counting_flow)(chance)
     graph = flow.dataflow.graph()
@@ -188,7 +188,7 @@ def draw_focused(seed: int, chained: bool = False) -> Scenario:
 
 
 def draw_guarded(seed: int) -> Scenario:
-    """A scenario of guarded changes, most of which fail on some tuples: soon, later, or further below."""
+    """A scenario of guarded changes, most of which fail on some tuples: soon, later, or downstream."""
     chance = random.Random(f"guard {seed}")
     kind = chance.choice(("counting", "chained", "any"))
     plain = draw_scenario(seed, ALL_SCHEDULES) if kind == "any" else draw_focused(seed, kind == "chained")
@@ -207,9 +207,7 @@ def draw_guarded(seed: int) -> Scenario:
         tuple(replace(one, on_error="fail", function=_sound(one.function)) for one in plain.graph.operators),
         plain.graph.edges,
     )
-    return replace(
-        plain, graph=graph, cluster=settings, wishes=wishes, ending="end", letters={}, stops={}, requests=()
-    )
+    return replace(plain, graph=graph, cluster=settings, wishes=wishes, ending="end", letters={}, stops={}, requests=())
 
 
 def _guarded(chance: random.Random, flow: DrawnFlow, wish: Wish, count: int) -> Wish:
@@ -219,7 +217,7 @@ def _guarded(chance: random.Random, flow: DrawnFlow, wish: Wish, count: int) -> 
         for name in wish.targets
         if name in flow.tasting and chance.random() < 0.6
     }
-    marks = [name for name in bad if name == "Mark1" and flow.dataflow.name == "counting"]  # a Counter is behind it
+    marks = [name for name in bad if name == "Mark1" and flow.dataflow.name == "counting"]  # with a Counter below
     spoils = chance.choice(marks) if marks and chance.random() < 0.5 else ""
     return replace(wish, guard=limit, bad=bad, spoils=spoils, returns=chance.random() < 0.6)
 
@@ -247,7 +245,7 @@ def draw_pausing(seed: int) -> Scenario:
         for targets in [(pausing[0], *chance.sample(others, chance.randint(1, 2)))]
         for scheduler, pruning in [chance.choice(SCHEDULES[:4] + ALL_SCHEDULES[5:8])]
     )
-    declared = plain.flow.dataflow.graph().operators  # what ``plain`` has poisoned is as it was
+    declared = plain.flow.dataflow.graph().operators  # without the poison that ``plain`` has added
     operators = tuple(_poisoned(one, {}, stops) for one in declared)
     graph = Graph(plain.graph.name, operators, plain.graph.edges)
     settings = plain.cluster | {"faults": Faults(slow=chance.random() < 0.2), "checkpoints": chance.random() < 0.3}
@@ -269,9 +267,7 @@ def _troubled(plain: Scenario, chance: random.Random) -> Scenario:
     graph = Graph(plain.graph.name, operators, plain.graph.edges)
     wishes = tuple(replace(wish, how="", broken="") if wish.broken in letters else wish for wish in plain.wishes)
     requests = tuple(sorted(chance.uniform(0.0, 1.1) for _ in range(chance.choice((0, 0, 1, 2)))))
-    return replace(
-        plain, graph=graph, cluster=settings, wishes=wishes, requests=requests, letters=letters, stops=stops
-    )
+    return replace(plain, graph=graph, cluster=settings, wishes=wishes, requests=requests, letters=letters, stops=stops)
 
 
 def _poison(chance: random.Random, scenario: Scenario) -> tuple[Poisoned, Poisoned]:
@@ -354,7 +350,7 @@ class _Play:
         cluster.steps(max(0, int((share - 1.0) * 3_000)))
 
     def _mend(self, operator: str) -> None:
-        """Request a fix, unless one waits or is prepared; a committed one may be stuck behind the tuple."""
+        """Request a fix, unless one waits or is prepared; a committed one may wait behind the tuple."""
         states = self._cluster.controller.changes
         waiting = {
             self._played.changes[change].targets
@@ -366,7 +362,7 @@ class _Play:
             before = self._cluster.open
             scheduler, pruning = self._cluster.random.choice(ALL_SCHEDULES)
             self._ask(Wish(0.0, (operator,), scheduler, pruning, self._cluster.random.random() < 0.5))
-            if not self._cluster.open - before:  # refused at once: it was to keep the state as it is
+            if not self._cluster.open - before:  # refused at once, since it had no state transformation
                 self._ask(Wish(0.0, (operator,), scheduler, pruning, transforms=False))
 
     def _ask(self, wish: Wish) -> None:
@@ -385,10 +381,10 @@ class _Play:
             elif name in scenario.stops and name not in self._mended:
                 function.poison = scenario.stops[name]
             if isinstance(function, Counter) and wish.transforms:
-                function.form = version if wish.guard is None else None  # a way back leads to whatever form was before
+                function.form = version if wish.guard is None else None  # a rollback may return to any earlier form
                 change[name] = Update(function, state=Convert(version), back=Convert(0) if wish.returns else None)
             else:
                 change[name] = Update(function)
-        # Noted beforehand: the answer may come at once, or the driver die of it.
+        # Recorded beforehand, since the request may be answered at once, or kill the driver.
         self._played.changes[f"u{version}"] = replace(wish, version=version)
         self._cluster.request(change, wish.scheduler, pruning=wish.pruning, rehearse=wish.rehearse, guard=wish.guard)

@@ -1,4 +1,4 @@
-"""The changes of a seeded run, by the queue that people use: the cluster is to it what a run on Spark is.
+"""The changes of a seeded run, managed by the same ``ChangeQueue`` as those of a run on Spark.
 
 >>> from fries_nb.dataflow.graph import Edge, Operator
 >>> pair = Graph("pair", (Operator("src"), Operator("FM", function=len)), (Edge("src", "FM"),))
@@ -31,22 +31,22 @@ from fries_nb.running.change_queue import ChangeQueue
 
 
 class SeededChanges:
-    """What is asked of a seeded run, and what became of it.
+    """The requested changes of a seeded run, and their outcomes; runs the queue.
 
     Args:
-        graph: what runs, as one region.
+        graph: the dataflow, which runs as one region.
         chaining: whether operators are chained.
 
     Attributes:
-        outcomes: change id to outcome, as they come in.
-        guards: change id to how its guard ended, as they come in.
-        fired: the changes whose guards have begun to roll them back, in order.
-        orphans: changes that had no outcome when the driver that they were asked of died.
-        paused: operators that wait for a fix.
+        outcomes: change id to outcome, in order of arrival.
+        guards: change id to the end of its guard, in order of arrival.
+        fired: the changes whose guards have started a rollback, in order.
+        orphans: changes without an outcome when their driver died.
+        paused: the paused operators.
     """
 
     resumable = True
-    """Also where there are no checkpoints: a guard that can do nothing is not refused, so that controllers meet it."""
+    """True even without checkpoints, so that the queue does not refuse guards and controllers are tested with them."""
 
     def __init__(self, graph: Graph, chaining: bool) -> None:
         self.chaining = chaining
@@ -60,7 +60,11 @@ class SeededChanges:
         self._queue = self._new(())
 
     def _new(self, before: Sequence[CommittedChange]) -> ChangeQueue:
-        """A queue of a driver that begins; times are none of its concern."""
+        """Make the queue of a new driver; times are not measured.
+
+        Args:
+            before: the changes that were decided before.
+        """
         last = len(self._requested)
         regions = (Region(self._graph),)
         queue = ChangeQueue(self._graph, regions, self, self, before=before, last_number=last, clock=lambda: 0.0)
@@ -68,18 +72,18 @@ class SeededChanges:
         queue.flows(0)
         return queue
 
-    # ---- what is asked
+    # ---- requests
 
     def request(
         self, change: Mapping[str, Any], scheduler: str = "fries", pruning: bool = True, rehearse: bool = False,
         guard: Limit | None = None,
     ) -> str:  # fmt: skip
-        """Ask for a change; returns its id. What the controller is to hear of it is ``posted``."""
+        """Request a change; returns its id. See ``Cluster.request``; ``posted`` returns the controller's events."""
         asked = self._queue.request(as_updates(change), scheduler, pruning, limit=guard, rehearse=rehearse)
         return asked.id
 
     def roll_back(self) -> str:
-        """Ask for a rollback of the newest change in effect; returns its id."""
+        """Request a rollback of the newest change in effect; returns its id."""
         return self._queue.roll_back().id
 
     @property
@@ -87,15 +91,15 @@ class SeededChanges:
         """The changes without an outcome."""
         return set(self._requested) - self.outcomes.keys() - self.orphans
 
-    # ---- what happens
+    # ---- the controller
 
     def posted(self) -> Iterator[said.ChangeRequested]:
-        """What the controller has to hear, each request once; nothing more if the driver dies of it."""
+        """Take the events for the controller, one for each request that the queue has started; a generator."""
         while self._posted:
             yield self._posted.popleft()
 
     def take(self, instruction: said.Instruction) -> None:
-        """What the controller says of changes."""
+        """Process the controller's instructions on changes; others are ignored."""
         match instruction:
             case said.Resolved(outcome):
                 if outcome.change in self.outcomes:
@@ -115,30 +119,36 @@ class SeededChanges:
                 self._queue.pause(0, instruction.operator, bool(instruction.paused))
 
     def restart(self, before: Sequence[CommittedChange], graph: Graph, chaining: bool) -> None:
-        """The driver dies, and the queue with it; another one goes on from these decisions, with this graph."""
+        """Replace the queue after the death of the driver.
+
+        Args:
+            before: the decided changes, from which the new driver continues.
+            graph: the graph with which the run is resumed.
+            chaining: whether operators are chained.
+        """
         self._graph, self.chaining = graph, chaining
         self.orphans |= self.open
         self.paused.clear()
         self._posted.clear()
         self._queue = self._new(before)
 
-    # ---- what a queue needs
+    # ---- the queue's protocols
 
     def refuse_if_over(self, why: str) -> None:
-        """A run that is over answers for itself."""
+        """Does nothing: the controller refuses changes after the end of the run."""
 
     def ship(self, updates: Mapping[str, Update]) -> dict[str, bytes]:
-        """Pickle them, as on Spark."""
+        """Pickle the updates, as on Spark."""
         return {name: cloudpickle.dumps(update) for name, update in updates.items()}
 
     def carry_out(self, region: int, request: said.ChangeRequested) -> None:
-        """Post the request to the controller, after the instructions that are carried out now."""
+        """Queue the request for the controller; see ``posted``."""
         self._posted.append(request)
 
     def requested(self, change: Change) -> None:
-        """A change was requested."""
+        """Record that a change was requested."""
         self._requested.append(change.id)
 
     def ended(self, change: Change, outcome: said.Outcome) -> None:
-        """A change has ended; what never came to the controller has only this outcome."""
+        """Record the outcome of a change that did not reach the controller; others were recorded by ``take``."""
         self.outcomes.setdefault(change.id, outcome)

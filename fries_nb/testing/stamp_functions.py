@@ -69,7 +69,7 @@ def branch_of(number: int, salt: int, into: int) -> int:
 
 
 CUSTOMER_STEP = 7
-"""Between the numbers of customers: those that rows have, 0 and 7, belong to different workers of two or of three."""
+"""Step between the numbers of customers; customers 0 and 7 belong to different workers of two or of three."""
 
 
 def copies_of(number: int, salt: int) -> int:
@@ -246,7 +246,7 @@ class Unopenable(_Versioned):
 
 
 class Unloadable(Unopenable):
-    """A function that can be pickled, and not unpickled."""
+    """A function that can be pickled, but not unpickled."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (_refuse, (self.name,))

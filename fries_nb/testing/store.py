@@ -52,7 +52,7 @@ class Store:
     # ---- checkpoints
 
     def save(self, epoch: int, incarnation: int, snapshots: tuple[Snapshot, ...]) -> str:
-        """Write the snapshots of a chain's workers as one file; its name."""
+        """Write the snapshots of a chain's operators as one file; returns its name."""
         name = f"{epoch}-{incarnation}/{snapshots[0].operator}-{snapshots[0].index}"
         self._files[name] = msgspec.msgpack.encode(snapshots)
         return name
@@ -74,7 +74,7 @@ class Store:
         return Restoration(self.records[-1] if self.records else None, in_effect(self.decided))
 
     def cut_by(self, graph: Graph) -> Mapping[str, int]:
-        """Each source's number of workers at the beginning of the run, by which it was cut into splits."""
+        """Source to its number of workers at the beginning of the run, which determined its splits."""
         for name in graph.sources:
             self._begun.setdefault(name, graph.operator(name).workers)
         return self._begun
@@ -89,7 +89,7 @@ class Store:
         """Make these parts output.
 
         Raises:
-            SinkError: a part has gone, is of an older incarnation, or other parts were committed as this epoch.
+            SinkError: a part is missing or of an older incarnation, or other parts were committed with this number.
         """
         for sink, parts in files.items():
             self.sinks[sink].commit(epoch, parts)

@@ -17,8 +17,8 @@ from fries_nb.deprecations import renamed
 __all__ = ["Astray", "StatedCounts", "Mixed", "Stale", "Verdict", "judge", "read_trace"]
 
 
-if not TYPE_CHECKING:  # a type checker is to miss what is missing
+if not TYPE_CHECKING:  # hidden from type checkers, which would accept any name
 
     def __getattr__(name: str) -> object:
-        """Names that were renamed work for one more version."""
+        """Resolve renamed names, which are deprecated for one version."""
         return renamed(__name__, name)

@@ -26,8 +26,8 @@ class StatedCounts(StrEnum):
     """The extent of a trace.
 
     - ``COMPLETE``: all records up to the end of the run.
-    - ``SO_FAR``: all records that each worker had handed over at some moment.
-    - ``NONE``: the trace makes no claim, as a schedule written by hand.
+    - ``SO_FAR``: all records that each worker had reported at some moment.
+    - ``NONE``: the trace makes no claim, such as a schedule written by hand.
     """
 
     COMPLETE = "complete"

@@ -154,7 +154,7 @@ def _hashes(transactions: Sequence[Id]) -> _Hashes:
 def _numbers(transactions: Sequence[Id]) -> _Hashes:
     try:
         numbers = array("q", transactions)  # type: ignore[type-var]
-    except (TypeError, OverflowError):  # names among them, where numpy would read "01" as 1
+    except (TypeError, OverflowError):  # some are strings; numpy would read "01" as 1
         return np.array([_number(one) for one in transactions], np.uint64)
     return np.frombuffer(numbers, np.uint64)
 
@@ -163,4 +163,4 @@ def _number(transaction: Id) -> int:
     """An identity as a 64-bit integer; a string of digits differs from the integer that it spells."""
     if isinstance(transaction, int) and _FIRST <= transaction <= _LAST:
         return transaction & _MASK
-    return hash(repr(transaction)) & _MASK  # of a name with its quotes: hash("") is 0; and hash(2**64) is 8
+    return hash(repr(transaction)) & _MASK  # of the repr, since hash("") is 0 and hash(2**64) is 8

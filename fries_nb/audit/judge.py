@@ -44,7 +44,7 @@ from fries_nb.trace import Record
 
 @dataclass(frozen=True, slots=True)
 class Mixed:
-    """A transaction that met an update's old configuration at some operators and its new one at others.
+    """A transaction that was processed by an update's old configuration at some operators and by its new one at others.
 
     ``old`` and ``new`` list these operators alphabetically. An operator is in both if it processed one tuple of the
     transaction before the update and another one after it.
@@ -117,7 +117,7 @@ def judge(records: Iterable[Record], targets: Iterable[tuple[str | int, str]] = 
         updates[operator].add(update)
     node_of = {versions: alike(versions, updates) for versions in groups}
     cycle = shortest_cycle(precedence_graph(dict.fromkeys(node_of.values()), updates, sightings.orders))
-    # Of transactions that are alike, the first is the example.
+    # The first of equivalent transactions is the example.
     example = {node: versions for versions, node in reversed(node_of.items())}
     transactions = sum(map(len, groups.values()))
     over = [flow for flow in completeness.flows if flow.finished]

@@ -1,4 +1,4 @@
-"""The precedence graph: which transactions and updates come before which in every equivalent serial schedule.
+"""The precedence graph: the order of transactions and updates that every equivalent serial schedule must keep.
 
 A schedule is conflict-serializable if and only if this graph has no cycle (Bernstein, Hadzilacos and Goodman, 1987; the
 conflicts are those of Fries, definitions 4.6 to 4.9). Transactions do not conflict with each other, so one node
@@ -73,7 +73,7 @@ def precedence_graph(
 ) -> nx.DiGraph[Node]:
     """The graph of these transactions and updates; ``orders`` holds pairs of updates that follow each other."""
     graph: nx.DiGraph[Node] = nx.DiGraph()
-    # Sorted, so that a trace gets the same cycle on every day: the order of a set of strings changes from run to run.
+    # Sorted, so that a trace always gives the same cycle: the order of a set of strings differs between processes.
     graph.add_nodes_from(UpdateStep(update) for update in sorted(set().union(*updates.values()), key=str))
     for node in transactions:
         graph.add_edges_from((node, UpdateStep(update)) for update in sorted(node.before, key=str))

@@ -41,5 +41,5 @@ def _record(path: str | PathLike[str], number: int, line: bytes) -> Record:
     except TraceError as error:
         raise TraceError(f"{path}, line {number}: {error}") from None
     except (RecursionError, UnicodeDecodeError) as error:
-        # The JSON decoder has errors of others besides its own: brackets nested without end, bytes that are no text.
+        # The JSON decoder also raises RecursionError for deeply nested brackets, and UnicodeDecodeError.
         raise TraceError(f"{path}, line {number}: not a trace record: {error}") from None

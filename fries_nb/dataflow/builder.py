@@ -15,8 +15,8 @@ Stream('scored')
 
 Identity. ``source(..., identity="TRANSACTION_ID")`` names the column that identifies source tuples. A self-join on that
 column, of two streams that both carry it at most once for each source tuple, is unique per transaction. This is no
-longer known below operators that multiply rows (flat_map, unnest, a generator) and below unions; maps and filters are
-trusted to keep the column. ``self_join(..., unique=True)`` states it explicitly.
+longer known downstream of operators that multiply rows (flat_map, unnest, a generator) and of unions; maps and filters
+are trusted to keep the column. ``self_join(..., unique=True)`` declares it explicitly.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class Replay:
     Attributes:
         data: a Parquet path, an Arrow table or a Spark DataFrame.
         rate: rows per second over all workers of the source; ``None`` for as fast as the dataflow takes them.
-        may_be_empty: whether no rows are accepted, as in the output of an earlier region.
+        may_be_empty: whether an empty source is allowed, as for the output of an earlier region.
     """
 
     data: Any
@@ -137,7 +137,7 @@ def _as_table(data: Any) -> pa.Table:
             return pa.Table.from_batches([data])
         if type(data).__module__.partition(".")[0] == "pandas" and hasattr(data, "columns"):
             named = any(name is not None for name in data.index.names)
-            return pa.Table.from_pandas(data.copy(), preserve_index=named)  # else shared with what the user edits
+            return pa.Table.from_pandas(data.copy(), preserve_index=named)  # a copy, since the user may edit the data
         if hasattr(data, "__arrow_c_stream__"):
             return pa.table(data)
     except (pa.ArrowException, ValueError, TypeError) as error:

@@ -56,7 +56,7 @@ class BatchFunction:
         return self.function(*given, **named)
 
     def __get__(self, instance: object, owner: type | None = None) -> BatchFunction:
-        """A marked method is bound like any other, and remains marked."""
+        """Bind a marked method; the bound method remains marked."""
         return self if instance is None else BatchFunction(types.MethodType(self.function, instance))
 
 
@@ -160,7 +160,7 @@ def check_function(name: str, function: object, key: tuple[str, ...], kind: Kind
 
 
 def _is_called_by_instance(given: type) -> bool:
-    """Whether it is a class of callable instances, rather than one that converts a row (as ``dict`` or ``bool``)."""
+    """Whether instances of the class are callable (unlike those of ``dict`` or ``bool``, which convert a row)."""
     return callable(getattr(given, "process", None)) or any("__call__" in vars(base) for base in given.__mro__)
 
 

@@ -15,7 +15,7 @@ named after the edge.
 >>> list(second.graph), second.inputs["Sum"].inputs
 (['Sum', 'FM', 'Out'], (Kept(sink='Sum', region=0),))
 
-A region is as late as its outputs allow: a source whose rows are needed in the second region only is read there.
+Operators are in the last region possible: a source whose rows are needed in the second region only is read there.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ class Region:
     """A part of a dataflow that runs as a unit.
 
     Attributes:
-        graph: operators of the dataflow, and the sinks and sources at which it was cut.
-        kept: these sinks.
-        inputs: these sources, each with the rows that it replays.
+        graph: operators of the dataflow, and the sinks and sources at which the dataflow was cut.
+        kept: the sinks at which it was cut.
+        inputs: the sources at which it was cut, each with the rows that it replays.
     """
 
     graph: Graph
@@ -89,7 +89,7 @@ def pipelined(graph: Graph) -> Graph:
 
 
 def _levels(graph: Graph) -> dict[str, int]:
-    """For each operator the number of regions that run first; for a blocking one, before its last input's region."""
+    """Operator to the number of regions that run before it; a blocking one has the level of its last input."""
     levels: dict[str, int] = {}
     for name in graph.order:
         blocking = graph.by_name[name].blocking
@@ -127,7 +127,7 @@ def _region(graph: Graph, place: Mapping[str, int], number: int) -> Region:
             name = edge.source if blocking[0] else _name_of(edge)
             inputs[name] = _rows(graph, place, edge.source) if blocking[0] else Kept(name, place[edge.source])
             edges.append(replace(edge, source=name, branch=0))
-    # One worker reads, so that a sort's order is kept.
+    # A single worker reads, which keeps the order of a sort.
     sources = [Operator(name, kind=Kind.SOURCE) for name in inputs]
     whole = Graph(graph.name, (*sources, *operators, *kept.values()), tuple(edges))
     return Region(whole, frozenset(kept), inputs)

@@ -32,7 +32,7 @@ _FAMILIES = {
     numbers.Number: "a number", str: "a string", bytes: "bytes", datetime.datetime: "a time", datetime.date: "a date",
     datetime.time: "a time of day", datetime.timedelta: "a duration",
 }  # fmt: skip
-"""Values of one family can be equal, those of two never are. What comes first counts: a datetime is a date as well."""
+"""Families of types: values of two families are never equal. The first match counts: a datetime is a date as well."""
 
 
 class Index:
@@ -228,7 +228,7 @@ def is_table(data: object) -> bool:
 
 
 def column_names(data: Any) -> list[str] | None:
-    """The columns of a table, as far as they are known without reading a file."""
+    """The columns of a table; ``None`` if a file must be read for them."""
     return None if isinstance(data, str) else list(data.schema.names)
 
 

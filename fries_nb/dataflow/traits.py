@@ -1,4 +1,4 @@
-"""The traits of operator kinds: one table, on which all other rooms depend.
+"""The traits of operator kinds, in one table on which all other packages depend.
 
 A new kind is a member of ``Kind`` and an entry in ``TRAITS``, and, if workers call a function row by row or batch by
 batch, an entry in ``operators/kinds.py``. No other module names kinds, except to declare operators (the builder, the
@@ -45,15 +45,15 @@ class Execution(StrEnum):
     """How a worker processes a batch."""
 
     READ = "read"
-    """A reader supplies it, and it passes as it is."""
+    """The batch comes from a reader, and is passed on unchanged."""
     PASS = "pass"
-    """It passes as it is."""
+    """The batch is passed on unchanged."""
     CALL = "call"
-    """Its rows, or slices of it, go through a call (see ``operators.kinds``)."""
+    """A function is called with its rows, or with slices of it (see ``operators.kinds``)."""
     WRITE = "write"
-    """It leaves the dataflow: the worker has it written."""
+    """The batch is written to a sink."""
     SPARK = "spark"
-    """There is no worker: Spark SQL runs the operator between two regions."""
+    """The operator has no worker; Spark SQL runs it between two regions."""
 
 
 class Holds(StrEnum):
@@ -66,11 +66,11 @@ class Holds(StrEnum):
     COLUMN = "column"
     """The name of a column."""
     SUFFIX = "suffix"
-    """What is added to a column's name that both sides have."""
+    """The suffix for names of columns that both sides have."""
     ENDPOINT = "endpoint"
     """The description of a source or a sink."""
     QUERY = "query"
-    """What Spark SQL is to compute."""
+    """The query for Spark SQL."""
     NOTHING = "nothing"
     """``None``."""
 
@@ -83,18 +83,18 @@ class Returns(StrEnum):
     ROWS = "rows"
     """An iterable of rows, or a generator."""
     ANSWER = "answer"
-    """Something about the row. A generator is none."""
+    """A value about the row, such as a truth value; a generator is refused."""
 
 
 class ColumnsOut(StrEnum):
     """The relation of the output columns to the input columns."""
 
     SAME = "same"
-    """They are the same."""
+    """The same columns."""
     MORE = "more"
-    """All that came leave, and others with them."""
+    """All input columns, and further ones."""
     OWN = "own"
-    """They are the operator's own choice."""
+    """Any columns, chosen by the operator."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -81,7 +81,7 @@ def _members(targets: frozenset[str], decisions: Iterable[PruningDecision]) -> f
 
 
 def _is_apart(graph: Graph, covering: set[str]) -> bool:
-    """Whether no edge of the graph joins two of these operators."""
+    """Whether no edge of the graph connects two of these operators."""
     return not any(to in covering for name in covering for to in graph.successors(name))
 
 

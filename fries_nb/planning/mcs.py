@@ -64,10 +64,10 @@ def reached(
     """The operators reachable from ``starts``.
 
     Args:
-        starts: where the search begins; included in the result.
+        starts: the operators at which the search begins; included in the result.
         neighbours: the edges to follow, such as ``graph.predecessors``.
-        within: if given, the search does not leave these operators. Within the blue operators it finds all operators
-            that are red as well, since everything on a path between two members is blue.
+        within: if given, the search does not leave these operators. Within the blue operators a search from the members
+            finds all operators that are red as well, since every operator on a path between two members is blue.
     """
     found = set(starts)
     todo = list(found)

@@ -1,7 +1,7 @@
-"""Predicts how long a marker takes from the heads of its scope to the targets, from the queues on its way.
+"""Predicts the delay of a marker from the heads of its scope to the targets, from the queues on its path.
 
-A fast control message overtakes the queue in front of a head and waits there for the tuple in hand only. From the head
-on a marker travels with the data, behind the queue in front of each operator below. A target's delay is therefore that
+A fast control message overtakes the queue of a head, and waits for the head's current tuple only. From the head on a
+marker travels with the data, behind the queue of each operator downstream. A target's delay is therefore that
 of the critical path from a head to it, and a component's delay that of its last target (Fries, sections 3.2 and 5.3).
 
 The waiting time of a queue is its length divided by the rate at which tuples are taken from it (Little's law). The
@@ -20,11 +20,10 @@ it overtakes; markers from the source would not:
 >>> ways(graph, {frozenset(graph): {"payments"}}, targets, queues)
 (CriticalPath(operators=('payments', 'FM', 'MC'), delay_ms=2250.0, unmeasured=()),)
 
-The prediction takes queues to stay as long as they are: what operators work off meanwhile is replaced at the rate at
-which tuples leave. Behind a growing queue the marker takes longer, behind a shrinking one less. All workers of an
-operator are taken together, so a skewed distribution of keys takes longer as well. For an operator that is not busy all
-the time the rate is the arrival rate, so its few waiting tuples seem to take long. The time to prepare the new
-functions and to finish earlier changes is not included.
+The prediction assumes that the lengths of queues do not change. Behind a growing queue the marker takes longer, behind
+a shrinking one less. It also assumes that tuples are distributed evenly among an operator's workers; with skewed keys
+the marker takes longer. For an operator that is sometimes idle the measured rate is the arrival rate, so the waiting
+time of its queue is overestimated. The time to prepare the new functions and to finish earlier changes is not included.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ class Queue:
 
     Attributes:
         waiting: tuples in its queues.
-        rate: tuples that it takes per second, as last measured.
+        rate: tuples that it takes per second, by the last measurement.
     """
 
     waiting: int
@@ -51,13 +50,13 @@ class Queue:
 
 @dataclass(frozen=True, slots=True)
 class CriticalPath:
-    """The path that determines how long a marker takes.
+    """The path that determines the delay of a marker.
 
     Attributes:
         operators: from a head to the target that is reached last; empty if unknown.
         delay_ms: milliseconds from the first message to the switch of the last target; ``None`` if unknown.
-        unmeasured: operators on paths to targets whose rate is unknown: they have taken no tuple yet, or take none now
-            although some wait.
+        unmeasured: operators on paths to targets whose rate is unknown: they have taken no tuple yet, or currently take
+            none although some wait.
     """
 
     operators: tuple[str, ...]
@@ -67,11 +66,11 @@ class CriticalPath:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """The predicted delay of a change, from its first message on, if it were requested now.
+    """The predicted delay of a change from its first message, if it were requested now.
 
     Attributes:
-        ways: the critical path of each marker; with Fries one for each component. Empty for schedulers that wait for
-            more than markers.
+        ways: the critical path of each marker; with Fries one for each component. Empty for schedulers whose stages
+            await more than markers.
         epoch_ms: the delay of markers from all sources in milliseconds, for comparison; ``None`` if unknown.
     """
 
@@ -80,7 +79,7 @@ class Prediction:
 
     @property
     def delay_ms(self) -> float | None:
-        """The delay of the slowest marker in milliseconds (all travel concurrently); ``None`` if any is unknown."""
+        """The delay of the slowest marker in milliseconds (they travel concurrently); ``None`` if any is unknown."""
         return longest(self.ways)
 
 
@@ -98,7 +97,7 @@ def ways(
 
     Args:
         graph: the dataflow.
-        markers: the heads of each scope. Scopes are disjoint, and a head has no in-edge inside its scope.
+        markers: scope to its heads. Scopes are disjoint, and a head has no in-edge inside its scope.
         targets: the operators to change; each scope has at least one.
         queues: measured queues by operator; operators without measurements are left out. Sources need none.
 
@@ -141,9 +140,9 @@ def _has_pace(queue: Queue | None) -> bool:
 
 
 def _ahead(graph: Graph, name: str, is_head: bool, queues: Mapping[str, Queue]) -> int:
-    """The number of tuples that a marker waits for; at a head, the tuple in hand of each worker.
+    """The number of tuples that a marker waits for; at a head, the current tuple of each worker.
 
-    A message overtakes the read-ahead of a source.
+    It is 0 at a source, whose read-ahead is overtaken by the message.
     """
     if not graph.in_edges(name):
         return 0

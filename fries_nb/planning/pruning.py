@@ -4,9 +4,9 @@ A one-to-many operator may put two tuples of one data transaction on paths that 
 start at it (Fries, algorithm 3). Two rules exclude that (section 6.3, rule 2 corrected):
 
 1. *Edge-wise*: it emits at most one tuple on each out-edge, and only one of its out-edges leads to targets.
-2. *Uniqueness*: one same operator that emits at most one tuple a transaction lies strictly between it and every target
-   that it reaches, on all paths. (As printed, the rule asks for *some* such operator on each path. But two paths with
-   an operator of their own each deliver two tuples, and a target beside the one considered may be met without any.)
+2. *Uniqueness*: the same operator, which emits at most one tuple for each transaction, lies strictly between it and
+   every target that it reaches, on all paths. (As printed, the rule asks for *some* such operator on each path. But two
+   paths with different such operators deliver two tuples, and another target may be reached without any.)
 
 Both rules refer to **all** targets below the operator, so there is one decision for each operator instead of one for
 each target, and no ancestor sets are needed. Nor must the earliest be selected: a kept operator lies between an

@@ -16,8 +16,8 @@ __all__ = [
 ]  # fmt: skip
 
 
-if not TYPE_CHECKING:  # a type checker is to miss what is missing
+if not TYPE_CHECKING:  # hidden from type checkers, which would accept any name
 
     def __getattr__(name: str) -> object:
-        """Names that were renamed work for one more version."""
+        """Resolve renamed names, which are deprecated for one version."""
         return renamed(__name__, name)

@@ -122,7 +122,7 @@ def cycle(verdict: Verdict) -> str:
 
 
 def named(transaction: str | int) -> str:
-    """A source tuple as a reader can find it: its id holds the source, the split and the row in the split."""
+    """A source tuple in words, decoded from its id: the source, the split and the row in the split."""
     digits = str(transaction)
     if not digits.isdigit():
         return digits

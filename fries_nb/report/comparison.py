@@ -1,4 +1,4 @@
-"""The report of one change carried out by several schedulers, each in a run of its own; written by ``demo``."""
+"""The report of one change carried out by several schedulers, each in a separate run; written by ``demo``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fries_nb.report.plan_section import dag_parts
 from fries_nb.scheduling import Plan
 
 SETTLED_MS = 250.0
-"""A surge is overcome when p99 is below this number of milliseconds again."""
+"""The p99 latency in milliseconds below which a surge counts as over."""
 _COLUMNS = (
     Column("Scheduler"),
     Column("Delay", number=True),
@@ -73,7 +73,7 @@ class Comparison:
     """One change of one dataflow under one load, by several schedulers.
 
     Attributes:
-        setting: what was run and changed, in a few sentences.
+        setting: description of the dataflow, the load and the change.
         plan: the change's plan by the first scheduler.
     """
 

@@ -107,7 +107,7 @@ def dag_svg(
         graph: the dataflow.
         states: operator to its states, words of ``target head mcs pruned``; a legend explains those that occur.
         labels: edge to a label of one or two short lines.
-        titles: operator to tooltip text, appended to what the declaration says.
+        titles: operator to tooltip text, appended to that of the declaration.
         marked: edges on which markers travel; by default those between operators with a state other than ``pruned``.
         width: available width in pixels; the layout runs to the right if it fits, else downward.
 

@@ -105,7 +105,7 @@ def latency_svg(points: Sequence[Point], marks: Sequence[PlotMark], width: float
 
 
 def thinned(points: Sequence[Point], most: int) -> list[Point]:
-    """At most so many points: each interval is reduced to its median p50, highest p99, mean rate and end."""
+    """Reduce to at most ``most`` points: each interval becomes its median p50, highest p99, mean rate and end."""
     if len(points) <= most:
         return list(points)
     size = math.ceil(len(points) / most)
@@ -160,7 +160,7 @@ def laid_out(marks: Sequence[PlotMark], began: float, across: Scale, lanes: int 
     labels = []
     for at_s, words in sorted(said_of(marks, 60.0 / per_second), reverse=True):
         words = words if len(words) <= 60 else words[:59] + "…"
-        # Right of the line that they belong to, but not beyond the end.
+        # To the right of the mark's line, but not beyond the end of the axis.
         start = max(across.start, min(across.at(at_s - began), across.end - _LETTER * len(words)))
         lane = next((lane for lane in range(lanes) if start + _LETTER * len(words) + 14 <= free[lane]), None)
         if lane is not None:

@@ -17,7 +17,7 @@ from fries_nb.report.edge_paths import Box, EdgePath, Placed, Spot
 
 _GAP = 48.0  # between layers
 _SPACE = 22.0  # between neighbours of a layer
-_LANE = 12.0  # what a passing edge takes
+_LANE = 12.0  # width of a dummy node
 _ARROW = 8.0
 
 
@@ -37,7 +37,7 @@ def in_layers(
     chains = _chains(depth, edges)
     links = [link for chain in chains for link in pairwise(chain)]
     layers = _ordered(depth, links)
-    # Along the streams, and across them; a passing edge is a place of no length.
+    # Sizes along the streams and across them; a dummy node has no length.
     along = [(size if rightward else height) for size in sizes] + [0.0] * (len(depth) - len(sizes))
     across = [(height if rightward else size) for size in sizes] + [_LANE] * (len(depth) - len(sizes))
     gap, space = (max(_GAP, label + 14), _SPACE) if rightward else (_GAP, _SPACE + label * 0.6)

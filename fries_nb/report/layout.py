@@ -1,8 +1,8 @@
 """Positions of operators and edges in a graph's picture, computed once for each graph.
 
-Graphviz receives boxes of given sizes only; names, colours and states are drawn afterwards. So a change of state moves
-nothing, and no name can break the layout. ``dot`` from PATH is tried first, then the Graphviz that pygraphviz brings
-along; without either, :mod:`fries_nb.report.layering` is used.
+Graphviz receives boxes of given sizes only; names, colours and states are drawn afterwards. So the layout does not
+depend on states, and names need no escaping. ``dot`` from PATH is tried first, then the Graphviz of pygraphviz; without
+either, :mod:`fries_nb.report.layering` is used.
 
 >>> from fries_nb.dataflow.graph import Edge, Graph, Operator
 >>> placed = layout(Graph("w1", (Operator("Src"), Operator("Sink")), (Edge("Src", "Sink"),)))
@@ -117,7 +117,7 @@ def _place(
             try:
                 return engine, _read(json.loads(draw(source, "json0")), sizes, edges)
             except (OSError, ValueError, KeyError, RuntimeError):
-                continue  # a Graphviz that is broken or without its plug-ins; the next one, or the layers, will do
+                continue  # a broken Graphviz, or one without plug-ins: try the next one, then the layered layout
     return "layers", in_layers(sizes, NODE_HEIGHT, edges, rightward, 84.0 if labelled else 0.0)
 
 

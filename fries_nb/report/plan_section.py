@@ -33,7 +33,7 @@ def roles(plan: Plan) -> dict[str, str]:
         "mcs": {name for send in sends for name in send.scope},
     }
     pruned = {one.operator for one in plan.covering.pruning if one.pruned}
-    # Inside a component a pruned operator is passed by a marker that starts above it. Epoch's marker heeds no pruning.
+    # A pruned operator inside a component is passed by a marker from upstream; epoch markers ignore pruning.
     covered = {name for component in plan.covering.components for name in component.operators}
     members["pruned"] = pruned if members["mcs"] <= covered else pruned - members["mcs"]
     taking_part = sorted(set().union(*members.values()))

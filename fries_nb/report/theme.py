@@ -18,7 +18,7 @@ from html import escape
 
 FONT = "font-family: system-ui, -apple-system, 'Segoe UI', Roboto, 'Liberation Sans', 'DejaVu Sans', sans-serif"
 
-# Okabe and Ito's palette, which the colour-blind tell apart.
+# The palette of Okabe and Ito, which is distinguishable with colour blindness.
 ORANGE, SKY, GREEN, BLUE, VERMILION = "#E69F00", "#56B4E9", "#009E73", "#0072B2", "#D55E00"
 GREY = "#8b949e"
 """A neutral grey, legible on light and on dark pages."""
@@ -58,7 +58,7 @@ def _within(where: str, selectors: str) -> str:
 
 def escaped(text: str) -> str:
     """The text escaped for XML, inside and outside of quotes; characters that XML excludes become �."""
-    # Within quotes plain tabs and line ends would be read as blanks.
+    # XML normalises unescaped tabs and line ends in attribute values to spaces.
     return escape(_ILLEGAL.sub("\ufffd", text)).replace("\n", "&#10;").replace("\t", "&#9;")
 
 

@@ -1,6 +1,6 @@
-"""Mini-batch scheduler: sources hold until all that they sent has been processed; then targets switch, sources resume.
+"""Mini-batch scheduler: sources hold until all tuples are processed; then targets switch, and sources resume.
 
-The change falls between two batches, as in Spark Streaming; the cost is an empty pipeline.
+The change is made between two batches, as in Spark Streaming; the cost is an empty pipeline.
 
 >>> from fries_nb.dataflow.graph import Edge, Operator
 >>> graph = Graph("chain", tuple(map(Operator, ("payments", "FC", "FM"))), (Edge("payments", "FC"), Edge("FC", "FM")))

@@ -1,6 +1,6 @@
 """Multi-version scheduler: sources tag new tuples; both versions run until the last tuple with the old tag has drained.
 
-No tuple waits for a marker: new-tagged tuples are processed by the new functions, side by side with old-tagged ones
+No tuple waits for a marker: new-tagged tuples are processed by the new functions, concurrently with old-tagged ones
 (Fries, section 8.1). The cost is two configurations in memory.
 
 >>> from fries_nb.dataflow.graph import Edge, Operator

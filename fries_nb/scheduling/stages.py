@@ -15,15 +15,15 @@ class StageAction(StrEnum):
     """The action of a stage's markers."""
 
     SWITCH = "switch"
-    """Targets switch to what was prepared."""
+    """Targets switch to the prepared functions."""
     TAG = "tag"
-    """Sources tag what they read from now on; targets run both versions until the old one has drained."""
+    """Sources tag the tuples that they read from now on; targets run both versions until the old one has drained."""
     HOLD = "hold"
-    """Sources hold; when the stage is over, nothing is under way."""
+    """Sources stop reading; when the stage ends, no tuple is in transit."""
     RELEASE = "release"
-    """Sources go on."""
+    """Sources continue to read."""
     RESTART = "restart"
-    """A checkpoint is taken; when it is complete, the run starts again from it with the new functions."""
+    """A checkpoint is taken; when it is complete, the run restarts from it with the new functions."""
 
 
 @dataclass(frozen=True)

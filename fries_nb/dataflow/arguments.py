@@ -44,6 +44,11 @@ def columns_of(name: str, given: Columns | None) -> tuple[str, ...]:
 def needed_columns(kind: str, name: str, on: Columns) -> tuple[str, ...]:
     """The key of a join or a dedup, which must not be empty.
 
+    Args:
+        kind: kind of the operator, for messages.
+        name: name of the operator.
+        on: the argument ``on``.
+
     Raises:
         DataflowError: there is no column; or see ``columns_of``.
     """
@@ -56,6 +61,12 @@ def needed_columns(kind: str, name: str, on: Columns) -> tuple[str, ...]:
 
 def number_of(what: str, name: str, argument: str, given: object) -> int:
     """The validated number of streams or copies.
+
+    Args:
+        what: kind of the operator, for messages.
+        name: name of the operator.
+        argument: name of the argument, ``into`` or ``n``.
+        given: its value.
 
     Raises:
         DataflowError: it is not a whole number of at least 2.

@@ -56,7 +56,12 @@ def storable(schema: pa.Schema) -> pa.Schema:
 
 
 def taken(column: pa.Field, values: pa.Array, table: str) -> pa.Array:
-    """The values in the type of a table's column; in a supported type if the column has none yet (null).
+    """Convert values to the type of a table's column, or to a supported type if the column has none yet (null).
+
+    Args:
+        column: the column of the table.
+        values: the values.
+        table: description of the table, for messages.
 
     Raises:
         ValueError: the column cannot hold them; the message is the end of a sentence, with the remedy.

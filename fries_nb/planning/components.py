@@ -38,7 +38,13 @@ class Component:
 
 
 def components(graph: Graph, covering: Set[str], targets: Set[str]) -> tuple[Component, ...]:
-    """The components of an MCS, ordered by their first operators, in O(V + E)."""
+    """The components of an MCS, ordered by their first operators, in O(V + E).
+
+    Args:
+        graph: the dataflow.
+        covering: the operators of the MCS.
+        targets: the operators to change.
+    """
 
     def neighbours(name: str) -> list[str]:
         return graph.successors(name) + graph.predecessors(name)

@@ -75,10 +75,15 @@ class AxisLabel:
 
 
 def latency_svg(points: Sequence[Point], marks: Sequence[PlotMark], width: float = 760.0) -> str:
-    """p50 and p99 in milliseconds and, below them, throughput in tuples per second, as an SVG element.
+    """Draw p50 and p99 in milliseconds and, below them, throughput in tuples per second, as an SVG element.
 
     The latency axis is logarithmic if the values span more than a factor of thirty. Points are thinned to the
     resolution: each interval shows its median p50, highest p99 and mean rate, so that no peak is lost.
+
+    Args:
+        points: the measurements.
+        marks: requests and ends of changes, recoveries and checkpoints, in order of time.
+        width: width in pixels.
     """
     points = thinned([point for point in points if _is_finite(point)], _MOST_POINTS)
     times = [point.at_s for point in points] + [mark.at_s for mark in marks]
@@ -154,7 +159,14 @@ def said_of(marks: Sequence[PlotMark], near_s: float) -> list[tuple[float, str]]
 
 
 def laid_out(marks: Sequence[PlotMark], began: float, across: Scale, lanes: int = _LANES) -> list[AxisLabel]:
-    """Labels assigned to lanes so that none overlap, newest first; labels without room are left out."""
+    """Assign labels to lanes so that none overlap, newest first; labels without room are left out.
+
+    Args:
+        marks: the marks, in order of time.
+        began: time of the left end of the axis, in seconds.
+        across: the time axis.
+        lanes: number of lanes.
+    """
     per_second = (across.end - across.start) / (across.high - across.low)
     free = [math.inf] * lanes
     labels = []

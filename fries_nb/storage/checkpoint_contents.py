@@ -86,7 +86,12 @@ class Location:
             return bool(found == fs.FileType.File)
 
     def read(self, name: str, kind: type[_T], run: str = "") -> _T:
-        """The content of a file.
+        """Read and decode a file.
+
+        Args:
+            name: name of the file in the directory; ``.json`` files are JSON, others msgpack.
+            kind: type of the content.
+            run: id of the run, if it is part of the seal.
 
         Raises:
             CheckpointError: the file is missing or damaged, or is not signed with the key.

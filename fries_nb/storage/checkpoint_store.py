@@ -81,6 +81,12 @@ class CheckpointStore:
     def claim(cls, path: str, graph: Graph, run: str, key: bytes = NO_KEY) -> CheckpointStore:
         """Make an empty or new directory the checkpoint directory of a run.
 
+        Args:
+            path: the directory or its URI.
+            graph: the dataflow.
+            run: id of the run.
+            key: signs the files; ``NO_KEY`` for none.
+
         Raises:
             CheckpointError: it cannot be written, or is not empty: it holds a run, which could be resumed, or other
                 files.
@@ -104,6 +110,11 @@ class CheckpointStore:
         """Take over the directory of a run that has ended or died, as the next attempt.
 
         If the newest checkpoint is damaged the run continues from the one before it, with a warning.
+
+        Args:
+            path: the directory or its URI.
+            graph: the dataflow, which must fit the checkpoint (see ``flow_fingerprint``).
+            key: the key with which the files are signed; ``NO_KEY`` for none.
 
         Raises:
             PlaceHeldError: the run is known to be alive, or another process is taking over; names the process.

@@ -83,7 +83,12 @@ def claim(path: str, flow: str, *, table: bool = False) -> None:
 
 
 def commit(path: str, epoch: int, files: Iterable[str]) -> None:
-    """Commit these closed parts as one commit of the run that they name; idempotent.
+    """Commit closed parts as one commit of the run that they name; idempotent.
+
+    Args:
+        path: the target directory.
+        epoch: commit number.
+        files: the parts, in any directory.
 
     Raises:
         SinkError: a part is missing, or of an older incarnation than one that has committed; the commit was made with

@@ -38,10 +38,13 @@ def evaluate(
     copies: Mapping[str, int] = NO_COPIES,
     poison: Mapping[str, frozenset[int]] = NO_POISON,
 ) -> Reference:
-    """The rows that arrive at every operator.
+    """Compute the rows that arrive at every operator.
 
-    Operators in ``copies`` receive this number of copies of each row; those in ``poison`` set aside the rows with these
-    numbers.
+    Args:
+        nodes: the operators in topological order.
+        inputs: source to its rows.
+        copies: operator with a broadcast input to the number of copies that it receives of each row.
+        poison: operator to the numbers of the rows on which it fails, and which it sets aside.
     """
     out: dict[tuple[str, int], Rows] = {}
     at: dict[str, Rows] = {}

@@ -64,7 +64,13 @@ def passes(number: int, salt: int) -> bool:
 
 
 def branch_of(number: int, salt: int, into: int) -> int:
-    """The branch of a split for a row."""
+    """The branch of a split for a row.
+
+    Args:
+        number: the row's number.
+        salt: distinguishes operators.
+        into: number of branches.
+    """
     return (number // 3 + salt) % into
 
 
@@ -171,7 +177,14 @@ class Table(JoinTable):
 
 
 def table_of(name: str, salt: int, version: int, customers: int = 4) -> pa.Table:
-    """A table for a join: no row for some customers, two for others, each with the join's stamp."""
+    """A table for a join: no row for some customers, two for others, each with the join's stamp.
+
+    Args:
+        name: name of the join.
+        salt: distinguishes operators.
+        version: version of the table, part of the stamps.
+        customers: number of customers.
+    """
     rows = [
         {"who": customer, "copy": copy, "stamp": f"{name}@{version};"}
         for customer in range(0, customers * CUSTOMER_STEP, CUSTOMER_STEP)

@@ -35,7 +35,7 @@ def test_what_never_was_is_missing_as_ever(package: str) -> None:
 def test_what_is_paused_is_shown_by_its_earlier_name_as_well() -> None:
     """``run.standing`` is ``run.paused``, with a warning at the line that asked."""
     run = object.__new__(Run)
-    run._seen = Telemetry(Graph("none", (), ()))
+    run._telemetry = Telemetry(Graph("none", (), ()))
     with pytest.warns(FutureWarning, match=r"Run\.standing is now called Run\.paused") as told:
         assert run.standing is run.paused
     assert told[0].filename == __file__

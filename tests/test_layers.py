@@ -172,8 +172,8 @@ def test_the_house_keeps_its_rules(rule):
     assert broken == []
 
 
-TWICE = {"changes", "events"}
-"""Names of modules that two rooms have: the handle of a change and its queue, the events of the two sides."""
+TWICE = {"events"}
+"""Names of modules that two rooms have: the events of the controller and of the workers."""
 
 
 def names_by_module() -> dict[str, list[str]]:
@@ -271,9 +271,9 @@ def test_tests_are_short_enough_to_be_read():
 @pytest.mark.parametrize(
     ("module", "line"),
     [
-        ("fries_nb.controller.changes", "from fries_nb.worker.inbox import Inbox"),
-        ("fries_nb.worker.inbox", "import fries_nb.controller.changes"),
-        ("fries_nb.worker.inbox", "def f():\n    from ..controller import changes"),
+        ("fries_nb.controller.change_steps", "from fries_nb.worker.inbox import Inbox"),
+        ("fries_nb.worker.inbox", "import fries_nb.controller.change_steps"),
+        ("fries_nb.worker.inbox", "def f():\n    from ..controller import change_steps"),
         ("fries_nb.worker.inbox", "import zmq"),
         ("fries_nb.planning.mcs", "from time import monotonic"),
         ("fries_nb.planning.mcs", "from fries_nb.scheduling.stages import Plan"),

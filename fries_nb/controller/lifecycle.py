@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import Literal
 
 from fries_nb.checkpoints import Restoration
-from fries_nb.controller.changes import Changes
+from fries_nb.controller.change_steps import Changes
 from fries_nb.controller.commit_attempts import Checkpoints
 from fries_nb.controller.commit_numbers import CommitNumbers
 from fries_nb.controller.events import (

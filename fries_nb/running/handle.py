@@ -45,12 +45,12 @@ class Run(RunMonitor):
         self._options = options
         self._began_s = time.time()
         cut = regions(graph)
-        self._seen = Telemetry(graph)
+        self._telemetry = Telemetry(graph)
         places = CheckpointLayout(checkpoint, graph, len(cut), resumed, key)
         try:
-            self._course = RegionRunner(graph, cut, places, options, self._seen, self._closed, places.decided())
+            self._runner = RegionRunner(graph, cut, places, options, self._telemetry, self._closed, places.decided())
             live.add(self)
-            self._course.start(spark)
+            self._runner.start(spark)
         except BaseException:
             live.discard(self)
             places.abandon()
@@ -75,7 +75,7 @@ class Run(RunMonitor):
             RunError: the run has ended, or the checkpoint was aborted; includes the reason.
             TimeoutError: it is not complete in time; it continues.
         """
-        return self._course.checkpoint(timeout)
+        return self._runner.checkpoint(timeout)
 
     # ---- changes
 
@@ -97,7 +97,7 @@ class Run(RunMonitor):
         if isinstance(change, Mapping):
             check_updates(self.graph, as_updates(change))
         targets = (change,) if isinstance(change, str) else tuple(change)
-        return self._course.plan(targets, scheduler, pruning)
+        return self._runner.plan(targets, scheduler, pruning)
 
     def reconfigure(
         self, change: Mapping[str, Any], scheduler: str = "fries", pruning: bool = True, *, merge: bool = False,
@@ -134,7 +134,7 @@ class Run(RunMonitor):
             RunError: the run has ended.
         """
         updates, limit = as_updates(change), checked_limit(guard)
-        return self._course.queue.request(updates, scheduler, pruning, merge=merge, limit=limit, rehearse=rehearse)
+        return self._runner.queue.request(updates, scheduler, pruning, merge=merge, limit=limit, rehearse=rehearse)
 
     def rollback(self, scheduler: str = "fries") -> Change:
         """Undo the last change that is in effect or under way, by a change back; returns at once.
@@ -153,7 +153,7 @@ class Run(RunMonitor):
                 (``Update(..., back=...)``); or its operators have finished.
             RunError: the run has ended.
         """
-        return self._course.queue.roll_back(scheduler)
+        return self._runner.queue.roll_back(scheduler)
 
     def set_rate(self, source: str, rate: float) -> None:
         """Set the rate of a source.
@@ -172,8 +172,8 @@ class Run(RunMonitor):
             raise DataflowError(unknown("source", source, sources))
         if not isinstance(rate, (int, float)) or isinstance(rate, bool) or not 0 <= rate < float("inf"):
             raise PlanError(f"a rate is a number of tuples a second, 0 or more; got {rate!r}")
-        self._course.refuse_if_over("a rate is set while the dataflow runs")
-        self._course.set_rate(source, float(rate))
+        self._runner.refuse_if_over("a rate is set while the dataflow runs")
+        self._runner.set_rate(source, float(rate))
 
     def stop(self, drain: bool = False, timeout: float | None = 60.0) -> None:
         """End the run and wait until no host, thread or socket of it is left; does nothing if the run has ended.
@@ -190,17 +190,17 @@ class Run(RunMonitor):
             TimeoutError: the run has not ended in time; it continues to end, also after an interrupt (Ctrl-C), and
                 ``stop()`` ends a draining run at once.
         """
-        if self._course.ended.is_set() and self.state != "failed":
+        if self._runner.ended.is_set() and self.state != "failed":
             return
         self.request_stop(drain)
         on = "draining; stop() ends it at once, without what still waits" if drain else "ending"
         try:
-            self._course.ended.wait(timeout)
+            self._runner.ended.wait(timeout)
         except KeyboardInterrupt:
             raise KeyboardInterrupt(f"run {self.graph.name!r} goes on {on}") from None
-        if not self._course.ended.is_set():
+        if not self._runner.ended.is_set():
             raise TimeoutError(f"run {self.graph.name!r} has not ended after {timeout:g} s and goes on {on}")
-        self._course.join()
+        self._runner.join()
         warn_of(self.graph.name, self.error, self.uncommitted)
 
     def request_stop(self, drain: bool = False) -> None:
@@ -209,8 +209,8 @@ class Run(RunMonitor):
         Args:
             drain: see ``stop``.
         """
-        if not self._course.ended.is_set():
-            self._course.stop(drain)
+        if not self._runner.ended.is_set():
+            self._runner.stop(drain)
 
     def suspend(self, timeout: float = 60.0) -> None:
         """Pause the sources, take a checkpoint, and end the run; ``resume`` continues from the checkpoint.
@@ -244,7 +244,7 @@ class Run(RunMonitor):
         Returns:
             Whether they did in time.
         """
-        return self._course.flowing.wait(timeout)
+        return self._runner.flowing.wait(timeout)
 
     def wait(self, timeout: float | None = None) -> str:
         """Wait until the run has ended.
@@ -258,9 +258,9 @@ class Run(RunMonitor):
         Raises:
             TimeoutError: it has not ended in time.
         """
-        if not self._course.ended.wait(timeout):
+        if not self._runner.ended.wait(timeout):
             raise TimeoutError(f"run {self.graph.name!r} is still {self.state}")
-        self._course.join()
+        self._runner.join()
         return self.state
 
     def output(self, sink: str | None = None) -> Any:
@@ -311,4 +311,4 @@ class Run(RunMonitor):
     def _rows(self, of: str) -> Any:
         if self.state == "failed":
             warn_of(self.graph.name, self.error, self.uncommitted, depth=2)
-        return self._course.output(of)
+        return self._runner.output(of)

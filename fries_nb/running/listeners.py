@@ -13,7 +13,7 @@ from fries_nb.transport.envelopes import Line
 class Regions(Protocol):
     """The receiver of tagged callbacks; see ``region_runner``."""
 
-    seen: Telemetry
+    telemetry: Telemetry
 
     def answered(self, number: int, event: said.Answered) -> None:
         """A worker of the region has sent a message."""
@@ -47,63 +47,63 @@ class Regions(Protocol):
         """All resources of the region are released."""
 
 
-class Listening:
+class RegionListener:
     """Forwards the callbacks of one region's driver with the region's index.
 
     Args:
-        course: the receiver.
+        runner: the receiver.
         number: index of the region.
 
     Attributes:
         launched: to be set when the launch of the region has returned; ``closed`` waits for it.
     """
 
-    def __init__(self, course: Regions, number: int) -> None:
+    def __init__(self, runner: Regions, number: int) -> None:
         self.launched = threading.Event()
-        self._course = course
+        self._runner = runner
         self._number = number
 
     def resolved(self, outcome: said.Outcome) -> None:
         """Forward to ``Regions.resolved``."""
-        self._course.resolved(self._number, outcome)
+        self._runner.resolved(self._number, outcome)
 
     def guard_fired(self, event: said.GuardFired) -> None:
         """Forward to ``Regions.guard_fired``."""
-        self._course.guard_fired(self._number, event)
+        self._runner.guard_fired(self._number, event)
 
     def guard_ended(self, event: said.GuardEnded) -> None:
         """Forward to ``Regions.guard_ended``."""
-        self._course.guard_ended(self._number, event)
+        self._runner.guard_ended(self._number, event)
 
     def over(self, state: str, error: str, details: str) -> None:
         """Forward to ``Regions.over``."""
-        self._course.over(self._number, state, error, details)
+        self._runner.over(self._number, state, error, details)
 
     def closed(self) -> None:
         """Forward to ``Regions.closed``."""
         self.launched.wait()  # a region may end before its launch has returned
-        self._course.closed(self._number)
+        self._runner.closed(self._number)
 
     def answered(self, event: said.Answered) -> None:
         """Forward to ``Regions.answered``."""
-        self._course.answered(self._number, event)
+        self._runner.answered(self._number, event)
 
     def heard(self, lines: tuple[Line, ...]) -> None:
         """Record printed lines."""
-        self._course.seen.hear(lines)
+        self._runner.telemetry.hear(lines)
 
     def checkpointed(self, event: said.CheckpointEnded) -> None:
         """Forward to ``Regions.checkpointed``."""
-        self._course.checkpointed(self._number, event)
+        self._runner.checkpointed(self._number, event)
 
     def recovering(self, event: said.Recover) -> None:
         """Record that the hosts are being restarted."""
-        self._course.seen.recovering(event)
+        self._runner.telemetry.recovering(event)
 
     def recovered(self) -> None:
         """Record that all hosts have joined again."""
-        self._course.seen.recovered()
+        self._runner.telemetry.recovered()
 
     def paused(self, event: said.OperatorPaused) -> None:
         """Forward to ``Regions.paused``."""
-        self._course.paused(self._number, event)
+        self._runner.paused(self._number, event)

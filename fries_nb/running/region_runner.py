@@ -28,7 +28,7 @@ from fries_nb.dataflow.updates import Update, check_updates
 from fries_nb.errors import CheckpointError, FriesError, RunError, in_one_line
 from fries_nb.messages import Report
 from fries_nb.running.change_queue import ChangeQueue
-from fries_nb.running.listeners import Listening
+from fries_nb.running.listeners import RegionListener
 from fries_nb.running.run_checkpoints import CheckpointLayout, CheckpointRequests, with_functions
 from fries_nb.running.run_end import UncommittedCheck
 from fries_nb.running.telemetry import Telemetry
@@ -55,13 +55,13 @@ class RegionRunner:
         regions: the regions of the dataflow.
         places: the checkpoint directories of the regions.
         options: the options of the run.
-        seen: receives telemetry.
+        telemetry: receives the telemetry of the run.
         closed: called once, when all resources of the run are released.
         before: the changes that were decided before the run was resumed.
 
     Attributes:
         queue: the changes of the run.
-        seen: the telemetry of the run.
+        telemetry: the telemetry of the run.
         launched: the regions launched so far.
         uncommitted: the source tuples missing from the output, if the run was stopped or failed.
         error: why the run failed; empty otherwise.
@@ -73,7 +73,7 @@ class RegionRunner:
 
     def __init__(
         self, graph: Graph, regions: tuple[Region, ...], places: CheckpointLayout, options: Options,
-        seen: Telemetry, closed: Callable[[], None], before: Sequence[CommittedChange] = (),
+        telemetry: Telemetry, closed: Callable[[], None], before: Sequence[CommittedChange] = (),
     ) -> None:  # fmt: skip
         self.launched: list[Launched] = []
         self.uncommitted: UncommittedCheck | None = None
@@ -85,8 +85,8 @@ class RegionRunner:
         self._regions = regions
         self._places = places
         self.options = options
-        self.seen = seen
-        self.queue = ChangeQueue(graph, regions, self, seen, before=before)
+        self.telemetry = telemetry
+        self.queue = ChangeQueue(graph, regions, self, telemetry, before=before)
         self._lock = threading.RLock()
         self._closed = closed
         self._state = ""
@@ -177,7 +177,7 @@ class RegionRunner:
 
     def plan(self, targets: Iterable[str], scheduler: str, pruning: bool) -> Plan:
         """Plan a change without requesting it, with a prediction if tuples flow; see ``Run.plan``."""
-        measured = self.seen.snapshot().operators if self.state in FLOWING else None
+        measured = self.telemetry.snapshot().operators if self.state in FLOWING else None
         return self.queue.plan(targets, scheduler, pruning, measured)
 
     def set_rate(self, source: str, rate: float) -> None:
@@ -226,7 +226,7 @@ class RegionRunner:
 
     def checkpointed(self, number: int, event: said.CheckpointEnded) -> None:
         """Record that a checkpoint of the region is complete, or was aborted."""
-        self.seen.kept(number, event)
+        self.telemetry.kept(number, event)
         self._checkpoint_requests.answer(event.requests, event.reason)
 
     def output(self, sink: str) -> Any:
@@ -236,7 +236,7 @@ class RegionRunner:
             behind = [one for one in self.launched if sink in one.sinks]
         if not behind:  # the region of the sink has not begun, so the output is empty
             return output(first.session.spark, join(first.scratch, "sinks", sink), first.run, pa.schema([]))
-        return output(first.session.spark, behind[0].sinks[sink], behind[0].run, self.seen.columns(sink))
+        return output(first.session.spark, behind[0].sinks[sink], behind[0].run, self.telemetry.columns(sink))
 
     def trace(self) -> RunTrace:
         """The trace so far; identities of source tuples of later regions are prefixed with the region's number.
@@ -270,11 +270,11 @@ class RegionRunner:
         }
         applied = self.queue.starting(number)
         graph, resumed = self._places.begin(number, with_functions(region.graph, sources), applied)
-        listening = Listening(self, number)
+        listener = RegionListener(self, number)
         place, key = self._places.of(number), self._places.key
-        launched = launch(graph, spark, self.options, listening, place, resumed, key=key)
+        launched = launch(graph, spark, self.options, listener, place, resumed, key=key)
         with ExitStack() as ready, self._lock:
-            ready.callback(listening.launched.set)
+            ready.callback(listener.launched.set)
             self.launched.append(launched)
             weakref.finalize(self, remove_scratch, launched.scratch)
             self._open = True
@@ -292,7 +292,7 @@ class RegionRunner:
 
     def _read(self, spark: Any, kept: Kept) -> Any:
         launched = self.launched[kept.region]
-        return output(spark, launched.sinks[kept.sink], launched.run, self.seen.columns(kept.sink))
+        return output(spark, launched.sinks[kept.sink], launched.run, self.telemetry.columns(kept.sink))
 
     def answered(self, number: int, event: said.Answered) -> None:
         """Process an answer of a worker of the region."""
@@ -301,7 +301,7 @@ class RegionRunner:
             self._flowing_regions.add(number)
             self.queue.flows(number)
         if isinstance(event.answer, Report):
-            self.seen.report(self._regions[number], event.answer)
+            self.telemetry.report(self._regions[number], event.answer)
 
     def resolved(self, number: int, outcome: said.Outcome) -> None:
         """Record the outcome of a change at the region's controller."""
@@ -309,7 +309,7 @@ class RegionRunner:
 
     def paused(self, number: int, event: said.OperatorPaused) -> None:
         """Record that workers of an operator are paused on a tuple, or have resumed."""
-        self.seen.pause(event)
+        self.telemetry.pause(event)
         self.queue.pause(number, event.operator, bool(event.paused))
 
     def guard_fired(self, number: int, event: said.GuardFired) -> None:
@@ -336,7 +336,7 @@ class RegionRunner:
                 self.uncommitted = self._uncommitted(self.launched[number])
             ends = bool(self._state)  # read under the lock: the next region may fail and end the run at once
             if not ends:
-                self.seen.rest(self._regions[number].graph)
+                self.telemetry.rest(self._regions[number].graph)
                 self.queue.over(number, f"region {number + 1} of {len(self._regions)} had finished")
                 self._next_launch = threading.Thread(
                     target=self._go_on, args=[number + 1], name="fries-regions", daemon=True

@@ -32,38 +32,38 @@ class RunMonitor:
     graph: Graph
     _options: Options
     _began_s: float
-    _seen: Telemetry
-    _course: RegionRunner
+    _telemetry: Telemetry
+    _runner: RegionRunner
 
     @property
     def state(self) -> str:
         """``joining``, ``running``, ``draining`` or ``recovering``; finally ``finished``, ``stopped`` or ``failed``."""
-        return self._course.state
+        return self._runner.state
 
     @property
     def error(self) -> str:
         """The reason of a failure in one sentence; empty if the run has not failed."""
-        return self._course.error
+        return self._runner.error
 
     @property
     def details(self) -> str:
         """The traceback of a failure from the user's first frame on; empty if there is none."""
-        return self._course.details
+        return self._runner.details
 
     @property
     def scratch(self) -> str:
         """The directory, or URI of one, that holds the run's temporary files; deleted with this object."""
-        return self._course.launched[0].scratch
+        return self._runner.launched[0].scratch
 
     @property
     def checkpoints(self) -> tuple[KeptCheckpoint, ...]:
         """The complete checkpoints in order; only the last two of each region still exist."""
-        return self._seen.checkpoints
+        return self._telemetry.checkpoints
 
     @property
     def recoveries(self) -> tuple[RecoveryTime, ...]:
         """The restarts of hosts, with their times and reasons."""
-        return self._seen.recoveries
+        return self._telemetry.recoveries
 
     @property
     def paused(self) -> Mapping[str, tuple[Paused, ...]]:
@@ -72,7 +72,7 @@ class RunMonitor:
         Each ``Paused`` has ``worker``, ``error``, ``details`` (the traceback) and ``row``, the tuple as JSON. A change
         of the operator makes it retry the tuple.
         """
-        return self._seen.paused
+        return self._telemetry.paused
 
     @property
     def standing(self) -> Mapping[str, tuple[Paused, ...]]:
@@ -86,7 +86,7 @@ class RunMonitor:
         Returns:
             A snapshot: latencies in milliseconds, rates in tuples per second, queues in tuples and bytes.
         """
-        return self._seen.snapshot()
+        return self._telemetry.snapshot()
 
     def history(self) -> tuple[Point, ...]:
         """Latency and throughput at the sinks over time.
@@ -94,7 +94,7 @@ class RunMonitor:
         Returns:
             About four points a second, oldest first.
         """
-        return self._seen.points()
+        return self._telemetry.points()
 
     def marks(self) -> tuple[PlotMark, ...]:
         """The times at which changes were requested and ended, for plots.
@@ -102,12 +102,12 @@ class RunMonitor:
         Returns:
             The marks, oldest first.
         """
-        return self._seen.marks()
+        return self._telemetry.marks()
 
     @property
     def lines_printed(self) -> int:
         """Number of lines that operators have printed; ``printed()`` returns the last ones."""
-        return self._seen.lines_printed
+        return self._telemetry.lines_printed
 
     def printed(self) -> tuple[Line, ...]:
         """The output of operators on their hosts, printed or logged.
@@ -115,12 +115,12 @@ class RunMonitor:
         Returns:
             The last 1,000 lines, each with its worker.
         """
-        return self._seen.printed()
+        return self._telemetry.printed()
 
     @property
     def changes(self) -> tuple[Change, ...]:
         """All changes of the run, in order of request."""
-        return self._course.queue.changes
+        return self._runner.queue.changes
 
     def reads(self, operator: str) -> tuple[str, ...]:
         """The input columns that an operator has read so far, as last reported.
@@ -135,12 +135,12 @@ class RunMonitor:
             DataflowError: no such operator.
         """
         self.graph.operator(operator)
-        return self._seen.reads(operator)
+        return self._telemetry.reads(operator)
 
     @property
     def host_processes(self) -> dict[int, int]:
         """Host index to the process id on its machine, for the hosts that have joined."""
-        return {host: hello.pid for host, hello in self._course.launched[-1].driver.hosts.items()}
+        return {host: hello.pid for host, hello in self._runner.launched[-1].driver.hosts.items()}
 
     def records(self) -> list[Record]:
         """The trace so far.
@@ -151,7 +151,7 @@ class RunMonitor:
         Raises:
             RunError: the run was not started with ``audit=True``.
         """
-        return list(self._course.trace())
+        return list(self._runner.trace())
 
     def audit(self) -> auditing.Verdict:
         """Check whether the run so far is conflict-serializable.
@@ -163,7 +163,7 @@ class RunMonitor:
             RunError: the run was not started with ``audit=True``.
             TraceError: the trace is empty, or records of a worker are missing.
         """
-        return auditing.judge(self._course.trace(), self._course.queue.executed())
+        return auditing.judge(self._runner.trace(), self._runner.queue.executed())
 
     def report(self, path: str | PathLike[str]) -> str:
         """Write a report of the run so far as one HTML page that needs no network.
@@ -194,9 +194,9 @@ class RunMonitor:
     @property
     def resumable(self) -> bool:
         """Whether the run keeps checkpoints from which ``resume`` can continue."""
-        return self._course.resumable
+        return self._runner.resumable
 
     @property
     def uncommitted(self) -> UncommittedCheck | None:
         """Source tuples missing from the output of a run that was stopped or failed; ``None`` if there are none."""
-        return self._course.uncommitted
+        return self._runner.uncommitted

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from fries_nb.errors import FriesError
 from fries_nb.messages import Answer, ChannelId, Control, Failed, Fcm, Prepare, Rehearse, WorkerId
 from fries_nb.operators.dry_run import DryRun
-from fries_nb.spark.crew import muster
+from fries_nb.spark.host_workers import build_workers
 from fries_nb.spark.printing import Printer, printing
 from fries_nb.spark.region_spec import RegionSpec
 from fries_nb.spark.threads import EndThread, WorkerThread
@@ -163,11 +163,11 @@ class Host:
         stuck: tuple[str, ...] = ()
         try:
             warm_up()
-            crew = muster(self._region, self._host, self._carry_out)
-            self._threads = crew.threads
+            built = build_workers(self._region, self._host, self._carry_out)
+            self._threads = built.threads
             pid, machine = os.getpid(), socket.gethostname()
             self._links.say(Hello(self._links.data_address, pid, machine, self._region.incarnation))
-            self._serve(crew.failures)
+            self._serve(built.failures)
         except FriesError as error:
             self._reason, self._error = "failed", str(error)
         finally:

@@ -19,7 +19,7 @@ from msgspec import structs
 from fries_nb.checkpoints import Restoration
 from fries_nb.controller import known_changes
 from fries_nb.controller import restore_point as recovery
-from fries_nb.controller.changes import Changes
+from fries_nb.controller.change_steps import Changes
 from fries_nb.controller.commit_attempts import Checkpoints
 from fries_nb.controller.commit_numbers import CommitNumbers
 from fries_nb.controller.controller import Controller

@@ -145,16 +145,16 @@ def test_a_run_predicts_while_tuples_flow(state: str) -> None:
     """From what its workers report; what was measured before hosts were lost says nothing."""
     cut = regions(CHAIN)
     now_s = [0.0]
-    seen = Telemetry(CHAIN, clock=lambda: now_s[0])
+    telemetry = Telemetry(CHAIN, clock=lambda: now_s[0])
     unused: Any = SimpleNamespace()
-    course = RegionRunner(CHAIN, cut, unused, unused, seen, lambda: None)
-    course._state = state
+    runner = RegionRunner(CHAIN, cut, unused, unused, telemetry, lambda: None)
+    runner._state = state
     for at_s in (1, 2):
         now_s[0] = float(at_s)
         for name, index in itertools.product(CHAIN, (0, 1)):
             queued = 200 if name == "B" else 0
-            seen.report(cut[0], Report(WorkerId(name, index), 100 * at_s, 0, queued_tuples=queued))
-    plan = course.plan(["B"], "fries", True)
+            telemetry.report(cut[0], Report(WorkerId(name, index), 100 * at_s, 0, queued_tuples=queued))
+    plan = runner.plan(["B"], "fries", True)
     assert plan == schedule("fries", CHAIN, ["B"])
     expected = Prediction((CriticalPath(("B",), 10.0),), 2_000.0) if state in ("running", "draining") else None
     assert plan.prediction == expected

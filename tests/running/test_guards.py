@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from ledger_setting import Desk, first, function
+from queue_setting import Desk, first, function
 
 from fries_nb.controller.events import GuardEnded, GuardFired
 from fries_nb.errors import PlanError

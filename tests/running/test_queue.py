@@ -110,7 +110,7 @@ class Play:
         assert not change.done or (change.result().outcome, outcome.outcome) == ("done", "rolled_back")
         self.met[outcome.outcome] += 1
 
-    # ---- the course
+    # ---- the runner
 
     def refuse_if_over(self, why):
         if self.state != "running":

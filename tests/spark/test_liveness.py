@@ -72,7 +72,7 @@ def processed(run: Run) -> int:
 
 def pids_of(run: Run) -> list[int]:
     """The hosts' processes."""
-    return [hello.pid for _, hello in sorted(run._course.launched[0].driver.hosts.items())]
+    return [hello.pid for _, hello in sorted(run._runner.launched[0].driver.hosts.items())]
 
 
 def test_who_holds_the_interpreters_lock_is_alive(spark: SparkSession, runs: list[Run], tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_who_holds_the_interpreters_lock_is_alive(spark: SparkSession, runs: lis
     until(lambda: processed(run) > 600, run)
     change = run.reconfigure({"A": Busy(2, str(tmp_path / "change"))})
     assert change.result(timeout=900).outcome == "done"
-    assert run._course.launched[0].driver._stage.is_running()
+    assert run._runner.launched[0].driver._stage.is_running()
     hold(HELD_S)
     before = processed(run)
     until(lambda: processed(run) > before + 500, run)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from controller_crowd import Crowd
 from controller_watched import Watched
 
-from fries_nb.controller.changes import Changes
+from fries_nb.controller.change_steps import Changes
 from fries_nb.controller.events import Resolved, RunEnded
 
 FINISHED = RunEnded("finished")

@@ -7,7 +7,7 @@ from controller_endings import ask_only_the_living
 from interleaving_checks import SOAK, caught
 
 import fries_nb as fn
-from fries_nb.controller.changes import Changes
+from fries_nb.controller.change_steps import Changes
 from fries_nb.messages import Prepare, Prepared
 from fries_nb.operators.instance import Instance
 from fries_nb.testing import Cluster

@@ -1,4 +1,4 @@
-"""What is known of a run is written by one thread and read by others: a reader never sees half of a report."""
+"""Telemetry is written by one thread and read by others: a reader never sees a part of a report."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from fries_nb.running.telemetry import Telemetry
 
 
 class Slow:
-    """A report of a worker that is not known yet; while it is taken in, somebody looks at the measurements."""
+    """A report of a worker that is not known yet; while it is taken in, another thread reads the measurements."""
 
-    def __init__(self, seen):
+    def __init__(self, telemetry):
         self.worker, self.processed, self.queued, self.queued_tuples = WorkerId("FM", 0), 7, 0, 0
         self.reads, self.latency, self.columns = (), ((1.0, 2),), b""
         self.found = []
-        self.reader = threading.Thread(target=lambda: self.found.append(seen.snapshot()))
+        self.reader = threading.Thread(target=lambda: self.found.append(telemetry.snapshot()))
 
     @property
     def held(self):
@@ -33,9 +33,9 @@ def test_measurements_are_not_read_while_they_are_written(monkeypatch):
     failures = []
     monkeypatch.setattr(threading, "excepthook", failures.append)
     graph = Graph("one", (Operator("FM", kind=Kind.MAP),), ())
-    seen = Telemetry(graph)
-    report = Slow(seen)
-    seen.report(Region(graph), report)
+    telemetry = Telemetry(graph)
+    report = Slow(telemetry)
+    telemetry.report(Region(graph), report)
     report.reader.join()
     assert failures == []
     assert [snapshot.operators["FM"].processed for snapshot in report.found] == [7]

@@ -1,4 +1,4 @@
-"""The state of a run, as its regions' runner says it."""
+"""The state of a run, as its region runner reports it."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from fries_nb.running.region_runner import RegionRunner
 def test_a_run_is_over_when_its_error_is_known(end: str) -> None:
     """Its controller is done before that: the last rows are being committed, which may fail."""
     cut, unused = regions(FRAUD), SimpleNamespace()
-    course = RegionRunner(FRAUD, cut, unused, unused, unused, lambda: None)
+    runner = RegionRunner(FRAUD, cut, unused, unused, unused, lambda: None)
     launched: Any = SimpleNamespace(driver=SimpleNamespace(controller=SimpleNamespace(state=RunState(end))))
-    course.launched.append(launched)
-    course._open = True
-    assert (course.state, course.error) == ("draining", "")
-    course.over(0, "failed", "no room", "")
-    assert (course.state, course.error) == ("failed", "no room")
+    runner.launched.append(launched)
+    runner._open = True
+    assert (runner.state, runner.error) == ("draining", "")
+    runner.over(0, "failed", "no room", "")
+    assert (runner.state, runner.error) == ("failed", "no room")
 
 
 def test_a_run_whose_next_region_fails_at_once_ends_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,12 +32,12 @@ def test_a_run_whose_next_region_fails_at_once_ends_once(monkeypatch: pytest.Mon
     cut = (*regions(FRAUD), *regions(FRAUD))
     ends: list[str] = []
     places = SimpleNamespace(release=lambda: ends.append("released"))
-    seen = SimpleNamespace(rest=lambda graph: None)
-    course = RegionRunner(FRAUD, cut, places, SimpleNamespace(), seen, lambda: ends.append("closed"))
+    telemetry = SimpleNamespace(rest=lambda graph: None)
+    runner = RegionRunner(FRAUD, cut, places, SimpleNamespace(), telemetry, lambda: ends.append("closed"))
 
     def fail(number: int) -> None:
-        course._state = "failed"
-        course._end()
+        runner._state = "failed"
+        runner._end()
 
     class AtOnce:
         """A thread that has done all before its start returns."""
@@ -45,7 +45,7 @@ def test_a_run_whose_next_region_fails_at_once_ends_once(monkeypatch: pytest.Mon
         def __init__(self, target: Any, args: list[int], **_: Any) -> None:
             self.start = lambda: target(*args)
 
-    monkeypatch.setattr(course, "_go_on", fail)
+    monkeypatch.setattr(runner, "_go_on", fail)
     monkeypatch.setattr(region_runner.threading, "Thread", AtOnce)
-    course.closed(0)
+    runner.closed(0)
     assert ends == ["released", "closed"]

@@ -1,4 +1,4 @@
-"""A run's change queue without its run: what is asked of it, and what controllers say, in short words."""
+"""A change queue without a run: requests of users, and outcomes of controllers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker that takes no tuple: a source that is held, an operator that stands in front of a tuple it failed on."""
+"""A worker that takes no tuple: a source that is held, or an operator that is paused on a tuple on which it failed."""
 
 from __future__ import annotations
 

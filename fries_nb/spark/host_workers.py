@@ -27,7 +27,7 @@ SMALLEST_WINDOW = 64 * 1024
 
 
 @dataclass
-class Crew:
+class HostWorkers:
     """The workers of one host.
 
     Attributes:
@@ -39,7 +39,7 @@ class Crew:
     failures: list[Failed] = field(default_factory=list)
 
 
-def muster(region: RegionSpec, host: int, carry_out: Callable[[Instruction], None]) -> Crew:
+def build_workers(region: RegionSpec, host: int, carry_out: Callable[[Instruction], None]) -> HostWorkers:
     """Make all workers of a host, without starting their threads.
 
     Args:
@@ -47,11 +47,11 @@ def muster(region: RegionSpec, host: int, carry_out: Callable[[Instruction], Non
         host: index of the host.
         carry_out: carries out instructions of workers that concern neither readers nor sinks.
     """
-    crew = Crew()
+    built = HostWorkers()
     try:
         graph = region.with_functions(f"host {host} ({socket.gethostname()})")
     except OperatorError as error:
-        return Crew(failures=[Failed(WorkerId(error.operator, 0), str(error))])
+        return HostWorkers(failures=[Failed(WorkerId(error.operator, 0), str(error))])
     options = region.options
     wirings = list(wirings_of(region.topology.with_graph(graph), host))
     # Each channel may buffer a window at both ends: in the receiver's inbox, and in the sender's outbox for credit.
@@ -60,7 +60,7 @@ def muster(region: RegionSpec, host: int, carry_out: Callable[[Instruction], Non
     try:
         snapshots = _snapshots(region, [worker for wiring in wirings for worker in wiring.workers])
     except CheckpointError as error:
-        return Crew(failures=[Failed(wirings[0].id, str(error))])
+        return HostWorkers(failures=[Failed(wirings[0].id, str(error))])
     assembly = _assembly(region, window, snapshots)
     for wiring in wirings:
         try:
@@ -71,10 +71,10 @@ def muster(region: RegionSpec, host: int, carry_out: Callable[[Instruction], Non
             operator = error.operator if isinstance(error, OperatorError) else ""
             details = error.details if isinstance(error, OperatorError) else ""
             failed = WorkerId(operator or wiring.id.operator, wiring.index)
-            crew.failures.append(Failed(failed, str(error), details))
+            built.failures.append(Failed(failed, str(error), details))
             continue
-        crew.threads.update({instance.worker: thread for instance in thread.worker.instances})
-    return crew
+        built.threads.update({instance.worker: thread for instance in thread.worker.instances})
+    return built
 
 
 def _out_channels(wiring: Wiring) -> int:

@@ -1,11 +1,11 @@
-"""The queue of a run's changes: one in flight in each region, merges, rollbacks, regions that are not there yet."""
+"""The change queue: one request in flight in each region, merges, rollbacks, regions that have not started."""
 
 from __future__ import annotations
 
 import pickle
 
 import pytest
-from ledger_setting import Desk, first, function
+from queue_setting import Desk, first, function
 
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import PlanError

@@ -170,7 +170,7 @@ def decided(at: Location, found: Contents) -> tuple[CommittedChange, ...]:
 
 
 def newest(at: Location, found: Contents, thoroughly: bool) -> tuple[tuple[str, Checkpoint] | None, str]:
-    """The newest intact checkpoint with its name, and the description of the damage to the checkpoint after it.
+    """The newest intact checkpoint with its name, and the damage of the newest checkpoint, empty if that is intact.
 
     Args:
         at: the checkpoint directory.

@@ -25,7 +25,7 @@ from fries_nb.worker.trial import NotCopied, Passage, Trial, TrialFailed, TrialL
 from fries_nb.worker.worker import Worker
 
 LASTS_NS = 10_000_000
-"""Duration in nanoseconds after which no further tuple is tried."""
+"""Duration in nanoseconds after which only the first tuple of each operator is tried."""
 
 
 class Rehearsals:

@@ -54,7 +54,7 @@ class AuditLog:
         self._worker = worker
         self._runs: defaultdict[str | None, list[int]] = defaultdict(list)
         self._emitted: defaultdict[tuple[int, int], list[int]] = defaultdict(list)  # by branch and extra tuples
-        self._last: list[int] | None = None
+        self._of_tuple: list[list[int]] | None = None
         self._records: list[WorkerRecord] = []
         self._base = Counts()
         self._counts = Counts()
@@ -84,18 +84,20 @@ class AuditLog:
             extra: number of emitted tuples minus one.
             branch: output of the operator.
         """
-        self._last = self._emitted[branch, extra]
-        self._last.append(transaction)
+        logged = self._emitted[branch, extra]
+        logged.append(transaction)
+        if self._of_tuple is not None:
+            self._of_tuple.append(logged)
 
     def begin_tuple(self) -> None:
         """Begin a tuple; ``take_back`` removes what is logged as emitted from now on."""
-        self._last = None
+        self._of_tuple = []
 
     def take_back(self) -> None:
-        """Remove the entry of what was emitted for the tuple that ``begin_tuple`` began."""
-        if self._last is not None:
-            self._last.pop()
-            self._last = None
+        """Remove the entries of what was emitted for the tuple that ``begin_tuple`` began."""
+        for logged in self._of_tuple or ():
+            logged.pop()
+        self._of_tuple = None
 
     def mark(self) -> Mark:
         """The current position for ``rewind``; records must not be taken in between."""

@@ -230,7 +230,7 @@ def split_step(instance: Instance, behind: Behind) -> Step:
             )
         if branch and instance.audit:
             transaction = transaction_of(row)
-            instance.log.dropped.append(transaction)
+            instance.log.emitted(transaction, -1)
             instance.log.emitted(transaction, 1, branch)
         emits[branch](row)
 

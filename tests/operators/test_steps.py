@@ -19,6 +19,7 @@ from fries_nb.messages import DUE
 from fries_nb.operators.failures import LETTER
 from fries_nb.operators.instance import Instance
 from fries_nb.topology.expansion import chains
+from fries_nb.trace import Emitted
 
 SHOPS = pa.table({"shop": [1, 2, 1], "city": ["Rome", "Oslo", "Bari"], "n": [10, 20, 30]})
 
@@ -273,3 +274,21 @@ def test_a_blocking_operator_runs_nowhere_here() -> None:
     """It is for Spark SQL."""
     with pytest.raises(DeclarationError, match=r"A \(aggregate\) blocks; Spark SQL runs it"):
         execution(instance("A", Kind.AGGREGATE, None))
+
+
+@pytest.mark.parametrize("branch", [0, 1])
+def test_a_row_that_a_split_has_routed_and_that_makes_no_columns_is_recorded_as_dropped_once(branch: int) -> None:
+    """What the split had recorded of it is taken back, for the branch that it was sent to and for the first one."""
+
+    def route(row: dict[str, Any]) -> int:
+        row["x"] = object() if row["n"] == 3 else 1
+        return branch
+
+    split, bad = guarded(Kind.SPLIT, route, branches=2, audit=True)
+    running = execution(split, branches=2)
+    running.load("L", batch(n=[1, 3]))
+    running.advance(10)
+    assert [len(rows) for _, rows in running.results()] == [1]
+    assert len(letters(bad)) == 1
+    [emitted] = [record for record in split.records() if isinstance(record, Emitted) and 1 in record.transactions]
+    assert (emitted.transactions.count(1), emitted.extra, emitted.branch) == (1, -1, 0)

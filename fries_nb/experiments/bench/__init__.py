@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from fries_nb.deprecations import renamed
 from fries_nb.experiments.bench.costs import latency, quiet, rest, row
+from fries_nb.experiments.bench.crowd import crowd
 from fries_nb.experiments.bench.delay import delay
 from fries_nb.experiments.bench.display_cost import display
 from fries_nb.experiments.bench.maps import chain, exchange
@@ -27,6 +28,7 @@ BENCHMARKS: dict[str, Callable[[float, int], BenchReport]] = {
     "quiet": quiet,
     "chain": chain,
     "exchange": exchange,
+    "crowd": crowd,
     "w1": w1,
     "latency": latency,
     "row": row,

@@ -1,7 +1,7 @@
 """A host: one Spark barrier task that runs its share of a region's workers.
 
-The task's own thread polls the links: control messages first, then frames, which it only forwards. Every chain of
-workers has a thread, and another thread prepares and rehearses changes, so that loading a model delays neither tuples
+The task's own thread polls the links: control messages first, then frames, which it only forwards. One loop runs the
+workers (see ``host_loop``), and a thread prepares and rehearses changes, so that loading a model delays neither tuples
 nor control. The host sends ``Hello``, starts its workers on ``Welcome``, and ends on ``Leave``, or when its connection
 to the driver has ended. It never raises, since Spark would retry the failed task; errors are part of its report.
 """
@@ -15,18 +15,21 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Mapping
 
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from fries_nb.dataflow.traits import Execution
 from fries_nb.errors import FriesError
 from fries_nb.messages import Answer, ChannelId, Control, Failed, Fcm, Prepare, Rehearse, WorkerId
 from fries_nb.operators.dry_run import DryRun
+from fries_nb.spark.host_loop import HANDOFF_S, HostLoop
 from fries_nb.spark.host_workers import build_workers
+from fries_nb.spark.hosted_worker import HostedWorker
 from fries_nb.spark.printing import Printer, printing
 from fries_nb.spark.region_spec import RegionSpec
-from fries_nb.spark.threads import EndThread, WorkerThread
 from fries_nb.storage.snapshot_files import Saver
 from fries_nb.transport.connections import make_room
 from fries_nb.transport.envelopes import (
@@ -51,6 +54,7 @@ from fries_nb.transport.wire import Arrival, Credit
 from fries_nb.worker.events import (
     Arrived,
     Directed,
+    Event,
     Expected,
     Grant,
     Granted,
@@ -68,6 +72,10 @@ SWITCH_INTERVAL_S = 0.0005
 GARBAGE = 50_000
 """Number of allocations before a garbage collection; rows have no cycles (the default, 700, costs 0.1 us a tuple)."""
 TICK_S = 0.25
+REPORTING = 64
+"""Number of workers of a host that report every ``TICK_S``; more of them report less often."""
+WATCHED_S = 1.0
+"""Seconds after a busy loop was seen for which the loops are looked at every ``HANDOFF_S``."""
 """Seconds between two reports of each worker, and maximum duration of one poll of the links."""
 GRACE_S = 5.0
 """Seconds that all threads together have to end."""
@@ -144,7 +152,11 @@ class Host:
         self._region = region
         self._host = host
         self._channels = tuple(region.topology.channels())
-        self._threads: dict[WorkerId, WorkerThread] = {}
+        self._hosted: dict[WorkerId, HostedWorker] = {}
+        self._loops: tuple[HostLoop, ...] = ()
+        self._loop_of: dict[WorkerId, tuple[HostLoop, HostedWorker]] = {}
+        self._watched_until = 0.0
+        self._tick_s = TICK_S
         self._trials: queue.SimpleQueue[DryRun | tuple[WorkerId, Rehearse] | None] = queue.SimpleQueue()
         self._rehearsals = Rehearsals(time.monotonic_ns)
         self._preparer = threading.Thread(target=self._prepare, name="fries-prepare", daemon=True)
@@ -164,7 +176,7 @@ class Host:
         try:
             warm_up()
             built = build_workers(self._region, self._host, self._carry_out)
-            self._threads = built.threads
+            self._hosted = built.workers
             pid, machine = os.getpid(), socket.gethostname()
             self._links.say(Hello(self._links.data_address, pid, machine, self._region.incarnation))
             self._serve(built.failures)
@@ -178,8 +190,8 @@ class Host:
             self._links.close(LINGER_MS)
         processed = {
             str(instance.worker): instance.processed
-            for thread in self._threads.values()
-            for instance in thread.worker.instances
+            for hosted in self._hosted.values()
+            for instance in hosted.worker.instances
         }
         return HostReport(self._host, os.getpid(), self._reason, self._error, stuck, processed)
 
@@ -188,18 +200,26 @@ class Host:
     def _serve(self, failures: list[Failed]) -> None:
         ticked = time.monotonic()
         while not self._reason:
-            received = self._links.poll(int(TICK_S * 1000))
+            received = self._links.poll(int(1000 * (HANDOFF_S if time.monotonic() < self._watched_until else TICK_S)))
             now = time.monotonic()
             for message in received.control:
                 self._hear(message, failures)
             for arrival in received.data:
                 self._deliver(arrival)
-            if now - ticked >= TICK_S:
+            self._watch(now)
+            if now - ticked >= self._tick_s:
                 self._tell_printed(now - ticked)
                 ticked = now
                 self._tick()
                 if not self._reason:  # a dismissed host does not need the driver's connection
                     self._links.check()
+
+    def _watch(self, now: float) -> None:
+        """Look after the loops, often while they are busy: none is to wait for a slow tuple of one worker."""
+        if any(loop.is_busy for loop in self._loops):
+            self._watched_until = now + WATCHED_S
+            for loop in self._loops:
+                loop.check()
 
     def _hear(self, message: ControllerMessage, failures: list[Failed]) -> None:
         if isinstance(message, ToWorker):
@@ -215,7 +235,7 @@ class Host:
             if failures:
                 self._links.say(Said(tuple(failures)))
             else:
-                self._start()
+                self._start(message.peers)
         elif isinstance(message, (Leave, Refused)):
             self._reason = message.reason or "dismissed"
             self._tell_printed(TICK_S)  # before blocked threads can delay the end beyond the driver's timeout
@@ -227,35 +247,60 @@ class Host:
         if isinstance(control, Rehearse):
             self._trials.put((worker, control))
             return
-        thread = self._threads[worker]
-        trial = thread.worker.preparation.trial(worker, control) if isinstance(control, Prepare) else None
-        if isinstance(control, Prepare) and trial is not None:
-            thread.post(Expected(worker, control))
+        loop, hosted = self._loop_of[worker]
+        trial = hosted.worker.preparation.trial(worker, control) if isinstance(control, Prepare) else None
+        if isinstance(control, Fcm):
+            loop.switch(hosted, Directed(worker, control))
+        elif isinstance(control, Prepare) and trial is not None:
+            loop.post(hosted, Expected(worker, control))
             self._trials.put(trial)
         else:
-            thread.post(Directed(worker, control), urgent=isinstance(control, (Fcm, Prepare)))
+            loop.post(hosted, Directed(worker, control), urgent=isinstance(control, Prepare))
 
-    def _start(self) -> None:
-        """Start the workers; objects that exist by now are exempted from garbage collection."""
+    def _start(self, peers: Mapping[int, str]) -> None:
+        """Start the workers, in three loops: those that read, those that write, and all others.
+
+        Reading and writing files take long now and then, and release the interpreter lock meanwhile. Objects that exist
+        by now are exempted from garbage collection.
+
+        Args:
+            peers: index of each host to its data address.
+        """
+        here = peers.get(self._host, "").rpartition(":")[0]
+        on_this_machine = sum(address.rpartition(":")[0] == here for address in peers.values())
+        tickets = max(1, (os.cpu_count() or 1) // max(1, on_this_machine))
+        hosted = dict.fromkeys(self._hosted.values())
+        apart = {Execution.READ: "fries-read", Execution.WRITE: "fries-write"}
+        names = {one: apart.get(one.execution, "fries-loop") for one in hosted}
+        self._loops = tuple(
+            HostLoop(name, [one for one in hosted if names[one] == name], tickets) for name in {*names.values()}
+        )
+        loops = {one: loop for loop in self._loops for one in loop.workers}
+        self._loop_of = {worker: (loops[one], one) for worker, one in self._hosted.items()}
+        self._tick_s = TICK_S * max(1, len(hosted) // REPORTING)
         self._started = True
         gc.freeze()
         self._preparer.start()
         self._saver.start()
-        for thread in set(self._threads.values()):
-            thread.start()
+        for loop in self._loops:
+            loop.start()
 
     def _deliver(self, arrival: Arrival) -> None:
         """Deliver a frame from another host to its channels' receivers, or a credit to their senders."""
         for channel in arrival.channels:
             if isinstance(arrival.frame, Credit):
-                self._threads[channel.sender].post(Granted(channel, arrival.frame.size))
+                self._post(channel.sender, Granted(channel, arrival.frame.size))
             else:
-                self._threads[channel.receiver].post(Arrived(channel, arrival.frame))
+                self._post(channel.receiver, Arrived(channel, arrival.frame))
+
+    def _post(self, worker: WorkerId, event: Event) -> None:
+        loop, hosted = self._loop_of[worker]
+        loop.post(hosted, event)
 
     def _tick(self) -> None:
-        if self._started:
-            for thread in set(self._threads.values()):
-                thread.post(WorkerTick())
+        for loop in self._loops:
+            for hosted in loop.workers:
+                loop.post(hosted, WorkerTick())
 
     def _tell_printed(self, passed_s: float) -> None:
         if lines := self._printer.take(passed_s):
@@ -285,18 +330,16 @@ class Host:
     def _send(self, send: SendFrame) -> None:
         remote: dict[int, list[ChannelId]] = {}
         for channel in send.channels:
-            thread = self._threads.get(channel.receiver)
-            if thread is not None:
-                thread.post(Arrived(channel, send.frame))
+            if channel.receiver in self._loop_of:
+                self._post(channel.receiver, Arrived(channel, send.frame))
             else:
                 remote.setdefault(self._region.topology.host_of(channel.receiver), []).append(channel)
         for host, channels in remote.items():
             self._links.post(host, send.frame, channels)
 
     def _grant(self, channel: ChannelId, size: int) -> None:
-        thread = self._threads.get(channel.sender)
-        if thread is not None:
-            thread.post(Granted(channel, size))
+        if channel.sender in self._loop_of:
+            self._post(channel.sender, Granted(channel, size))
         else:
             self._links.post(self._region.topology.host_of(channel.sender), Credit(size), (channel,))
 
@@ -305,11 +348,11 @@ class Host:
         while (order := self._trials.get()) is not None:
             if isinstance(order, DryRun):
                 result = self._rehearsals.prepare(order)
-                self._threads[order.worker].post(result)
+                self._post(order.worker, result)
                 self._tell(result.answer)
                 del result  # releases the function before the wait for the next change
             else:
-                workers = [thread.worker for thread in set(self._threads.values())]
+                workers = [hosted.worker for hosted in dict.fromkeys(self._hosted.values())]
                 self._tell(self._rehearsals.rehearse(*order, workers))
             del order
 
@@ -321,11 +364,11 @@ class Host:
             return ()
         self._trials.put(None)
         self._saver.leave()
-        workers = set(self._threads.values())
-        for worker in workers:
-            worker.post(EndThread(), urgent=True)
+        for loop in self._loops:
+            loop.leave()
         deadline = time.monotonic() + GRACE_S
-        threads: list[threading.Thread] = [*workers, self._preparer, self._saver]
-        for thread in threads:
+        stuck = [name for loop in self._loops for name in loop.join(deadline)]
+        for thread in (self._preparer, self._saver):
             thread.join(max(0.0, deadline - time.monotonic()))
-        return tuple(sorted(thread.name for thread in threads if thread.is_alive()))
+            stuck += [thread.name] if thread.is_alive() else []
+        return tuple(sorted(stuck))

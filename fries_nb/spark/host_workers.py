@@ -14,8 +14,8 @@ from fries_nb.connectors.source import restored_positions
 from fries_nb.connectors.worker_reader import WorkerReader, open_reader
 from fries_nb.errors import CheckpointError, FriesError, OperatorError
 from fries_nb.messages import Failed, WorkerId
+from fries_nb.spark.hosted_worker import HostedWorker
 from fries_nb.spark.region_spec import RegionSpec
-from fries_nb.spark.threads import WorkerThread
 from fries_nb.storage.snapshot_files import read_snapshots
 from fries_nb.storage.spill import spilled
 from fries_nb.topology.wiring import Wiring, wirings_of
@@ -31,16 +31,16 @@ class HostWorkers:
     """The workers of one host.
 
     Attributes:
-        threads: worker to the thread that runs it; the workers of a chain share one.
+        workers: operator's worker to the worker that runs it; those of a chain are one.
         failures: the workers that could not be made, for the controller.
     """
 
-    threads: dict[WorkerId, WorkerThread] = field(default_factory=dict)
+    workers: dict[WorkerId, HostedWorker] = field(default_factory=dict)
     failures: list[Failed] = field(default_factory=list)
 
 
 def build_workers(region: RegionSpec, host: int, carry_out: Callable[[Instruction], None]) -> HostWorkers:
-    """Make all workers of a host, without starting their threads.
+    """Make all workers of a host, without running them.
 
     Args:
         region: the specification of the region.
@@ -66,14 +66,14 @@ def build_workers(region: RegionSpec, host: int, carry_out: Callable[[Instructio
         try:
             worker = assembly.worker(wiring)
             reader = _reader(region, worker) if wiring.chain[0].traits.is_source else None
-            thread = WorkerThread(worker, carry_out, _sinks(region, worker), reader)
+            hosted = HostedWorker(worker, carry_out, _sinks(region, worker), reader)
         except FriesError as error:
             operator = error.operator if isinstance(error, OperatorError) else ""
             details = error.details if isinstance(error, OperatorError) else ""
             failed = WorkerId(operator or wiring.id.operator, wiring.index)
             built.failures.append(Failed(failed, str(error), details))
             continue
-        built.threads.update({instance.worker: thread for instance in thread.worker.instances})
+        built.workers.update({instance.worker: hosted for instance in hosted.worker.instances})
     return built
 
 

@@ -95,8 +95,7 @@ class Hosts:
         self._of: dict[WorkerId, Worker] = {}
         self._sinks: dict[WorkerId, OpenSinks] = {}
         self._resting: list[Worker] = []
-        slow = plan.fate.slow
-        self.draws = Draws(plan.random, lambda thing: slow is not None and self._home(thing) == slow)
+        self.draws = Draws(plan.random, lambda one: plan.fate.slow is not None and self._home(one) == plan.fate.slow)
         self.network = SeededNetwork(self.draws)
         self._assembly = self._assembled()
         for host in range(plan.hosts):
@@ -255,8 +254,7 @@ class Hosts:
         worker = order.worker if isinstance(order, DryRun) else order[0]
         home = self.host_of(worker)
         if isinstance(order, DryRun):
-            result = self._rehearsals[home].prepare(order)
-            self.give(worker, result)
+            self.give(worker, result := self._rehearsals[home].prepare(order))
             answer: Answer = result.answer
         else:
             there = [one for id_, one in self.workers.items() if self.host_of(id_) == home]
@@ -283,8 +281,11 @@ class Hosts:
 
     def _work(self, id_: WorkerId) -> None:
         worker = self.workers[id_]
-        if not worker.run(self._random.randint(1, 4)):
+        busy = worker.run(self._random.randint(1, 4))
+        if not busy:
             self.draws.discard(("work", id_))
+        if not busy or self._random.random() < 0.5:  # or a deadline has passed, as on a host that does not wait
+            worker.outbox.flush()
         self._carry_out(worker)
         self._wake_reader(worker)
 
@@ -370,10 +371,9 @@ class Hosts:
     def kill(self, hosts: Iterable[int]) -> None:
         """Kill hosts; of their messages in flight a random prefix of each lane still arrives."""
         self.dead.update(hosts)
-        for id_ in self.workers:
-            if not self._lives(id_):
-                self.draws.discard(("work", id_))
-                self.draws.discard(("feed", id_))
+        for id_ in itertools.filterfalse(self._lives, self.workers):
+            self.draws.discard(("work", id_))
+            self.draws.discard(("feed", id_))
         for lane, count in list(self.network.waiting()):
             if self._home(lane) in self.dead:
                 self.network.lose(lane, self._plan.fate.prefix(count))

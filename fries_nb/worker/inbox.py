@@ -28,6 +28,9 @@ from fries_nb.checkpoints import Position
 from fries_nb.errors import ProtocolError
 from fries_nb.messages import ChannelId, Data, Frame
 
+MERGED_ROWS = 1024
+"""Number of tuples up to which waiting frames are merged: a frame costs as much as hundreds of tuples."""
+
 
 class Inbox:
     """The input channels of one worker.
@@ -110,6 +113,44 @@ class Inbox:
                 self.bytes -= frame.size
             return channel, frame
         return None
+
+    def merged(self, channel: ChannelId, first: Data, rows: int) -> tuple[pa.RecordBatch, list[tuple[ChannelId, int]]]:
+        """Merge a small data frame with others that wait: whole ones, in order within each channel.
+
+        They have its schema and version, come from workers of the same operator, and precede every marker of their
+        channel. Frames of blocked channels stay.
+
+        Args:
+            channel: the channel that it was taken from.
+            first: the frame.
+            rows: maximum number of tuples of the merged batch, if it is more than one frame.
+
+        Returns:
+            The batch; and for each of its frames the channel and the size in bytes of credit.
+        """
+        taken = [(channel, first), *self._alike(channel.sender.operator, first, rows - first.batch.num_rows)]
+        batch = first.batch if len(taken) == 1 else pa.concat_batches([frame.batch for _, frame in taken])
+        return batch, [(channel, frame.size) for channel, frame in taken]
+
+    def _alike(self, sender: str, first: Data, rows: int) -> list[tuple[ChannelId, Data]]:
+        taken: list[tuple[ChannelId, Data]] = []
+        if rows <= 0:
+            return taken
+        for channel in list(self._ready):
+            if channel.sender.operator != sender or channel in self._blocked:
+                continue
+            queue = self._queues[channel]
+            while queue and isinstance(frame := queue[0], Data) and (count := frame.batch.num_rows) <= rows:
+                if frame.version != first.version or not frame.batch.schema.equals(first.batch.schema):
+                    break
+                queue.popleft()
+                taken.append((channel, frame))
+                rows -= count
+                self.tuples -= count
+                self.bytes -= frame.size
+            if not queue:
+                self._ready.remove(channel)
+        return taken
 
     def put_back(self, channel: ChannelId, frames: Sequence[Frame]) -> None:
         """Return frames to the head of a channel."""

@@ -15,7 +15,9 @@ sets the window; a frame larger than the window is sent alone, on an empty chann
 >>> channel = ChannelId(WorkerId("A", 0), WorkerId("B", 0))
 >>> outbox = Outbox([OutEdge("B", Partitioning.FORWARD, (), 0, (channel,))])
 >>> outbox.add(0, pa.RecordBatch.from_pydict({"x": [1, 2]}))
->>> outbox.flush(); outbox.sends(), outbox.full        # no credit yet
+>>> outbox.flush()                         # frames and rows made
+(1, 2)
+>>> outbox.sends(), outbox.full            # no credit yet
 ([], True)
 >>> outbox.credit(channel, 1 << 20)
 >>> [(send.channels == (channel,), send.frame.batch.num_rows) for send in outbox.sends()], outbox.full
@@ -27,7 +29,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -45,8 +47,6 @@ SLACK, SLACK_BYTES = 1.25, 4096
 """Factor, and number of bytes, by which the memory that a frame keeps alive may exceed its size."""
 SMALL_BYTES = 1024
 """Size up to which a frame's buffers are counted as a whole, since computing the rows' share takes longer."""
-LONGEST_BUFFERED_NS = 2_000_000
-"""Maximum time in nanoseconds for which a tuple is buffered while its sender is busy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,20 +88,37 @@ def _allocated(column: pa.Array) -> int:
     return int(last.size)
 
 
+@dataclass(slots=True)
+class _Pending:
+    """The channels of an outbox on which something waits; each channel adds and removes itself.
+
+    Attributes:
+        filled: those that are full.
+        buffered: those with tuples in their buffer, in the order in which these came.
+        queued: those with a frame that waits for credit or to be sent, in the order in which these came.
+        outstanding: bytes on all channels that were sent, and that their receivers have not processed.
+    """
+
+    filled: set[_OutChannel] = field(default_factory=set)
+    buffered: dict[_OutChannel, None] = field(default_factory=dict)
+    queued: dict[_OutChannel, None] = field(default_factory=dict)
+    outstanding: int = 0
+
+
 class _OutChannel:
     """Buffer, queue and credit of one channel.
 
     Args:
         channel: the id of the channel.
-        filled: the outbox's set of full channels; this channel is added and removed as it becomes full or not.
+        pending: the channels of the outbox on which something waits.
         version: version of the first tuples.
     """
 
-    __slots__ = ("buffer", "channel", "filled", "outstanding", "queue", "rows", "version", "waiting", "window")
+    __slots__ = ("buffer", "channel", "outstanding", "pending", "queue", "rows", "version", "waiting", "window")
 
-    def __init__(self, channel: ChannelId, filled: set[_OutChannel], version: int) -> None:
+    def __init__(self, channel: ChannelId, pending: _Pending, version: int) -> None:
         self.channel = channel
-        self.filled = filled
+        self.pending = pending
         self.version = version
         self.buffer: list[pa.RecordBatch] = []
         self.rows = 0
@@ -113,6 +130,8 @@ class _OutChannel:
     def add(self, batch: pa.RecordBatch) -> None:
         if self.buffer and self.buffer[-1].schema != batch.schema:
             self.frame_buffer()
+        if not self.buffer:
+            self.pending.buffered[self] = None
         self.buffer.append(batch)
         self.rows += batch.num_rows
         if self.rows >= FLUSH_ROWS:
@@ -125,6 +144,8 @@ class _OutChannel:
             if _keeps_more(whole, size):
                 whole = pa.concat_batches([whole])
             self.queue.append(Data(whole, size=size, version=self.version))
+            self.pending.queued[self] = None
+            del self.pending.buffered[self]
             self._waits(size)
             self.buffer = []
             self.rows = 0
@@ -133,9 +154,9 @@ class _OutChannel:
         """Change the number of bytes that wait for credit; the channel is full when they exceed a window."""
         self.waiting += more
         if self.waiting > self.window:
-            self.filled.add(self)
+            self.pending.filled.add(self)
         else:
-            self.filled.discard(self)
+            self.pending.filled.discard(self)
 
     def pump(self, into: list[SendFrame]) -> None:
         while self.queue:
@@ -144,8 +165,10 @@ class _OutChannel:
                 if self.window == 0 or (self.outstanding and self.outstanding + frame.size > self.window):
                     return
                 self.outstanding += frame.size
+                self.pending.outstanding += frame.size
                 self._waits(-frame.size)
             into.append(SendFrame((self.channel,), self.queue.popleft()))
+        self.pending.queued.pop(self, None)
 
 
 class Outbox:
@@ -153,20 +176,19 @@ class Outbox:
 
     def __init__(self, edges: Sequence[OutEdge]) -> None:
         self._edges: tuple[OutEdge, ...] = ()
-        self._filled: set[_OutChannel] = set()
+        self._pending = _Pending()
         self._channels: dict[ChannelId, _OutChannel] = {}
         self._left: set[ChannelId] = set()
         self._positions = {edge.to: edge.start for edge in edges}
         self._binnings = {edge.to: Binning(edge.key) for edge in edges}
         self._sends: list[SendFrame] = []
-        self._buffered_since = 0
         self.version = 0
         self._connect(edges)
 
     def _connect(self, edges: Sequence[OutEdge]) -> None:
         self._edges = tuple(edges)
         self._channels = {
-            name: self._channels.get(name) or _OutChannel(name, self._filled, self.version)
+            name: self._channels.get(name) or _OutChannel(name, self._pending, self.version)
             for edge in edges
             for name in edge.channels
         }
@@ -268,7 +290,7 @@ class Outbox:
             if channel.queue:  # frames added since the last pump may have credit
                 channel.pump(self._sends)
         free = [number for number, channel in enumerate(channels) if not channel.queue]
-        return free or [number for number, channel in enumerate(channels) if channel not in self._filled]
+        return free or [number for number, channel in enumerate(channels) if channel not in self._pending.filled]
 
     def _bins(self, edge: OutEdge, batch: pa.RecordBatch) -> Bins:
         """The bin of each row by the edge's key."""
@@ -290,26 +312,16 @@ class Outbox:
     @property
     def buffered(self) -> bool:
         """Whether tuples are in a buffer, not yet framed."""
-        return any(channel.rows for channel in self._channels.values())
+        return bool(self._pending.buffered)
 
-    def flush(self) -> None:
-        """Frame every buffer, and send what credit allows."""
-        for channel in self._channels.values():
+    def flush(self) -> tuple[int, int]:
+        """Frame every buffer, and send what credit allows; returns the numbers of frames and of rows."""
+        waiting = list(self._pending.buffered)
+        rows = sum([channel.rows for channel in waiting])
+        for channel in waiting:
             channel.frame_buffer()
             channel.pump(self._sends)
-
-    def flush_old(self, now: int) -> None:
-        """Flush if tuples have been buffered for ``LONGEST_BUFFERED_NS``; called after each slice of work.
-
-        ``now`` is in nanoseconds.
-        """
-        if not self.buffered:
-            self._buffered_since = 0
-        elif not self._buffered_since:
-            self._buffered_since = now
-        elif now - self._buffered_since >= LONGEST_BUFFERED_NS:
-            self.flush()
-            self._buffered_since = 0
+        return len(waiting), rows
 
     def mark(self, marker: Marker) -> None:
         """Append a marker to every channel of its scope, after the buffered tuples."""
@@ -350,20 +362,25 @@ class Outbox:
             raise ProtocolError(f"credit of {size} bytes came for {channel}, where only {out.outstanding} are owed")
         else:
             out.outstanding -= size
+            self._pending.outstanding -= size
         out.pump(self._sends)
 
     def sends(self) -> list[SendFrame]:
         """The frames to send now, in order; removes them."""
-        for channel in self._channels.values():
-            if channel.queue:
-                channel.pump(self._sends)
+        for channel in list(self._pending.queued):
+            channel.pump(self._sends)
         taken, self._sends = self._sends, []
         return taken
 
     @property
+    def outstanding(self) -> int:
+        """Number of bytes that were sent on all channels, and that their receivers have not processed."""
+        return self._pending.outstanding
+
+    @property
     def blocked(self) -> bool:
         """Whether any frame waits for credit."""
-        return any(channel.queue for channel in self._channels.values())
+        return bool(self._pending.queued)
 
     @property
     def full(self) -> bool:
@@ -371,8 +388,8 @@ class Outbox:
 
         A rebalancing edge skips full channels, so it is full only when all of its channels are.
         """
-        return bool(self._filled) and any(self._is_full(edge, channels) for edge, channels in self._ways)
+        return bool(self._pending.filled) and any(self._is_full(edge, channels) for edge, channels in self._ways)
 
     def _is_full(self, edge: OutEdge, channels: tuple[_OutChannel, ...]) -> bool:
         fits = all if _rebalances(edge) else any
-        return fits(channel in self._filled for channel in channels)
+        return fits(channel in self._pending.filled for channel in channels)

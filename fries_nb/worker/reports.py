@@ -33,6 +33,7 @@ class WorkerReports:
     def __init__(self, instances: Sequence[Instance], inbox: Inbox, clock: Callable[[], int]) -> None:
         self.written = pa.schema([])
         self.columns = self._reported = pa.schema([])
+        self._typed, self._types = self.written, types_of(self.written)
         self._instances = tuple(instances)
         self._inbox = inbox
         self._clock = clock
@@ -60,7 +61,9 @@ class WorkerReports:
             in_hand: number of tuples of the current frame that have not been taken.
             held: maximum number of bytes of the next version that were set aside at a time (see ``versions``).
         """
-        writes, latency, columns = types_of(self.written), self._meter.take(), self._new_columns()
+        if self.written is not self._typed:
+            self._typed, self._types = self.written, types_of(self.written)
+        latency, columns = self._meter.take(), self._new_columns()
         told: list[Instruction] = []
         for position, instance in enumerate(self._instances):
             first, last = not position, position == len(self._instances) - 1
@@ -72,7 +75,7 @@ class WorkerReports:
                         self._inbox.bytes if first else 0,
                         self._inbox.tuples + in_hand if first else 0,
                         tuple(reads) if first else (),
-                        writes if last else {},
+                        self._types if last else {},
                         latency if last else (),
                         held if first else 0,
                         columns if last else b"",

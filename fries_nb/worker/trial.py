@@ -5,7 +5,7 @@ opened, with copies of current states or initial ones. Results are passed direct
 sinks, where only their schema is recorded. Rows are processed by the same steps as in a worker, so they fail in the
 same way.
 
-Operators do not run if they are costly (see ``Worker.is_costly``), are not replaced, and have unchanged input types,
+Operators do not run if they are costly (see ``is_costly``), are not replaced, and have unchanged input types,
 since their behaviour would not change.
 """
 
@@ -28,7 +28,7 @@ from fries_nb.operators.batches import call_of_batch
 from fries_nb.operators.chain_compiler import compile_chain, joined_columns, joined_types
 from fries_nb.operators.column_types import culprit
 from fries_nb.operators.conversion import NOT_ARROW
-from fries_nb.operators.dry_run import open_function, types_of
+from fries_nb.operators.dry_run import has_open, open_function, types_of
 from fries_nb.operators.instance import Draw, Instance, Ready
 from fries_nb.operators.outputs import Output, Types, assemble, check_names
 from fries_nb.operators.recent import Recent
@@ -173,7 +173,7 @@ class Trial:
             return False
         names = {instance.worker.operator for instance in worker.instances}
         came = worker.came.get(sender)
-        if worker.is_costly and not names & self._layout.targets and came is not None and _equal(came, batch.schema):
+        if is_costly(worker) and not names & self._layout.targets and came is not None and _equal(came, batch.schema):
             passage.spared |= names
             return False
         return True
@@ -311,3 +311,9 @@ def difference(before: pa.Schema, after: pa.Schema) -> str:
         if name in after.names and after.field(name).type != before.field(name).type
     ]
     return ", ".join([*changed, *(f"{name!r} is missing" for name in names if name not in after.names)])
+
+
+def is_costly(worker: Worker) -> bool:
+    """Whether a chain should not be run in a trial needlessly: it opens a model, or its tuples take long."""
+    opens = (one.operator.traits.runs_user_code and has_open(one.function) for one in worker.instances)
+    return worker.slices.quota == 1 or any(opens)

@@ -38,7 +38,7 @@ from fries_nb.messages import (
     WorkerId,
 )
 from fries_nb.operators.batch_size import MOST_PER_SLICE, AdaptiveBatchSize
-from fries_nb.operators.dry_run import DryRunResult, has_open
+from fries_nb.operators.dry_run import DryRunResult
 from fries_nb.operators.executors import ChainExecutor, InterruptFlag, executor_of
 from fries_nb.operators.instance import Instance
 from fries_nb.operators.recent import Recent
@@ -62,12 +62,13 @@ from fries_nb.worker.events import (
     TellController,
     ToReader,
 )
-from fries_nb.worker.inbox import Inbox
+from fries_nb.worker.inbox import MERGED_ROWS, Inbox
 from fries_nb.worker.marker_actions import acknowledgement
 from fries_nb.worker.outbox import Outbox
 from fries_nb.worker.pause import PauseState
 from fries_nb.worker.preparation import Preparation, keep_ready
 from fries_nb.worker.reports import WorkerOutput, WorkerReports
+from fries_nb.worker.rota import Slowness
 from fries_nb.worker.snapshot import kept, refuse_another
 from fries_nb.worker.versions import Spill, Versions, is_tagged
 
@@ -91,6 +92,9 @@ class Worker:
         interrupt: raise it to make ``run`` return at the next tuple boundary.
         ended: whether all input is processed and the output channels have ended.
         failed: whether an operator failed, so that the worker takes no further tuple.
+        slices: the number of tuples of the next slice.
+        slowness: whether its tuples take so long that it should not share a thread.
+        outbox: its output; to be flushed when there is nothing more to do, or after some time.
         preparation: the input of dry runs; see ``preparation``.
         came: sending operator to the schema of its last batch.
     """
@@ -110,30 +114,30 @@ class Worker:
         for instance, needed in zip(instances, wiring.needed, strict=True):
             instance.written.needed = needed
         self.interrupt = InterruptFlag()
-        self.ended = self.failed = False
+        self.ended = self.failed = self._held = False
         self.came: dict[str, pa.Schema] = {}
         self._clock = clock
         self._inbox = Inbox(wiring.incoming)
         self._alignment = Alignment(wiring.incoming, issued)
-        self._outbox = Outbox(wiring.edges)
+        self.outbox = Outbox(wiring.edges)
         self._telemetry = WorkerReports(self.instances, self._inbox, clock)
-        self._output = WorkerOutput(self.instances, self._outbox, self._telemetry)
+        self._output = WorkerOutput(self.instances, self.outbox, self._telemetry)
         self._executor = self._running = self._compiled(self.instances)
         version, limit = snapshot.version if snapshot else 0, window * max(1, len(wiring.incoming))
         self._versions = Versions(self.instances, version, self._inbox, self._compiled, limit, spill)
-        self._held = False
         self._pause = PauseState(self.instances, self._tell)
         self._open = set(wiring.incoming)
-        self._adoption = TopologyAdoption(self._inbox, self._alignment, self._outbox, self._open, window)
+        self._adoption = TopologyAdoption(self._inbox, self._alignment, self.outbox, self._open, window)
         self._in_hand = False
-        self._pending_grant: Grant | None = None
-        self._slices = AdaptiveBatchSize()
+        self._pending_grants: list[Grant] = []
+        self.slices = AdaptiveBatchSize()
+        self.slowness = Slowness()
         self.preparation = Preparation(self.instances, self._recent, clock)
         self._instructions: list[Instruction] = [Grant(channel, window) for channel in wiring.incoming]
         self._instructions += self._telemetry.traced()  # the initial record counts
         if snapshot is not None:
             refuse_another(snapshot, self.instances[-1])
-            self._outbox.resume(snapshot.round_robin_positions)
+            self.outbox.resume(snapshot.round_robin_positions)
 
     def _compiled(self, instances: Sequence[Instance]) -> ChainExecutor:
         return executor_of(instances, self.interrupt, self.wiring.branches, self.wiring.left)
@@ -151,7 +155,7 @@ class Worker:
         elif isinstance(event, Supplied):
             self._inbox.supply(event.batch, event.positions)
         elif isinstance(event, Granted):
-            self._outbox.credit(event.channel, event.size)
+            self.outbox.credit(event.channel, event.size)
         elif isinstance(event, Directed):
             self._direct(event.worker, event.control)
         elif isinstance(event, Expected):
@@ -216,7 +220,7 @@ class Worker:
     def wants_input(self) -> bool:
         """Whether a source's reader may supply more: nothing is queued, and no output channel is full."""
         waits = self._inbox.is_supplied or self._in_hand
-        return not waits and not self._outbox.full and not self.failed and not self._held
+        return not waits and not self.outbox.full and not self.failed and not self._held
 
     @property
     def columns(self) -> pa.Schema:
@@ -228,26 +232,17 @@ class Worker:
         """Number of tagged changes that have been applied."""
         return self._versions.number
 
-    @property
-    def is_costly(self) -> bool:
-        """Whether trials should avoid running the chain: a function has an ``open()``, or its tuples take long."""
-        opens = (one.operator.traits.runs_user_code and has_open(one.function) for one in self.instances)
-        return self._slices.quota == 1 or any(opens)
-
     def run(self, limit: int = MOST_PER_SLICE) -> bool:
         """Process one slice: at most ``limit`` tuples, or one marker. Returns whether there may be more to do.
 
-        While ``interrupt`` is raised no tuple is taken: lower it, then deliver the events, then run. If nothing can be
-        done the output buffers are flushed.
+        While ``interrupt`` is raised no tuple is taken: lower it, then deliver the events, then run.
         """
         if self.failed:
             return False
         if self.interrupt.raised:
             return True
         try:
-            if not self._work(limit):
-                self._outbox.flush()
-                return False
+            return self._work(limit)
         except OperatorError as error:
             self._fail(error, error.operator or self.instances[0].worker.operator, error.details)
         except FriesError as error:
@@ -255,7 +250,7 @@ class Worker:
         return True
 
     def _work(self, limit: int) -> bool:
-        if self._outbox.full or self._held or self._pause.paused:
+        if self.outbox.full or self._held or self._pause.paused:
             return False  # until there is credit, the source is released, or the tuple has a fix
         if self._in_hand:
             self._advance(limit)
@@ -277,25 +272,23 @@ class Worker:
             self.instances[0].positions.update(positions)
 
     def _receive(self, channel: ChannelId, frame: Frame, limit: int) -> None:
-        """Process a frame from a channel."""
+        """Process a frame from a channel; a small one together with others that wait."""
         if isinstance(frame, Marker):
             self._arrived(frame, channel)
         elif not isinstance(frame, Data):
             self._end_of(channel)
+        elif frame.version > self._versions.number and self._versions.sets_aside(channel, frame):
+            self._instructions += [Grant(channel, frame.size)] if frame.size else []
         else:
-            grant = Grant(channel, frame.size) if frame.size else None
-            if frame.version > self._versions.number and self._versions.sets_aside(channel, frame):
-                if grant is not None:
-                    self._instructions.append(grant)
-            else:
-                self._begin(channel.sender.operator, frame.batch, frame.version)
-                self._pending_grant = grant
-                self._advance(limit)
+            batch, sizes = self._inbox.merged(channel, frame, min(MERGED_ROWS, self.slices.quota))
+            self._begin(channel.sender.operator, batch, frame.version)
+            self._pending_grants = [Grant(on, size) for on, size in sizes if size]
+            self._advance(limit)
 
     def _begin(self, sender: str, batch: pa.RecordBatch, version: int) -> None:
         """Begin a batch."""
         self._running = self._versions.executor_of(version, self._executor)
-        self._outbox.turn_to(version)
+        self.outbox.turn_to(version)
         self.came[sender] = batch.schema
         self._running.load(sender, batch)
         self._in_hand = True
@@ -309,17 +302,16 @@ class Worker:
     def _advance(self, limit: int) -> None:
         self.preparation.offer()
         began = self._clock()
-        taken = self._pause.advance(self._running, min(limit, self._slices.quota))
+        taken = self._pause.advance(self._running, min(limit, self.slices.quota))
         self._instructions += self._output.collect(self._running)
         now = self._clock()
-        self._slices.learn(now - began, taken)
+        self.slices.learn(now - began, taken)
+        self.slowness.learn(now - began, taken)
         self.preparation.withdraw(now - began, taken)
-        self._outbox.flush_old(now)
         if not self._running.remaining:
             self._in_hand = False
-            if self._pending_grant is not None:
-                self._instructions.append(self._pending_grant)
-                self._pending_grant = None
+            self._instructions += self._pending_grants
+            self._pending_grants = []
 
     def _end_of(self, channel: ChannelId) -> None:
         self._open.discard(channel)
@@ -338,7 +330,7 @@ class Worker:
 
     def _finish(self) -> None:
         """End the output channels, close the sink's part and report the end, since all input is processed."""
-        self._outbox.end()
+        self.outbox.end()
         self.ended = True
         # The last trace records are sent first: once a checkpoint records the worker as finished, none can be added.
         self._instructions.extend(self._telemetry.traced(ended=True))
@@ -353,7 +345,7 @@ class Worker:
         action, switched = marker.action, False
         keep: Save | TellController | None = None
         if isinstance(action, Commit) and action.checkpoint and not self.ended:
-            positions = self._outbox.round_robin_positions
+            positions = self.outbox.round_robin_positions
             keep = kept(action.epoch, self.instances, positions, self._versions.number)
             self._instructions.extend(self._telemetry.traced())
         for instance in self.instances[start:]:
@@ -365,7 +357,7 @@ class Worker:
             switched |= switches
             self._instructions.append(acknowledged)
         else:
-            self._outbox.mark(marker)
+            self.outbox.mark(marker)
         if keep is not None:
             self._instructions.append(keep)
         if is_tagged(marker):
@@ -374,13 +366,14 @@ class Worker:
         if switched:
             self._executor.rebuild()
             self._pause.fixed()
+            self.slowness = Slowness()
 
     # ---- answers
 
     def take(self) -> list[Instruction]:
         """The instructions for the shell, in order; removes them."""
         instructions = self._instructions
-        instructions.extend(self._outbox.sends())
+        instructions.extend(self.outbox.sends())
         self._instructions = []
         return instructions
 

@@ -31,8 +31,9 @@ from fries_nb.messages import (
 )
 from fries_nb.operators.instance import Instance
 from fries_nb.spark import host as hosting
+from fries_nb.spark import host_loop
+from fries_nb.spark.hosted_worker import HostedWorker
 from fries_nb.spark.region_spec import Options, RegionSpec
-from fries_nb.spark.threads import WorkerThread
 from fries_nb.topology.topology import Topology
 from fries_nb.topology.wiring import wire
 from fries_nb.transport.envelopes import Said, ToWorker
@@ -88,7 +89,7 @@ class Slow:
         self.version = version
 
     def process(self, row):
-        if threading.current_thread().name.startswith("fries-M"):  # and not in a rehearsal
+        if not threading.current_thread().name.startswith("fries-prepare"):  # not in a rehearsal
             gate.pass_through(self.version, row["n"])
         return row | {"version": self.version}
 
@@ -106,10 +107,10 @@ def host_of(monkeypatch, *operators):
     instances = [Instance(WorkerId(one.name, 0), one, one.function, False) for one in operators]
     wiring = wire(Topology.dealt(graph, 1), tuple(names[1:-1]), 0)
     worker = Worker(wiring, instances, 1 << 20, lambda: gate.clock_s * 10**9)
-    thread = WorkerThread(worker, host._carry_out, OpenSinks({}))
-    host._threads = {instance.worker: thread for instance in instances}
-    thread.post(Granted(ChannelId(instances[-1].worker, WorkerId("Z", 0)), 1 << 20))
-    return host, thread
+    hosted = HostedWorker(worker, host._carry_out, OpenSinks({}))
+    host._hosted = {instance.worker: hosted for instance in instances}
+    hosted.post(Granted(ChannelId(instances[-1].worker, WorkerId("Z", 0)), 1 << 20))
+    return host, hosted
 
 
 @pytest.mark.parametrize(
@@ -123,17 +124,20 @@ def host_of(monkeypatch, *operators):
 def test_a_change_of_a_slow_function_waits_for_the_tuple_in_hand_only(monkeypatch, operators):
     """Requested while tuple 3 is in hand: tuple 4 is the new function's. It was the seventh tuple that was, once."""
     monkeypatch.setattr(sys.modules[__name__], "gate", Gate())
-    host, thread = host_of(monkeypatch, *operators)
+    monkeypatch.setattr(host_loop, "HANDOFF_S", 0.0)
+    host, hosted = host_of(monkeypatch, *operators)
     target = WorkerId(operators[-1].name, 0)
     marker = Marker(1, frozenset({target.operator}), Reconfigure("u1", frozenset({target.operator})))
     host._links.decide = lambda: host._hear(ToWorker(target, Fcm(marker)), [])
     channel = ChannelId(WorkerId("A", 0), WorkerId("M", 0))
     for number in range(8):
-        thread.post(Arrived(channel, Data(pa.RecordBatch.from_pydict({"n": [number], DUE: [0]}), size=1)))
-    host._start()
+        hosted.post(Arrived(channel, Data(pa.RecordBatch.from_pydict({"n": [number], DUE: [0]}), size=1)))
+    host._start({0: "tcp://here:1"})
     try:
         for number in range(4):
             assert gate.entered.get(timeout=PATIENCE_S) == ("old", number)
+            if number == 0:  # all tuples came in one slice, which the control thread ends
+                host._watch(0.0)
             if number < 3:
                 gate.free.release()
         host._hear(ToWorker(target, Prepare("u1", cloudpickle.dumps(Update(Slow("new"))))), [])
@@ -145,5 +149,4 @@ def test_a_change_of_a_slow_function_waits_for_the_tuple_in_hand_only(monkeypatc
         assert host._links.errors == [""]
     finally:
         gate.free.release(8)
-        host._end_threads()
-        assert not thread.is_alive()
+        assert host._end_threads() == ()

@@ -335,7 +335,7 @@ def leaves_nothing(played):
         hears = cluster.hosts.host_of(id_) not in cluster.hosts.dead  # that a change was aborted at the end
         assert not (kept and hears), f"{kept} still keep what they prepared"
         assert not worker._alignment.blocked, f"{id_} still blocks {worker._alignment.blocked}"
-        for channel in worker._outbox._channels.values():
+        for channel in worker.outbox._channels.values():
             assert not channel.queue, f"{channel.channel} has frames left"
             assert not channel.outstanding, f"{channel.channel} is owed {channel.outstanding} bytes"
 

@@ -129,6 +129,7 @@ class Bench:
     def run(self) -> None:
         while self.worker.run():
             self.take()
+        self.worker.outbox.flush()
         self.take()
 
     def keep_letters(self, position: int, port: Port | None = None) -> Port:

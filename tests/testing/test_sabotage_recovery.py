@@ -172,7 +172,7 @@ BROKEN = {
     "new tuples meet old state": (Versions, "waits", property(lambda versions: False), "multiversion"),
     "a buffer mixes versions": (Outbox, "turn_to", _mix_versions, "multiversion"),
     "sources are not held": (Worker, "_apply", _release_at_once, "minibatch"),
-    "a failed tuple leaves its state": (guarding, "remembering", lambda instance: lambda row: guarding._nothing),
+    "a failed tuple leaves its state": (guarding, "remembering", lambda instance: lambda row: guarding._no_state),
     "a poisonous tuple is taken twice": (chain_compiler, "guarded", _digest_twice),
     "files are committed again": (CommitNumbers, "forget", _commit_again),
     "files of the lost are committed": (CommitNumbers, "forget", _hand_in_after_the_loss),

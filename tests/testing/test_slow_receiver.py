@@ -15,8 +15,9 @@ from fries_nb.testing.cluster import Cluster
 WINDOW = 2_000
 ROW_BYTES = 24
 """A row's number and its two hidden columns, eight bytes each; what a small frame takes besides is more."""
-MOST_WAITING = 4 * WINDOW // ROW_BYTES + 20
+MOST_WAITING = 4 * WINDOW // ROW_BYTES + 60
 """Rows in front of two receivers and for them at their sender, a window each, and those in its buffers."""
+KEYED = 130
 SEEDS = range(12)
 
 
@@ -68,13 +69,14 @@ def test_of_rows_in_turn_the_other_receiver_gets_all_but_what_waits(seed: int) -
 @pytest.mark.parametrize("seed", SEEDS)
 def test_of_rows_by_key_the_other_receiver_gets_its_own_while_a_window_waits(seed: int) -> None:
     """All rows for the receiver at work pass, where those for the other take more than one window and less than two."""
-    cluster = with_one_still(Partitioning.HASH, 140, seed)
-    cluster.until(lambda: processed(cluster)[0] == 140)
+    cluster = with_one_still(Partitioning.HASH, KEYED, seed)
+    cluster.until(lambda: processed(cluster)[0] == KEYED)
     cluster.steps(2_000)
     first = processed(cluster)[1]
     assert processed(cluster)[2] == 0
+    assert cluster.worker("A", 0).outbox.blocked
     goes_on(cluster)
-    assert processed(cluster) == (140, first, 140 - first)
+    assert processed(cluster) == (KEYED, first, KEYED - first)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

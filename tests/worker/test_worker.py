@@ -48,6 +48,9 @@ def test_a_frame_is_processed_granted_back_and_flushed_when_nothing_is_left_to_d
     assert [one for one in bench.take() if isinstance(one, Grant)] == [Grant(bench.incoming[0], 77)]
     assert bench.sent == []
     assert not bench.worker.run()
+    assert bench.worker.outbox.buffered
+    bench.worker.outbox.flush()
+    assert not bench.worker.outbox.buffered
     assert bench.sent == [1, 1]
 
 
@@ -221,7 +224,7 @@ def test_nothing_is_taken_while_a_channel_waits_for_credit() -> None:
     """Nothing is taken while a channel waits for credit."""
     tight = Bench(Operator("M", function=version(1)))
     out = tight.worker.wiring.edges[0].channels[0]
-    tight.worker._outbox._channels[out].window = 1
+    tight.worker.outbox._channels[out].window = 1
     for _ in range(3):
         tight.arrive(0, data(1))
         tight.run()

@@ -1,0 +1,186 @@
+"""A worker of a host, with its mailbox, its reader if it is a source, and its sinks.
+
+Any thread may ``post`` an event. Only the thread that holds ``owner`` runs the worker: it processes the events of the
+mailbox, supplies a source with tuples that are due, processes one slice, and carries out the instructions. A turn is
+short, so that a loop can run many workers (see ``host_loop``).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable
+
+from fries_nb.connectors.sink import OpenSinks
+from fries_nb.connectors.worker_reader import WorkerReader
+from fries_nb.dataflow.traits import Execution
+from fries_nb.errors import FriesError
+from fries_nb.messages import Drain, Failed, SetRate
+from fries_nb.worker.events import (
+    ClosePart,
+    Event,
+    Instruction,
+    Supplied,
+    TellController,
+    ToReader,
+    WorkerTick,
+    Write,
+)
+from fries_nb.worker.rota import AHEAD_BYTES
+from fries_nb.worker.worker import Worker
+
+READ_LIMIT = 16_384
+"""Maximum number of tuples that a source takes from its reader at a time."""
+
+
+class HostedWorker:
+    """One worker of a host.
+
+    Args:
+        worker: the worker.
+        carry_out: carries out instructions that concern neither reader nor sinks; called by the owner.
+        sinks: writers of the worker's sink, and of its operators with dead letters.
+        reader: the reader of a source.
+
+    Attributes:
+        owner: held by the thread that runs the worker.
+        due_ns: time at which the reader's next tuple is due, in nanoseconds since the Unix epoch; ``None`` if none is.
+        awake: whether the worker is to be run; set by posting threads, cleared before a turn.
+        failed: whether an internal error has ended the worker.
+    """
+
+    def __init__(
+        self,
+        worker: Worker,
+        carry_out: Callable[[Instruction], None],
+        sinks: OpenSinks,
+        reader: WorkerReader | None = None,
+    ) -> None:
+        self.worker = worker
+        self.owner = threading.Lock()
+        self.due_ns: int | None = None
+        self.awake = False
+        self.failed = False
+        self._carry_out = carry_out
+        self._sinks = sinks
+        self._reader = reader
+        self._events: deque[Event] = deque()
+        self._draining = False
+
+    @property
+    def name(self) -> str:
+        """Name for threads and reports."""
+        return f"fries-{self.worker.wiring.id}"
+
+    @property
+    def execution(self) -> Execution:
+        """How its first operator is executed: a reader, a writer, or functions of the user."""
+        return self.worker.instances[0].operator.traits.execution
+
+    @property
+    def buffers(self) -> bool:
+        """Whether tuples wait in its output buffers for a flush."""
+        return self.worker.outbox.buffered
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether its receivers have much to process, so that they should be served first; see ``rota``."""
+        return self.worker.outbox.outstanding > AHEAD_BYTES
+
+    def post(self, event: Event) -> None:
+        """Append an event to the mailbox, from any thread."""
+        self._events.append(event)
+
+    # ---- called by the owner
+
+    def process(self) -> None:
+        """Process the events of the mailbox, and carry out what follows."""
+        self._guarded(self._process_events)
+
+    def turn(self) -> bool:
+        """Process the events of the mailbox and one slice of tuples; returns whether there may be more to do."""
+        return self._guarded(self._turn)
+
+    def flush(self) -> tuple[int, int]:
+        """Send what is buffered; returns the numbers of frames and of rows."""
+        flushed = self.worker.outbox.flush()
+        self._guarded(self._carry_out_all)
+        return flushed
+
+    def finish(self) -> None:
+        """Report the rest of the measurements and of the trace; the last call."""
+        self.post(WorkerTick())
+        self.process()
+
+    def fail(self, error: BaseException) -> None:
+        """Report an internal error, or one of the user's code, which fails the run; the worker is not run again."""
+        self.failed = True
+        worker = self.worker.wiring.id
+        if isinstance(error, FriesError):
+            self._carry_out(TellController(Failed(worker, str(error))))
+        else:
+            details = "".join(traceback.format_exception(error))
+            told = f"{worker.operator} failed: {type(error).__name__}: {error}"
+            self._carry_out(TellController(Failed(worker, told, details)))
+
+    def _guarded(self, step: Callable[[], bool | None]) -> bool:
+        if self.failed:
+            self._events.clear()
+            return False
+        try:
+            return bool(step())
+        except BaseException as error:  # noqa: BLE001 - so must a user's sys.exit()
+            self.fail(error)
+            return False
+
+    def _turn(self) -> bool:
+        self._process_events()  # the answer to a fast control message does not wait for the next tuple
+        fed = self._feed()
+        busy = self.worker.run()
+        self._carry_out_all()
+        return busy or fed
+
+    def _process_events(self) -> None:
+        while self._events:
+            self.worker.handle(self._events.popleft())
+        self._carry_out_all()
+
+    def _carry_out_all(self) -> None:
+        while instructions := self.worker.take():
+            for instruction in instructions:
+                if isinstance(instruction, ToReader):
+                    self._control_reader(instruction.control)
+                elif isinstance(instruction, Write | ClosePart):
+                    self._write(instruction)
+                else:
+                    self._carry_out(instruction)
+
+    def _write(self, instruction: Write | ClosePart) -> None:
+        for effect in self._sinks.carry_out(instruction):
+            if isinstance(effect, TellController):
+                self._carry_out(effect)
+            else:
+                self.worker.handle(effect)
+
+    def _control_reader(self, control: SetRate | Drain) -> None:
+        if isinstance(control, Drain):
+            self._draining = True
+        elif self._reader is not None:
+            self._reader.set_rate(control.rate, time.time_ns())
+
+    def _feed(self) -> bool:
+        """Supply a source's worker with tuples that are due, if it wants input; returns whether it was given some."""
+        self.due_ns = None
+        if self._reader is None or not self.worker.wants_input:
+            return False
+        if self._draining or self._reader.exhausted:
+            self._reader = None
+            self.worker.handle(Supplied(None))
+            return True
+        batch, self.due_ns = self._reader.read(time.time_ns(), READ_LIMIT)
+        if batch is None:
+            return self._reader.exhausted
+        self.worker.handle(Supplied(batch, self._reader.moved))
+        return True

@@ -1,0 +1,306 @@
+"""The loop of a host: one owner a worker, control that waits for one tuple at most, and slow workers apart.
+
+The threads are real; the workers are stubs that are held inside a tuple until the test lets them go.
+"""
+
+from __future__ import annotations
+
+import queue
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from patience import PATIENCE_S
+
+from fries_nb.spark import host_loop
+from fries_nb.spark.host_loop import HostLoop
+
+SLOW, QUICK = "slow", "quick"
+
+
+class Stub:
+    """A worker of the loop: it processes its events, then one tuple if it has some, inside which it may be held.
+
+    Attributes:
+        notes: shared by all stubs: what happened, as (name, what, thread).
+    """
+
+    def __init__(self, name: str, notes: list[tuple[str, str, int]]) -> None:
+        self.name = name
+        self.notes = notes
+        self.owner = threading.Lock()
+        self.awake = False
+        self.due_ns: int | None = None
+        self.buffers = self.is_ahead = False
+        self.worker = SimpleNamespace(interrupt=SimpleNamespace(raised=False), slowness=SimpleNamespace(is_slow=False))
+        self.tuples = 0
+        self.held = threading.Semaphore(0)
+        self.holds = False
+        self.entered = queue.SimpleQueue[None]()
+        self.noted = threading.Condition()
+        self._mailbox: deque[Any] = deque()
+        self._inside = 0
+
+    def note(self, what: str) -> None:
+        with self.noted:
+            self.notes.append((self.name, what, threading.get_ident()))
+            self.noted.notify_all()
+
+    def until(self, what: str, times: int = 1) -> None:
+        """Wait until this has been noted."""
+        with self.noted:
+            assert self.noted.wait_for(lambda: len(self.when(what)) >= times, PATIENCE_S), (self.name, what)
+
+    def when(self, what: str) -> list[int]:
+        """The threads in which this was noted."""
+        return [thread for name, noted, thread in list(self.notes) if (name, noted) == (self.name, what)]
+
+    def post(self, event: Any) -> None:
+        self._mailbox.append(event)
+
+    def process(self) -> None:
+        self._inside += 1
+        assert self._inside == 1, "two threads run one worker"
+        while self._mailbox:
+            event = self._mailbox.popleft()
+            if isinstance(event, int):
+                self.tuples += event
+            elif event in (SLOW, QUICK):
+                self.worker.slowness.is_slow = event == SLOW
+            elif isinstance(event, str):
+                self.note(event)
+        self._inside -= 1
+
+    def turn(self) -> bool:
+        self.process()
+        if not self.tuples or self.worker.interrupt.raised:
+            return bool(self.tuples)
+        self._inside += 1
+        assert self._inside == 1, "two threads run one worker"
+        if self.holds:
+            self.entered.put(None)
+            self.held.acquire()
+        self.tuples -= 1
+        self.buffers = True
+        self.note("tuple")
+        self._inside -= 1
+        return self.tuples > 0
+
+    def flush(self) -> tuple[int, int]:
+        if self.buffers:
+            self.buffers = False
+            self.note("flush")
+        return 1, 1
+
+    def finish(self) -> None:
+        self.note("finish")
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[HostLoop, list[Stub]]]:
+    """A loop of three workers that has started, whose turns may be handed on at once."""
+    monkeypatch.setattr(host_loop, "HANDOFF_S", 0.0)
+    notes: list[tuple[str, str, int]] = []
+    stubs = [Stub(name, notes) for name in "ABC"]
+    loop = HostLoop("loop", stubs, tickets=1)  # type: ignore[arg-type]
+    loop.start()
+    yield loop, stubs
+    loop.leave()
+    for stub in stubs:
+        stub.holds = False
+        stub.held.release(1000)
+    assert loop.join(time.monotonic() + PATIENCE_S) == []
+    assert [thread.name for thread in threading.enumerate() if thread.name.startswith(("loop", "A", "B", "C"))] == []
+
+
+def handed_on(loop: HostLoop) -> None:
+    """Check as the control thread does: the first time interrupts, the second one hands on."""
+    loop.check()
+    loop.check()
+
+
+def test_workers_share_one_thread_and_are_flushed_before_it_waits(made: tuple[HostLoop, list[Stub]]) -> None:
+    """However many there are."""
+    loop, stubs = made
+    for stub in stubs:
+        loop.post(stub, 3)
+    for stub in stubs:
+        stub.until("tuple", 3)
+        stub.until("flush")
+    threads = {thread for stub in stubs for thread in stub.when("tuple")}
+    assert len(threads) == 1
+    assert threads != {threading.get_ident()}
+
+
+def test_a_fast_control_message_does_not_wait_for_the_tuple_of_another_worker(
+    made: tuple[HostLoop, list[Stub]],
+) -> None:
+    """The thread that posts it processes it, since no other runs that worker."""
+    loop, (a, b, _) = made
+    a.holds = True
+    loop.post(a, 1)
+    a.entered.get(timeout=PATIENCE_S)
+    loop.switch(b, "fcm")
+    assert b.when("fcm") == [threading.get_ident()]
+    a.held.release()
+
+
+def test_a_fast_control_message_waits_for_the_tuple_in_hand_and_no_other(made: tuple[HostLoop, list[Stub]]) -> None:
+    """The flag of its worker is raised while that is inside the tuple."""
+    loop, (a, *_) = made
+    a.holds = True
+    loop.post(a, 5)
+    a.entered.get(timeout=PATIENCE_S)
+    loop.switch(a, "fcm")
+    assert a.worker.interrupt.raised
+    assert a.when("fcm") == []
+    a.held.release()
+    a.until("fcm")
+    assert len(a.when("tuple")) == 1
+    a.holds = False
+    a.held.release(5)
+
+
+def test_an_urgent_event_interrupts_whichever_worker_runs_and_is_served_next(
+    made: tuple[HostLoop, list[Stub]],
+) -> None:
+    """Before the rest of its turn, and before workers that were ready earlier."""
+    loop, (a, b, c) = made
+    a.holds = True
+    loop.post(a, 9)
+    a.entered.get(timeout=PATIENCE_S)
+    loop.post(c, 1)
+    loop.post(b, "prepare", urgent=True)
+    assert a.worker.interrupt.raised
+    a.holds = False
+    a.held.release()
+    b.until("prepare")
+    c.until("tuple")
+    order = [(name, what) for name, what, _ in a.notes]
+    assert order.index(("B", "prepare")) < order.index(("C", "tuple"))
+    assert order[: order.index(("B", "prepare"))].count(("A", "tuple")) == 1
+
+
+def test_inside_a_long_tuple_the_other_workers_are_handed_on(made: tuple[HostLoop, list[Stub]]) -> None:
+    """To another thread; the first one ends behind its tuple, and its worker is run by the other from then on."""
+    loop, (a, b, _) = made
+    a.holds = True
+    loop.post(a, 2)
+    a.entered.get(timeout=PATIENCE_S)
+    loop.post(b, 1)
+    loop.check()
+    assert a.worker.interrupt.raised
+    assert b.when("tuple") == []
+    loop.check()
+    b.until("tuple")
+    a.holds = False
+    a.held.release()
+    a.until("tuple", 2)
+    b.until("flush")
+    first, second = a.when("tuple")
+    assert first != b.when("tuple")[0]
+    assert second in (first, b.when("tuple")[0])
+
+
+def test_a_function_that_never_returns_keeps_its_worker_alone(made: tuple[HostLoop, list[Stub]]) -> None:
+    """The host goes on, several handings on or not, and says at the end which worker is stuck."""
+    loop, (a, b, c) = made
+    a.holds = True
+    loop.post(a, 1)
+    a.entered.get(timeout=PATIENCE_S)
+    handed_on(loop)
+    for number in range(1, 4):
+        loop.post(b, 1)
+        b.until("tuple", number)
+        handed_on(loop)
+    loop.switch(c, "fcm")
+    assert c.when("fcm") == [threading.get_ident()]
+    loop.leave()
+    assert loop.join(time.monotonic()) == ["A"] or loop.join(time.monotonic() + PATIENCE_S / 100) == ["A"]
+
+
+def test_a_slow_worker_has_a_thread_of_its_own_until_it_is_quick_again(made: tuple[HostLoop, list[Stub]]) -> None:
+    """A change of it is processed at once while it waits, and by its thread when it does not."""
+    loop, (a, b, _) = made
+    loop.post(a, SLOW)
+    loop.post(a, 1)
+    a.until("tuple")
+    loop.post(b, 1)
+    b.until("tuple")
+    loop.post(a, 1)
+    a.until("tuple", 2)
+    own, shared = a.when("tuple")[-1], b.when("tuple")[0]
+    assert own != shared
+    a.until("flush")
+    loop.post(a, QUICK)
+    loop.post(a, 1)
+    a.until("tuple", 3)
+    loop.post(a, 1)
+    a.until("tuple", 4)
+    assert a.when("tuple")[-1] == shared
+
+
+def test_slow_workers_that_use_the_processor_take_turns(made: tuple[HostLoop, list[Stub]]) -> None:
+    """One ticket: while one is inside a tuple another waits, but not its control messages."""
+    loop, (a, b, _) = made
+    for stub in (a, b):
+        loop.post(stub, SLOW)
+    real = host_loop.PROCESSOR_SHARE
+    try:
+        host_loop.PROCESSOR_SHARE = -1.0
+        for stub in (a, b):
+            loop.post(stub, 1)
+            stub.until("tuple")
+        a.holds = True
+        loop.post(a, 1)
+        a.entered.get(timeout=PATIENCE_S)
+        loop.post(b, 1)
+        loop.switch(b, "fcm")
+        b.until("fcm")
+        assert len(b.when("tuple")) == 1
+        a.holds = False
+        a.held.release()
+        b.until("tuple", 2)
+    finally:
+        host_loop.PROCESSOR_SHARE = real
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_event_is_lost_and_no_worker_has_two_owners(made: tuple[HostLoop, list[Stub]], seed: int) -> None:
+    """Several threads post events, tuples and control messages; workers become slow and quick; loops are handed on."""
+    loop, stubs = made
+    chance = random.Random(seed)
+    posted = {stub.name: [0, 0] for stub in stubs}
+    lock = threading.Lock()
+
+    def post(draws: random.Random) -> None:
+        for _ in range(60):
+            stub = draws.choice(stubs)
+            kind = draws.randrange(6)
+            with lock:
+                posted[stub.name][0] += kind < 3
+                posted[stub.name][1] += kind == 3
+            if kind < 3:
+                loop.post(stub, 1, urgent=kind == 2)
+            elif kind == 3:
+                loop.switch(stub, "fcm")
+            elif kind == 4:
+                loop.post(stub, draws.choice((SLOW, QUICK)))
+            else:
+                loop.check()
+
+    threads = [threading.Thread(target=post, args=[random.Random(chance.random())]) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for stub in stubs:
+        tuples, messages = posted[stub.name]
+        stub.until("tuple", tuples)
+        stub.until("fcm", messages)
+        assert (len(stub.when("tuple")), len(stub.when("fcm"))) == (tuples, messages)

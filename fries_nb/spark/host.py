@@ -72,11 +72,11 @@ SWITCH_INTERVAL_S = 0.0005
 GARBAGE = 50_000
 """Number of allocations before a garbage collection; rows have no cycles (the default, 700, costs 0.1 us a tuple)."""
 TICK_S = 0.25
+"""Seconds between two reports of each worker, and maximum duration of one poll of the links."""
 REPORTING = 64
 """Number of workers of a host that report every ``TICK_S``; more of them report less often."""
 WATCHED_S = 1.0
 """Seconds after a busy loop was seen for which the loops are looked at every ``HANDOFF_S``."""
-"""Seconds between two reports of each worker, and maximum duration of one poll of the links."""
 GRACE_S = 5.0
 """Seconds that all threads together have to end."""
 LINGER_MS = 2_000

@@ -90,9 +90,9 @@ class HostLoop:
             self._wake(worker, urgent=True)
 
     def check(self) -> None:
-        """Interrupt a turn that takes long, and hand the other workers on if it is inside one tuple; call it often."""
+        """Interrupt a turn that takes long; if it is inside one tuple, hand the other workers on; call it often."""
         running = self._running
-        if running is None or time.monotonic() - running[1] < HANDOFF_S:
+        if running is None or not self.is_shared or time.monotonic() - running[1] < HANDOFF_S:
             return
         worker, since = running
         if self._interrupted != since:
@@ -106,9 +106,14 @@ class HostLoop:
                 self._start_thread(f"{self._name}-{self._generation}", self._loop, self._generation)
 
     @property
+    def is_shared(self) -> bool:
+        """Whether more than one worker shares the loop's thread."""
+        return len(self.workers) - len(self._apart) > 1
+
+    @property
     def is_busy(self) -> bool:
-        """Whether a worker is in its turn, so that ``check`` is to be called soon."""
-        return self._running is not None
+        """Whether a worker is in its turn for which others wait, so that ``check`` is to be called soon."""
+        return self._running is not None and self.is_shared
 
     def leave(self) -> None:
         """End all threads at the next tuple boundary; ``join`` waits for them."""
@@ -220,10 +225,10 @@ class HostLoop:
                 return False
             self._running = None
             self._rota.charge(worker, spent_ns, busy, worker.is_ahead)
-            self._note(worker)
+            self._note(worker, busy)
         return True
 
-    def _note(self, worker: HostedWorker) -> None:
+    def _note(self, worker: HostedWorker, busy: bool) -> None:
         """Note when a worker is to be flushed or run again; give it a thread of its own if it is slow."""
         if worker.worker.slowness.is_slow:
             self._part(worker)
@@ -231,8 +236,8 @@ class HostLoop:
             return
         if worker.buffers:
             self._unflushed.setdefault(worker, time.monotonic_ns())
-        if worker.due_ns is not None:
-            self._due_ns[worker] = worker.due_ns
+        if not busy and (due_ns := worker.due_ns) is not None:
+            self._due_ns[worker] = due_ns
 
     def _part(self, worker: HostedWorker) -> None:
         self._rota.drop(worker)

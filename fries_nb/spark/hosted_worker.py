@@ -33,6 +33,8 @@ from fries_nb.worker.worker import Worker
 
 READ_LIMIT = 16_384
 """Maximum number of tuples that a source takes from its reader at a time."""
+DUE = 0
+"""A time that has passed: the source is to be read at once."""
 
 
 class HostedWorker:
@@ -46,7 +48,6 @@ class HostedWorker:
 
     Attributes:
         owner: held by the thread that runs the worker.
-        due_ns: time at which the reader's next tuple is due, in nanoseconds since the Unix epoch; ``None`` if none is.
         awake: whether the worker is to be run; set by posting threads, cleared before a turn.
         failed: whether an internal error has ended the worker.
     """
@@ -60,12 +61,12 @@ class HostedWorker:
     ) -> None:
         self.worker = worker
         self.owner = threading.Lock()
-        self.due_ns: int | None = None
         self.awake = False
         self.failed = False
         self._carry_out = carry_out
         self._sinks = sinks
         self._reader = reader
+        self._due_ns: int | None = DUE
         self._events: deque[Event] = deque()
         self._draining = False
 
@@ -88,6 +89,11 @@ class HostedWorker:
     def is_ahead(self) -> bool:
         """Whether its receivers have much to process, so that they should be served first; see ``rota``."""
         return self.worker.outbox.outstanding > AHEAD_BYTES
+
+    @property
+    def due_ns(self) -> int | None:
+        """Time at which a source is to be read, in nanoseconds since the Unix epoch; ``None`` if not by itself."""
+        return self._due_ns if self._reader is not None and self.worker.wants_input else None
 
     def post(self, event: Event) -> None:
         """Append an event to the mailbox, from any thread."""
@@ -137,10 +143,10 @@ class HostedWorker:
 
     def _turn(self) -> bool:
         self._process_events()  # the answer to a fast control message does not wait for the next tuple
-        fed = self._feed()
+        self._feed()
         busy = self.worker.run()
         self._carry_out_all()
-        return busy or fed
+        return busy or self.due_ns == DUE
 
     def _process_events(self) -> None:
         while self._events:
@@ -165,22 +171,22 @@ class HostedWorker:
                 self.worker.handle(effect)
 
     def _control_reader(self, control: SetRate | Drain) -> None:
+        self._due_ns = DUE
         if isinstance(control, Drain):
             self._draining = True
         elif self._reader is not None:
             self._reader.set_rate(control.rate, time.time_ns())
 
-    def _feed(self) -> bool:
-        """Supply a source's worker with tuples that are due, if it wants input; returns whether it was given some."""
-        self.due_ns = None
+    def _feed(self) -> None:
+        """Supply a source's worker with tuples that are due, if it wants input."""
         if self._reader is None or not self.worker.wants_input:
-            return False
+            return
         if self._draining or self._reader.exhausted:
             self._reader = None
             self.worker.handle(Supplied(None))
-            return True
-        batch, self.due_ns = self._reader.read(time.time_ns(), READ_LIMIT)
-        if batch is None:
-            return self._reader.exhausted
-        self.worker.handle(Supplied(batch, self._reader.moved))
-        return True
+            return
+        batch, self._due_ns = self._reader.read(time.time_ns(), READ_LIMIT)
+        if batch is not None:
+            self.worker.handle(Supplied(batch, self._reader.moved))
+        if self._due_ns is None and (batch is not None or self._reader.exhausted):
+            self._due_ns = DUE

@@ -98,6 +98,11 @@ class Inbox:
         self.tuples -= 0 if batch is None else batch.num_rows
         return batch, positions
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether ``take`` may return a frame."""
+        return bool(self._ready)
+
     def take(self) -> tuple[ChannelId, Frame] | None:
         """Remove the next frame, from channels in turn, in order within each; ``None`` if all frames are blocked."""
         while self._ready:

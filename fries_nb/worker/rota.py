@@ -41,7 +41,7 @@ SLOW_NS = 5_000_000
 """Duration of a slow tuple in nanoseconds."""
 SLOW_TUPLES, WINDOW = 2, 256
 """A worker is slow from the second slow tuple of a window of so many, until a window has none or one."""
-SHORTEST_NS, LONGEST_NS = 2_000_000, 500_000_000
+SHORTEST_NS, LONGEST_NS = 4_000_000, 500_000_000
 """Bounds of the flush deadline in nanoseconds."""
 INTERVAL_NS = 50_000_000
 """Interval at which the flush deadline is adjusted, in nanoseconds."""
@@ -168,10 +168,10 @@ class FlushDeadline:
     >>> deadline = FlushDeadline(now_ns=0)
     >>> deadline.flushed(frames=100, rows=300)
     >>> deadline.adjusted(now_ns=60_000_000)
-    4000000
+    8000000
     >>> deadline.waited(30_000_000)
     >>> deadline.adjusted(now_ns=120_000_000)
-    2000000
+    4000000
     """
 
     __slots__ = ("_frames", "_ns", "_rows", "_since_ns", "_waited_ns")

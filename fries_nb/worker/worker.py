@@ -258,9 +258,7 @@ class Worker:
             self._read(*self._inbox.take_supplied(), limit)
         elif (taken := self._inbox.take()) is not None:
             self._receive(*taken, limit)
-        else:
-            return False
-        return True
+        return self._in_hand or self._inbox.is_supplied or self._inbox.is_ready
 
     def _read(self, batch: pa.RecordBatch | None, positions: Mapping[int, Position | None], limit: int) -> None:
         """Process a batch from a source's reader; it has the version that the source has reached."""

@@ -207,6 +207,24 @@ def test_inside_a_long_tuple_the_other_workers_are_handed_on(made: tuple[HostLoo
     assert second in (first, b.when("tuple")[0])
 
 
+def test_a_worker_that_has_a_loop_to_itself_is_left_in_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long it takes: nothing waits for its end."""
+    monkeypatch.setattr(host_loop, "HANDOFF_S", 0.0)
+    alone = Stub("A", [])
+    alone.holds = True
+    loop = HostLoop("loop", [alone])  # type: ignore[list-item]
+    loop.post(alone, 1)
+    loop.start()
+    alone.entered.get(timeout=PATIENCE_S)
+    handed_on(loop)
+    assert not loop.is_busy
+    assert not alone.worker.interrupt.raised
+    assert [thread.name for thread in threading.enumerate() if thread.name.startswith("loop")] == ["loop-0"]
+    alone.held.release()
+    loop.leave()
+    assert loop.join(time.monotonic() + PATIENCE_S) == []
+
+
 def test_a_function_that_never_returns_keeps_its_worker_alone(made: tuple[HostLoop, list[Stub]]) -> None:
     """The host goes on, several handings on or not, and says at the end which worker is stuck."""
     loop, (a, b, c) = made

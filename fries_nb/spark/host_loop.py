@@ -186,12 +186,12 @@ class HostLoop:
         self._take_woken()
         worker = self._rota.next()
         if worker is not None:
-            worker.awake = False
             worker.worker.interrupt.raised = False
             self._running = (worker, time.monotonic())
             self._take_woken()
             if self._rota.has_urgent:  # its event was posted when nothing ran that could be interrupted
                 worker.worker.interrupt.raised = True
+            worker.awake = False  # it is woken for another turn from here on, behind the last look at what was woken
         return worker
 
     def _take_woken(self) -> None:
@@ -251,7 +251,9 @@ class HostLoop:
             elsewhere = worker in self._apart or (self._running is not None and self._running[0] is worker)
             if not elsewhere:
                 self._part(worker)
-        if not elsewhere:
+        if elsewhere:
+            self._wake(worker)  # the other thread may have found it in this one's hands
+        else:
             self._run_apart(worker)
 
     def _take_unflushed(self, all_of_them: bool) -> list[HostedWorker]:

@@ -19,6 +19,7 @@ from patience import PATIENCE_S
 
 from fries_nb.spark import host_loop
 from fries_nb.spark.host_loop import HostLoop
+from fries_nb.spark.hosted_worker import HostedWorker
 
 SLOW, QUICK = "slow", "quick"
 
@@ -221,6 +222,64 @@ def test_a_worker_that_has_a_loop_to_itself_is_left_in_its_turn(monkeypatch: pyt
     assert not alone.worker.interrupt.raised
     assert [thread.name for thread in threading.enumerate() if thread.name.startswith("loop")] == ["loop-0"]
     alone.held.release()
+    loop.leave()
+    assert loop.join(time.monotonic() + PATIENCE_S) == []
+
+
+@pytest.mark.parametrize("look", [1, 2, 3])
+def test_an_event_that_comes_as_a_turn_begins_is_not_the_last_one_heard(look: int) -> None:
+    """It was, when its waking was taken for that of the turn: a run stood still after a recovery."""
+    stub = Stub("A", [])
+
+    class Posting(HostLoop):
+        looks = 0
+
+        def _take_woken(self) -> None:
+            self.looks += 1
+            if self.looks == look:
+                self.post(stub, 1)  # type: ignore[arg-type]
+            super()._take_woken()
+
+    loop = Posting("loop", [stub])  # type: ignore[list-item]
+    loop.start()
+    stub.until("flush")
+    loop.post(stub, 1)  # type: ignore[arg-type]
+    stub.until("tuple", 2)
+    loop.leave()
+    assert loop.join(time.monotonic() + PATIENCE_S) == []
+
+
+def test_a_worker_that_two_threads_leave_to_each_other_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One finds it in the other's hands, as its long tuple ends; neither would run it, once."""
+    monkeypatch.setattr(host_loop, "HANDOFF_S", 0.0)
+    stub, other, kept = Stub("A", []), Stub("B", []), threading.Event()
+
+    class Owner:
+        lock = threading.Lock()
+
+        def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+            got = self.lock.acquire(blocking, timeout)
+            if not got and not blocking:  # the second thread: the first one leaves its tuple now
+                stub.holds = False
+                stub.held.release()
+                assert kept.wait(PATIENCE_S)
+            return got
+
+        def release(self) -> None:
+            self.lock.release()
+
+    class Keeping(HostLoop):
+        def _keep(self, worker: HostedWorker) -> None:
+            super()._keep(worker)
+            kept.set()
+
+    stub.owner, stub.holds = Owner(), True  # type: ignore[assignment]
+    loop = Keeping("loop", [stub, other])  # type: ignore[list-item]
+    loop.post(stub, 2)
+    loop.start()
+    stub.entered.get(timeout=PATIENCE_S)
+    handed_on(loop)
+    stub.until("tuple", 2)
     loop.leave()
     assert loop.join(time.monotonic() + PATIENCE_S) == []
 

@@ -255,7 +255,7 @@ def test_a_new_kind_runs_and_is_changed_with_its_neighbours(unless: Kind, seed: 
     update = {"X": lambda row: True, "B": lambda row: row | {"v": 2}}
     check_updates(graph, as_updates(update))
     cluster = cluster_of(graph, seed, times=10)
-    cluster.until(lambda: any(instance.processed > 3 for instance in cluster.instances("X")))
+    cluster.until(lambda: all(instance.processed > 1 for instance in cluster.instances("X")))
     change = cluster.request(update)
     cluster.run()
     assert (cluster.outcomes[change].outcome, cluster.state) == ("done", "finished")

@@ -1,6 +1,6 @@
 """A host: one Spark barrier task that runs its share of a region's workers.
 
-The task's own thread polls the links: control messages first, then frames, which it only forwards. One loop runs the
+The task's own thread polls the links: control messages first, then frames, which it only forwards. Loops run the
 workers (see ``host_loop``), and a thread prepares and rehearses changes, so that loading a model delays neither tuples
 nor control. The host sends ``Hello``, starts its workers on ``Welcome``, and ends on ``Leave``, or when its connection
 to the driver has ended. It never raises, since Spark would retry the failed task; errors are part of its report.

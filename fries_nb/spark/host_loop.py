@@ -4,7 +4,7 @@ A thread for each worker would have hundreds of threads compete for one interpre
 whichever thread holds its ``owner`` lock:
 
     the loop         takes the next worker from the rota, for one turn of about two milliseconds
-    its own thread   runs a worker whose tuples are slow (see ``rota.Slowness``), until they are quick again
+    its own thread   runs a worker whose tuples are slow (see ``slowness``), until they are quick again
     the control      a fast control message is processed by the thread that posts it, if no other runs the worker;
     thread           otherwise after the tuple in hand, since the interrupt flag ends the turn
 
@@ -29,7 +29,8 @@ from typing import Any
 
 from fries_nb.spark.hosted_worker import HostedWorker
 from fries_nb.worker.events import Event, WorkerTick
-from fries_nb.worker.rota import FlushDeadline, Rota
+from fries_nb.worker.flush_deadline import FlushDeadline
+from fries_nb.worker.rota import Rota
 
 HANDOFF_S = 0.01
 """Seconds inside one turn after which it is interrupted, and inside one tuple after which the others are handed on."""
@@ -213,11 +214,9 @@ class HostLoop:
             spent_ns, busy = 0, False  # the thread that runs it wakes it
         else:
             try:
-                began_ns = time.perf_counter_ns()  # of the thread's processor time the clock is too slow
-                busy = worker.turn()
-                spent_ns = time.perf_counter_ns() - began_ns
+                busy, spent_ns = _turn(worker)
                 if not busy and worker.buffers and self._woken.empty() and not self._rota.has_others(worker):
-                    self._deadline.flushed(*worker.flush())  # the loop would wait
+                    self._deadline.flushed(worker.flush())  # the loop would wait
             finally:
                 worker.owner.release()
         with self._baton:
@@ -246,7 +245,7 @@ class HostLoop:
         self._apart[worker] = queue.SimpleQueue()
 
     def _keep(self, worker: HostedWorker) -> None:
-        """Run on a worker whose long tuple is over, in the thread that was inside it, if it is slow."""
+        """Run on a worker whose long tuple is over in the thread that was inside it, for at least one turn."""
         with self._baton:
             elsewhere = worker in self._apart or (self._running is not None and self._running[0] is worker)
             if not elsewhere:
@@ -271,16 +270,15 @@ class HostLoop:
         for worker in workers:
             if worker.owner.acquire(blocking=False):  # otherwise the thread that runs it sees to it
                 try:
-                    self._deadline.flushed(*worker.flush())
+                    self._deadline.flushed(worker.flush())
                 finally:
                     worker.owner.release()
 
     def _wait(self, due_ns: int | None) -> None:
         """Wait until a worker is to be run, or a reader's tuple is due."""
         began_ns = time.monotonic_ns()
-        timeout = None if due_ns is None else max(0.0, (due_ns - time.time_ns()) / 1e9)
         with contextlib.suppress(queue.Empty):
-            woken = self._woken.get(timeout=timeout)
+            woken = self._woken.get(timeout=_seconds_until(due_ns))
             with self._baton:
                 self._ready(*woken)
         self._deadline.waited(time.monotonic_ns() - began_ns)
@@ -289,6 +287,8 @@ class HostLoop:
 
     def _run_apart(self, worker: HostedWorker) -> None:
         bell, uses_processor = self._apart[worker], False
+        with worker.owner:
+            worker.flush()
         while not self._leaving:
             while not bell.empty():
                 bell.get()
@@ -296,21 +296,42 @@ class HostLoop:
             if not worker.worker.slowness.is_slow:
                 break
             if not busy:
-                due = worker.due_ns
-                timeout = None if due is None else max(0.0, (due - time.time_ns()) / 1e9)
                 with contextlib.suppress(queue.Empty):
-                    bell.get(timeout=timeout)
+                    bell.get(timeout=_seconds_until(worker.due_ns))
         worker.awake = False
         del self._apart[worker]
         self._wake(worker)
 
     def _slow_turn(self, worker: HostedWorker, uses_processor: bool) -> tuple[bool, bool]:
-        """Run a worker for one turn; returns whether it used the processor, and whether there may be more to do."""
+        """Run a worker for one turn; returns whether it used the processor, and whether there may be more to do.
+
+        Its output is flushed after each turn: in comparison with its tuples, a frame costs little.
+        """
         with self._tickets if uses_processor else contextlib.nullcontext(), worker.owner:
             worker.worker.interrupt.raised = False
-            began, began_ns = time.perf_counter_ns(), time.thread_time_ns()
-            busy = worker.turn()
-            spent_ns, took_ns = time.thread_time_ns() - began_ns, time.perf_counter_ns() - began
-            if not busy:
-                worker.flush()
-        return spent_ns > PROCESSOR_SHARE * took_ns, busy
+            busy, processor_ns, took_ns = _measured_turn(worker)
+            worker.flush()
+        return processor_ns > PROCESSOR_SHARE * took_ns, busy
+
+
+def _turn(worker: HostedWorker) -> tuple[bool, int]:
+    """Run a worker for one turn; returns whether there may be more to do, and the duration in nanoseconds."""
+    if worker.worker.slowness.may_wait:
+        busy, _, took_ns = _measured_turn(worker)
+        return busy, took_ns
+    began_ns = time.perf_counter_ns()
+    busy = worker.turn()
+    return busy, time.perf_counter_ns() - began_ns
+
+
+def _measured_turn(worker: HostedWorker) -> tuple[bool, int, int]:
+    """The same, with the thread's processor time as well, whose clock is slow; a worker that waits is a slow one."""
+    began_ns, processor_ns = time.perf_counter_ns(), time.thread_time_ns()
+    busy = worker.turn()
+    processor_ns, took_ns = time.thread_time_ns() - processor_ns, time.perf_counter_ns() - began_ns
+    worker.worker.slowness.used(processor_ns, took_ns)
+    return busy, processor_ns, took_ns
+
+
+def _seconds_until(due_ns: int | None) -> float | None:
+    return None if due_ns is None else max(0.0, (due_ns - time.time_ns()) / 1e9)

@@ -109,8 +109,8 @@ class HostedWorker:
         """Process the events of the mailbox and one slice of tuples; returns whether there may be more to do."""
         return self._guarded(self._turn)
 
-    def flush(self) -> tuple[int, int]:
-        """Send what is buffered; returns the numbers of frames and of rows."""
+    def flush(self) -> int:
+        """Send what is buffered; returns the number of frames."""
         flushed = self.worker.outbox.flush()
         self._guarded(self._carry_out_all)
         return flushed

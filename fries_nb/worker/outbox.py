@@ -15,8 +15,8 @@ sets the window; a frame larger than the window is sent alone, on an empty chann
 >>> channel = ChannelId(WorkerId("A", 0), WorkerId("B", 0))
 >>> outbox = Outbox([OutEdge("B", Partitioning.FORWARD, (), 0, (channel,))])
 >>> outbox.add(0, pa.RecordBatch.from_pydict({"x": [1, 2]}))
->>> outbox.flush()                         # frames and rows made
-(1, 2)
+>>> outbox.flush()                         # frames made
+1
 >>> outbox.sends(), outbox.full            # no credit yet
 ([], True)
 >>> outbox.credit(channel, 1 << 20)
@@ -314,14 +314,13 @@ class Outbox:
         """Whether tuples are in a buffer, not yet framed."""
         return bool(self._pending.buffered)
 
-    def flush(self) -> tuple[int, int]:
-        """Frame every buffer, and send what credit allows; returns the numbers of frames and of rows."""
+    def flush(self) -> int:
+        """Frame every buffer, and send what credit allows; returns the number of frames."""
         waiting = list(self._pending.buffered)
-        rows = sum([channel.rows for channel in waiting])
         for channel in waiting:
             channel.frame_buffer()
             channel.pump(self._sends)
-        return len(waiting), rows
+        return len(waiting)
 
     def mark(self, marker: Marker) -> None:
         """Append a marker to every channel of its scope, after the buffered tuples."""

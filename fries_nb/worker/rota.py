@@ -37,18 +37,6 @@ DEBT = 16
 """Maximum number of quanta that a worker owes."""
 AHEAD_BYTES = 128 << 10
 """Number of bytes that receivers have not processed, above which a sender is ahead of them."""
-SLOW_NS = 5_000_000
-"""Duration of a slow tuple in nanoseconds."""
-SLOW_TUPLES, WINDOW = 2, 256
-"""A worker is slow from the second slow tuple of a window of so many, until a window has none or one."""
-SHORTEST_NS, LONGEST_NS = 4_000_000, 500_000_000
-"""Bounds of the flush deadline in nanoseconds."""
-INTERVAL_NS = 50_000_000
-"""Interval at which the flush deadline is adjusted, in nanoseconds."""
-SMALL_FRAME = 128
-"""Mean number of tuples in a frame below which the flush deadline grows."""
-WAITING = 0.1
-"""Share of the time that a host waits above which the flush deadline shrinks."""
 
 M = TypeVar("M", bound=Hashable)
 
@@ -125,79 +113,3 @@ class Rota(Generic[M]):
     def has_urgent(self) -> bool:
         """Whether a worker with an urgent event waits to be served."""
         return bool(self._urgent)
-
-
-class Slowness:
-    """Whether a worker's tuples take so long that it gets a thread of its own: two of ``WINDOW`` above ``SLOW_NS``.
-
-    >>> slowness = Slowness()
-    >>> slowness.learn(6_000_000, 1), slowness.is_slow
-    (None, False)
-    >>> slowness.learn(6_000_000, 1), slowness.is_slow
-    (None, True)
-    >>> slowness.learn(6_000_000, 600), slowness.is_slow    # quick since
-    (None, False)
-    """
-
-    __slots__ = ("_slow", "_tuples", "is_slow")
-
-    def __init__(self) -> None:
-        self.is_slow = False
-        self._slow = self._tuples = 0
-
-    def learn(self, took_ns: int, taken: int) -> None:
-        """Record a slice with this number of tuples and this duration."""
-        if taken and took_ns > SLOW_NS * taken:
-            self._slow += taken
-        self._tuples += taken
-        if self._slow >= SLOW_TUPLES:
-            self.is_slow, self._slow, self._tuples = True, 0, 0
-        elif self._tuples >= WINDOW:
-            self.is_slow, self._slow, self._tuples = False, 0, 0
-
-
-class FlushDeadline:
-    """How long tuples are buffered while a host is busy: longer while frames are small, shorter if the host waits.
-
-    Frames become larger as the deadline grows, and a frame costs as much as hundreds of tuples. A host that would wait
-    flushes at once, whatever the deadline.
-
-    Args:
-        now_ns: the time in nanoseconds; only differences have a meaning.
-
-    >>> deadline = FlushDeadline(now_ns=0)
-    >>> deadline.flushed(frames=100, rows=300)
-    >>> deadline.adjusted(now_ns=60_000_000)
-    8000000
-    >>> deadline.waited(30_000_000)
-    >>> deadline.adjusted(now_ns=120_000_000)
-    4000000
-    """
-
-    __slots__ = ("_frames", "_ns", "_rows", "_since_ns", "_waited_ns")
-
-    def __init__(self, now_ns: int) -> None:
-        self._ns = SHORTEST_NS
-        self._frames = self._rows = self._waited_ns = 0
-        self._since_ns = now_ns
-
-    def flushed(self, frames: int, rows: int) -> None:
-        """Record that so many frames with so many tuples in all were sent."""
-        self._frames += frames
-        self._rows += rows
-
-    def waited(self, ns: int) -> None:
-        """Record that the host has waited for so many nanoseconds."""
-        self._waited_ns += ns
-
-    def adjusted(self, now_ns: int) -> int:
-        """The deadline in nanoseconds; it is adjusted at intervals."""
-        passed = now_ns - self._since_ns
-        if passed >= INTERVAL_NS:
-            if self._waited_ns > passed * WAITING:
-                self._ns = max(self._ns // 2, SHORTEST_NS)
-            elif self._rows < SMALL_FRAME * self._frames:
-                self._ns = min(self._ns * 2, LONGEST_NS)
-            self._frames = self._rows = self._waited_ns = 0
-            self._since_ns = now_ns
-        return self._ns

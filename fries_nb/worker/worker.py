@@ -68,7 +68,7 @@ from fries_nb.worker.outbox import Outbox
 from fries_nb.worker.pause import PauseState
 from fries_nb.worker.preparation import Preparation, keep_ready
 from fries_nb.worker.reports import WorkerOutput, WorkerReports
-from fries_nb.worker.rota import Slowness
+from fries_nb.worker.slowness import Slowness
 from fries_nb.worker.snapshot import kept, refuse_another
 from fries_nb.worker.versions import Spill, Versions, is_tagged
 

@@ -5,101 +5,19 @@ The threads are real; the workers are stubs that are held inside a tuple until t
 
 from __future__ import annotations
 
-import queue
 import random
 import threading
 import time
-from collections import deque
 from collections.abc import Iterator
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
+from loop_setting import QUICK, SLOW, Stub
 from patience import PATIENCE_S
 
 from fries_nb.spark import host_loop
 from fries_nb.spark.host_loop import HostLoop
 from fries_nb.spark.hosted_worker import HostedWorker
-
-SLOW, QUICK = "slow", "quick"
-
-
-class Stub:
-    """A worker of the loop: it processes its events, then one tuple if it has some, inside which it may be held.
-
-    Attributes:
-        notes: shared by all stubs: what happened, as (name, what, thread).
-    """
-
-    def __init__(self, name: str, notes: list[tuple[str, str, int]]) -> None:
-        self.name = name
-        self.notes = notes
-        self.owner = threading.Lock()
-        self.awake = False
-        self.due_ns: int | None = None
-        self.buffers = self.is_ahead = False
-        self.worker = SimpleNamespace(interrupt=SimpleNamespace(raised=False), slowness=SimpleNamespace(is_slow=False))
-        self.tuples = 0
-        self.held = threading.Semaphore(0)
-        self.holds = False
-        self.entered = queue.SimpleQueue[None]()
-        self.noted = threading.Condition()
-        self._mailbox: deque[Any] = deque()
-        self._inside = 0
-
-    def note(self, what: str) -> None:
-        with self.noted:
-            self.notes.append((self.name, what, threading.get_ident()))
-            self.noted.notify_all()
-
-    def until(self, what: str, times: int = 1) -> None:
-        """Wait until this has been noted."""
-        with self.noted:
-            assert self.noted.wait_for(lambda: len(self.when(what)) >= times, PATIENCE_S), (self.name, what)
-
-    def when(self, what: str) -> list[int]:
-        """The threads in which this was noted."""
-        return [thread for name, noted, thread in list(self.notes) if (name, noted) == (self.name, what)]
-
-    def post(self, event: Any) -> None:
-        self._mailbox.append(event)
-
-    def process(self) -> None:
-        self._inside += 1
-        assert self._inside == 1, "two threads run one worker"
-        while self._mailbox:
-            event = self._mailbox.popleft()
-            if isinstance(event, int):
-                self.tuples += event
-            elif event in (SLOW, QUICK):
-                self.worker.slowness.is_slow = event == SLOW
-            elif isinstance(event, str):
-                self.note(event)
-        self._inside -= 1
-
-    def turn(self) -> bool:
-        self.process()
-        if not self.tuples or self.worker.interrupt.raised:
-            return bool(self.tuples)
-        self._inside += 1
-        assert self._inside == 1, "two threads run one worker"
-        if self.holds:
-            self.entered.put(None)
-            self.held.acquire()
-        self.tuples -= 1
-        self.buffers = True
-        self.note("tuple")
-        self._inside -= 1
-        return self.tuples > 0
-
-    def flush(self) -> tuple[int, int]:
-        if self.buffers:
-            self.buffers = False
-            self.note("flush")
-        return 1, 1
-
-    def finish(self) -> None:
-        self.note("finish")
+from fries_nb.worker.slowness import JUDGED_NS
 
 
 @pytest.fixture
@@ -320,6 +238,35 @@ def test_a_slow_worker_has_a_thread_of_its_own_until_it_is_quick_again(made: tup
     loop.post(a, 1)
     a.until("tuple", 4)
     assert a.when("tuple")[-1] == shared
+
+
+def test_a_slow_worker_sends_each_tuple_though_others_wait_behind_it(made: tuple[HostLoop, list[Stub]]) -> None:
+    """Its receivers would have nothing to do meanwhile."""
+    loop, (slow, *_) = made
+    loop.post(slow, SLOW)
+    slow.until("flush", 0)
+    slow.holds = True
+    loop.post(slow, 3)
+    for sent in (1, 2):
+        slow.entered.get(timeout=PATIENCE_S)
+        slow.held.release()
+        slow.until("flush", sent)
+    assert len(slow.when("tuple")) < 3
+
+
+def test_a_worker_that_waits_in_its_turns_gets_a_thread_of_its_own(made: tuple[HostLoop, list[Stub]]) -> None:
+    """Its turns take long, and hardly use the processor."""
+    loop, (waiting, *_) = made
+    waiting.worker.slowness.may_wait = True
+    waiting.worker.slowness._took_ns = JUDGED_NS - 1
+    waiting.holds = True
+    loop.post(waiting, 2)
+    for _ in range(2):
+        waiting.entered.get(timeout=PATIENCE_S)
+        waiting.held.release()
+    waiting.until("tuple", 2)
+    first, second = waiting.when("tuple")
+    assert first != second
 
 
 def test_slow_workers_that_use_the_processor_take_turns(made: tuple[HostLoop, list[Stub]]) -> None:

@@ -22,8 +22,11 @@ from fries_nb.run import Run
 RATE = 2_000
 """Tuples per second of the paced crowds."""
 FLAT_ROWS = 400_000
+"""Number of tuples of a crowd that runs flat out."""
 SETTLE_S = 4.0
+"""Seconds after the start before a paced crowd is measured."""
 WINDOW_S = 5.0
+"""Seconds in which its tuples are counted."""
 _PATIENCE_S = 240.0
 KEYS = ("CUSTOMER_ID", "TERMINAL_ID")
 

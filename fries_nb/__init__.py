@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from fries_nb.dataflow.constraints import edge
 from fries_nb.dataflow.endpoints import delta, memory, parquet, rate, replay
 from fries_nb.dataflow.limits import tuples
 from fries_nb.dataflow.operators import batched
@@ -23,8 +24,8 @@ from fries_nb.dataflow.updates import Update
 from fries_nb.errors import FriesError, SourceError, UncommittedWarning
 
 __all__ = [
-    "Dataflow", "FriesError", "SourceError", "Stream", "UncommittedWarning", "Update", "batched", "delta", "memory",
-    "parquet", "rate", "replay", "ship", "show", "tuples",
+    "Dataflow", "FriesError", "SourceError", "Stream", "UncommittedWarning", "Update", "batched", "delta", "edge",
+    "memory", "parquet", "rate", "replay", "ship", "show", "tuples",
 ]  # fmt: skip
 
 

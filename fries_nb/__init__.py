@@ -4,9 +4,9 @@ Every source tuple is processed wholly by the old or wholly by the new configura
 only from those to its right (``tests/test_layers.py`` checks it):
 
     notebook | experiments | __main__  ->  commands  ->  run | testing  ->  running  ->  report  ->  changes  ->  spark
-        ->  connectors | transport  ->  storage  ->  assembly  ->  controller | worker  ->  operators  ->  scheduling
-        ->  planning
-        ->  topology  ->  messages, trace, checkpoints  ->  dataflow | progress  ->  errors
+        ->  connectors | transport  ->  storage  ->  assembly  ->  controller | worker  ->  operators
+        ->  scheduling | constraints  ->  planning  ->  topology
+        ->  messages, trace, checkpoints, measurements  ->  dataflow | progress  ->  errors
 
 ``audit`` judges from a trace alone and shares no code with what it judges; ``workloads`` uses this module only.
 """
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from fries_nb.dataflow.constraints import edge
 from fries_nb.dataflow.endpoints import delta, memory, parquet, rate, replay
 from fries_nb.dataflow.limits import tuples
 from fries_nb.dataflow.operators import batched
@@ -23,8 +24,8 @@ from fries_nb.dataflow.updates import Update
 from fries_nb.errors import FriesError, SourceError, UncommittedWarning
 
 __all__ = [
-    "Dataflow", "FriesError", "SourceError", "Stream", "UncommittedWarning", "Update", "batched", "delta", "memory",
-    "parquet", "rate", "replay", "ship", "show", "tuples",
+    "Dataflow", "FriesError", "SourceError", "Stream", "UncommittedWarning", "Update", "batched", "delta", "edge",
+    "memory", "parquet", "rate", "replay", "ship", "show", "tuples",
 ]  # fmt: skip
 
 

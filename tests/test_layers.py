@@ -26,20 +26,20 @@ LAYERS = (
     ("assembly",),
     ("controller", "worker"),
     ("operators",),
-    ("scheduling",),
+    ("scheduling", "constraints"),
     ("planning",),
     ("topology",),
-    ("messages", "trace", "checkpoints"),
+    ("messages", "trace", "checkpoints", "measurements"),
     ("dataflow", "progress"),
     ("errors", "deprecations"),
 )
 # The pure value rooms of one layer that may know each other.
-SIDE_BY_SIDE = {"messages": {"trace"}, "trace": {"messages"}}
+SIDE_BY_SIDE = {"messages": {"trace"}, "trace": {"messages"}, "measurements": {"messages"}}
 JUDGED_BY = {"notebook", "experiments", "__main__", "commands", "run", "running", "report", "testing", "fries_nb"}
 # The package itself holds the public names; these may use it as a user would. `audit` and `workloads` stand aside.
 USERS = {"notebook", "experiments", "__main__", "commands", "workloads"}
 
-CORE = {"worker", "controller", "operators", "topology", "planning", "scheduling", "progress"}
+CORE = {"worker", "controller", "operators", "topology", "planning", "scheduling", "constraints", "progress"}
 OUTSIDE_WORLD = {
     "time", "threading", "_thread", "socket", "selectors", "select", "zmq", "random", "secrets", "asyncio",
     "concurrent", "multiprocessing", "subprocess", "signal", "queue", "uuid", "pyspark", "py4j",
@@ -276,6 +276,9 @@ def test_tests_are_short_enough_to_be_read():
         ("fries_nb.worker.inbox", "def f():\n    from ..controller import change_steps"),
         ("fries_nb.worker.inbox", "import zmq"),
         ("fries_nb.planning.mcs", "from time import monotonic"),
+        ("fries_nb.constraints.windows", "from time import monotonic"),
+        ("fries_nb.constraints.monitor", "from fries_nb.worker.outbox import Outbox"),
+        ("fries_nb.constraints.monitor", "from fries_nb.scheduling.stages import Plan"),
         ("fries_nb.planning.mcs", "from fries_nb.scheduling.stages import Plan"),
         ("fries_nb.dataflow.graph", "from fries_nb.progress import tokens"),
         ("fries_nb.dataflow.graph", "import fries_nb"),
@@ -305,6 +308,8 @@ def test_a_forbidden_import_is_seen(module, line):
         ("fries_nb.workloads.fraud", "import fries_nb as fn\nfrom fries_nb.workloads.payments import payments_path"),
         ("fries_nb.audit.judge", "import networkx\nfrom fries_nb.trace import Ran"),
         ("fries_nb.trace", "from fries_nb.messages import WorkerId"),
+        ("fries_nb.measurements", "from fries_nb.messages import WorkerId"),
+        ("fries_nb.worker.worker", "from fries_nb.constraints.reactions import ResizeBuffer"),
         ("fries_nb.worker.inbox", "from fries_nb.scheduling.stages import Plan\nfrom . import outbox"),
         ("fries_nb.__main__", "from fries_nb.commands import plan"),
         ("fries_nb.commands.demo", "import fries_nb as fn\nfrom fries_nb.experiments.bench import pairs"),

@@ -5,6 +5,14 @@ from typing import TYPE_CHECKING
 
 from fries_nb.dataflow.blocking import Aggregation, Ordering
 from fries_nb.dataflow.builder import DataflowBuilder
+from fries_nb.dataflow.constraints import (
+    EdgeElement,
+    LatencyConstraint,
+    OnViolation,
+    check_agreement,
+    constraint_of,
+    edge,
+)
 from fries_nb.dataflow.endpoints import (
     DeltaTable,
     Memory,
@@ -29,9 +37,10 @@ from fries_nb.dataflow.updates import Update, as_updates, check_updates, new_tab
 from fries_nb.deprecations import renamed
 
 __all__ = [
-    "Aggregation", "DataflowBuilder", "DeltaTable", "Edge", "Emits", "Graph", "JoinTable", "Kind", "Memory", "OnError",
-    "Operator", "Ordering", "ParquetFiles", "Partitioning", "Rate", "Replay", "Shape", "Sink", "Source", "Stream",
-    "Update", "as_updates", "batched", "check_runnable", "check_updates", "delta", "emits_of", "graph_from_json",
+    "Aggregation", "DataflowBuilder", "DeltaTable", "Edge", "EdgeElement", "Emits", "Graph", "JoinTable", "Kind",
+    "LatencyConstraint", "Memory", "OnError", "OnViolation", "Operator", "Ordering", "ParquetFiles", "Partitioning",
+    "Rate", "Replay", "Shape", "Sink", "Source", "Stream", "Update", "as_updates", "batched", "check_agreement",
+    "check_runnable", "check_updates", "constraint_of", "delta", "edge", "emits_of", "graph_from_json",
     "graph_to_json", "memory", "new_table", "parquet", "rate", "replay", "shape_of", "takes_state",
 ]
 

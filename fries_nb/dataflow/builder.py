@@ -22,11 +22,12 @@ are trusted to keep the column. ``self_join(..., unique=True)`` declares it expl
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from fries_nb.dataflow.arguments import Columns, Identity, columns_of
+from fries_nb.dataflow.constraints import WINDOW_S, Element, LatencyConstraint, check_agreement, constraint_of
 from fries_nb.dataflow.endpoints import OnError, Rate, Replay, checked_policy
 from fries_nb.dataflow.graph import Edge, Emits, Graph, Kind, Operator, Partitioning
 from fries_nb.dataflow.operators import check_function, emits_of
@@ -42,6 +43,19 @@ class _Declared:
     operator: Operator
     inputs: tuple[Stream, ...]
     workers: int | None
+
+
+@dataclass(frozen=True)
+class _Constrained:
+    """A constraint as it was declared; its path depends on operators that may be declared later."""
+
+    sequence: Sequence[Element]
+    latency_ms: float
+    window_s: float
+    on_violation: str
+
+    def on(self, graph: Graph) -> LatencyConstraint:
+        return constraint_of(graph, self.sequence, self.latency_ms, self.window_s, self.on_violation)
 
 
 class DataflowBuilder:
@@ -60,6 +74,7 @@ class DataflowBuilder:
         self.name = name
         self._declared: dict[str, _Declared] = {}
         self._streams: dict[str, Stream] = {}
+        self._constrained: tuple[_Constrained, ...] = ()
 
     def __repr__(self) -> str:
         return f"Dataflow({self.name!r}, operators={list(self._declared)})"
@@ -132,6 +147,54 @@ class DataflowBuilder:
                     edges.append(Edge(operator.name, _copy_of(stream), branch=stream.branch))
         return Graph(self.name, tuple(operators), tuple(edges))
 
+    def constrain(
+        self,
+        sequence: Sequence[Element],
+        latency_ms: float,
+        window_s: float = WINDOW_S,
+        on_violation: str = "tell",
+    ) -> LatencyConstraint:
+        """Limit the mean latency of a sequence of operators and edges, over any window.
+
+        The runtime keeps the limit by itself, as far as the sizes of buffers and the chaining of operators allow. The
+        operators must have been declared. Declaring the same constraint again has no effect.
+
+        Args:
+            sequence: names of adjacent operators, or edges, as in ``["FC", "FM"]`` or
+                ``[fn.edge("payments", "FC"), "FC"]``. The edges between named operators count. A source or sink at an
+                end of the sequence has no latency of its own; its edge counts.
+            latency_ms: the limit in milliseconds.
+            window_s: the window over which latencies are averaged, in seconds.
+            on_violation: what happens if the limit cannot be kept: ``tell`` reports it, ``propose`` proposes a change
+                to lighter functions, ``apply`` makes it.
+
+        Returns:
+            The constraint.
+
+        Raises:
+            DataflowError: the sequence is no path or names an unknown operator; the limit or window is not a finite
+                number above zero; ``on_violation`` is unknown; or an earlier constraint on the sequence differs.
+        """
+        given = tuple(sequence) if isinstance(sequence, list | tuple) else sequence
+        declared = _Constrained(given, latency_ms, window_s, on_violation)
+        graph = self.graph()
+        constraint = declared.on(graph)
+        if len(check_agreement((*self.constraints(), constraint))) > len(self._constrained):
+            self._constrained += (declared,)
+        return constraint
+
+    def constraints(self) -> tuple[LatencyConstraint, ...]:
+        """The constraints declared so far, on the operators declared so far.
+
+        Returns:
+            The constraints, in order of declaration.
+
+        Raises:
+            DataflowError: operators that were declared later have made one of them invalid.
+        """
+        graph = self.graph()
+        return check_agreement(declared.on(graph) for declared in self._constrained)
+
     def _outputs(self, operator: Operator) -> Iterator[Stream]:
         if operator.traits.routes:
             yield from (self._streams[f"{operator.name}[{branch}]"] for branch in range(operator.branches))
@@ -139,8 +202,15 @@ class DataflowBuilder:
             yield self._streams[operator.name]
 
     def _add_function(
-        self, kind: Kind, name: str, stream: Stream, function: Any, key: Columns | None, workers: int | None,
-        on_error: OnError, branches: int = 1,
+        self,
+        kind: Kind,
+        name: str,
+        stream: Stream,
+        function: Any,
+        key: Columns | None,
+        workers: int | None,
+        on_error: OnError,
+        branches: int = 1,
     ) -> Stream:
         columns = columns_of(name, key)
         check_function(name, function, columns, kind)

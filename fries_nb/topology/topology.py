@@ -95,9 +95,17 @@ class Topology:
     def channels_of(self, edge: Edge) -> Iterator[ChannelId]:
         """The channels of an edge, each with the epoch in which it was made."""
         senders, receivers = workers_of(self.graph, edge.source), workers_of(self.graph, edge.to)
-        pairs = zip(senders, receivers, strict=True) if self._is_one_to_one(edge) else product(senders, receivers)
+        pairs = zip(senders, receivers, strict=True) if self.is_one_to_one(edge) else product(senders, receivers)
         for sender, receiver in pairs:
-            yield ChannelId(sender, receiver, max(self.added.get(sender, 1), self.added.get(receiver, 1)))
+            yield self.channel(sender, receiver)
+
+    def channel(self, sender: WorkerId, receiver: WorkerId) -> ChannelId:
+        """The channel between two workers, with the epoch in which it was made."""
+        return ChannelId(sender, receiver, max(self.added.get(sender, 1), self.added.get(receiver, 1)))
+
+    def is_one_to_one(self, edge: Edge) -> bool:
+        """Whether worker i of an edge's sender has one channel, to worker i of its receiver."""
+        return edge.partitioning is Partitioning.FORWARD and self.begun[edge.source] == self.begun[edge.to]
 
     def channels(self) -> Iterator[ChannelId]:
         """All channels, edge by edge."""
@@ -155,13 +163,10 @@ class Topology:
         while ahead:
             name = ahead.pop()
             for edge in (*self.graph.in_edges(name), *self.graph.out_edges(name)):
-                others = {edge.source, edge.to} - found if self._is_one_to_one(edge) else set[str]()
+                others = {edge.source, edge.to} - found if self.is_one_to_one(edge) else set[str]()
                 found |= others
                 ahead += others
         return frozenset(found)
-
-    def _is_one_to_one(self, edge: Edge) -> bool:
-        return edge.partitioning is Partitioning.FORWARD and self.begun[edge.source] == self.begun[edge.to]
 
     def _with_more(self, operators: frozenset[str], more: int) -> Graph:
         return _resized(self.graph, {name: self.graph.operator(name).workers + more for name in operators})

@@ -92,6 +92,13 @@ class Marker(msgspec.Struct, frozen=True, tag=True):
 # ---- frames, worker to worker
 
 
+class Tag(NamedTuple):
+    """A row of a frame, and when it was added to its sender's output buffer, in nanoseconds since the Unix epoch."""
+
+    row: int
+    time_ns: int
+
+
 @dataclass(frozen=True, slots=True)
 class Data:
     """A batch of tuples, with hidden columns (see ``HIDDEN``) in addition to the user's.
@@ -102,12 +109,14 @@ class Data:
         size: cost of the frame in bytes of credit, measured once by the sender and returned unchanged by the receiver,
             since the size of a batch may differ after a transfer.
         version: number of tagged changes that the source had applied when it read these tuples.
+        tag: a row by which the latency of the channel is measured, if any.
     """
 
     batch: pa.RecordBatch
     timestamp: int = 0
     size: int = 0
     version: int = 0
+    tag: Tag | None = None
 
 
 class End(msgspec.Struct, frozen=True, tag=True):

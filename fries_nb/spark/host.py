@@ -64,7 +64,7 @@ from fries_nb.worker.events import (
     Traced,
     WorkerTick,
 )
-from fries_nb.worker.outbox import SendFrame
+from fries_nb.worker.out_channel import SendFrame
 from fries_nb.worker.rehearsal import Rehearsals
 
 SWITCH_INTERVAL_S = 0.0005

@@ -36,7 +36,7 @@ from fries_nb.testing.store import Store
 from fries_nb.topology.topology import Topology
 from fries_nb.topology.wiring import wire, wirings_of
 from fries_nb.worker import events as heard
-from fries_nb.worker.outbox import SendFrame
+from fries_nb.worker.out_channel import SendFrame
 from fries_nb.worker.redistribution import Redistribution
 from fries_nb.worker.rehearsal import Rehearsals
 from fries_nb.worker.worker import Worker

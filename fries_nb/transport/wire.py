@@ -30,7 +30,7 @@ import msgspec
 import pyarrow as pa
 
 from fries_nb.errors import LinkError
-from fries_nb.messages import ChannelId, Data, End, Marker
+from fries_nb.messages import ChannelId, Data, End, Marker, Tag
 from fries_nb.transport.envelopes import LIMIT
 from fries_nb.transport.pieces import Part
 
@@ -78,6 +78,7 @@ class DataFrame(msgspec.Struct, frozen=True, array_like=True, tag=0, gc=False):
     definition: bytes
     body: bytes | None
     version: int = 0
+    tag: Tag | None = None
 
 
 class OtherFrame(msgspec.Struct, frozen=True, array_like=True, tag=1):
@@ -247,7 +248,7 @@ class Packer:
 
     @staticmethod
     def _frame(numbers: tuple[int, ...], data: Data, schema: int, definition: bytes, body: bytes | None) -> DataFrame:
-        return DataFrame(numbers, data.timestamp, data.size, schema, definition, body, data.version)
+        return DataFrame(numbers, data.timestamp, data.size, schema, definition, body, data.version, data.tag)
 
     def _schema(self, schema: pa.Schema) -> tuple[int, bytes]:
         for number, known in enumerate(self._schemas):
@@ -298,7 +299,7 @@ class Unpacker:
             channels = self._routes.channels(frame.channels)
             if isinstance(frame, DataFrame):
                 body = next(bodies) if frame.body is None else frame.body
-                data = Data(self._batch(frame, body), frame.timestamp, frame.size, frame.version)
+                data = Data(self._batch(frame, body), frame.timestamp, frame.size, frame.version, frame.tag)
                 arrivals.append(Arrival(channels, data))
             else:
                 arrivals.append(Arrival(channels, frame.payload))

@@ -10,6 +10,8 @@ Expected      a change is recorded as being prepared; the shell began its dry ru
 DryRunResult  the prepared function is kept until the marker arrives; the shell has sent the answer to the controller
 SinkWidened   the columns of the sink are recorded for reports and dry runs; SinkFailed: the worker fails
 WorkerTick    the worker reports its measurements
+Observe       the worker measures tasks, channels and buffers for latency constraints (see ``element_meter``)
+Measure       it tells these measurements; Resize: an output buffer has another size
 """
 
 from __future__ import annotations
@@ -21,11 +23,12 @@ import pyarrow as pa
 
 from fries_nb.checkpoints import Position, Snapshot
 from fries_nb.errors import FriesError
+from fries_nb.measurements import Measured
 from fries_nb.messages import Answer, ChannelId, Control, Done, Drain, Ended, Frame, Prepare, SetRate, WorkerId
 from fries_nb.operators.dry_run import DryRun, DryRunResult
 from fries_nb.topology.wiring import Wiring
 from fries_nb.trace import WorkerRecord
-from fries_nb.worker.outbox import SendFrame
+from fries_nb.worker.out_channel import SendFrame
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +102,53 @@ class Rewired:
     wiring: Wiring
 
 
+@dataclass(frozen=True, slots=True)
+class Observe:
+    """An event: measure these elements from now on, and no others.
+
+    Attributes:
+        senders: operators from which channels are measured.
+        receivers: operators to which channels are measured: their buffers.
+        tasks: operators whose latency is measured.
+        size: size in bytes with which a buffer that was not measured so far begins; 0 for no limit.
+        fills_buffers: whether buffers are sent only when they are full.
+    """
+
+    senders: frozenset[str]
+    receivers: frozenset[str]
+    tasks: frozenset[str]
+    size: int = 0
+    fills_buffers: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """The interval at which constraints are measured has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resize:
+    """The output buffer of this channel has another size in bytes; see ``BufferMeter.resize``."""
+
+    channel: ChannelId
+    size: int
+    version: int
+
+
 Event = (
-    Arrived | Rewired | Supplied | Granted | Directed | Expected | DryRunResult | WorkerTick | SinkWidened | SinkFailed
+    Arrived
+    | Rewired
+    | Supplied
+    | Granted
+    | Directed
+    | Expected
+    | DryRunResult
+    | WorkerTick
+    | SinkWidened
+    | SinkFailed
+    | Observe
+    | Measure
+    | Resize
 )
 
 
@@ -117,6 +165,13 @@ class TellController:
     """An instruction: send this to the controller."""
 
     answer: Answer
+
+
+@dataclass(frozen=True, slots=True)
+class TellMeasured:
+    """An instruction: send these measurements to the hosts that judge constraints on them."""
+
+    measured: tuple[Measured, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,4 +211,4 @@ class Save:
     snapshots: tuple[Snapshot, ...]
 
 
-Instruction = SendFrame | Grant | TellController | DryRun | ToReader | Write | ClosePart | Traced | Save
+Instruction = SendFrame | Grant | TellController | TellMeasured | DryRun | ToReader | Write | ClosePart | Traced | Save

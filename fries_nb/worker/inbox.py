@@ -119,7 +119,16 @@ class Inbox:
             return channel, frame
         return None
 
-    def merged(self, channel: ChannelId, first: Data, rows: int) -> tuple[pa.RecordBatch, list[tuple[ChannelId, int]]]:
+    @property
+    def waiting(self) -> dict[ChannelId, int]:
+        """Channel to its number of queued tuples; without those that have none."""
+        counts = {
+            channel: sum(frame.batch.num_rows for frame in queue if isinstance(frame, Data))
+            for channel, queue in self._queues.items()
+        }
+        return {channel: count for channel, count in counts.items() if count}
+
+    def merged(self, channel: ChannelId, first: Data, rows: int) -> tuple[pa.RecordBatch, list[tuple[ChannelId, Data]]]:
         """Merge a small data frame with others that wait: whole ones, in order within each channel.
 
         They have its schema and version, come from workers of the same operator, and precede every marker of their
@@ -131,11 +140,11 @@ class Inbox:
             rows: maximum number of tuples of the merged batch, if it is more than one frame.
 
         Returns:
-            The batch; and for each of its frames the channel and the size in bytes of credit.
+            The batch; and its frames, each with its channel.
         """
         taken = [(channel, first), *self._alike(channel.sender.operator, first, rows - first.batch.num_rows)]
         batch = first.batch if len(taken) == 1 else pa.concat_batches([frame.batch for _, frame in taken])
-        return batch, [(channel, frame.size) for channel, frame in taken]
+        return batch, taken
 
     def _alike(self, sender: str, first: Data, rows: int) -> list[tuple[ChannelId, Data]]:
         taken: list[tuple[ChannelId, Data]] = []

@@ -4,11 +4,9 @@ A blocked channel does not block the other channels: its frames wait for credit 
 while the others are sent. When a channel is *full*, with more than a window waiting, the worker takes no further tuple.
 An edge that rebalances skips blocked receivers as long as any receiver is not blocked.
 
-Each channel has a buffer (batches not yet framed) and a queue (frames not yet sent). ``flush`` turns the buffer into
-one frame at the tail of the queue; a marker is appended at once, so it never overtakes a tuple of its own channel. A
-frame holds tuples of one version: when that changes, the buffers are framed. Data is sent from the queue against
-credit, markers and ends without; so a marker waits only for the data of its own channel. The receiver's first grant
-sets the window; a frame larger than the window is sent alone, on an empty channel.
+Each channel has a buffer (batches not yet framed) and a queue (frames not yet sent; see ``out_channel``). A marker is
+appended to the queue at once, behind what was buffered, so it never overtakes a tuple of its own channel, and it waits
+only for the data of its own channel. A frame holds tuples of one version: when that changes, the buffers are framed.
 
 >>> from fries_nb.messages import ChannelId, Data, WorkerId
 >>> import pyarrow as pa
@@ -27,9 +25,7 @@ sets the window; a frame larger than the window is sent alone, on an empty chann
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import deque
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -37,158 +33,43 @@ import pyarrow as pa
 
 from fries_nb.dataflow.graph import Partitioning
 from fries_nb.errors import DeclarationError, ProtocolError
-from fries_nb.messages import HIDDEN, ChannelId, Data, End, Frame, Marker
+from fries_nb.measurements import BufferMeasured
+from fries_nb.messages import HIDDEN, ChannelId, End, Frame, Marker
 from fries_nb.topology.partitioning import Binning, Bins, partition, routing_table
 from fries_nb.topology.wiring import OutEdge
-
-FLUSH_ROWS = 8192
-"""Number of rows at which a channel's buffer is framed."""
-SLACK, SLACK_BYTES = 1.25, 4096
-"""Factor, and number of bytes, by which the memory that a frame keeps alive may exceed its size."""
-SMALL_BYTES = 1024
-"""Size up to which a frame's buffers are counted as a whole, since computing the rows' share takes longer."""
-
-
-@dataclass(frozen=True, slots=True)
-class SendFrame:
-    """An instruction: send this frame on these channels, in the order of the instructions."""
-
-    channels: tuple[ChannelId, ...]
-    frame: Frame
+from fries_nb.worker.buffer_meter import BufferMeter
+from fries_nb.worker.out_channel import OutChannel, PendingChannels, SendFrame
 
 
 def _rebalances(edge: OutEdge) -> bool:
     return len(edge.routed_channels) > 1 and edge.partitioning not in (Partitioning.BROADCAST, Partitioning.HASH)
 
 
-def _size(batch: pa.RecordBatch) -> int:
-    """The cost of a batch in credit: the share of its rows in its buffers, or small buffers as a whole."""
-    whole = int(batch.get_total_buffer_size())
-    return whole if whole <= SMALL_BYTES else int(batch.nbytes)
-
-
-def _keeps_more(batch: pa.RecordBatch, size: int) -> bool:
-    """Whether a batch keeps more memory alive than its size, which is what credit counts.
-
-    A slice keeps its whole batch alive, and a column keeps all columns of the message in which it was received over a
-    link. The last columns, which are hidden, show whether a batch is as it was received, since functions do not copy
-    them.
-    """
-    most = size * SLACK + SLACK_BYTES
-    return batch.get_total_buffer_size() > most or _allocated(batch.column(batch.num_columns - 1)) > most
-
-
-def _allocated(column: pa.Array) -> int:
-    """The size of the allocation that contains the column's last buffer."""
-    last = column.buffers()[-1]
-    if last is None:
-        return 0
-    while (parent := last.parent) is not None:
-        last = parent
-    return int(last.size)
-
-
-@dataclass(slots=True)
-class _Pending:
-    """The channels of an outbox on which something waits; each channel adds and removes itself.
+class Outbox:
+    """All output channels of one worker. Invariants: order is kept within a channel; channels are independent.
 
     Attributes:
-        filled: those that are full.
-        buffered: those with tuples in their buffer, in the order in which these came.
-        queued: those with a frame that waits for credit or to be sent, in the order in which these came.
-        outstanding: bytes on all channels that were sent, and that their receivers have not processed.
+        version: the version of further tuples.
+        fills_buffers: whether buffers are sent only when they are full, or a marker or the end follows, whatever their
+            age; as in the systems with which constraints are compared.
     """
-
-    filled: set[_OutChannel] = field(default_factory=set)
-    buffered: dict[_OutChannel, None] = field(default_factory=dict)
-    queued: dict[_OutChannel, None] = field(default_factory=dict)
-    outstanding: int = 0
-
-
-class _OutChannel:
-    """Buffer, queue and credit of one channel.
-
-    Args:
-        channel: the id of the channel.
-        pending: the channels of the outbox on which something waits.
-        version: version of the first tuples.
-    """
-
-    __slots__ = ("buffer", "channel", "outstanding", "pending", "queue", "rows", "version", "waiting", "window")
-
-    def __init__(self, channel: ChannelId, pending: _Pending, version: int) -> None:
-        self.channel = channel
-        self.pending = pending
-        self.version = version
-        self.buffer: list[pa.RecordBatch] = []
-        self.rows = 0
-        self.queue: deque[Frame] = deque()
-        self.waiting = 0
-        self.window = 0
-        self.outstanding = 0
-
-    def add(self, batch: pa.RecordBatch) -> None:
-        if self.buffer and self.buffer[-1].schema != batch.schema:
-            self.frame_buffer()
-        if not self.buffer:
-            self.pending.buffered[self] = None
-        self.buffer.append(batch)
-        self.rows += batch.num_rows
-        if self.rows >= FLUSH_ROWS:
-            self.frame_buffer()
-
-    def frame_buffer(self) -> None:
-        if self.buffer:
-            whole = self.buffer[0] if len(self.buffer) == 1 else pa.concat_batches(self.buffer)
-            size = max(1, _size(whole))
-            if _keeps_more(whole, size):
-                whole = pa.concat_batches([whole])
-            self.queue.append(Data(whole, size=size, version=self.version))
-            self.pending.queued[self] = None
-            del self.pending.buffered[self]
-            self._waits(size)
-            self.buffer = []
-            self.rows = 0
-
-    def _waits(self, more: int) -> None:
-        """Change the number of bytes that wait for credit; the channel is full when they exceed a window."""
-        self.waiting += more
-        if self.waiting > self.window:
-            self.pending.filled.add(self)
-        else:
-            self.pending.filled.discard(self)
-
-    def pump(self, into: list[SendFrame]) -> None:
-        while self.queue:
-            frame = self.queue[0]
-            if isinstance(frame, Data):
-                if self.window == 0 or (self.outstanding and self.outstanding + frame.size > self.window):
-                    return
-                self.outstanding += frame.size
-                self.pending.outstanding += frame.size
-                self._waits(-frame.size)
-            into.append(SendFrame((self.channel,), self.queue.popleft()))
-        self.pending.queued.pop(self, None)
-
-
-class Outbox:
-    """All output channels of one worker. Invariants: order is kept within a channel; channels are independent."""
 
     def __init__(self, edges: Sequence[OutEdge]) -> None:
         self._edges: tuple[OutEdge, ...] = ()
-        self._pending = _Pending()
-        self._channels: dict[ChannelId, _OutChannel] = {}
+        self._pending = PendingChannels()
+        self._channels: dict[ChannelId, OutChannel] = {}
         self._left: set[ChannelId] = set()
         self._positions = {edge.to: edge.start for edge in edges}
         self._binnings = {edge.to: Binning(edge.key) for edge in edges}
         self._sends: list[SendFrame] = []
         self.version = 0
+        self.fills_buffers = False
         self._connect(edges)
 
     def _connect(self, edges: Sequence[OutEdge]) -> None:
         self._edges = tuple(edges)
         self._channels = {
-            name: self._channels.get(name) or _OutChannel(name, self._pending, self.version)
+            name: self._channels.get(name) or OutChannel(name, self._pending, self.version)
             for edge in edges
             for name in edge.channels
         }
@@ -259,7 +140,7 @@ class Outbox:
             if edge.branch == branch:
                 self._partition(edge, channels, batch)
 
-    def _partition(self, edge: OutEdge, channels: tuple[_OutChannel, ...], batch: pa.RecordBatch) -> None:
+    def _partition(self, edge: OutEdge, channels: tuple[OutChannel, ...], batch: pa.RecordBatch) -> None:
         if len(channels) == 1:
             channels[0].add(batch)
         elif edge.partitioning is Partitioning.BROADCAST:
@@ -272,7 +153,7 @@ class Outbox:
             for worker, part in partition(batch, self._round_robin(edge, channels, batch.num_rows), len(channels)):
                 channels[worker].add(part)
 
-    def _round_robin(self, edge: OutEdge, channels: tuple[_OutChannel, ...], rows: int) -> npt.NDArray[np.int64]:
+    def _round_robin(self, edge: OutEdge, channels: tuple[OutChannel, ...], rows: int) -> npt.NDArray[np.int64]:
         """The receiver of each row, round robin, without channels that wait for credit unless all of them do."""
         position, width = self._positions[edge.to], len(channels)
         free = self._free(channels)
@@ -284,7 +165,7 @@ class Outbox:
         self._positions[edge.to] = int(targets[-1] + 1) % width
         return targets
 
-    def _free(self, channels: tuple[_OutChannel, ...]) -> Sequence[int]:
+    def _free(self, channels: tuple[OutChannel, ...]) -> Sequence[int]:
         """The indices of channels without frames that wait for credit, or else of those that are not full."""
         for channel in channels:
             if channel.queue:  # frames added since the last pump may have credit
@@ -311,12 +192,40 @@ class Outbox:
 
     @property
     def buffered(self) -> bool:
-        """Whether tuples are in a buffer, not yet framed."""
-        return bool(self._pending.buffered)
+        """Whether tuples are in a buffer that ``flush`` would frame."""
+        return bool(self._pending.buffered) and not self.fills_buffers
+
+    def observe(self, receivers: Collection[str], clock: Callable[[], int], size: int) -> None:
+        """Measure the buffers of the channels to these operators, and of no others.
+
+        Args:
+            receivers: names of operators.
+            clock: returns nanoseconds since the Unix epoch.
+            size: the size of buffers that were not measured so far, in bytes; 0 for no limit.
+        """
+        for name, channel in self._channels.items():
+            if name.receiver.operator not in receivers:
+                channel.meter = None
+            elif channel.meter is None:
+                channel.frame_buffer()  # its rows were added at unknown times
+                channel.meter = BufferMeter(clock, size)
+
+    def resize(self, channel: ChannelId, size: int, version: int) -> bool:
+        """Change the size of a measured buffer by compare and set; see ``BufferMeter.resize``."""
+        out = self._channels.get(channel)
+        return out is not None and out.meter is not None and out.meter.resize(size, version)
+
+    def measured(self) -> list[BufferMeasured]:
+        """The measurements of all buffers since the last call."""
+        meters = [(name, channel.meter) for name, channel in self._channels.items() if channel.meter is not None]
+        return [found for name, meter in meters if (found := meter.take(name)) is not None]
 
     def flush(self) -> int:
-        """Frame every buffer, and send what credit allows; returns the number of frames."""
-        waiting = list(self._pending.buffered)
+        """Frame every buffer, and send what credit allows; returns the number of frames.
+
+        It has no effect if buffers are sent only when they are full.
+        """
+        waiting = [] if self.fills_buffers else list(self._pending.buffered)
         for channel in waiting:
             channel.frame_buffer()
             channel.pump(self._sends)
@@ -389,6 +298,6 @@ class Outbox:
         """
         return bool(self._pending.filled) and any(self._is_full(edge, channels) for edge, channels in self._ways)
 
-    def _is_full(self, edge: OutEdge, channels: tuple[_OutChannel, ...]) -> bool:
+    def _is_full(self, edge: OutEdge, channels: tuple[OutChannel, ...]) -> bool:
         fits = all if _rebalances(edge) else any
         return fits(channel in self._pending.filled for channel in channels)

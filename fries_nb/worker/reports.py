@@ -103,6 +103,9 @@ class WorkerOutput:
         instances: the worker's operators, in the chain's order.
         outbox: receives the rows of a chain that does not end in a sink.
         reports: measures the results.
+
+    Attributes:
+        emits: whether there were results at the last call of ``collect``.
     """
 
     def __init__(self, instances: Sequence[Instance], outbox: Outbox, reports: WorkerReports) -> None:
@@ -110,11 +113,14 @@ class WorkerOutput:
         self._is_sink = instances[0].operator.traits.is_sink
         self._outbox = outbox
         self._reports = reports
+        self.emits = False
 
     def collect(self, executor: ChainExecutor) -> list[Instruction]:
         """Take the executor's results since the last call; returns the instructions to write to sinks."""
         writes: list[Instruction] = []
+        self.emits = False
         for branch, batch in executor.results():
+            self.emits = self.emits or batch.num_rows > 0
             if self._is_sink:
                 writes.append(Write(self._instances[0].worker, batch))
                 self._reports.measure(batch.column(DUE))

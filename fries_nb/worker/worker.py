@@ -45,6 +45,7 @@ from fries_nb.operators.recent import Recent
 from fries_nb.topology.wiring import Wiring
 from fries_nb.worker.adoption import TopologyAdoption
 from fries_nb.worker.alignment import Alignment
+from fries_nb.worker.element_meter import ElementMeter
 from fries_nb.worker.events import (
     Arrived,
     ClosePart,
@@ -54,6 +55,9 @@ from fries_nb.worker.events import (
     Grant,
     Granted,
     Instruction,
+    Measure,
+    Observe,
+    Resize,
     Rewired,
     Save,
     SinkFailed,
@@ -114,7 +118,7 @@ class Worker:
         for instance, needed in zip(instances, wiring.needed, strict=True):
             instance.written.needed = needed
         self.interrupt = InterruptFlag()
-        self.ended = self.failed = self._held = False
+        self.ended = self.failed = self._held = self._in_hand = False
         self.came: dict[str, pa.Schema] = {}
         self._clock = clock
         self._inbox = Inbox(wiring.incoming)
@@ -126,9 +130,9 @@ class Worker:
         version, limit = snapshot.version if snapshot else 0, window * max(1, len(wiring.incoming))
         self._versions = Versions(self.instances, version, self._inbox, self._compiled, limit, spill)
         self._pause = PauseState(self.instances, self._tell)
+        self._meter = ElementMeter(wiring.workers, self._inbox, self.outbox, clock)
         self._open = set(wiring.incoming)
         self._adoption = TopologyAdoption(self._inbox, self._alignment, self.outbox, self._open, window)
-        self._in_hand = False
         self._pending_grants: list[Grant] = []
         self.slices = AdaptiveBatchSize()
         self.slowness = Slowness()
@@ -163,6 +167,8 @@ class Worker:
         elif isinstance(event, Rewired):
             self._instructions += self._adoption.begin(self.wiring, event, self.ended)
             self._adopt()
+        elif isinstance(event, Observe | Measure | Resize):
+            self._instructions += self._meter.process(event)
         elif isinstance(event, DryRunResult):
             keep_ready(event, self._instance(event.answer.worker)[1])
         elif isinstance(event, SinkWidened):
@@ -278,9 +284,11 @@ class Worker:
         elif frame.version > self._versions.number and self._versions.sets_aside(channel, frame):
             self._instructions += [Grant(channel, frame.size)] if frame.size else []
         else:
-            batch, sizes = self._inbox.merged(channel, frame, min(MERGED_ROWS, self.slices.quota))
+            batch, frames = self._inbox.merged(channel, frame, min(MERGED_ROWS, self.slices.quota))
             self._begin(channel.sender.operator, batch, frame.version)
-            self._pending_grants = [Grant(on, size) for on, size in sizes if size]
+            self._pending_grants = [Grant(on, one.size) for on, one in frames if one.size]
+            if self._meter.is_active:
+                self._meter.loaded([(on, one.batch.num_rows, one.tag) for on, one in frames])
             self._advance(limit)
 
     def _begin(self, sender: str, batch: pa.RecordBatch, version: int) -> None:
@@ -303,6 +311,8 @@ class Worker:
         taken = self._pause.advance(self._running, min(limit, self.slices.quota))
         self._instructions += self._output.collect(self._running)
         now = self._clock()
+        if self._meter.is_active:
+            self._meter.sliced(began, now, taken, self._output.emits)
         self.slices.learn(now - began, taken)
         self.slowness.learn(now - began, taken)
         self.preparation.withdraw(now - began, taken)

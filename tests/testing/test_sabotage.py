@@ -20,8 +20,8 @@ from fries_nb.scheduling import SCHEDULERS, Plan, Send, Stage, fries
 from fries_nb.testing.cluster import Cluster
 from fries_nb.testing.network import LaneKind, SeededNetwork
 from fries_nb.worker.alignment import Alignment
+from fries_nb.worker.out_channel import SendFrame as Frames
 from fries_nb.worker.outbox import Outbox
-from fries_nb.worker.outbox import SendFrame as Frames
 from fries_nb.worker.worker import Worker
 
 BOUND = 400

@@ -29,8 +29,8 @@ from fries_nb.testing.growing import draw_reshaped
 from fries_nb.testing.scenarios import draw_focused
 from fries_nb.worker import snapshot
 from fries_nb.worker.alignment import Alignment
+from fries_nb.worker.out_channel import SendFrame as Frames
 from fries_nb.worker.outbox import Outbox
-from fries_nb.worker.outbox import SendFrame as Frames
 from fries_nb.worker.redistribution import Redistribution
 from fries_nb.worker.versions import Versions
 from fries_nb.worker.worker import Worker

@@ -57,11 +57,11 @@ def test_under_any_actions_order_is_kept_and_blocked_channels_keep_their_frames(
                 continue
             assert taken[1].batch.column("n").to_pylist() == [first]
             if action == "merge":
-                batch, sizes = inbox.merged(*taken, rows=3)
+                batch, frames = inbox.merged(*taken, rows=3)
                 numbers = batch.column("n").to_pylist()
-                assert numbers == [first] + [model[where].pop(0) for where, _ in sizes[1:]]
-                assert [size for _, size in sizes] == [10] * len(numbers)
-                assert all(where not in blocked for where, _ in sizes[1:])
+                assert numbers == [first] + [model[where].pop(0) for where, _ in frames[1:]]
+                assert [frame.size for _, frame in frames] == [10] * len(numbers)
+                assert all(where not in blocked for where, _ in frames[1:])
                 at_hand = [name for name in free if model[name] and model[name][0] is not None and name not in blocked]
                 assert len(numbers) == 3 or not at_hand
                 merged += len(numbers) > 1
@@ -96,9 +96,9 @@ def test_frames_of_one_version_schema_and_sender_are_merged() -> None:
     inbox.put(CHANNELS[1], Data(pa.RecordBatch.from_pydict({"m": [5]}), size=10))
     inbox.put(CHANNELS[2], Data(pa.concat_batches([data(6).batch] * 4), size=40))
     inbox.put(other, data(7))
-    batch, sizes = inbox.merged(*inbox.take(), rows=5)
+    batch, frames = inbox.merged(*inbox.take(), rows=5)
     assert batch.column("n").to_pylist() == [1, 4]
-    assert sizes == [(CHANNELS[0], 10), (CHANNELS[1], 10)]
+    assert [(on, frame.size) for on, frame in frames] == [(CHANNELS[0], 10), (CHANNELS[1], 10)]
     assert inbox.tuples == 8
     left = [inbox.take() for _ in range(5)]
     assert {str(channel): [frame.version for on, frame in left if on is channel] for channel, _ in left} == {

@@ -13,7 +13,7 @@ from fries_nb.dataflow import Edge, Graph, Kind, Operator, Partitioning, batched
 from fries_nb.messages import Data, Failed, Paused
 from fries_nb.topology.topology import Topology
 from fries_nb.topology.wiring import wire
-from fries_nb.worker.outbox import SendFrame
+from fries_nb.worker.out_channel import SendFrame
 
 
 def lost(row: dict[str, Any]) -> dict[str, Any]:

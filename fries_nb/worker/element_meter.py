@@ -1,0 +1,158 @@
+"""What a worker measures for latency constraints, once it is asked to (Nephele Streaming, section 3.3).
+
+task      from the beginning of a slice until results are in the outbox; if a slice has none, from the first slice on
+          that had none. The operators of a chain share it equally, since rows leave the chain together
+channel   from the addition of the tagged row to its sender's buffer until the slice that processes it begins
+queue     rows of a channel that wait, if none of its tagged rows was processed
+buffer    at its sender; see ``buffer_meter``
+
+Elements that are not observed cost nothing.
+
+>>> from fries_nb.messages import WorkerId
+>>> channel = ChannelId(WorkerId("FC", 0), WorkerId("FM", 1))
+>>> now = [0]
+>>> inbox = Inbox([channel])
+>>> meter = ElementMeter([WorkerId("FM", 1)], inbox, Outbox([]), lambda: now[0])
+>>> meter.process(Observe(senders=frozenset(["FC"]), receivers=frozenset(), tasks=frozenset(["FM"])))
+[]
+>>> meter.loaded([(channel, 2, Tag(1, 500_000))])              # of two rows, the second one is tagged
+>>> meter.sliced(1_000_000, 3_000_000, taken=1, emits=True)    # processes the first
+>>> meter.sliced(4_000_000, 5_000_000, taken=1, emits=True)
+>>> now[0] = 10_000_000
+>>> [told] = meter.process(Measure())
+>>> task, came = told.measured
+>>> (str(task.worker), task.latency_ms, task.samples, task.processor), (str(came.channel), came.latency_ms)
+(('FM[1]', 1.5, 2, 0.3), ('FC[0]->FM[1]', 3.5))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from fries_nb.measurements import ChannelMeasured, Measured, QueueMeasured, TaskMeasured
+from fries_nb.messages import ChannelId, Tag, WorkerId
+from fries_nb.worker.events import Instruction, Measure, Observe, Resize, TellMeasured
+from fries_nb.worker.inbox import Inbox
+from fries_nb.worker.outbox import Outbox
+
+Loaded = tuple[ChannelId, int, Tag | None]
+"""A frame of a loaded batch: its channel, its number of rows, and its tag."""
+
+
+class ElementMeter:
+    """Measures one worker.
+
+    Args:
+        workers: the operator workers of its chain.
+        inbox: its input queues.
+        outbox: its output, whose buffers are measured.
+        clock: returns nanoseconds since the Unix epoch.
+    """
+
+    def __init__(self, workers: Sequence[WorkerId], inbox: Inbox, outbox: Outbox, clock: Callable[[], int]) -> None:
+        self._workers = tuple(workers)
+        self._inbox = inbox
+        self._outbox = outbox
+        self._clock = clock
+        self._observed: Observe | None = None
+        self._began_ns = clock()
+        self._ahead: list[tuple[int, ChannelId, int]] = []  # rows until a tagged row, its channel, its time
+        self._latencies: dict[ChannelId, tuple[int, int]] = {}
+        self._rows: dict[ChannelId, int] = {}
+        self._pending_ns: int | None = None
+        self._task_ns = self._samples = self._busy_ns = 0
+
+    @property
+    def is_active(self) -> bool:
+        """Whether anything is to be measured."""
+        return self._observed is not None
+
+    def process(self, event: Observe | Measure | Resize) -> list[Instruction]:
+        """Process an event that concerns measurements; returns the instruction to send them at the end of an interval.
+
+        Args:
+            event: the event.
+        """
+        if isinstance(event, Resize):
+            self._outbox.resize(event.channel, event.size, event.version)
+        elif isinstance(event, Observe):
+            self._observed = event
+            self._outbox.observe(event.receivers, self._clock, event.size)
+            self._outbox.fills_buffers = event.fills_buffers
+        elif measured := [*self._take(), *self._outbox.measured()]:
+            return [TellMeasured(tuple(measured))]
+        return []
+
+    def loaded(self, frames: Sequence[Loaded]) -> None:
+        """Record that a batch is about to be processed, which consists of these frames."""
+        first = 0
+        for channel, rows, tag in frames:
+            if tag is not None:
+                self._ahead.append((first + tag.row, channel, tag.time_ns))
+            self._rows[channel] = self._rows.get(channel, 0) + rows
+            first += rows
+
+    def sliced(self, began_ns: int, ended_ns: int, taken: int, emits: bool) -> None:
+        """Record a slice.
+
+        Args:
+            began_ns: its beginning, in nanoseconds since the Unix epoch.
+            ended_ns: its end, when its results are in the outbox.
+            taken: its number of rows.
+            emits: whether it has results.
+        """
+        self._busy_ns += ended_ns - began_ns
+        if taken:
+            self._reach(began_ns, taken)
+            since_ns = began_ns if self._pending_ns is None else self._pending_ns
+            self._pending_ns = None if emits else since_ns
+            if emits:
+                self._task_ns += ended_ns - since_ns
+                self._samples += 1
+
+    def _reach(self, began_ns: int, taken: int) -> None:
+        ahead: list[tuple[int, ChannelId, int]] = []
+        for rows, channel, added_ns in self._ahead:
+            if rows >= taken:
+                ahead.append((rows - taken, channel, added_ns))
+            else:
+                sum_ns, samples = self._latencies.get(channel, (0, 0))
+                self._latencies[channel] = sum_ns + max(0, began_ns - added_ns), samples + 1
+        self._ahead = ahead
+
+    def _take(self) -> list[Measured]:
+        """The measurements of tasks and incoming channels since the last call."""
+        now_ns = self._clock()
+        interval_ns = max(1, now_ns - self._began_ns)
+        observed, measured = self._observed, list[Measured]()
+        if observed is not None:
+            measured += self._tasks(observed, interval_ns)
+            measured += self._incoming(observed, interval_ns)
+        self._began_ns = now_ns
+        self._latencies.clear()
+        self._rows.clear()
+        self._task_ns = self._samples = self._busy_ns = 0
+        return measured
+
+    def _tasks(self, observed: Observe, interval_ns: int) -> list[Measured]:
+        if not self._samples:
+            return []
+        share = len(self._workers)
+        latency_ms = self._task_ns / self._samples / 1e6 / share
+        processor = min(1.0, self._busy_ns / interval_ns) / share
+        tasks = [one for one in self._workers if one.operator in observed.tasks]
+        return [TaskMeasured(one, latency_ms, self._samples, processor) for one in tasks]
+
+    def _incoming(self, observed: Observe, interval_ns: int) -> list[Measured]:
+        measured: list[Measured] = []
+        waiting = self._inbox.waiting
+        for channel in dict.fromkeys((*self._latencies, *waiting)):
+            if channel.sender.operator not in observed.senders:
+                continue
+            if found := self._latencies.get(channel):
+                sum_ns, samples = found
+                measured.append(ChannelMeasured(channel, sum_ns / samples / 1e6, samples))
+            else:
+                rate = self._rows.get(channel, 0) * 1e9 / interval_ns
+                measured.append(QueueMeasured(channel, waiting[channel], rate))
+        return measured

@@ -1,0 +1,161 @@
+"""The output buffer and queue of one channel.
+
+Tuples are buffered; ``frame_buffer`` turns the buffer into one frame at the tail of the queue, and ``pump`` sends
+frames from the queue: data against credit, markers and ends without. The receiver's first grant sets the window; a
+frame larger than the window is sent alone, on an empty channel.
+
+>>> from fries_nb.messages import WorkerId
+>>> pending = PendingChannels()
+>>> channel = OutChannel(ChannelId(WorkerId("A", 0), WorkerId("B", 0)), pending, version=0)
+>>> channel.add(pa.RecordBatch.from_pydict({"x": [1, 2]}))
+>>> sent = []
+>>> channel.frame_buffer(), channel.pump(sent), sent      # no credit yet
+(None, None, [])
+>>> channel.window = 1 << 20
+>>> channel.pump(sent), sent[0].frame.batch.num_rows, len(pending.queued)
+(None, 2, 0)
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from fries_nb.messages import ChannelId, Data, Frame
+from fries_nb.worker.buffer_meter import BufferMeter
+
+FLUSH_ROWS = 8192
+"""Number of rows at which a channel's buffer is framed."""
+SLACK, SLACK_BYTES = 1.25, 4096
+"""Factor, and number of bytes, by which the memory that a frame keeps alive may exceed its size."""
+SMALL_BYTES = 1024
+"""Size up to which a frame's buffers are counted as a whole, since computing the rows' share takes longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class SendFrame:
+    """An instruction: send this frame on these channels, in the order of the instructions."""
+
+    channels: tuple[ChannelId, ...]
+    frame: Frame
+
+
+def _size(batch: pa.RecordBatch) -> int:
+    """The cost of a batch in credit: the share of its rows in its buffers, or small buffers as a whole."""
+    whole = int(batch.get_total_buffer_size())
+    return whole if whole <= SMALL_BYTES else int(batch.nbytes)
+
+
+def _keeps_more(batch: pa.RecordBatch, size: int) -> bool:
+    """Whether a batch keeps more memory alive than its size, which is what credit counts.
+
+    A slice keeps its whole batch alive, and a column keeps all columns of the message in which it was received over a
+    link. The last columns, which are hidden, show whether a batch is as it was received, since functions do not copy
+    them.
+    """
+    most = size * SLACK + SLACK_BYTES
+    return batch.get_total_buffer_size() > most or _allocated(batch.column(batch.num_columns - 1)) > most
+
+
+def _allocated(column: pa.Array) -> int:
+    """The size of the allocation that contains the column's last buffer."""
+    last = column.buffers()[-1]
+    if last is None:
+        return 0
+    while (parent := last.parent) is not None:
+        last = parent
+    return int(last.size)
+
+
+@dataclass(slots=True)
+class PendingChannels:
+    """The channels of an outbox on which something waits; each channel adds and removes itself.
+
+    Attributes:
+        filled: those that are full.
+        buffered: those with tuples in their buffer, in the order in which these came.
+        queued: those with a frame that waits for credit or to be sent, in the order in which these came.
+        outstanding: bytes on all channels that were sent, and that their receivers have not processed.
+    """
+
+    filled: set[OutChannel] = field(default_factory=set)
+    buffered: dict[OutChannel, None] = field(default_factory=dict)
+    queued: dict[OutChannel, None] = field(default_factory=dict)
+    outstanding: int = 0
+
+
+class OutChannel:
+    """Buffer, queue and credit of one channel.
+
+    Args:
+        channel: the id of the channel.
+        pending: the channels of the outbox on which something waits.
+        version: version of the first tuples.
+    """
+
+    __slots__ = (
+        "buffer", "channel", "meter", "outstanding", "pending", "queue", "rows", "version", "waiting", "window",
+    )  # fmt: skip
+
+    def __init__(self, channel: ChannelId, pending: PendingChannels, version: int) -> None:
+        self.channel = channel
+        self.pending = pending
+        self.version = version
+        self.buffer: list[pa.RecordBatch] = []
+        self.rows = 0
+        self.queue: deque[Frame] = deque()
+        self.waiting = 0
+        self.window = 0
+        self.outstanding = 0
+        self.meter: BufferMeter | None = None
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Add tuples to the buffer, which is framed when it is full."""
+        if self.buffer and self.buffer[-1].schema != batch.schema:
+            self.frame_buffer()
+        if not self.buffer:
+            self.pending.buffered[self] = None
+        self.buffer.append(batch)
+        self.rows += batch.num_rows
+        if self.meter is not None:
+            self.meter.added(batch.num_rows, batch.nbytes)
+        if self.rows >= FLUSH_ROWS or (self.meter is not None and self.meter.is_full):
+            self.frame_buffer()
+
+    def frame_buffer(self) -> None:
+        """Append what is buffered to the queue, as one frame."""
+        if self.buffer:
+            whole = self.buffer[0] if len(self.buffer) == 1 else pa.concat_batches(self.buffer)
+            size = max(1, _size(whole))
+            if _keeps_more(whole, size):
+                whole = pa.concat_batches([whole])
+            tag = None if self.meter is None else self.meter.framed()
+            self.queue.append(Data(whole, size=size, version=self.version, tag=tag))
+            self.pending.queued[self] = None
+            del self.pending.buffered[self]
+            self._waits(size)
+            self.buffer = []
+            self.rows = 0
+
+    def _waits(self, more: int) -> None:
+        """Change the number of bytes that wait for credit; the channel is full when they exceed a window."""
+        self.waiting += more
+        if self.waiting > self.window:
+            self.pending.filled.add(self)
+        else:
+            self.pending.filled.discard(self)
+
+    def pump(self, into: list[SendFrame]) -> None:
+        """Move the frames that may be sent now from the queue to this list."""
+        while self.queue:
+            frame = self.queue[0]
+            if isinstance(frame, Data):
+                if self.window == 0 or (self.outstanding and self.outstanding + frame.size > self.window):
+                    return
+                self.outstanding += frame.size
+                self.pending.outstanding += frame.size
+                self._waits(-frame.size)
+            into.append(SendFrame((self.channel,), self.queue.popleft()))
+        self.pending.queued.pop(self, None)

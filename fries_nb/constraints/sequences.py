@@ -1,0 +1,258 @@
+"""The worst and the mean latency of all sequences through layers of tasks and channels, without listing any sequence.
+
+A layer of tasks is an array with a latency for each worker. Between two layers lies an array of channel latencies: one
+for each worker if worker i sends to worker i only, else a matrix of senders and receivers. The worst sequence is found
+by products of (max, +) algebra over the layers, in time that grows with the number of channels. NaN is an element
+without a value; no sequence through it is judged.
+
+Two workers that send to both of two others; the sequence of workers 1 and 0 is the worst:
+
+>>> layers = SequenceLayers((np.array([1.0, 2.0]), np.array([5.0, 0.0])), (np.array([[1.0, 3.0], [4.0, 8.0]]),))
+>>> worst_sequence(layers)
+WorstSequence(latency_ms=11.0, positions=(1, 0))
+>>> latency_through(layers).edges[0].tolist()
+[[7.0, 4.0], [11.0, 10.0]]
+
+All rows take the channel from worker 0 to worker 1, so that the mean is its sequence's:
+
+>>> rows = SequenceLayers((np.ones(2), np.ones(2)), (np.array([[0.0, 9.0], [0.0, 0.0]]),))
+>>> mean_latency(layers, rows, anchor=0)
+MeanLatency(latency_ms=4.0, tasks=(1.0, 0.0), edges=(3.0,), rows=9.0)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from fries_nb.constraints.windows import Floats
+
+Flags = npt.NDArray[np.bool_]
+
+STALLED_MS = 1e12
+"""Latency of a channel from which no row is taken. It is finite, since sums with missing elements are not defined."""
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceLayers:
+    """A value for each element of all sequences.
+
+    Attributes:
+        tasks: for each operator of the path, the values of its workers.
+        edges: for each edge of the path, the values of its channels; one-dimensional if it is one to one.
+    """
+
+    tasks: tuple[Floats, ...]
+    edges: tuple[Floats, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WorstSequence:
+    """The sequence with the largest latency.
+
+    Attributes:
+        latency_ms: its latency.
+        positions: position of its worker in each layer.
+    """
+
+    latency_ms: float
+    positions: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MeanLatency:
+    """The mean over all rows, each on its own sequence.
+
+    Attributes:
+        latency_ms: the mean latency of a sequence.
+        tasks: mean latency of a task in each layer.
+        edges: mean latency of a channel in each layer.
+        rows: number of rows at the anchor.
+    """
+
+    latency_ms: float
+    tasks: tuple[float, ...]
+    edges: tuple[float, ...]
+    rows: float
+
+
+def worst_sequence(layers: SequenceLayers) -> WorstSequence | None:
+    """The sequence with the largest latency; of several, the first in lexical order from the end.
+
+    Args:
+        layers: latencies; NaN where unknown.
+
+    Returns:
+        The sequence; ``None`` if each has an element without a value.
+    """
+    known = _with_unreachable(layers)
+    ahead = _forward(known)
+    place = int(np.argmax(ahead[-1]))
+    latency = float(ahead[-1][place])
+    if latency == -np.inf:
+        return None
+    positions = [place]
+    for best, edge in zip(reversed(ahead[:-1]), reversed(known.edges), strict=True):
+        if edge.ndim == 2:
+            place = int(np.argmax(best + edge[:, place]))
+        positions.append(place)
+    return WorstSequence(latency, tuple(reversed(positions)))
+
+
+def latency_through(layers: SequenceLayers) -> SequenceLayers:
+    """For each element the largest latency of a sequence through it; minus infinity if none can be judged.
+
+    Args:
+        layers: latencies; NaN where unknown.
+
+    Returns:
+        The largest latencies.
+    """
+    known = _with_unreachable(layers)
+    ahead, behind = _forward(known), _backward(known)
+    edges = tuple(
+        before + edge + after if edge.ndim == 1 else before[:, None] + edge + after[None, :]
+        for before, edge, after in zip(ahead[:-1], known.edges, behind[1:], strict=True)
+    )
+    reached = (np.isfinite(first) & np.isfinite(last) for first, last in zip(ahead, behind, strict=True))
+    # Each half includes the task itself, which is subtracted once; where one half is unreachable nothing is.
+    tasks = tuple(
+        np.where(both, first + last - np.where(both, task, 0.0), -np.inf)
+        for first, last, task, both in zip(ahead, behind, known.tasks, reached, strict=True)
+    )
+    return SequenceLayers(tasks, edges)
+
+
+def mean_latency(layers: SequenceLayers, rows: SequenceLayers, anchor: int) -> MeanLatency | None:
+    """The mean latency of a row that passes these sequences.
+
+    A row takes each of the channels of a worker with the share of rows that this channel carries, both ways from the
+    anchor. Elements on no sequence that can be judged are left out. Where rows of all channels of a worker are unknown
+    or zero, they count alike.
+
+    Args:
+        layers: latencies; NaN where unknown.
+        rows: number of rows at each task and on each channel.
+        anchor: index of the layer through whose workers all sequences pass.
+
+    Returns:
+        The mean; ``None`` if no sequence can be judged.
+    """
+    through = latency_through(layers)
+    judged = np.isfinite(through.tasks[anchor])
+    if not judged.any():
+        return None
+    present = _at_anchor(rows, anchor, judged)
+    total = float(present.sum())
+    shares: list[Floats] = [np.zeros(0)] * len(layers.tasks)
+    channels: list[Floats] = [np.zeros(0)] * len(layers.edges)
+    shares[anchor] = present / total if total else judged / judged.sum()
+    for place in range(anchor, len(channels)):
+        channels[place] = _distributed(shares[place], rows.edges[place], np.isfinite(through.edges[place]))
+        shares[place + 1] = channels[place] if channels[place].ndim == 1 else channels[place].sum(axis=0)
+    for place in range(anchor - 1, -1, -1):
+        channels[place] = _distributed(shares[place + 1], rows.edges[place].T, np.isfinite(through.edges[place].T)).T
+        shares[place] = channels[place] if channels[place].ndim == 1 else channels[place].sum(axis=1)
+    tasks = tuple(_weighted(share, task) for share, task in zip(shares, layers.tasks, strict=True))
+    edges = tuple(_weighted(share, edge) for share, edge in zip(channels, layers.edges, strict=True))
+    return MeanLatency(sum(tasks) + sum(edges), tasks, edges, total)
+
+
+def with_stalls(layers: SequenceLayers, queued: tuple[Flags, ...]) -> SequenceLayers:
+    """The layers in which elements around a queue count as at least 0 if they have no value.
+
+    Behind and in front of a stalled worker no row moves, so its neighbours have no samples either. What is known of
+    such a sequence is a lower bound of its latency, and enough to find it violated.
+
+    Args:
+        layers: latencies; NaN where unknown. A channel with a queue has the estimated waiting time.
+        queued: for each edge, the channels whose latency is that of a queue.
+
+    Returns:
+        The layers; the same if there is no queue.
+    """
+    if not any(edge.any() for edge in queued):
+        return layers
+    below: list[Flags] = [np.zeros(layers.tasks[0].size, dtype=np.bool_)]
+    for edge in queued:
+        below.append(below[-1] | edge if edge.ndim == 1 else (below[-1][:, None] | edge).any(axis=0))
+    above: list[Flags] = [np.zeros(layers.tasks[-1].size, dtype=np.bool_)]
+    for edge in reversed(queued):
+        above.append(above[-1] | edge if edge.ndim == 1 else (above[-1][None, :] | edge).any(axis=1))
+    above.reverse()
+    tasks = tuple(_filled(task, first | last) for task, first, last in zip(layers.tasks, below, above, strict=True))
+    edges = tuple(
+        _filled(edge, first | last if edge.ndim == 1 else first[:, None] | last[None, :])
+        for edge, first, last in zip(layers.edges, below[:-1], above[1:], strict=True)
+    )
+    return SequenceLayers(tasks, edges)
+
+
+def without_edges(layers: SequenceLayers) -> SequenceLayers:
+    """The layers in which channels with a value count as 0, so that a sequence's latency is that of its tasks.
+
+    Args:
+        layers: latencies; NaN where unknown.
+
+    Returns:
+        The layers.
+    """
+    return replace(layers, edges=tuple(np.where(np.isnan(edge), np.nan, 0.0) for edge in layers.edges))
+
+
+def _with_unreachable(layers: SequenceLayers) -> SequenceLayers:
+    tasks, edges = (
+        tuple(np.where(np.isnan(array), -np.inf, array) for array in arrays) for arrays in (layers.tasks, layers.edges)
+    )
+    return SequenceLayers(tasks, edges)
+
+
+def _forward(known: SequenceLayers) -> list[Floats]:
+    """For each task the largest latency of a sequence's part up to and including it."""
+    best = [known.tasks[0]]
+    for edge, task in zip(known.edges, known.tasks[1:], strict=True):
+        before = best[-1]
+        best.append(task + (before + edge if edge.ndim == 1 else (before[:, None] + edge).max(axis=0)))
+    return best
+
+
+def _backward(known: SequenceLayers) -> list[Floats]:
+    """For each task the largest latency of a sequence's part from it on."""
+    best = [known.tasks[-1]]
+    for edge, task in zip(reversed(known.edges), reversed(known.tasks[:-1]), strict=True):
+        after = best[-1]
+        best.append(task + (after + edge if edge.ndim == 1 else (edge + after[None, :]).max(axis=1)))
+    return best[::-1]
+
+
+def _distributed(present: Floats, rows: Floats, judged: Flags) -> Floats:
+    """The share of rows on each channel, given that of each worker (the first axis) from which they are followed."""
+    if rows.ndim == 1:
+        return present
+    counted = np.where(judged, rows, 0.0)
+    totals = counted.sum(axis=1, keepdims=True)
+    alike = judged / np.maximum(judged.sum(axis=1, keepdims=True), 1)
+    shares: Floats = np.divide(counted, totals, out=alike, where=totals > 0)
+    return present[:, None] * shares
+
+
+def _at_anchor(rows: SequenceLayers, anchor: int, judged: Flags) -> Floats:
+    """Rows at each worker of the anchor: those on its channels of the path if they are known, else at the task."""
+    found = rows.tasks[anchor]
+    sides = [(anchor, 1)] if anchor < len(rows.edges) else []
+    sides += [(anchor - 1, 0)] if anchor else []
+    for place, axis in reversed(sides):
+        edge = rows.edges[place]
+        there = edge if edge.ndim == 1 else edge.sum(axis=axis)
+        found = there if there.any() else found
+    return np.where(judged, found, 0.0)
+
+
+def _weighted(shares: Floats, values: Floats) -> float:
+    return float((shares * np.where(shares > 0, values, 0.0)).sum())
+
+
+def _filled(values: Floats, near: Flags) -> Floats:
+    return np.where(near & np.isnan(values), 0.0, values)

@@ -1,7 +1,7 @@
 """Frames of made-up cameras: shapes that move in front of a fixed background, drawn from a seed.
 
-A frame is an array of height x width x 3 bytes: red, green and blue. It is a function of the scene and of its number, so
-it is made without those before it; and consecutive frames differ as those of a camera do, where something moves.
+A frame is an array of height x width x 3 bytes: red, green and blue. It is a function of the scene and of its number,
+so it is made without those before it; and consecutive frames differ as those of a camera do, where something moves.
 
 >>> scene = Scene(seed=7, height=48, width=64)
 >>> first, second = scene.frame(0), scene.frame(1)
@@ -91,7 +91,8 @@ def _background(scene: Scene) -> Pixels:
     """A wall of tiles in shades of one colour, lighter to one side; shared, so not to be changed."""
     rng = np.random.default_rng([scene.seed, 0])
     size = scene.height // TILE + 1, scene.width // TILE + 1
-    light = np.linspace(*rng.uniform(-40, 40, 2), num=size[1])[None, :, None]
+    left, right = rng.uniform(-40, 40, 2)
+    light = np.linspace(left, right, size[1])[None, :, None]
     tiles = rng.uniform(70, 180, 3) + light + rng.integers(-12, 13, (*size, 1))
     lines, columns = np.mgrid[0 : scene.height, 0 : scene.width] // TILE
     made: Pixels = tiles.astype(np.uint8)[lines, columns]

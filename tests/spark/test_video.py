@@ -38,10 +38,8 @@ def test_frames_are_those_of_the_plain_loop_wholly_old_or_wholly_new(spark: Any,
         found = by_frame([row.asDict() for row in run.output().collect()])
         packets = run.metrics().operators["Src"].processed
     frames = packets // FEED.streams + 1
-    old, new = (
-        by_frame(list(video_reference(FEED, frames))),
-        by_frame(list(video_reference(FEED, frames, NEWS, level=1))),
-    )
+    old = by_frame(list(video_reference(FEED, frames)))
+    new = by_frame(list(video_reference(FEED, frames, NEWS, level=1)))
     # A frame is complete with the packet of the last stream of its group.
     assert found.keys() == {
         (group, number) for group, number in old if number * FEED.streams + (group + 1) * GROUP <= packets

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import time
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from fries_nb.experiments import experiment, nephele2
+from fries_nb.experiments import experiment
 from fries_nb.experiments.nephele2 import ITEM_BYTES, MODES, RATES, Receiver, Sender, pair_flow, remote_key, summary
 from fries_nb.topology.partitioning import bins_of_values, routing_table
 from fries_nb.topology.topology import Topology
@@ -20,7 +21,7 @@ ROWS = pa.RecordBatch.from_pydict({"value": [0, 1, 2], "timestamp": [5, 6, 7]})
 def clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """The time moves on by a second with each look."""
     seconds = itertools.count(1)
-    monkeypatch.setattr(nephele2.time, "time_ns", lambda: next(seconds) * 10**9)
+    monkeypatch.setattr(time, "time_ns", lambda: next(seconds) * 10**9)
 
 
 def test_an_item_has_the_papers_size_and_the_time_of_its_creation(clock: None) -> None:

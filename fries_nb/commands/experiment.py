@@ -1,4 +1,4 @@
-"""``python -m fries_nb experiment NAME [--scale S] [--json] [--output PATH]``: a figure or table of the paper."""
+"""``python -m fries_nb experiment NAME [--scale S] [--json] [--output PATH]``: a figure or table of a paper."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ def add_parser(subparsers: Subparsers) -> None:
     """Register the command."""
     parser = subparsers.add_parser(
         "experiment",
-        help="reproduce a figure or table of the Fries paper",
-        description="Reproduce a figure or table of the Fries paper (VLDB 2022), its figures beside ours.",
+        help="reproduce a figure or table of the Fries paper, or of the Nephele paper",
+        description="Reproduce a figure or table of the Fries paper (VLDB 2022), or a figure of the Nephele paper "
+        "(Lohrmann et al., stream processing under QoS constraints), the paper's numbers beside ours.",
     )
     parser.add_argument("name", metavar="NAME", help=f"{', '.join(EXPERIMENTS)}; or {LIST}")
     parser.add_argument(

@@ -48,6 +48,8 @@ class Dataflow(builder.DataflowBuilder):
         commit_interval_s: float | None = COMMIT_INTERVAL_S,
         port: int = 0,
         silence_s: float = SILENCE_S,
+        buffer_bytes: int = 0,
+        adapt: bool = True,
         checkpoint: str | PathLike[str] = "",
         key: bytes | str | None = None,
     ) -> Run:
@@ -64,6 +66,9 @@ class Dataflow(builder.DataflowBuilder):
             port: TCP port of the controller; 0 for any free one.
             silence_s: seconds without a heartbeat on the network after which a machine or process counts as lost.
                 Python code that is busy for longer, on a host or in the notebook, does not cause a loss.
+            buffer_bytes: size of output buffers that are sent only when they are full, as in systems made for
+                throughput; for comparisons. 0: buffers are sent when a host would wait.
+            adapt: adapt output buffers and chains to keep latency constraints; otherwise constraints are only judged.
             checkpoint: directory or URI that the driver and all hosts reach. With it every commit is a checkpoint, the
                 run recovers from lost hosts, and ``resume`` continues it after the driver has ended. On a local disk
                 only the current user can read it.
@@ -82,7 +87,9 @@ class Dataflow(builder.DataflowBuilder):
         """
         graph = self.graph(workers)
         check_runnable(graph)
-        options = Options(hosts, budget, audit, chaining, commit_interval_s, silence_s, port)
+        options = Options(
+            hosts, budget, audit, chaining, commit_interval_s, silence_s, port, self.constraints(), buffer_bytes, adapt
+        )  # fmt: skip
         if key is not None and not checkpoint:
             raise CheckpointError("key= signs a checkpoint; expected its place as well, as in checkpoint='a/path'")
         return Run(graph, spark, options, _place(checkpoint), key=secret(key))
@@ -100,6 +107,8 @@ class Dataflow(builder.DataflowBuilder):
         commit_interval_s: float | None = COMMIT_INTERVAL_S,
         port: int = 0,
         silence_s: float = SILENCE_S,
+        buffer_bytes: int = 0,
+        adapt: bool = True,
         key: bytes | str | None = None,
     ) -> Run:
         """Resume a run of this dataflow from its last checkpoint.
@@ -126,6 +135,8 @@ class Dataflow(builder.DataflowBuilder):
             commit_interval_s: seconds between checkpoints.
             port: see ``run``.
             silence_s: see ``run``.
+            buffer_bytes: see ``run``.
+            adapt: see ``run``.
             key: the key of the earlier run, if it had one.
 
         Returns:
@@ -149,7 +160,9 @@ class Dataflow(builder.DataflowBuilder):
         ]
         graph = Graph(graph.name, tuple(kept), graph.edges)
         check_runnable(graph)
-        options = Options(hosts, budget, audit, chaining, commit_interval_s, silence_s, port)
+        options = Options(
+            hosts, budget, audit, chaining, commit_interval_s, silence_s, port, self.constraints(), buffer_bytes, adapt
+        )  # fmt: skip
         return Run(graph, spark, options, place, resumed=True, key=signing)
 
 

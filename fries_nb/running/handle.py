@@ -6,10 +6,11 @@ A run executes in the background: methods return at once, except those that say 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from fries_nb.changes import Change
+from fries_nb.dataflow.constraints import WINDOW_S, Element, LatencyConstraint, constraint_of
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.limits import Tuples, checked_limit
 from fries_nb.dataflow.regions import regions
@@ -45,7 +46,7 @@ class Run(RunMonitor):
         self._options = options
         self._began_s = time.time()
         cut = regions(graph)
-        self._telemetry = Telemetry(graph)
+        self._telemetry = Telemetry(graph, constraints=options.constraints)
         places = CheckpointLayout(checkpoint, graph, len(cut), resumed, key)
         try:
             self._runner = RegionRunner(graph, cut, places, options, self._telemetry, self._closed, places.decided())
@@ -174,6 +175,28 @@ class Run(RunMonitor):
             raise PlanError(f"a rate is a number of tuples a second, 0 or more; got {rate!r}")
         self._runner.refuse_if_over("a rate is set while the dataflow runs")
         self._runner.set_rate(source, float(rate))
+
+    def constrain(
+        self, sequence: Sequence[Element], latency_ms: float, window_s: float = WINDOW_S, on_violation: str = "tell"
+    ) -> LatencyConstraint:
+        """Limit the mean latency of a sequence of operators and edges while the dataflow runs.
+
+        Args:
+            sequence: see ``Dataflow.constrain``.
+            latency_ms: the limit in milliseconds.
+            window_s: the window over which latencies are averaged, in seconds.
+            on_violation: see ``Dataflow.constrain``.
+
+        Returns:
+            The constraint; ``run.constraints()`` tells whether it is met.
+
+        Raises:
+            DataflowError: see ``Dataflow.constrain``.
+            RunError: the run has ended.
+        """
+        constraint = constraint_of(self.graph, sequence, latency_ms, window_s, on_violation)
+        self._runner.constrain(constraint)
+        return constraint
 
     def stop(self, drain: bool = False, timeout: float | None = 60.0) -> None:
         """End the run and wait until no host, thread or socket of it is left; does nothing if the run has ended.

@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 from typing import Protocol
 
+from fries_nb.constraints.reactions import ConstraintVerdict
 from fries_nb.controller import events as said
+from fries_nb.running.change_queue import ChangeQueue
 from fries_nb.running.telemetry import Telemetry
 from fries_nb.transport.envelopes import Line
 
@@ -14,21 +16,10 @@ class Regions(Protocol):
     """The receiver of tagged callbacks; see ``region_runner``."""
 
     telemetry: Telemetry
+    queue: ChangeQueue
 
     def answered(self, number: int, event: said.Answered) -> None:
         """A worker of the region has sent a message."""
-
-    def resolved(self, number: int, outcome: said.Outcome) -> None:
-        """A change has ended at the region's controller."""
-
-    def guard_fired(self, number: int, event: said.GuardFired) -> None:
-        """The guard of a change has begun to roll it back."""
-
-    def guard_ended(self, number: int, event: said.GuardEnded) -> None:
-        """The guard of a change has ended, with or without a rollback."""
-
-    def paused(self, number: int, event: said.OperatorPaused) -> None:
-        """Workers of an operator are paused on a tuple, or have resumed."""
 
     def checkpointed(self, number: int, event: said.CheckpointEnded) -> None:
         """A checkpoint of the region is complete, or was aborted."""
@@ -64,16 +55,16 @@ class RegionListener:
         self._number = number
 
     def resolved(self, outcome: said.Outcome) -> None:
-        """Forward to ``Regions.resolved``."""
-        self._runner.resolved(self._number, outcome)
+        """Record the outcome of a change at the region's controller."""
+        self._runner.queue.resolved(self._number, outcome)
 
     def guard_fired(self, event: said.GuardFired) -> None:
-        """Forward to ``Regions.guard_fired``."""
-        self._runner.guard_fired(self._number, event)
+        """Record that the guard of a change has begun to roll it back."""
+        self._runner.queue.guard_fired(self._number, event)
 
     def guard_ended(self, event: said.GuardEnded) -> None:
-        """Forward to ``Regions.guard_ended``."""
-        self._runner.guard_ended(self._number, event)
+        """Record that the guard of a change has ended, with or without a rollback."""
+        self._runner.queue.guard_ended(self._number, event)
 
     def over(self, state: str, error: str, details: str) -> None:
         """Forward to ``Regions.over``."""
@@ -104,6 +95,11 @@ class RegionListener:
         """Record that all hosts have joined again."""
         self._runner.telemetry.recovered()
 
+    def judged(self, verdicts: tuple[ConstraintVerdict, ...]) -> None:
+        """Record verdicts on latency constraints."""
+        self._runner.telemetry.constraints.judge(verdicts)
+
     def paused(self, event: said.OperatorPaused) -> None:
-        """Forward to ``Regions.paused``."""
-        self._runner.paused(self._number, event)
+        """Record that workers of an operator are paused on a tuple, or have resumed."""
+        self._runner.telemetry.pause(event)
+        self._runner.queue.pause(self._number, event.operator, bool(event.paused))

@@ -15,6 +15,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -22,6 +23,7 @@ import pyarrow as pa
 from fries_nb.checkpoints import CommittedChange
 from fries_nb.controller import events as said
 from fries_nb.controller.states import RunState
+from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.regions import Kept, Region
 from fries_nb.dataflow.updates import Update, check_updates
@@ -35,6 +37,7 @@ from fries_nb.running.telemetry import Telemetry
 from fries_nb.running.traces import Part, RunTrace
 from fries_nb.scheduling import Plan
 from fries_nb.spark import blocking_operators as blocking
+from fries_nb.spark.driver import ConstraintsChanged
 from fries_nb.spark.launch import Launched, launch
 from fries_nb.spark.output import output
 from fries_nb.spark.region_spec import Options
@@ -188,6 +191,20 @@ class RegionRunner:
             if region < len(self.launched):
                 self.launched[region].driver.post(said.RateRequested(source, rate))
 
+    def constrain(self, constraint: LatencyConstraint) -> None:
+        """Add a latency constraint, for this region and later ones.
+
+        Raises:
+            RunError: the run has ended.
+            DataflowError: it contradicts another one.
+        """
+        with self._lock:
+            self.refuse_if_over("a latency is limited while the dataflow runs")
+            constraints = self.telemetry.constraints.add(constraint)
+            self.options = replace(self.options, constraints=constraints)
+            for launched in self.launched:
+                launched.driver.post(ConstraintsChanged(constraints))
+
     def carry_out(self, region: int, request: said.ChangeRequested) -> None:
         """Pass a request to a region's controller; called by the queue, under its lock."""
         self.launched[region].driver.post(request)
@@ -302,23 +319,6 @@ class RegionRunner:
             self.queue.flows(number)
         if isinstance(event.answer, Report):
             self.telemetry.report(self._regions[number], event.answer)
-
-    def resolved(self, number: int, outcome: said.Outcome) -> None:
-        """Record the outcome of a change at the region's controller."""
-        self.queue.resolved(number, outcome)
-
-    def paused(self, number: int, event: said.OperatorPaused) -> None:
-        """Record that workers of an operator are paused on a tuple, or have resumed."""
-        self.telemetry.pause(event)
-        self.queue.pause(number, event.operator, bool(event.paused))
-
-    def guard_fired(self, number: int, event: said.GuardFired) -> None:
-        """Record that the guard of a change has begun to roll it back."""
-        self.queue.guard_fired(number, event)
-
-    def guard_ended(self, number: int, event: said.GuardEnded) -> None:
-        """Record that the guard of a change has ended, with or without a rollback."""
-        self.queue.guard_ended(number, event)
 
     def over(self, number: int, state: str, error: str, details: str) -> None:
         """Record the outcome of the region, which is that of the run unless another region follows."""

@@ -14,6 +14,7 @@ from fries_nb.controller.metrics import MetricsSnapshot
 from fries_nb.dataflow.graph import Graph
 from fries_nb.messages import Paused
 from fries_nb.report import Story, run_page, write_page
+from fries_nb.running.constraint_states import ConstraintState
 from fries_nb.running.region_runner import RegionRunner
 from fries_nb.running.run_end import UncommittedCheck
 from fries_nb.running.telemetry import KeptCheckpoint, RecoveryTime, Telemetry
@@ -87,6 +88,14 @@ class RunMonitor:
             A snapshot: latencies in milliseconds, rates in tuples per second, queues in tuples and bytes.
         """
         return self._telemetry.snapshot()
+
+    def constraints(self) -> tuple[ConstraintState, ...]:
+        """The latency constraints and whether they are met, as last judged (about once a second).
+
+        Returns:
+            For each constraint its status, the reason, and the latency of each operator and edge in milliseconds.
+        """
+        return self._telemetry.constraints.states()
 
     def history(self) -> tuple[Point, ...]:
         """Latency and throughput at the sinks over time.

@@ -18,9 +18,11 @@ from fries_nb.changes import Change
 from fries_nb.controller.events import CheckpointEnded, OperatorPaused, Outcome, Recover
 from fries_nb.controller.history import History, PlotMark, Point
 from fries_nb.controller.metrics import Metrics, MetricsSnapshot
+from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.regions import Region
 from fries_nb.messages import Paused, Report, WorkerId
+from fries_nb.running.constraint_states import ConstraintStates
 from fries_nb.running.locks import locked
 from fries_nb.storage.schemas import first_come
 from fries_nb.transport.envelopes import Line
@@ -68,6 +70,7 @@ class Telemetry:
     Args:
         graph: the whole dataflow.
         clock: a monotonic clock in seconds.
+        constraints: the latency constraints with which it starts.
 
     Attributes:
         lock: held by each method.
@@ -75,9 +78,12 @@ class Telemetry:
         paused: operator to its workers that are paused on a tuple.
         checkpoints: the complete checkpoints, in order.
         recoveries: the restarts of hosts, in order.
+        constraints: the latency constraints, and whether they are met.
     """
 
-    def __init__(self, graph: Graph, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, graph: Graph, clock: Callable[[], float] = time.monotonic, constraints: Iterable[LatencyConstraint] = ()
+    ) -> None:
         self.lock = threading.RLock()
         self._graph = graph
         self._clock = clock
@@ -89,6 +95,7 @@ class Telemetry:
         self.checkpoints: tuple[KeptCheckpoint, ...] = ()
         self.recoveries: tuple[RecoveryTime, ...] = ()
         self._columns: dict[WorkerId, pa.Schema] = {}
+        self.constraints = ConstraintStates(constraints)
 
     @locked
     def report(self, region: Region, report: Report) -> None:
@@ -133,6 +140,7 @@ class Telemetry:
         self.recoveries += (RecoveryTime(event.reason, now_s, checkpoint.epoch if checkpoint else 0),)
         self._history.mark(f"r{len(self.recoveries)}", "recovery", event.reason, now_s)
         self.paused = {}
+        self.constraints.forget()
 
     @locked
     def recovered(self) -> None:

@@ -17,13 +17,14 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from fries_nb.checkpoints import Checkpoint
 from fries_nb.controller import events as said
 from fries_nb.controller.controller import Controller, EventQueue
 from fries_nb.controller.states import RunState
+from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.errors import (
     CheckpointError,
     SessionError,
@@ -31,13 +32,16 @@ from fries_nb.errors import (
 )
 from fries_nb.messages import Abort, Answer, Commit, Control, Done, Fcm, Prepare, WorkerId
 from fries_nb.spark.committer import Committer
+from fries_nb.spark.driver_listener import Listener
 from fries_nb.spark.region_spec import RegionSpec
 from fries_nb.spark.tracing import Trace
 from fries_nb.storage.checkpoint_store import CheckpointStore
 from fries_nb.transport.control import ControlServer, Gone, Heard
 from fries_nb.transport.envelopes import (
+    Constrain,
     Goodbye,
     Hello,
+    Judged,
     Leave,
     Line,
     Printed,
@@ -65,46 +69,6 @@ RESTART_S = 60.0
 """Seconds within which Spark must restart hosts; after that they count as lost, and another attempt is made."""
 
 
-class Listener(Protocol):
-    """Callbacks of a driver; called from the driver's thread."""
-
-    def resolved(self, outcome: said.Outcome) -> None:
-        """A change has ended."""
-
-    def over(self, state: str, error: str, details: str) -> None:
-        """The outcome of the region is known; its hosts are being dismissed.
-
-        Called again with ``failed`` if their final messages cannot be processed.
-        """
-
-    def closed(self) -> None:
-        """All hosts have ended, and all sockets are closed."""
-
-    def checkpointed(self, event: said.CheckpointEnded) -> None:
-        """A checkpoint is complete, or was aborted."""
-
-    def recovering(self, event: said.Recover) -> None:
-        """The hosts are being restarted."""
-
-    def recovered(self) -> None:
-        """All hosts have joined again."""
-
-    def guard_fired(self, event: said.GuardFired) -> None:
-        """The guard of a change has begun to roll it back."""
-
-    def guard_ended(self, event: said.GuardEnded) -> None:
-        """The guard of a change has ended, with or without a rollback."""
-
-    def paused(self, event: said.OperatorPaused) -> None:
-        """Workers of an operator are paused on a tuple, or have resumed."""
-
-    def answered(self, event: said.Answered) -> None:
-        """A worker has sent a message."""
-
-    def heard(self, lines: tuple[Line, ...]) -> None:
-        """User functions have printed lines."""
-
-
 class HostJob(Protocol):
     """The Spark job of the hosts; see ``stage``."""
 
@@ -120,6 +84,13 @@ class HostJob(Protocol):
 
 class Tidy:
     """An event of the driver itself: delete old checkpoints, after the events queued so far."""
+
+
+@dataclass(frozen=True)
+class ConstraintsChanged:
+    """An event of the driver itself: the dataflow has these latency constraints from now on, on any of its paths."""
+
+    constraints: tuple[LatencyConstraint, ...]
 
 
 class Driver(threading.Thread):
@@ -157,7 +128,7 @@ class Driver(threading.Thread):
         self._trace = Trace()
         self._epochs: dict[int, int] = {}  # marker of a checkpoint to its epoch
         self._restart_since: float | None = None  # time at which the restart of hosts began, until they have joined
-        self._events: deque[said.Event | Tidy] = deque()
+        self._events: deque[said.Event | Tidy | ConstraintsChanged] = deque()
         self._queue = EventQueue(controller.handle, time.monotonic_ns, self._carry_out)
         self._failing = False  # a commit of output has failed, so no further decision is written
         self._peers: dict[int, bytes] = {}
@@ -170,8 +141,8 @@ class Driver(threading.Thread):
         self._closing = threading.Lock()
         self._closed = False
 
-    def post(self, event: said.Event) -> None:
-        """Queue an event for the controller; thread-safe. Events after the driver has closed are discarded."""
+    def post(self, event: said.Event | ConstraintsChanged) -> None:
+        """Queue an event; thread-safe. Events after the driver has closed are discarded."""
         with self._closing:
             if not self._closed:
                 self._events.append(event)
@@ -225,6 +196,8 @@ class Driver(threading.Thread):
             match self._events.popleft():
                 case Tidy():
                     self._committer.tidy()
+                case ConstraintsChanged() as changed:
+                    self._constrain(changed.constraints)
                 case event:
                     self._queue.take(event)
 
@@ -279,6 +252,8 @@ class Driver(threading.Thread):
             self._payloads.took(heard.peer)
         elif isinstance(message, Printed):
             self._listener.heard(message.lines)
+        elif isinstance(message, Judged):
+            self._listener.judged(message.verdicts)
         elif isinstance(message, Goodbye):
             self._gone.add(host)
             self._queue.take(said.HostLost(host, message.reason) if message.reason else said.HostLeft(host))
@@ -336,6 +311,11 @@ class Driver(threading.Thread):
             case said.RunEnded():
                 self._end(instruction)
         return ()
+
+    def _constrain(self, constraints: tuple[LatencyConstraint, ...]) -> None:
+        self._region = replace(self._region, options=replace(self._region.options, constraints=constraints))
+        for peer in self._peers.values():
+            self._server.send(peer, Constrain(self._region.constraints))
 
     def _tell(self, worker: WorkerId, control: Control) -> None:
         if isinstance(control, Fcm):

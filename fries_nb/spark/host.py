@@ -21,10 +21,13 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from fries_nb.constraints.reactions import ConstraintVerdict, ResizeBuffer
 from fries_nb.dataflow.traits import Execution
 from fries_nb.errors import FriesError
+from fries_nb.measurements import Measurements
 from fries_nb.messages import Answer, ChannelId, Control, Failed, Fcm, Prepare, Rehearse, WorkerId
 from fries_nb.operators.dry_run import DryRun
+from fries_nb.spark.constraint_watch import ConstraintWatch
 from fries_nb.spark.host_loop import HANDOFF_S, HostLoop
 from fries_nb.spark.host_workers import build_workers
 from fries_nb.spark.hosted_worker import HostedWorker
@@ -34,9 +37,11 @@ from fries_nb.storage.snapshot_files import Saver
 from fries_nb.transport.connections import make_room
 from fries_nb.transport.envelopes import (
     Chunk,
+    Constrain,
     ControllerMessage,
     Goodbye,
     Hello,
+    Judged,
     Leave,
     Printed,
     Records,
@@ -50,7 +55,7 @@ from fries_nb.transport.envelopes import (
 from fries_nb.transport.links import HostLinks
 from fries_nb.transport.packing import pack
 from fries_nb.transport.payloads import PayloadReceiver
-from fries_nb.transport.wire import Arrival, Credit
+from fries_nb.transport.wire import Arrival, Credit, Notice
 from fries_nb.worker.events import (
     Arrived,
     Directed,
@@ -61,6 +66,7 @@ from fries_nb.worker.events import (
     Instruction,
     Save,
     TellController,
+    TellMeasured,
     Traced,
     WorkerTick,
 )
@@ -169,6 +175,7 @@ class Host:
         hosts, silence_s = region.options.hosts, region.options.silence_s
         make_room(hosts)
         self._links = HostLinks(region.keys, host, region.controller, interface, silence_s=silence_s, peers=hosts)
+        self._watch = ConstraintWatch(region, host, self._post, self._notify, self._judged)
 
     def run(self) -> HostReport:
         """Join the run, serve until the end, and send the final messages."""
@@ -206,7 +213,8 @@ class Host:
                 self._hear(message, failures)
             for arrival in received.data:
                 self._deliver(arrival)
-            self._watch(now)
+            self._look_after(now)
+            self._watch.step(now)
             if now - ticked >= self._tick_s:
                 self._tell_printed(now - ticked)
                 ticked = now
@@ -214,7 +222,7 @@ class Host:
                 if not self._reason:  # a dismissed host does not need the driver's connection
                     self._links.check()
 
-    def _watch(self, now: float) -> None:
+    def _look_after(self, now: float) -> None:
         """Look after the loops, often while they are busy: none is to wait for a slow tuple of one worker."""
         if any(loop.is_busy for loop in self._loops):
             self._watched_until = now + WATCHED_S
@@ -236,6 +244,8 @@ class Host:
                 self._links.say(Said(tuple(failures)))
             else:
                 self._start(message.peers)
+        elif isinstance(message, Constrain):
+            self._watch.constrain(message.constraints)
         elif isinstance(message, (Leave, Refused)):
             self._reason = message.reason or "dismissed"
             self._tell_printed(TICK_S)  # before blocked threads can delay the end beyond the driver's timeout
@@ -284,9 +294,13 @@ class Host:
         self._saver.start()
         for loop in self._loops:
             loop.start()
+        self._watch.begin([one.worker.wiring.workers for one in hosted], peers)
 
     def _deliver(self, arrival: Arrival) -> None:
-        """Deliver a frame from another host to its channels' receivers, or a credit to their senders."""
+        """Deliver a frame from another host to its channels' receivers, a credit to their senders, or a notice."""
+        if isinstance(arrival.frame, Measurements | ResizeBuffer):
+            self._watch.receive(arrival.frame)
+            return
         for channel in arrival.channels:
             if isinstance(arrival.frame, Credit):
                 self._post(channel.sender, Granted(channel, arrival.frame.size))
@@ -315,6 +329,8 @@ class Host:
             self._grant(instruction.channel, instruction.size)
         elif isinstance(instruction, TellController):
             self._tell(instruction.answer)
+        elif isinstance(instruction, TellMeasured):
+            self._watch.measured(instruction.measured)
         elif isinstance(instruction, DryRun):
             self._trials.put(instruction)
         elif isinstance(instruction, Save):
@@ -342,6 +358,12 @@ class Host:
             self._post(channel.sender, Granted(channel, size))
         else:
             self._links.post(self._region.topology.host_of(channel.sender), Credit(size), (channel,))
+
+    def _judged(self, verdicts: tuple[ConstraintVerdict, ...]) -> None:
+        self._links.say(Judged(verdicts))
+
+    def _notify(self, host: int, notice: Notice) -> None:
+        self._links.post(host, notice, ())
 
     def _prepare(self) -> None:
         """Dry-run new functions. The answer is sent without waiting for the worker's next tuple."""

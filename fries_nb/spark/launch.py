@@ -20,7 +20,8 @@ from fries_nb.dataflow.traits import Holds
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import DataflowError
 from fries_nb.spark import interrupt
-from fries_nb.spark.driver import Driver, Listener
+from fries_nb.spark.driver import Driver
+from fries_nb.spark.driver_listener import Listener
 from fries_nb.spark.job_failures import JobFailure
 from fries_nb.spark.region_spec import Options, RegionSpec
 from fries_nb.spark.session import LOOPBACK, Session, driver_interface, start_or_find

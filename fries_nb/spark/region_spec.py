@@ -10,6 +10,7 @@ from functools import cached_property
 from fries_nb.checkpoints import Restoration
 from fries_nb.connectors.sink import Sink
 from fries_nb.connectors.worker_reader import SourcePlan
+from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import DataflowError, OperatorError
 from fries_nb.storage.snapshot_files import SnapshotStore
@@ -30,6 +31,10 @@ class Options:
         commit_interval_s: seconds between commits of the sinks; ``None`` commits once, at the end.
         silence_s: seconds without an answer on the network after which a machine counts as lost.
         port: TCP port of the controller; 0 for any free one.
+        constraints: the latency constraints of the dataflow.
+        buffer_bytes: size of output buffers, which are then sent only when they are full; 0 for buffers that are sent
+            when a host would wait.
+        adapt: whether sizes of buffers, and chains, are adapted to keep constraints.
 
     Raises:
         DataflowError: an option is not a number, or out of range.
@@ -42,6 +47,9 @@ class Options:
     commit_interval_s: float | None
     silence_s: float
     port: int
+    constraints: tuple[LatencyConstraint, ...] = ()
+    buffer_bytes: int = 0
+    adapt: bool = True
 
     def __post_init__(self) -> None:
         if isinstance(self.budget, bool) or not isinstance(self.budget, int) or self.budget < 1:
@@ -54,6 +62,8 @@ class Options:
             raise DataflowError(f"silence_s={self.silence_s!r}; expected seconds, more than 0")
         if isinstance(self.port, bool) or not isinstance(self.port, int) or not 0 <= self.port <= 65535:
             raise DataflowError(f"port={self.port!r}; expected 1 to 65535, or 0 for any free one")
+        if isinstance(self.buffer_bytes, bool) or not isinstance(self.buffer_bytes, int) or self.buffer_bytes < 0:
+            raise DataflowError(f"buffer_bytes={self.buffer_bytes!r}; expected a number of bytes, or 0")
 
 
 def _is_duration(seconds: object) -> bool:
@@ -97,6 +107,12 @@ class RegionSpec:
     def topology(self) -> Topology:
         """The initial topology: workers in turn over the hosts."""
         return Topology.dealt(self.graph, self.options.hosts, self.options.chaining)
+
+    @property
+    def constraints(self) -> tuple[LatencyConstraint, ...]:
+        """The constraints on paths of this region."""
+        names = set(self.graph.by_name)
+        return tuple(one for one in self.options.constraints if names.issuperset(one.path))
 
     @property
     def redistribution(self) -> Redistribution:

@@ -16,6 +16,8 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
+from fries_nb.constraints.reactions import ConstraintVerdict
+from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.errors import LinkError
 from fries_nb.messages import Answer, Control, Prepare, WorkerId
 from fries_nb.transport.packing import Packed
@@ -75,7 +77,13 @@ class Took(msgspec.Struct, frozen=True, tag=True):
     """The host has received a ``Chunk``; the controller may send another one."""
 
 
-HostMessage = Hello | Goodbye | Said | Records | Printed | Took
+class Judged(msgspec.Struct, frozen=True, tag=True):
+    """Verdicts on the latency constraints that the host judges."""
+
+    verdicts: tuple[ConstraintVerdict, ...]
+
+
+HostMessage = Hello | Goodbye | Said | Records | Printed | Took | Judged
 
 
 class FromHost(msgspec.Struct, frozen=True, array_like=True):
@@ -134,7 +142,13 @@ class Shipped(msgspec.Struct, frozen=True, tag=True):
     orders: tuple[tuple[WorkerId, Prepare], ...]
 
 
-ControllerMessage = Welcome | Refused | Leave | Probe | ToWorker | Chunk | Shipped
+class Constrain(msgspec.Struct, frozen=True, tag=True):
+    """Measure and judge these latency constraints, and no others."""
+
+    constraints: tuple[LatencyConstraint, ...]
+
+
+ControllerMessage = Welcome | Refused | Leave | Probe | ToWorker | Chunk | Shipped | Constrain
 
 
 class ToHost(msgspec.Struct, frozen=True, array_like=True):

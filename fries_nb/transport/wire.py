@@ -29,7 +29,9 @@ from typing import NamedTuple
 import msgspec
 import pyarrow as pa
 
+from fries_nb.constraints.reactions import ResizeBuffer
 from fries_nb.errors import LinkError
+from fries_nb.measurements import Measurements
 from fries_nb.messages import ChannelId, Data, End, Marker, Tag
 from fries_nb.transport.envelopes import LIMIT
 from fries_nb.transport.pieces import Part
@@ -58,7 +60,9 @@ class Credit(msgspec.Struct, frozen=True, tag=True):
     size: int
 
 
-Payload = Data | Marker | End | Credit
+Notice = Measurements | ResizeBuffer
+"""A message from host to host about latency constraints, on no channel."""
+Payload = Data | Marker | End | Credit | Notice
 
 
 class Arrival(NamedTuple):
@@ -85,7 +89,7 @@ class OtherFrame(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """A frame without a batch."""
 
     channels: tuple[int, ...]
-    payload: Marker | End | Credit
+    payload: Marker | End | Credit | Notice
 
 
 class Head(msgspec.Struct, frozen=True, array_like=True):

@@ -13,7 +13,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 
-from fries_nb.constraints.monitor import ConstraintMonitor
+from fries_nb.constraints.buffers import START_BYTES
+from fries_nb.constraints.constraint_monitor import INTERVAL_S, ConstraintMonitor
 
 from fries_nb.constraints.reactions import ChainOperators, ConstraintVerdict, ResizeBuffer
 from fries_nb.dataflow.constraints import LatencyConstraint
@@ -24,8 +25,6 @@ from fries_nb.spark.region_spec import RegionSpec
 from fries_nb.transport.wire import Notice
 from fries_nb.worker.events import Event, Measure, Observe, Resize
 
-INTERVAL_S = 1.0
-"""Seconds between two measurements; less if a window is short."""
 PER_WINDOW = 5
 """Minimum number of measurements in a window."""
 
@@ -84,10 +83,11 @@ class ConstraintWatch:
         topology = self._region.topology
         setup = constraint_setup(topology, constraints)
         self._subscriptions = subscriptions(topology, setup, self._host)
-        self._monitors = tuple(ConstraintMonitor(allocation, topology) for allocation in setup.get(self._host, ()))
-        self._observe(constraints)
         windows = [constraint.window_s / PER_WINDOW for constraint in constraints]
         self._interval_s = min([INTERVAL_S, *windows])
+        judged = setup.get(self._host, ())
+        self._monitors = tuple(ConstraintMonitor(topology, allocation, self._interval_s) for allocation in judged)
+        self._observe(constraints)
         self._next_s = time.monotonic() + self._interval_s * (1 + random.random())  # reports of hosts do not coincide
         for chain in self._chains:
             if len(chain) > 1:

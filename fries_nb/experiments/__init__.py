@@ -21,6 +21,7 @@ from fries_nb.experiments.figure15 import figure15
 from fries_nb.experiments.figure16 import figure16
 from fries_nb.experiments.figure17 import figure17
 from fries_nb.experiments.nephele2 import nephele2
+from fries_nb.experiments.nephele7 import nephele7
 from fries_nb.experiments.printed_tables import Result
 from fries_nb.experiments.scale import ExperimentScale, scale_of
 from fries_nb.experiments.table4 import table4
@@ -52,6 +53,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
     "figure16": Experiment(figure16, minute=0.6, test=0.02),
     "figure17": Experiment(figure17, minute=0.1, test=0.01),
     "nephele2": Experiment(nephele2, minute=0.05, test=0.004),
+    "nephele7": Experiment(nephele7, minute=0.08, test=0.01),
     "table4": Experiment(table4, minute=0.05, test=0.0025),
     "table5": Experiment(table5, minute=0.05, test=0.0008),
     "table6": Experiment(table6, minute=0.02, test=0.0025),

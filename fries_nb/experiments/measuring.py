@@ -64,14 +64,15 @@ def session(hosts: int = HOSTS) -> Iterator[Any]:
 
 @contextmanager
 def running(
-    flow: fn.Dataflow, spark: Any, *, workers: int = 2, hosts: int = HOSTS, budget: int = BUDGET, chaining: bool = False
-) -> Iterator[Run]:
-    """Runs a flow within the block.
+    flow: fn.Dataflow, spark: Any, *, workers: int = 2, hosts: int = HOSTS, budget: int = BUDGET, chaining: bool = False,
+    **options: Any,
+) -> Iterator[Run]:  # fmt: skip
+    """Runs a flow within the block; further options are those of ``flow.run``.
 
     Raises:
         RunError: no data flows in time.
     """
-    run = flow.run(spark=spark, hosts=hosts, workers=workers, budget=budget, chaining=chaining)
+    run = flow.run(spark=spark, hosts=hosts, workers=workers, budget=budget, chaining=chaining, **options)
     try:
         if not run.wait_flowing(STARTING_S) or run.state != "running":
             raise RunError(f"the flow of an experiment is {run.state} after {STARTING_S:g} s: {run.error}")

@@ -3,7 +3,8 @@
 A sender on one host creates items of 128 bytes at a given rate, and a receiver on another host takes them. Latency is
 the time from the creation of an item to its arrival. What is sent at once is decided by the *mode*, a choice of options
 of ``flow.run``: with ``flush`` a buffer is sent as soon as its host would wait, or its deadline has passed; it is then
-as large as the load makes it. The paper's flushing, in contrast, sends each item by itself, whatever the load.
+as large as the load makes it. The paper's flushing, in contrast, sends each item by itself, whatever the load. In the
+other modes a buffer of a fixed size is sent only when it is full.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from fries_nb.experiments.scale import ExperimentScale
 from fries_nb.run import Run
 from fries_nb.topology.partitioning import bins_of_keys, routing_table
 
-MODES: Mapping[str, Mapping[str, Any]] = {"flush": {}}
-"""Mode to its options of ``flow.run``."""
+MODES: Mapping[str, int] = {"flush": 0, "8 KB": 8 << 10, "64 KB": 64 << 10}
+"""Mode to the size of buffers that are sent only when they are full; 0 for none."""
 RATES = (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 100_000_000)
 """Items per second; nothing creates the last one's, which is thus the highest rate possible."""
 ITEM_BYTES = 128
@@ -33,7 +34,12 @@ LEAST_ITEMS = 3
 """Items for which a mean is taken; lower rates are left out at small scales."""
 SETTLE_S = 0.3
 """Seconds at a rate before it is measured."""
-PAPER_MS: Mapping[str, Mapping[float, float]] = {"flush": dict.fromkeys(RATES, 38.0)}
+FILLED = 3
+"""Number of buffers that a rate fills at least while it is measured; lower rates are left out."""
+PAPER_MS: Mapping[str, Mapping[float, float]] = {
+    "flush": dict.fromkeys(RATES, 38.0),
+    "64 KB": {1: 222_000.0, 100_000_000: 50.0},
+}
 """Mode to the mean latency by rate, as far as the paper gives it in numbers."""
 PAPER = "flushing: 38 ms, at most 10 Mbit/s; buffers of 64 KB: 222 s at 1/s, 50 ms at 10^8/s, up to 1 Gbit/s"
 _CREATED, _TO, _ITEM = "created", "to", "item"
@@ -74,9 +80,8 @@ class Receiver:
 def nephele2(scale: ExperimentScale) -> Result:
     """Nephele 2: latency and throughput of items of 128 bytes between two hosts, by rate (Figure 2 of that paper)."""
     seconds = scale.seconds(PAPER_S, SHORTEST_S)
-    rates = [rate for rate in RATES if rate * seconds >= LEAST_ITEMS]
     with session() as spark:
-        rows = [row for mode in MODES for row in _measured(spark, mode, rates, seconds)]
+        rows = [row for mode in MODES for row in _measured(spark, mode, rates_of(mode, seconds), seconds)]
     parameters = {"hosts": HOSTS, "item bytes": ITEM_BYTES, "seconds": seconds, "paper": PAPER}
     title = "latency and throughput between two hosts by item rate"
     return Result("nephele2", title, scale.of_paper, parameters, tuple(rows))
@@ -101,9 +106,24 @@ def remote_key(hosts: int = HOSTS) -> int:
     return next(key for key in range(1 << 15) if table[bins_of_keys([key])[0]] == hosts - 1)
 
 
+def rates_of(mode: str, seconds: float) -> list[int]:
+    """The rates at which something arrives within this time.
+
+    >>> rates_of("flush", 6), rates_of("64 KB", 6)[0]
+    ([1, 10, 100, 1000, 10000, 100000, 1000000, 100000000], 1000)
+
+    Args:
+        mode: one of ``MODES``.
+        seconds: the time.
+    """
+    least = max(LEAST_ITEMS, FILLED * MODES[mode] / ITEM_BYTES)
+    return [rate for rate in RATES if rate * seconds >= least]
+
+
 def _measured(spark: Any, mode: str, rates: Sequence[float], seconds: float) -> list[Row]:
-    """One run through all rates, in ascending order."""
-    with running(pair_flow(rates[0]), spark, workers=HOSTS, **MODES[mode]) as run:
+    """One run through all rates, in ascending order; the marker of a commit would send what is buffered."""
+    options = {"buffer_bytes": MODES[mode], "commit_interval_s": None} if MODES[mode] else {}
+    with running(pair_flow(rates[0]), spark, workers=HOSTS, **options) as run:
         windows = [_window(run, rate, seconds) for rate in rates]
         run.stop(drain=True)
         received = [row.asDict() for row in run.output().collect()]

@@ -19,7 +19,7 @@ from fries_nb.experiments import EXPERIMENTS, experiment
 from fries_nb.experiments.scale import ExperimentScale, scale_of
 
 NAMES = [f"figure{n}" for n in range(13, 18)] + [f"table{n}" for n in range(4, 8)]
-NEPHELE = ["nephele2"]
+NEPHELE = ["nephele2", "nephele7"]
 """Those of the other paper, which have their own tests."""
 FOUND = {
     "surges": "figure13",

@@ -1,0 +1,145 @@
+"""Figures 7 to 9 of the Nephele paper: the latency of the video pipeline, element by element, under a constraint.
+
+Four streams at a time are decoded, merged, overlaid and encoded again (see ``workloads.video``). Packets are small, so
+buffers of 32 KB that are sent only when they are full take seconds to fill. In every mode the same constraint is
+measured; the modes differ in what is done about it:
+
+none                    nothing: the paper's Figure 7
+flush                   nothing; buffers are sent when a host would wait, as by default
+buffers                 the sizes of buffers are adapted: Figure 8
+buffers and chaining    and operators are chained: Figure 9
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import fries_nb as fn
+from fries_nb.constraints.reactions import ConstraintStatus
+from fries_nb.experiments.measuring import HOSTS, pause, running, session
+from fries_nb.experiments.printed_tables import Result, Row
+from fries_nb.experiments.scale import ExperimentScale
+from fries_nb.running.constraint_states import ConstraintState
+from fries_nb.workloads.video import VideoFeed, video_flow
+
+BUFFER_BYTES = 32 << 10
+MODES: Mapping[str, Mapping[str, Any]] = {
+    "none": {"buffer_bytes": BUFFER_BYTES, "adapt": False},
+    "flush": {"adapt": False},
+    "buffers": {"buffer_bytes": BUFFER_BYTES},
+}
+"""Mode to its options of ``flow.run``."""
+PAPER_MS: Mapping[str, tuple[float, float]] = {
+    "none": (4_500.0, 5_500.0),
+    "buffers": (340.0, 380.0),
+    "buffers and chaining": (270.0, 320.0),
+}
+"""Mode to the paper's mean and worst latency; without optimisations the mean fluctuates between 3.5 and 5.5 s."""
+STREAMS, FRAMES_PER_S, WORKERS = 16, 10.0, 4
+LIMIT_MS, PAPER_WINDOW_S, LEAST_WINDOW_S = 300.0, 15.0, 2.0
+PAPER_S, SHORTEST_S = 900.0, 10.0
+"""Duration of each mode in seconds; in the paper buffers converge after nine minutes."""
+LOOK_S = 0.5
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One mode: the constraint at the end, when it was met for good, and the throughput at the end.
+
+    Attributes:
+        state: the state of the constraint at the end.
+        converged_s: seconds until it was met for good; ``None`` if it was not met at the end.
+        frames_per_s: merged frames per second in the last half.
+    """
+
+    state: ConstraintState
+    converged_s: float | None
+    frames_per_s: float
+
+
+def nephele7(scale: ExperimentScale) -> Result:
+    """Nephele 7: latency of the video pipeline under a constraint, by element and remedy (Figures 7 to 9)."""
+    seconds = scale.seconds(PAPER_S, SHORTEST_S)
+    window_s = min(PAPER_WINDOW_S, max(LEAST_WINDOW_S, seconds / 10))
+    rows: list[Row] = []
+    with session() as spark:
+        for mode, options in MODES.items():
+            rows += rows_of(mode, _measured(spark, options, seconds, window_s))
+    parameters = {
+        "hosts": HOSTS, "streams": STREAMS, "frames/s each": FRAMES_PER_S, "workers": WORKERS, "limit ms": LIMIT_MS,
+        "window s": window_s, "seconds": seconds, "merged frames/s offered": STREAMS / 4 * FRAMES_PER_S,
+    }  # fmt: skip
+    title = "latency of the video pipeline under a constraint of 300 ms"
+    return Result("nephele7", title, scale.of_paper, parameters, tuple(rows))
+
+
+def constrained_flow(window_s: float) -> fn.Dataflow:
+    """The pipeline with the paper's constraint: from the Partitioner's output to the Server's input."""
+    flow = video_flow(VideoFeed(STREAMS).source(FRAMES_PER_S), fn.memory(), WORKERS)
+    tasks = ["Decoder", "Merger", "Overlay", "Encoder"]
+    sequence = [fn.edge("Partitioner", "Decoder"), *tasks, fn.edge("Encoder", "Server")]
+    flow.constrain(sequence, latency_ms=LIMIT_MS, window_s=window_s)
+    return flow
+
+
+def _measured(spark: Any, options: Mapping[str, Any], seconds: float, window_s: float) -> Measured:
+    # Without commits, since the marker of a commit sends whatever is buffered in front of it.
+    with running(constrained_flow(window_s), spark, workers=WORKERS, commit_interval_s=None, **options) as run:
+        began_s, states = time.time(), list[tuple[float, ConstraintStatus]]()
+        half, processed = began_s + seconds / 2, 0
+        while (now_s := time.time()) < began_s + seconds:
+            [state] = run.constraints()
+            states.append((now_s - began_s, state.status))
+            if now_s < half:
+                processed, since_s = run.metrics().operators["Server"].processed, now_s
+            pause(LOOK_S)
+        [state] = run.constraints()
+        frames_per_s = (run.metrics().operators["Server"].processed - processed) / (time.time() - since_s)
+        return Measured(state, converged(states), frames_per_s)
+
+
+def converged(states: Sequence[tuple[float, ConstraintStatus]]) -> float | None:
+    """The time from which on a constraint was met until the end; ``None`` if it was not met at the end.
+
+    >>> from fries_nb.constraints.reactions import ConstraintStatus as Is
+    >>> converged([(0, Is.NOT_YET_JUDGED), (1, Is.MET), (2, Is.VIOLATED), (3, Is.MET), (4, Is.MET)])
+    3
+    >>> converged([(0, Is.MET), (1, Is.VIOLATED)])
+
+    Args:
+        states: (seconds, status), in order.
+    """
+    since = None
+    for at, status in states:
+        if status is not ConstraintStatus.MET:
+            since = None
+        elif since is None:
+            since = at
+    return since
+
+
+def rows_of(mode: str, measured: Measured) -> list[Row]:
+    """A row for each element, then one for the sequence.
+
+    Args:
+        mode: the mode.
+        measured: its measurements.
+    """
+    rows: list[Row] = []
+    for one in measured.state.elements:
+        is_edge = "->" in one.element
+        buffered = min(one.buffer_ms, one.mean_ms) if is_edge else None
+        rows.append({
+            "mode": mode, "element": one.element, "task ms": None if is_edge else one.mean_ms, "buffer ms": buffered,
+            "transport ms": one.mean_ms - buffered if buffered is not None else None,
+        })  # fmt: skip
+    mean_ms, worst_ms = PAPER_MS.get(mode, (None, None))
+    rows.append({
+        "mode": mode, "element": "sequence", "mean ms": measured.state.mean_ms, "worst ms": measured.state.worst_ms,
+        "status": str(measured.state.status), "met after s": measured.converged_s,
+        "frames/s": measured.frames_per_s, "paper mean ms": mean_ms, "paper worst ms": worst_ms,
+    })  # fmt: skip
+    return rows

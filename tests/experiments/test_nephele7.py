@@ -1,0 +1,40 @@
+"""Figures 7 to 9 of the Nephele paper: the constraint of the paper, what is told of each element, and a short run."""
+
+from __future__ import annotations
+
+from fries_nb.constraints.reactions import ConstraintStatus, ElementLatency
+from fries_nb.experiments import experiment
+from fries_nb.experiments.nephele7 import LIMIT_MS, MODES, Measured, constrained_flow, rows_of
+from fries_nb.running.constraint_states import ConstraintState
+
+
+def test_the_constraint_is_the_papers() -> None:
+    """Five channels and four tasks (equation 4)."""
+    [constraint] = constrained_flow(15.0).constraints()
+    assert constraint.latency_ms == LIMIT_MS
+    assert constraint.tasks == ("Decoder", "Merger", "Overlay", "Encoder")
+    assert [str(one) for one in constraint.edges][:: len(constraint.edges) - 1] == [
+        "Partitioner -> Decoder",
+        "Encoder -> Server",
+    ]
+
+
+def test_a_channels_latency_is_split_into_buffer_and_transport() -> None:
+    """A task has neither."""
+    [constraint] = constrained_flow(15.0).constraints()
+    elements = (ElementLatency("A -> B", 10.0, 12.0, 7.0), ElementLatency("B", 3.0, 4.0))
+    state = ConstraintState(constraint, ConstraintStatus.MET, "", 13.0, 16.0, (), elements)
+    channel, task, sequence = rows_of("none", Measured(state, 4.0, 40.0))
+    assert (channel["buffer ms"], channel["transport ms"], channel["task ms"]) == (7.0, 3.0, None)
+    assert (task["buffer ms"], task["transport ms"], task["task ms"]) == (None, None, 3.0)
+    assert (sequence["mean ms"], sequence["worst ms"], sequence["met after s"]) == (13.0, 16.0, 4.0)
+    assert (sequence["paper mean ms"], sequence["paper worst ms"]) == (4_500.0, 5_500.0)
+
+
+def test_each_mode_is_measured_and_flushed_buffers_meet_the_constraint() -> None:
+    """However short the run."""
+    found = experiment("nephele7", "test")
+    sequences = {row["mode"]: row for row in found.rows if row["element"] == "sequence"}
+    assert list(sequences) == list(MODES)
+    assert sequences["flush"]["mean ms"] < LIMIT_MS
+    assert {row["element"] for row in found.rows if row["mode"] == "flush"} >= {"Decoder", "Encoder -> Server"}

@@ -177,10 +177,10 @@ def with_stalls(layers: SequenceLayers, queued: tuple[Flags, ...]) -> SequenceLa
         return layers
     below: list[Flags] = [np.zeros(layers.tasks[0].size, dtype=np.bool_)]
     for edge in queued:
-        below.append(below[-1] | edge if edge.ndim == 1 else (below[-1][:, None] | edge).any(axis=0))
+        below.append(below[-1] | edge if edge.ndim == 1 else np.logical_or.reduce(below[-1][:, None] | edge, axis=0))
     above: list[Flags] = [np.zeros(layers.tasks[-1].size, dtype=np.bool_)]
     for edge in reversed(queued):
-        above.append(above[-1] | edge if edge.ndim == 1 else (above[-1][None, :] | edge).any(axis=1))
+        above.append(above[-1] | edge if edge.ndim == 1 else np.logical_or.reduce(above[-1][None, :] | edge, axis=1))
     above.reverse()
     tasks = tuple(_filled(task, first | last) for task, first, last in zip(layers.tasks, below, above, strict=True))
     edges = tuple(

@@ -119,6 +119,11 @@ class RunningMeans:
         np.divide(self._totals.values, self._weights.values * UNITS, out=means, where=known)
         return means
 
+    def mean(self) -> float:
+        """The mean over all samples of all elements; 0 without a sample."""
+        weights = float(self._weights.values.sum())
+        return float(self._totals.values.sum()) / (weights * UNITS) if weights > 0 else 0.0
+
     @property
     def weights(self) -> Floats:
         """The sum of the weights of each element's samples."""

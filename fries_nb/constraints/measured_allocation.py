@@ -1,0 +1,188 @@
+"""All that is measured of an allocation: which measurement belongs to which task or channel, and the chains.
+
+>>> from fries_nb.dataflow.constraints import constraint_of
+>>> from fries_nb.dataflow.graph import Edge, Graph, Operator, Partitioning
+>>> from fries_nb.measurements import ChannelMeasured
+>>> from fries_nb.planning.constraint_setup import constraint_setup
+>>> graph = Graph("pair", (Operator("S"), Operator("A", workers=2), Operator("B", workers=2)),
+...               (Edge("S", "A"), Edge("A", "B", Partitioning.HASH, ("k",))))
+>>> topology = Topology.dealt(graph, hosts=2)
+>>> setup = constraint_setup(topology, [constraint_of(graph, ["A", "B"], latency_ms=300)])
+>>> measured = MeasuredAllocation(topology, setup[1][0], interval_ns=1_000_000_000)
+>>> channel = topology.channel(WorkerId("A", 1), WorkerId("B", 0))
+>>> measured.receive(Measurements(5, (ChannelMeasured(channel, 12.0, 1),)))
+>>> measured.latencies(now_ns=5).edges[0].tolist()
+[[12.0, nan]]
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from fries_nb.constraints.measured_layers import ChannelLayer, TaskLayer
+from fries_nb.constraints.sequences import Flags, SequenceLayers, with_stalls
+from fries_nb.constraints.windows import Floats
+from fries_nb.measurements import (
+    BufferMeasured,
+    ChainMeasured,
+    ChannelMeasured,
+    Measurements,
+    QueueMeasured,
+    TaskMeasured,
+)
+from fries_nb.messages import ChannelId, WorkerId
+from fries_nb.planning.constraint_setup import Allocation
+from fries_nb.topology.topology import Topology
+
+Batch = tuple[list[int], list[Any]]
+"""Positions, and a measurement for each."""
+
+
+class MeasuredAllocation:
+    """The measurements of an allocation's tasks and channels over the window.
+
+    Args:
+        topology: the workers and their hosts.
+        allocation: the allocation.
+        interval_ns: interval of measurements in nanoseconds.
+
+    Attributes:
+        tasks: for each operator of the path, its tasks.
+        channels: for each edge of the path, its channels.
+        first_ns: time of the first measurement; ``None`` before.
+    """
+
+    def __init__(self, topology: Topology, allocation: Allocation, interval_ns: int) -> None:
+        self._topology, self._allocation = topology, allocation
+        path, layers = allocation.constraint.path, allocation.layers
+        window_ns = round(allocation.constraint.window_s * 1e9)
+        self._places = {name: place for place, name in enumerate(path)}
+        self._positions = [{index: position for position, index in enumerate(layer)} for layer in layers]
+        self._chains: dict[WorkerId, tuple[str, ...]] = {}
+        self._static = {name: chain for chain in topology.chains for name in chain}
+        hosts = [
+            np.array([topology.host_of(WorkerId(name, index)) for index in layer])
+            for name, layer in zip(path, layers, strict=True)
+        ]
+        self.tasks = [TaskLayer(len(layer), window_ns) for layer in layers]
+        self.channels: list[ChannelLayer] = []
+        for (senders, receivers), is_one_to_one in zip(pairwise(hosts), allocation.one_to_one, strict=True):
+            crossing = senders != receivers if is_one_to_one else senders[:, None] != receivers[None, :]
+            self.channels.append(ChannelLayer(crossing.shape, window_ns, interval_ns, crossing.ravel()))
+        self.first_ns: int | None = None
+
+    def receive(self, bundle: Measurements) -> None:
+        """Add the measurements that belong to the allocation; others are ignored.
+
+        Args:
+            bundle: the measurements of one host over one interval.
+        """
+        batches: dict[tuple[type, int], Batch] = defaultdict(lambda: ([], []))
+        for measured in bundle.measured:
+            if isinstance(measured, ChainMeasured):
+                workers = (WorkerId(name, measured.index) for name in measured.operators)
+                self._chains.update(dict.fromkeys(workers, measured.operators))
+            elif (found := self._located(measured)) is not None:
+                positions, items = batches[type(measured), found[0]]
+                positions.append(found[1])
+                items.append(measured)
+        for (kind, place), (positions, items) in batches.items():
+            self._add(kind, place, bundle, positions, items)
+        if batches:
+            self.first_ns = bundle.time_ns if self.first_ns is None else min(self.first_ns, bundle.time_ns)
+
+    def evict(self, now_ns: int) -> None:
+        """Remove what the window has passed."""
+        for task in self.tasks:
+            task.evict(now_ns)
+        for channel in self.channels:
+            channel.evict(now_ns)
+
+    def latencies(self, now_ns: int) -> SequenceLayers:
+        """The latency of each element: 0 for tasks that do not count and inside chains; NaN where unknown.
+
+        Args:
+            now_ns: the current time.
+        """
+        counted = self._allocation.constraint.tasks
+        tasks = tuple(
+            layer.latency.values if name in counted else np.zeros(layer.latency.weights.size)
+            for name, layer in zip(self._allocation.constraint.path, self.tasks, strict=True)
+        )
+        edges, queued = [], []
+        for place, layer in enumerate(self.channels):
+            inside = self.inside_chains(place)
+            edges.append(np.where(inside, 0.0, layer.latencies(now_ns).reshape(layer.shape)))
+            queued.append(layer.queued(now_ns).reshape(layer.shape) & ~inside)
+        return with_stalls(SequenceLayers(tasks, tuple(edges)), tuple(queued))
+
+    def rows(self) -> SequenceLayers:
+        """The number of rows in the window: measured ones of each task, and those that left each channel's buffer."""
+        tasks = tuple(layer.latency.weights for layer in self.tasks)
+        return SequenceLayers(tasks, tuple(layer.rows.values.reshape(layer.shape) for layer in self.channels))
+
+    def inside_chains(self, place: int) -> Flags:
+        """Whether the channels of an edge are inside a chain, so that rows pass them without waiting.
+
+        Args:
+            place: index of the edge on the path.
+        """
+        shape = self.channels[place].shape
+        if len(shape) > 1:
+            return np.zeros(shape, dtype=np.bool_)
+        before, after = self._allocation.constraint.path[place : place + 2]
+        indices = self._allocation.layers[place]
+        return np.array([after in self.chain_of(WorkerId(before, index)) for index in indices])
+
+    def chain_of(self, worker: WorkerId) -> tuple[str, ...]:
+        """The operators of the chain in which a worker runs."""
+        return self._chains.get(worker, self._static[worker.operator])
+
+    def worker(self, place: int, position: int) -> WorkerId:
+        """The worker at a position of a layer."""
+        return WorkerId(self._allocation.constraint.path[place], self._allocation.layers[place][position])
+
+    def channel(self, place: int, position: int) -> ChannelId:
+        """The channel at a position of an edge."""
+        shape = self.channels[place].shape
+        sender, receiver = divmod(position, shape[1]) if len(shape) > 1 else (position, position)
+        return self._topology.channel(self.worker(place, sender), self.worker(place + 1, receiver))
+
+    def sender_latencies(self, place: int) -> Floats:
+        """The latency of each channel's sending task, also of one that does not count; 0 if it is unknown."""
+        layer = self.channels[place]
+        known = np.nan_to_num(self.tasks[place].latency.values)
+        return known if len(layer.shape) == 1 else np.repeat(known, layer.shape[1])
+
+    def _add(self, kind: type, place: int, bundle: Measurements, positions: list[int], items: list[Any]) -> None:
+        if kind is TaskMeasured:
+            self.tasks[place].add(bundle.time_ns, positions, items)
+        elif kind is ChannelMeasured:
+            self.channels[place].add_latencies(bundle.time_ns, positions, items, bundle.clock_error_ms)
+        elif kind is QueueMeasured:
+            self.channels[place].add_queues(bundle.time_ns, positions, items)
+        else:
+            self.channels[place].add_buffers(bundle.time_ns, positions, items)
+
+    def _located(
+        self, measured: ChannelMeasured | QueueMeasured | BufferMeasured | TaskMeasured
+    ) -> tuple[int, int] | None:
+        """Layer and position of a measured element; ``None`` if it belongs to none."""
+        if isinstance(measured, TaskMeasured):
+            place = self._places.get(measured.worker.operator, -1)
+            position = self._positions[place].get(measured.worker.index) if place >= 0 else None
+            return None if position is None else (place, position)
+        sender, receiver = measured.channel.sender, measured.channel.receiver
+        place = self._places.get(sender.operator, -1)
+        if place < 0 or self._places.get(receiver.operator) != place + 1:
+            return None
+        first = self._positions[place].get(sender.index)
+        last = self._positions[place + 1].get(receiver.index)
+        if first is None or last is None:
+            return None
+        shape = self.channels[place].shape
+        return place, first if len(shape) == 1 else first * shape[1] + last

@@ -1,0 +1,217 @@
+"""The control loop on a simulated plant: it converges, stays, and grows again; loops with one rule broken do not."""
+
+from __future__ import annotations
+
+import itertools
+from math import inf
+
+import pytest
+from constraint_plant import Plant
+
+from fries_nb.constraints import buffers
+from fries_nb.constraints.buffers import FLOOR_BYTES, START_BYTES
+from fries_nb.constraints.constraint_monitor import ConstraintMonitor
+from fries_nb.constraints.measured_layers import ChannelLayer
+from fries_nb.constraints.reactions import ChainOperators, ConstraintStatus, ResizeBuffer
+from fries_nb.constraints.windows import RunningMeans
+from fries_nb.dataflow import Edge, Graph, Kind, Operator, Partitioning, constraint_of
+from fries_nb.messages import WorkerId
+from fries_nb.topology.topology import Topology
+
+LIMIT_MS = 300.0
+NAMES = ("Partitioner", "Decoder", "Merger", "Encoder", "Sink")
+TASK_MS = {"Decoder": 20.0, "Merger": 5.0, "Encoder": 30.0}
+
+
+def plant(limit_ms: float = LIMIT_MS, task_ms: dict[str, float] = TASK_MS, **given) -> Plant:
+    """The pipeline of figure 5, shortened: a hash edge, two forward ones, a hash edge; tasks take 55 ms together."""
+    kinds = (Kind.SOURCE, Kind.MAP, Kind.MAP, Kind.MAP, Kind.SINK)
+    operators = tuple(Operator(name, workers=2, kind=kind) for name, kind in zip(NAMES, kinds, strict=True))
+    partitioning = (Partitioning.HASH, Partitioning.FORWARD, Partitioning.FORWARD, Partitioning.HASH)
+    edges = tuple(Edge(a, b, kind) for a, b, kind in zip(NAMES, NAMES[1:], partitioning, strict=False))
+    graph = Graph("video", operators, edges)
+    topology = Topology.dealt(graph, hosts=2, chaining=False)
+    return Plant(topology, [constraint_of(graph, NAMES, limit_ms)], task_ms=task_ms, **given)
+
+
+def is_met(run: Plant) -> bool:
+    """Whether the plant's true latency keeps all limits."""
+    return all(run.worst_ms(constraint) <= constraint.latency_ms for constraint in run.constraints)
+
+
+def broken_laws(skew: dict[int, int] | None = None) -> set[str]:
+    """Some time under load, with forty times the rows, and as at first: the laws of the loop that do not hold."""
+    run = plant(skew=skew or {})
+    broken = set()
+    run.run(60)
+    if not is_met(run):
+        broken.add("converges within a minute")
+    if min(run.sizes()) < 2 * FLOOR_BYTES:
+        broken.add("stays off the floor")
+    run.run(20)
+    if any(run.resizes[second] for second in range(40, run.seconds + 1)):
+        broken.add("settles")
+    run.rows, before = run.rows * 40, run.frames()
+    run.run(90)
+    if run.frames() / 40 > before / 2:
+        broken.add("grows again")
+    if not is_met(run):
+        broken.add("is met under load")
+    run.rows /= 40
+    run.run(60)
+    if not is_met(run):
+        broken.add("converges again")
+    return broken
+
+
+def tight_laws() -> set[str]:
+    """Quick tasks, a low limit, and waiting times below the threshold: growing must stop by the limit alone."""
+    run = plant(limit_ms=26.0, task_ms={"Decoder": 2.0, "Merger": 1.0, "Encoder": 2.0}, rows=40_000.0)
+    run.run(60)
+    broken = set() if is_met(run) else {"converges within a minute"}
+    run.run(60)
+    return broken if is_met(run) else {*broken, "stays met"}
+
+
+@pytest.mark.parametrize("skew", [{}, {1: 400_000_000}], ids=["in step", "0.4 s apart"])
+def test_the_loop_converges_stays_and_grows_again(skew):
+    """Whether hosts report at the same time or not."""
+    assert broken_laws(skew) == set()
+
+
+def test_buffers_do_not_grow_into_the_limit():
+    """It stays kept for as long as nothing changes."""
+    assert tight_laws() == set()
+
+
+def version_ignored(patch):
+    """Samples of the earlier size stay in the window."""
+    patch.setattr(RunningMeans, "forget", lambda means, positions, before_ns: None)
+
+
+def only_buffers_forgotten(patch):
+    """A channel's own samples of the earlier size stay."""
+
+    def add_buffers(layer, time_ns, positions, measured, add=ChannelLayer.add_buffers):
+        forget, layer._latency.forget = layer._latency.forget, lambda positions, before_ns: None
+        add(layer, time_ns, positions, measured)
+        layer._latency.forget = forget
+
+    patch.setattr(ChannelLayer, "add_buffers", add_buffers)
+
+
+def exponent_unbounded(patch):
+    """Formula (2) as printed."""
+    patch.setattr(buffers, "LONGEST_MS", inf)
+
+
+def never_grown(patch):
+    """Formula (3) is missing."""
+    patch.setattr(buffers, "GROWTH", 1.0)
+
+
+def grown_up_to_the_limit(patch):
+    """Nothing is spared."""
+    patch.setattr(buffers, "SPARE", 1.0)
+
+
+@pytest.mark.parametrize(
+    ("mutant", "laws", "law"),
+    [
+        (version_ignored, broken_laws, "stays off the floor"),
+        (only_buffers_forgotten, broken_laws, "stays off the floor"),
+        (exponent_unbounded, broken_laws, "stays off the floor"),
+        (never_grown, broken_laws, "grows again"),
+        (grown_up_to_the_limit, tight_laws, "stays met"),
+    ],
+)
+def test_a_broken_loop_is_caught(monkeypatch, mutant, laws, law):
+    """Each by the law that it breaks."""
+    mutant(monkeypatch)
+    assert law in laws()
+
+
+def test_one_look_is_one_step():
+    """The first reaction to waits of a second and more is bounded, and the next one takes a whole interval."""
+    run = plant()
+    run.step()
+    first = [one for one in run.log if isinstance(one, ResizeBuffer)]
+    assert {one.size for one in first} == {int(START_BYTES * 0.98**50)}
+    assert {one.version for one in first} == {0}
+    assert len(first) == len(run.buffers)
+    run.step()
+    assert len([one for one in run.log if isinstance(one, ResizeBuffer)]) == len(first), (
+        "looked at in the same interval"
+    )
+    run.step()
+    again = [one for one in run.log if isinstance(one, ResizeBuffer)][len(first) :]
+    assert {one.version for one in again} == {1}
+    assert run.seconds == 3
+
+
+def test_a_violation_stands_until_what_was_shrunk_is_measured():
+    """No verdict flickers while buffers settle; from the first violation to the end there is one change of status."""
+    run = plant()
+    statuses = [run.step()[0].status for _ in range(60)]
+    assert statuses[0] is ConstraintStatus.VIOLATED
+    assert statuses[-1] is ConstraintStatus.MET
+    assert sum(one is not two for one, two in itertools.pairwise(statuses)) == 1
+
+
+def test_when_buffers_cannot_shrink_tasks_are_chained():
+    """Transport alone breaks the limit: after the buffers the forward series becomes a chain, at both indices."""
+    run = plant(limit_ms=58.5, rows=10.0, row_bytes=256)
+    run.run(60)
+    chained = [one for one in run.log if isinstance(one, ChainOperators)]
+    assert {one.operators for one in chained} == {("Decoder", "Merger", "Encoder")}
+    assert {one.index for one in chained} == {0, 1}
+    first = next(number for number, one in enumerate(run.log) if isinstance(one, ChainOperators))
+    assert any(isinstance(one, ResizeBuffer) for one in run.log[:first])
+    assert is_met(run)
+    assert run.step()[0].status is ConstraintStatus.MET
+
+
+def test_a_plant_without_chains_is_exhausted():
+    """Tasks of which any two need more than a core: the verdict says that nothing is left."""
+    run = plant(limit_ms=75.0, task_ms=dict.fromkeys(TASK_MS, 24.0), rows=20.0, row_bytes=256)
+    verdicts = run.run(60)
+    assert not any(isinstance(one, ChainOperators) for one in run.log)
+    assert all(one.exhausted and one.violated_windows >= 2 for one in verdicts)
+
+
+def test_a_stalled_worker_violates_its_sequences_for_as_long_as_it_stalls():
+    """It has no samples any more, nor has what follows it."""
+    run = plant(rows=4_000.0)
+    run.run(30)
+    run.stalled = {WorkerId("Merger", 0)}
+    for _ in range(40):
+        verdicts = {one.host: one for one in run.step()}
+        assert verdicts[0].status is ConstraintStatus.VIOLATED
+        assert verdicts[0].worst_ms == inf
+        assert "rows wait at Decoder -> Merger, and none is taken" in verdicts[0].reason
+    assert verdicts[0].violated_windows == 2
+    run.stalled = set()
+    assert run.run(20)[0].status is ConstraintStatus.MET
+
+
+def test_equal_measurements_lead_to_equal_reactions():
+    """The loop holds no chance, no clock, and no order of hashes."""
+    logs = []
+    for _ in range(2):
+        run = plant()
+        run.run(20)
+        logs.append(run.log)
+    assert logs[0] == logs[1]
+
+
+def test_monitors_ignore_what_is_not_theirs():
+    """Measurements of every element, sent to every monitor, change nothing."""
+    one, other = plant(), plant()
+    one.run(20)
+    for subscription, _ in other.subscribed:
+        object.__setattr__(subscription, "needs", lambda measured: True)
+    other.run(20)
+    assert [reaction for reaction in other.log if isinstance(reaction, ResizeBuffer)] == [
+        reaction for reaction in one.log if isinstance(reaction, ResizeBuffer)
+    ]
+    assert isinstance(one.monitors[0][1], ConstraintMonitor)

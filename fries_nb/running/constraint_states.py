@@ -1,107 +1,23 @@
-"""The state of a run's latency constraints: verdicts of the hosts that judge parts of them, put together.
-
-A constraint is violated if a host says so of any of its sequences, met if all hosts have judged theirs and none is
-violated. Means are weighted by rows.
-
->>> from fries_nb.constraints.reactions import ConstraintStatus, ConstraintVerdict, ElementLatency
->>> constraint = LatencyConstraint(("FC", "FM"), latency_ms=300)
->>> verdict = ConstraintVerdict(constraint.sequence, 300, 15, host=0, time_ns=0, status=ConstraintStatus.MET,
-...                             reason="", mean_ms=120, worst_ms=150, rows=1)
->>> other = msgspec.structs.replace(verdict, host=1, mean_ms=200, worst_ms=310, rows=3,
-...                                 status=ConstraintStatus.VIOLATED, reason="310 ms on one sequence")
->>> state = merged(constraint, [verdict, other])
->>> str(state.status), state.mean_ms, state.worst_ms, state.reason
-('violated', 180.0, 310, '310 ms on one sequence')
-"""
+"""The latency constraints of a run, the last verdict of each host on them, and how they were judged over time."""
 
 from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import replace
 
-from fries_nb.constraints.reactions import ConstraintStatus, ConstraintVerdict, ElementLatency
+from fries_nb.constraints.merged_verdicts import ConstraintPoint, ConstraintState, merged
+from fries_nb.constraints.reactions import ConstraintVerdict
 from fries_nb.dataflow.constraints import LatencyConstraint, check_agreement
-from fries_nb.messages import WorkerId
 from fries_nb.running.locks import locked
 
 KEPT = 2_000
-"""Maximum number of verdicts that are kept for plots."""
-
-
-@dataclass(frozen=True)
-class ConstraintState:
-    """Whether a latency constraint is met, and the measurements.
-
-    Attributes:
-        constraint: the constraint.
-        status: ``met``, ``violated`` or ``not yet judged``.
-        reason: why, in one sentence.
-        mean_ms: mean latency of a row over the window, in milliseconds; ``None`` if unknown.
-        worst_ms: mean latency of the slowest sequence of workers; ``None`` if unknown.
-        worst: the workers of that sequence.
-        elements: the latency of each operator and edge.
-        exhausted: whether it is violated and neither buffers nor chains can lower the latency.
-        violated_windows: number of whole windows for which it has been violated without interruption.
-    """
-
-    constraint: LatencyConstraint
-    status: ConstraintStatus
-    reason: str
-    mean_ms: float | None = None
-    worst_ms: float | None = None
-    worst: tuple[WorkerId, ...] = ()
-    elements: tuple[ElementLatency, ...] = ()
-    exhausted: bool = False
-    violated_windows: int = 0
-
-
-def merged(constraint: LatencyConstraint, verdicts: Sequence[ConstraintVerdict]) -> ConstraintState:
-    """The state of a constraint.
-
-    Args:
-        constraint: the constraint.
-        verdicts: the last verdict of each host that judges a part of it.
-    """
-    if not verdicts:
-        return ConstraintState(constraint, ConstraintStatus.NOT_YET_JUDGED, "no host has reported measurements yet")
-    by_status = {status: [one for one in verdicts if one.status == status] for status in ConstraintStatus}
-    for status in (ConstraintStatus.VIOLATED, ConstraintStatus.NOT_YET_JUDGED, ConstraintStatus.MET):
-        if by_status[status]:
-            decisive = max(by_status[status], key=lambda one: one.worst_ms or 0.0)
-            break
-    measured = [one for one in verdicts if one.mean_ms is not None]
-    slowest = max(measured, key=lambda one: one.worst_ms or 0.0, default=decisive)
-    return ConstraintState(
-        constraint,
-        decisive.status,
-        decisive.reason,
-        _mean([(one.mean_ms, one.rows) for one in measured if one.mean_ms is not None]),
-        slowest.worst_ms,
-        slowest.worst,
-        _elements(measured),
-        decisive.exhausted,
-        max(one.violated_windows for one in verdicts),
-    )
-
-
-def _mean(weighted: Sequence[tuple[float, float]]) -> float | None:
-    rows = sum(weight for _, weight in weighted)
-    if not weighted:
-        return None
-    return sum(value * weight for value, weight in weighted) / rows if rows else weighted[0][0]
-
-
-def _elements(verdicts: Sequence[ConstraintVerdict]) -> tuple[ElementLatency, ...]:
-    names = dict.fromkeys(element.element for verdict in verdicts for element in verdict.elements)
-    found = []
-    for name in names:
-        parts = [(one, verdict.rows) for verdict in verdicts for one in verdict.elements if one.element == name]
-        mean = _mean([(one.mean_ms, rows) for one, rows in parts]) or 0.0
-        buffered = _mean([(one.buffer_ms, rows) for one, rows in parts]) or 0.0
-        found.append(ElementLatency(name, mean, max(one.worst_ms for one, _ in parts), buffered))
-    return tuple(found)
+"""Maximum number of verdicts that are kept."""
+POINTS_KEPT = 8_000
+"""Maximum number of points that are kept for plots."""
+_BETWEEN_S = 0.5
+"""Verdicts of several hosts within this time become one point."""
 
 
 class ConstraintStates:
@@ -119,6 +35,7 @@ class ConstraintStates:
         self._constraints = tuple(constraints)
         self._verdicts: dict[tuple[str, int], ConstraintVerdict] = {}
         self._history: deque[ConstraintVerdict] = deque(maxlen=KEPT)
+        self._points: deque[ConstraintPoint] = deque(maxlen=POINTS_KEPT)
 
     @locked
     def add(self, constraint: LatencyConstraint) -> tuple[LatencyConstraint, ...]:
@@ -136,6 +53,9 @@ class ConstraintStates:
         for verdict in verdicts:
             self._verdicts[verdict.sequence, verdict.host] = verdict
             self._history.append(verdict)
+            for constraint in self._constraints:
+                if constraint.sequence == verdict.sequence:
+                    self._plot(self._merged(constraint).point(verdict.time_ns / 1e9))
 
     @locked
     def forget(self) -> None:
@@ -145,12 +65,29 @@ class ConstraintStates:
     @locked
     def states(self) -> tuple[ConstraintState, ...]:
         """The state of each constraint, in order of declaration."""
-        return tuple(
-            merged(one, [verdict for (sequence, _), verdict in self._verdicts.items() if sequence == one.sequence])
-            for one in self._constraints
-        )
+        return tuple(map(self._merged, self._constraints))
 
     @locked
     def history(self) -> tuple[ConstraintVerdict, ...]:
         """The last verdicts of all hosts, oldest first."""
         return tuple(self._history)
+
+    @locked
+    def points(self) -> tuple[ConstraintPoint, ...]:
+        """The states over time, about one point a second of each constraint, oldest first."""
+        return tuple(self._points)
+
+    def _merged(self, constraint: LatencyConstraint) -> ConstraintState:
+        sequence = constraint.sequence
+        return merged(constraint, [one for (named, _), one in self._verdicts.items() if named == sequence])
+
+    def _plot(self, point: ConstraintPoint) -> None:
+        """Append a point; it replaces the last one of its constraint if that is about as old."""
+        for place in range(len(self._points) - 1, -1, -1):
+            last = self._points[place]
+            if point.at_s - last.at_s >= _BETWEEN_S:
+                break
+            if last.sequence == point.sequence:
+                self._points[place] = replace(point, at_s=last.at_s)
+                return
+        self._points.append(point)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from dataclasses import astuple, fields
 from os import PathLike
+from typing import Any
 
 from fries_nb import audit as auditing
 from fries_nb import report as reporting
 from fries_nb.changes import Change
+from fries_nb.constraints.merged_verdicts import ConstraintPoint, ConstraintState, LatencyParts
 from fries_nb.controller.history import PlotMark, Point
 from fries_nb.controller.metrics import MetricsSnapshot
 from fries_nb.dataflow.graph import Graph
 from fries_nb.messages import Paused
 from fries_nb.report import Story, run_page, write_page
-from fries_nb.running.constraint_states import ConstraintState
 from fries_nb.running.region_runner import RegionRunner
 from fries_nb.running.run_end import UncommittedCheck
 from fries_nb.running.telemetry import KeptCheckpoint, RecoveryTime, Telemetry
@@ -96,6 +98,33 @@ class RunMonitor:
             For each constraint its status, the reason, and the latency of each operator and edge in milliseconds.
         """
         return self._telemetry.constraints.states()
+
+    def constraint_history(self) -> tuple[ConstraintPoint, ...]:
+        """Mean and worst latency of the constrained sequences over time.
+
+        Returns:
+            About one point a second of each constraint, oldest first; ``pandas.DataFrame`` accepts them.
+        """
+        return self._telemetry.constraints.points()
+
+    def constraints_frame(self) -> Any:
+        """The constrained sequences by element, as last judged.
+
+        Returns:
+            A pandas DataFrame with a row for each operator and edge, in order: its mean latency in milliseconds as
+            ``task_ms``, ``buffer_ms`` (output buffers) and ``transport_ms`` (transport and input queue), its
+            ``worst_ms``, and ``sequence``, ``limit_ms`` and ``status`` of the constraint. A constraint without
+            measurements has no rows.
+        """
+        from pandas import DataFrame  # takes longer to import than all of fries_nb's own modules
+
+        columns = ("sequence", "limit_ms", "status", *(field.name for field in fields(LatencyParts)))
+        rows = [
+            (state.constraint.sequence, state.constraint.latency_ms, str(state.status), *astuple(parts))
+            for state in self.constraints()
+            for parts in state.parts
+        ]
+        return DataFrame(rows, columns=columns)
 
     def history(self) -> tuple[Point, ...]:
         """Latency and throughput at the sinks over time.

@@ -1,0 +1,112 @@
+"""The state of constraints over time: verdicts of several hosts, stalls, and what is kept for plots."""
+
+from __future__ import annotations
+
+from math import inf
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+
+from fries_nb.constraints.merged_verdicts import ConstraintPoint, merged
+from fries_nb.constraints.reactions import ConstraintStatus, ConstraintVerdict, ElementLatency
+from fries_nb.dataflow.constraints import LatencyConstraint
+from fries_nb.running import constraint_states
+from fries_nb.running.constraint_states import ConstraintStates
+from fries_nb.running.run_monitor import RunMonitor
+
+CONSTRAINT = LatencyConstraint(("FC", "FM"), latency_ms=300)
+ELEMENTS = (ElementLatency("FC", 4.0, 9.0), ElementLatency("FC -> FM", 100.0, 130.0, 90.0), ElementLatency("FM", 2, 3))
+MET = ConstraintVerdict(
+    CONSTRAINT.sequence, 300, 15, 0, 0, ConstraintStatus.MET, "", 106.0, 142.0, elements=ELEMENTS, rows=10
+)
+
+
+def judged(at_s: float, host: int = 0, mean_ms: float | None = 100.0, worst_ms: float | None = 150.0,
+           sequence: str = CONSTRAINT.sequence) -> ConstraintVerdict:  # fmt: skip
+    """A verdict of a host at this time."""
+    return msgspec.structs.replace(
+        MET, time_ns=round(at_s * 1e9), host=host, mean_ms=mean_ms, worst_ms=worst_ms, sequence=sequence
+    )
+
+
+def test_the_parts_of_each_element_add_up_to_its_mean() -> None:
+    """An operator has a task latency only; of an edge, what is not buffered is transport."""
+    parts = merged(CONSTRAINT, [MET]).parts
+    assert [(one.element, one.task_ms, one.buffer_ms, one.transport_ms) for one in parts] == [
+        ("FC", 4.0, 0.0, 0.0),
+        ("FC -> FM", 0.0, 90.0, 10.0),
+        ("FM", 2.0, 0.0, 0.0),
+    ]
+    assert [one.mean_ms for one in parts] == [one.mean_ms for one in ELEMENTS]
+
+
+def test_a_buffer_never_takes_longer_than_its_edge() -> None:
+    """Both are means of different samples; no part is negative."""
+    odd = msgspec.structs.replace(MET, elements=(ElementLatency("FC -> FM", 10.0, 11.0, 12.0),))
+    [part] = merged(CONSTRAINT, [odd]).parts
+    assert (part.buffer_ms, part.transport_ms) == (10.0, 0.0)
+
+
+def test_a_host_without_rows_that_is_stalled_leaves_the_mean_a_number() -> None:
+    """Infinity times no rows would be no number at all."""
+    stalled = msgspec.structs.replace(MET, host=1, mean_ms=inf, worst_ms=inf, rows=0)
+    state = merged(CONSTRAINT, [MET, stalled])
+    assert (state.mean_ms, state.worst_ms) == (106.0, inf)
+
+
+def test_verdicts_of_several_hosts_become_one_point() -> None:
+    """Of those at about the same time the last has all hosts in it; later ones are points of their own."""
+    states = ConstraintStates([CONSTRAINT])
+    states.judge([judged(100.0, host=0, mean_ms=100.0), judged(100.1, host=1, mean_ms=200.0, worst_ms=310.0)])
+    states.judge([judged(101.0, host=0, mean_ms=100.0)])
+    assert [(one.at_s, one.mean_ms, one.worst_ms) for one in states.points()] == [
+        (100.0, 150.0, 310.0),
+        (101.0, 150.0, 310.0),
+    ]
+
+
+def test_points_of_several_constraints_are_kept_apart() -> None:
+    """They alternate, however close they are."""
+    other = LatencyConstraint(("FM", "MC"), latency_ms=20)
+    states = ConstraintStates([CONSTRAINT, other])
+    for at_s in (100.0, 101.0):
+        states.judge([judged(at_s), judged(at_s + 0.01, sequence=other.sequence)])
+    assert [one.sequence for one in states.points()] == [CONSTRAINT.sequence, other.sequence] * 2
+    assert [one.limit_ms for one in states.points()] == [300, 20] * 2
+
+
+def test_hosts_that_start_again_are_not_mixed_with_those_before() -> None:
+    """Points stay, the verdicts that they were made of do not count any more."""
+    states = ConstraintStates([CONSTRAINT])
+    states.judge([judged(100.0, host=1, mean_ms=900.0, worst_ms=900.0)])
+    states.forget()
+    states.judge([judged(103.0, host=0)])
+    assert [one.worst_ms for one in states.points()] == [900.0, 150.0]
+
+
+def test_points_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The oldest go first."""
+    monkeypatch.setattr(constraint_states, "POINTS_KEPT", 5)
+    states = ConstraintStates([CONSTRAINT])
+    for second in range(9):
+        states.judge([judged(100.0 + second)])
+    assert [one.at_s for one in states.points()] == [104.0, 105.0, 106.0, 107.0, 108.0]
+
+
+def test_data_frames_of_a_run() -> None:
+    """The elements as rows, and the points as pandas takes them."""
+    import pandas as pd
+
+    states = ConstraintStates([CONSTRAINT])
+    run = SimpleNamespace(constraints=states.states)
+    columns = ["sequence", "limit_ms", "status", "element", "task_ms", "buffer_ms", "transport_ms", "worst_ms"]
+    assert list(RunMonitor.constraints_frame(run).columns) == columns  # type: ignore[arg-type]
+    states.judge([judged(100.0)])
+    frame = RunMonitor.constraints_frame(run)  # type: ignore[arg-type]
+    assert list(frame["element"]) == ["FC", "FC -> FM", "FM"]
+    assert frame["buffer_ms"].sum() == 90.0
+    assert set(frame["status"]) == {"met"}
+    over_time = pd.DataFrame(states.points())
+    assert list(over_time.columns) == list(ConstraintPoint.__slots__)
+    assert over_time["mean_ms"].tolist() == [100.0]

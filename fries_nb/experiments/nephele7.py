@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import fries_nb as fn
+from fries_nb.constraints.merged_verdicts import ConstraintState
 from fries_nb.constraints.reactions import ConstraintStatus
 from fries_nb.experiments.measuring import HOSTS, pause, running, session
 from fries_nb.experiments.printed_tables import Result, Row
 from fries_nb.experiments.scale import ExperimentScale
-from fries_nb.constraints.merged_verdicts import ConstraintState
 from fries_nb.workloads.video import VideoFeed, video_flow
 
 BUFFER_BYTES = 32 << 10

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from fries_nb.constraints.merged_verdicts import ConstraintState
 from fries_nb.constraints.reactions import ConstraintStatus, ElementLatency
 from fries_nb.experiments import experiment
 from fries_nb.experiments.nephele7 import LIMIT_MS, MODES, Measured, constrained_flow, rows_of
-from fries_nb.constraints.merged_verdicts import ConstraintState
 
 
 def test_the_constraint_is_the_papers() -> None:

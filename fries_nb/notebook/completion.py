@@ -7,6 +7,7 @@ from typing import Any
 
 from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, completion_matcher
 
+from fries_nb.dataflow.constraints import OnViolation
 from fries_nb.notebook.known import Registry
 from fries_nb.notebook.options import options
 from fries_nb.notebook.summaries import changeable, quoted
@@ -48,6 +49,8 @@ def _offered(magic: Any, before: Sequence[str], known: Registry) -> list[str]:
     """The possible continuations of a magic's line."""
     if before and before[-1] == "--scheduler":
         return list(SCHEDULERS)
+    if before and before[-1] == "--on-violation":
+        return list(OnViolation)
     if before and before[-1] == "--of":
         return [quoted(flow) for flow in dict.fromkeys([*known.flows(), *(run.graph.name for run in known.runs())])]
     return [*_names(magic.__name__, known), *options(magic)]
@@ -59,9 +62,9 @@ def _names(magic: str, known: Registry) -> list[str]:
         return [quoted(name) for name in known.flows()]
     if magic == "fries_reconfigure":
         return [f"{quoted(name)}=" for run in live for name in changeable(run.graph)]
-    if magic == "fries_plan":
+    if magic in ("fries_plan", "fries_constrain"):
         graphs = [run.graph for run in live] or [flow.graph() for flow in known.flows().values()]
-        return [quoted(name) for graph in graphs for name in changeable(graph)]
+        return [quoted(name) for graph in graphs for name in (changeable(graph) if magic == "fries_plan" else graph)]
     if magic in ("fries_stop", "fries_rollback", "fries_audit"):
         return [quoted(run.graph.name) for run in (known.runs() if magic == "fries_audit" else live)]
     return []

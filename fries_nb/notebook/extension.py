@@ -15,6 +15,7 @@ from traitlets import TraitError
 
 from fries_nb.errors import RunError
 from fries_nb.notebook.completion import completion
+from fries_nb.notebook.constraint_magics import FriesConstraints
 from fries_nb.notebook.known import Registry
 from fries_nb.notebook.leftovers import Notes
 from fries_nb.notebook.magics import FriesMagics
@@ -33,7 +34,7 @@ def load(shell: InteractiveShell) -> None:
         doing = FriesMagics(shell, known, notes)
     except TraitError as error:  # in the user's ipython_config.py
         raise UsageError(f"fries_nb cannot be loaded: {error}") from error
-    magics = (doing, FriesQuestions(shell, known, notes, doing))
+    magics = (doing, FriesQuestions(shell, known, notes, doing), FriesConstraints(shell, known))
     shell.register_magics(*magics)
     display = RunDisplay(shell, lambda: doing.refresh)
     _shown_as(shell).for_type(Run, display)
@@ -77,7 +78,8 @@ def unload(shell: InteractiveShell) -> None:
     for kind in shell.magics_manager.magics.values():
         for name in [name for name in kind if name.startswith(PREFIX)]:
             del kind[name]
-    shell.configurables[:] = [one for one in shell.configurables if not isinstance(one, (FriesMagics, FriesQuestions))]
+    ours = (FriesMagics, FriesQuestions, FriesConstraints)
+    shell.configurables[:] = [one for one in shell.configurables if not isinstance(one, ours)]
     _shown_as(shell).pop(Run, None)
     _shown_by(shell).pop(Run, None)
     if shell.Completer is not None:

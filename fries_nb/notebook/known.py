@@ -94,6 +94,21 @@ class Registry:
             raise UsageError("no dataflow has been started; start one with %fries_run")
         return live[0] if live else list(self._runs.values())[-1]
 
+    def run_before_flow(self, name: str | None) -> Run | None:
+        """Look up a run, for what can be asked of dataflows as well.
+
+        Returns:
+            The run of that name; ``None`` if the name is only that of a declared dataflow.
+
+        Raises:
+            UsageError: see ``run``.
+            RunError: see ``run``.
+        """
+        live = self.live()
+        if live and (name is None or name not in self.flows() or self.live(name)):
+            return self.run(name)
+        return None
+
     def flows(self) -> dict[str, Dataflow]:
         """All dataflows by name; those made by magics take precedence over those held by variables."""
         held = {value.name: value for value in self._values() if isinstance(value, Dataflow)}

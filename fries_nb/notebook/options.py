@@ -29,6 +29,8 @@ _NUMBERS = {
     "hosts": (1, "a whole number, 1 or more"),
     "workers": (1, "a whole number, 1 or more"),
     "commit_interval": (0.001, "a number of seconds, more than 0"),
+    "latency": (0.001, "a number of milliseconds, more than 0"),
+    "window": (0.001, "a number of seconds, more than 0"),
 }
 """Options by what they hold: the least, and what is expected."""
 _PATHS = {"path": "the path of the file", "checkpoint": "--checkpoint"}
@@ -68,8 +70,8 @@ def arguments(magic: Any, line: str, configured: HasTraits | None = None) -> Nam
         if getattr(args, name, value) is None:
             setattr(args, name, value)
     for name, (least, what) in _NUMBERS.items():
-        number = getattr(args, name, least)
-        if not least <= number < float("inf"):
+        number = getattr(args, name, None)
+        if number is not None and not least <= number < float("inf"):
             raise UsageError(f"--{name.replace('_', '-')} {number:g}: expected {what}")
     return args
 

@@ -16,7 +16,6 @@ from fries_nb.notebook.known import Registry
 from fries_nb.notebook.leftovers import Notes
 from fries_nb.notebook.options import NO_PRUNING, RUN, SCHEDULER, arguments, options, shortened, unquoted
 from fries_nb.notebook.summaries import Summary
-from fries_nb.run import Run
 from fries_nb.scheduling import schedule
 
 
@@ -51,7 +50,7 @@ class FriesQuestions(Magics):
         """
         split = split_line(line, options(self.fries_plan))
         args = arguments(self.fries_plan, split.options, self._configured)
-        run = self._run(args.of)
+        run = self._known.run_before_flow(args.of)
         graph = self._known.flow(args.of).graph() if run is None else run.graph
         named = [shortened(unquoted(name)) for name in args.operators]
         updates: dict[str, Any] = evaluate(split.expressions, self.shell.user_ns) if split.expressions else {}
@@ -103,10 +102,3 @@ class FriesQuestions(Magics):
         args = arguments(self.fries_report, line)
         run = self._known.run(args.of)
         return statuses.of_report(run.graph.name, str(run.report(args.path)))
-
-    def _run(self, name: str | None) -> Run | None:
-        """The run of that name; ``None`` if the name is only that of a declared dataflow."""
-        live = self._known.live()
-        if live and (name is None or name not in self._known.flows() or self._known.live(name)):
-            return self._known.run(name)
-        return None

@@ -32,8 +32,8 @@ def of_all(known: Registry, ended: Sequence[str]) -> Summary:
     lines = [*errors, *(f"{run.graph.name}: {line}" for run in runs for line in troubles(run)), *ended]
     if not rows:
         return Summary("\n".join(["no dataflow is declared or running", *lines]), "a cell %%fries_dataflow NAME")
-    text = "\n".join([*_aligned([_COLUMNS, *rows]), *lines])
-    return Summary(text, _then(known), {"text/html": _as_html(rows, lines)})
+    text = "\n".join([*aligned([_COLUMNS, *rows], range(2, 5)), *lines])
+    return Summary(text, _then(known), {"text/html": as_html(_COLUMNS, rows, lines)})
 
 
 def why_failed(run: Run, variable: str) -> str:
@@ -135,18 +135,25 @@ def _then(known: Registry) -> str:
     return f"%fries_run {quoted(next(iter(known.flows()), 'NAME'))}"
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> Iterable[str]:
+def aligned(rows: Sequence[Sequence[str]], right: Collection[int]) -> Iterable[str]:
+    """A table as lines of text.
+
+    Args:
+        rows: the cells, headings first.
+        right: indices of the columns that are aligned to the right.
+    """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = [
-            cell.rjust(width) if 2 <= place <= 4 else cell.ljust(width)
+            cell.rjust(width) if place in right else cell.ljust(width)
             for place, (cell, width) in enumerate(zip(row, widths, strict=True))
         ]
         yield "  ".join(cells).rstrip()
 
 
-def _as_html(rows: Sequence[Sequence[str]], lines: Sequence[str]) -> str:
-    head = "".join(f"<th scope='col'>{column}</th>" for column in _COLUMNS)
+def as_html(columns: Sequence[str], rows: Sequence[Sequence[str]], lines: Sequence[str]) -> str:
+    """A table as HTML, with lines of text below it."""
+    head = "".join(f"<th scope='col'>{column}</th>" for column in columns)
     body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
     notes = "".join(f"<div>{html.escape(line)}</div>" for line in lines)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{notes}"

@@ -46,7 +46,18 @@ def test_loading_says_and_starts_nothing_and_unloading_takes_all_away(
     names = {name for kind in shell.magics_manager.magics.values() for name in kind if "fries" in name}
     assert names == {
         f"fries_{name}"
-        for name in ("dataflow", "run", "reconfigure", "rollback", "stop", "plan", "status", "audit", "report")
+        for name in (
+            "dataflow",
+            "run",
+            "reconfigure",
+            "rollback",
+            "stop",
+            "plan",
+            "status",
+            "audit",
+            "report",
+            "constrain",
+        )
     }
     assert len(shell.Completer.custom_matchers) == 1
     shell.run_line_magic("unload_ext", "fries_nb")

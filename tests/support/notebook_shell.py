@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -15,9 +15,11 @@ from traitlets.config import Config
 
 from fries_nb.audit import Verdict, judge
 from fries_nb.changes import Change
+from fries_nb.constraints.merged_verdicts import ConstraintPoint, ConstraintState
 from fries_nb.controller.events import Outcome
 from fries_nb.controller.history import PlotMark, Point
 from fries_nb.controller.metrics import Metrics, MetricsSnapshot
+from fries_nb.dataflow.constraints import Element, LatencyConstraint, constraint_of
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.updates import as_updates, check_updates
 from fries_nb.errors import RunError
@@ -25,6 +27,7 @@ from fries_nb.messages import Paused, Report, WorkerId
 from fries_nb.notebook.magics import PROGRESS
 from fries_nb.planning import Prediction
 from fries_nb.run import Dataflow
+from fries_nb.running.constraint_states import ConstraintStates
 from fries_nb.running.run_end import UncommittedCheck
 from fries_nb.running.telemetry import RecoveryTime
 from fries_nb.scheduling import Plan, schedule
@@ -122,6 +125,7 @@ class StandIn:
         self.prediction: Prediction | None = None
         self.drains = self.resumable = False
         self.uncommitted: UncommittedCheck | None = None
+        self.judged = ConstraintStates()
 
     def plan(self, change: Iterable[str], scheduler: str = "fries", pruning: bool = True) -> Plan:
         """What a scheduler says of the whole graph, and ``prediction``."""
@@ -174,6 +178,22 @@ class StandIn:
     def marks(self) -> tuple[PlotMark, ...]:
         """One request."""
         return (PlotMark(100.1, "u1", "request", "FM by fries"),)
+
+    def constrain(
+        self, sequence: Sequence[Element], latency_ms: float, window_s: float, on_violation: str
+    ) -> LatencyConstraint:
+        """Refuses what a run refuses."""
+        constraint = constraint_of(self.graph, sequence, latency_ms, window_s, on_violation)
+        self.judged.add(constraint)
+        return constraint
+
+    def constraints(self) -> tuple[ConstraintState, ...]:
+        """As told to ``judged``."""
+        return self.judged.states()
+
+    def constraint_history(self) -> tuple[ConstraintPoint, ...]:
+        """As told to ``judged``."""
+        return self.judged.points()
 
     def printed(self) -> tuple[Line, ...]:
         """As told."""

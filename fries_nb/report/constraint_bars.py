@@ -1,0 +1,308 @@
+"""A latency constraint as SVG: whether it is met and why, and where the latency of its sequence arises.
+
+Each operator and edge of the sequence has a bar, split into task, output buffer and transport. A bar begins where the
+one before it ends, so that the bars lead to the mean latency of the sequence, which the last row sums up by cause. A
+line marks the limit, a diamond the slowest sequence of workers.
+
+>>> from fries_nb.constraints.reactions import ElementLatency
+>>> from fries_nb.dataflow.constraints import LatencyConstraint
+>>> constraint = LatencyConstraint(("FC", "FM"), latency_ms=300)
+>>> elements = (ElementLatency("FC", 4.0, 9.0), ElementLatency("FC -> FM", 206.0, 390.0, buffer_ms=200.0))
+>>> state = ConstraintState(constraint, ConstraintStatus.VIOLATED, "too slow", 210.0, 399.0, (), elements)
+>>> [constraint_svg(state).count(f'class="bar {cause}"') for cause in CAUSES]
+[2, 2, 2]
+>>> in_figures(state)
+'violated: mean 210 ms, worst 399 ms, at most 300 ms over 15 s'
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from fries_nb.constraints.merged_verdicts import ConstraintState, LatencyParts
+from fries_nb.constraints.reactions import ConstraintStatus
+from fries_nb.report import theme
+from fries_nb.report.markup import milliseconds
+from fries_nb.report.scales import Scale
+from fries_nb.report.theme import BLUE, FONT, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, escaped, number, themed
+
+CAUSES = {"task": "task", "buffer": "output buffer", "transport": "transport and queue"}
+"""The causes of latency in words, by the class of their bars."""
+_PAD, _LINE, _ROW, _BAR = 16.0, 17.0, 21.0, 12.0
+_FIGURES, _LABELS, _INDENT = 62.0, 190.0, 22.0
+_BOLD_LETTER, _LETTER = 7.2, 6.3
+_FAR = 2.5
+"""A limit above this multiple of the latencies is not drawn to scale."""
+_STATUS_CLASSES = {
+    ConstraintStatus.MET: "met",
+    ConstraintStatus.VIOLATED: "violated",
+    ConstraintStatus.NOT_YET_JUDGED: "unjudged",
+}
+_GLYPHS = {
+    "met": "M-6 0 l4 5 l8 -10",
+    "violated": "M0 -6 l7 12 l-14 0 z",
+    "unjudged": "M-5 0 a5 5 0 1 0 10 0 a5 5 0 1 0 -10 0",
+}
+
+_LIGHT = {
+    ".paper": f"fill: {theme.PAPER}",
+    "text": f"{FONT}; font-size: 11.5px; fill: {theme.SOFT}",
+    ".sequence": f"font-size: 13px; font-weight: 600; fill: {theme.INK}",
+    ".said, .name, .mean": f"fill: {theme.INK}",
+    ".sum": "font-weight: 600",
+    ".grid": f"stroke: {theme.LINE}; stroke-width: 1px",
+    ".bar": f"stroke: {theme.PAPER}; stroke-width: 1px",
+    ".task": f"fill: {BLUE}",
+    ".buffer": f"fill: {ORANGE}",
+    ".transport": f"fill: {GREY}",
+    ".limit": f"stroke: {PURPLE}; stroke-width: 2px; stroke-dasharray: 6 3",
+    ".limit-said": f"fill: {theme.INK}; paint-order: stroke; stroke: {theme.PAPER}; stroke-width: 3px",
+    ".worst": f"fill: {theme.INK}; stroke: {theme.PAPER}; stroke-width: 1px",
+    ".glyph": "stroke-width: 2.2px; stroke-linejoin: round; stroke-linecap: round; fill: none",
+    ".glyph.met": f"stroke: {GREEN}",
+    ".glyph.violated": f"stroke: {VERMILION}; fill: {VERMILION}",
+    ".glyph.unjudged": f"stroke: {GREY}",
+}
+_DARK = {
+    ".paper": f"fill: {theme.NIGHT_PAPER}",
+    "text": f"fill: {theme.NIGHT_SOFT}",
+    ".sequence, .said, .name, .mean": f"fill: {theme.NIGHT_INK}",
+    ".limit-said": f"fill: {theme.NIGHT_INK}; stroke: {theme.NIGHT_PAPER}",
+    ".grid": f"stroke: {theme.NIGHT_LINE}",
+    ".bar": f"stroke: {theme.NIGHT_PAPER}",
+    ".task": f"fill: {SKY}",
+    ".worst": f"fill: {theme.NIGHT_INK}; stroke: {theme.NIGHT_PAPER}",
+    ".glyph.met": "stroke: #2fc79a",
+    ".glyph.violated": "stroke: #ff8a3d; fill: #ff8a3d",
+}
+_CSS = themed(".fries-constraint-svg", _LIGHT, _DARK)
+
+
+@dataclass(frozen=True)
+class BarColumns:
+    """The columns of a drawing: names of elements, bars to scale, mean and worst in figures.
+
+    Attributes:
+        bars: maps milliseconds to pixels.
+        letters: maximum number of letters of a name.
+        width: width of the drawing.
+    """
+
+    bars: Scale
+    letters: int
+    width: float
+
+    @staticmethod
+    def of(state: ConstraintState, width: float) -> BarColumns:
+        """The columns for a state.
+
+        Args:
+            state: the state.
+            width: width of the drawing in pixels.
+        """
+        names = [one.element for one in state.elements] + ["sequence"]
+        labels = min(_LABELS, width * 0.3, _LETTER * max(map(len, names)) + 22)
+        latencies = [sum(part.mean_ms for part in state.parts), state.worst_ms or 0.0]
+        limit_ms = state.constraint.latency_ms
+        values = [one for one in latencies if math.isfinite(one)]
+        if len(values) < len(latencies) or limit_ms <= _FAR * max(values):
+            values.append(limit_ms * 1.2)  # room for what is beyond
+        bars = Scale.of(values, _PAD + labels, width - _PAD - 2 * _FIGURES - 8, logarithmic=False)
+        return BarColumns(bars, int((labels - 8) / _LETTER), width)
+
+    def at(self, value: float) -> float:
+        """The pixel of a latency; the right end for an infinite one."""
+        return self.bars.end if math.isinf(value) else self.bars.at(value)
+
+
+def constraint_svg(state: ConstraintState, width: float = 760.0) -> str:
+    """Draw a constraint and the latency of its sequence by element and cause.
+
+    Args:
+        state: the state of the constraint; without measurements only words are drawn.
+        width: width in pixels.
+
+    Returns:
+        An ``<svg>`` element.
+    """
+    head, top = _head(state, width)
+    bars, height = _bars(state, BarColumns.of(state, width), top) if state.elements else ("", top)
+    size = f'viewBox="0 0 {number(width)} {number(height)}" width="{number(width)}" height="{number(height)}"'
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="fries-constraint-svg" {size} role="img" '
+        f'aria-label="{escaped(_read_aloud(state))}"><style>{_CSS}</style>'
+        f'<rect class="paper" width="100%" height="100%" rx="6"/>{head}{bars}</svg>'
+    )
+
+
+def in_figures(state: ConstraintState) -> str:
+    """Status, latencies and limit in one line."""
+    constraint = state.constraint
+    known = [("mean", state.mean_ms), ("worst", state.worst_ms)]
+    facts = [f"{word} {latency_text(value)}" for word, value in known if value is not None]
+    if state.mean_ms == state.worst_ms == math.inf:
+        facts = [latency_text(math.inf)]
+    limit = f"at most {constraint.latency_ms:,g} ms over {constraint.window_s:g} s"
+    return f"{state.status}: {', '.join([*facts, limit])}"
+
+
+def latency_text(value: float | None) -> str:
+    """A latency as text.
+
+    >>> latency_text(0.0), latency_text(0.04), latency_text(12.34), latency_text(402.5), latency_text(12_345.0)
+    ('0 ms', '< 0.1 ms', '12.3 ms', '402 ms', '12.3 s')
+    >>> latency_text(math.inf), latency_text(None)
+    ('stalled', '-')
+    """
+    if value is None or 0.05 <= value < 10_000:
+        return milliseconds(value)
+    if value < 0.05:
+        return "< 0.1 ms" if value else "0 ms"
+    return "stalled" if math.isinf(value) else f"{value / 1_000:,.1f} s"
+
+
+def _head(state: ConstraintState, width: float) -> tuple[str, float]:
+    """Sequence, status and reason; and the height that they take."""
+    kind = _STATUS_CLASSES[state.status]
+    letters = int((width - 2 * _PAD - _INDENT) / _LETTER)
+    named = textwrap.wrap(_arrows(state.constraint.sequence), int((width - 2 * _PAD) / _BOLD_LETTER))
+    figures = textwrap.wrap(_kept_together(in_figures(state)), letters)
+    reason = textwrap.wrap(_kept_together(_arrows(state.reason)), letters, max_lines=4, placeholder=" …")
+    y, drawn = 24.0, []
+    for line in named:
+        drawn.append(_text("sequence", _PAD, y, line))
+        y += _LINE
+    place = f'transform="translate({number(_PAD + 7)} {number(y)})"'
+    drawn.append(f'<path class="glyph {kind}" {place} d="{_GLYPHS[kind]}"/>')
+    for place, line in enumerate([*figures, *reason]):
+        drawn.append(_text("said" if place < len(figures) else "why", _PAD + _INDENT, y + 4, line))
+        y += _LINE
+    return "".join(drawn), y + 4
+
+
+def _bars(state: ConstraintState, columns: BarColumns, top: float) -> tuple[str, float]:
+    """The rows of bars below ``top``, and where they end."""
+    y = top + 2 * _LINE + 6
+    rows, first = [], y
+    for part, offset in zip(state.parts, _offsets(state.parts), strict=True):
+        rows.append(_row(part, offset, columns, y))
+        y += _ROW
+    ends = f'x1="{number(_PAD)}" x2="{number(columns.width - _PAD)}"'
+    rows.append(f'<line class="grid" {ends} y1="{number(y)}" y2="{number(y)}"/>')
+    y += 4
+    rows.append(_sum_row(state, columns, y))
+    y += _ROW
+    around = _key(top + 4) + _headings(columns, first) + _scale(columns, first, y)
+    return around + "".join(rows) + _limit(state, columns, first, y), y + 24
+
+
+def _offsets(parts: Sequence[LatencyParts]) -> Iterator[float]:
+    total = 0.0
+    for part in parts:
+        yield total
+        total += part.mean_ms
+
+
+def _row(part: LatencyParts, offset: float, columns: BarColumns, y: float) -> str:
+    figures = _figures(part.mean_ms, part.worst_ms, columns, y)
+    return _name(_arrows(part.element), "name", columns, y) + _stack(part, offset, columns, y) + figures
+
+
+def _sum_row(state: ConstraintState, columns: BarColumns, y: float) -> str:
+    """The whole sequence by cause, with its worst latency."""
+    task_ms, buffer_ms, transport_ms = (
+        sum(values) for values in zip(*(_by_cause(part) for part in state.parts), strict=True)
+    )
+    worst_ms = state.worst_ms or 0.0
+    whole = LatencyParts("sequence", task_ms, buffer_ms, transport_ms, worst_ms)
+    place = f"translate({number(columns.at(worst_ms))} {number(y + _ROW / 2)})"
+    told = f"<title>{escaped(f'worst: {latency_text(worst_ms)}')}</title>"
+    diamond = f'<path class="worst" transform="{place}" d="M0 -6 l5 6 l-5 6 l-5 -6 z">{told}</path>'
+    figures = _figures(state.mean_ms, state.worst_ms, columns, y, "sum")
+    return _name("sequence", "name sum", columns, y) + _stack(whole, 0.0, columns, y) + diamond + figures
+
+
+def _by_cause(part: LatencyParts) -> tuple[float, float, float]:
+    return part.task_ms, part.buffer_ms, part.transport_ms
+
+
+def _stack(part: LatencyParts, offset: float, columns: BarColumns, y: float) -> str:
+    drawn, begin = [], offset
+    for cause, value in zip(CAUSES, _by_cause(part), strict=True):
+        if value > 0:
+            left, right = columns.at(begin), columns.at(begin + value)
+            words = escaped(f"{_arrows(part.element)}: {CAUSES[cause]} {latency_text(value)}")
+            drawn.append(
+                f'<rect class="bar {cause}" x="{number(left)}" y="{number(y + (_ROW - _BAR) / 2)}" '
+                f'width="{number(max(right - left, 3.0))}" height="{number(_BAR)}"><title>{words}</title></rect>'
+            )
+        begin += value
+    return "".join(drawn)
+
+
+def _name(name: str, kind: str, columns: BarColumns, y: float) -> str:
+    shown = name if len(name) <= columns.letters else f"{name[: columns.letters - 1]}…"
+    return _text(kind, _PAD, y + _ROW / 2 + 4, shown, title=name)
+
+
+def _figures(mean_ms: float | None, worst_ms: float | None, columns: BarColumns, y: float, kind: str = "") -> str:
+    right, base = columns.width - _PAD, y + _ROW / 2 + 4
+    mean = _text(f"mean {kind}".strip(), right - _FIGURES, base, latency_text(mean_ms), "end")
+    return mean + _text(f"most {kind}".strip(), right, base, latency_text(worst_ms), "end")
+
+
+def _headings(columns: BarColumns, first: float) -> str:
+    right, base = columns.width - _PAD, first - 4
+    return _text("unit", right - _FIGURES, base, "mean", "end") + _text("unit", right, base, "worst", "end")
+
+
+def _scale(columns: BarColumns, first: float, bottom: float) -> str:
+    drawn = []
+    for value, words in columns.bars.ticks:
+        x = number(columns.at(value))
+        drawn.append(f'<line class="grid" x1="{x}" x2="{x}" y1="{number(first)}" y2="{number(bottom)}"/>')
+        drawn.append(_text("unit", columns.at(value), bottom + 14, words if value else f"{words} ms", "middle"))
+    return "".join(drawn)
+
+
+def _limit(state: ConstraintState, columns: BarColumns, first: float, bottom: float) -> str:
+    limit_ms = state.constraint.latency_ms
+    words = f"limit {limit_ms:,g} ms"
+    if limit_ms > columns.bars.high:
+        return _text("limit-said", columns.bars.end, first - 4, f"{words} →", "end")
+    x = columns.at(limit_ms)
+    line = f'<line class="limit" x1="{number(x)}" x2="{number(x)}" y1="{number(first - 2)}" y2="{number(bottom)}"/>'
+    return line + _text("limit-said", min(x + 4, columns.bars.end), first - 4, words, "end")
+
+
+def _key(y: float) -> str:
+    x, drawn = _PAD, []
+    for cause, words in CAUSES.items():
+        drawn.append(f'<rect class="key {cause}" x="{number(x)}" y="{number(y)}" width="12" height="12"/>')
+        drawn.append(_text("name", x + 17, y + 10, words))
+        x += 17 + _LETTER * len(words) + 18
+    return "".join(drawn)
+
+
+def _text(kind: str, x: float, y: float, words: str, anchor: str = "start", title: str = "") -> str:
+    told = f"<title>{escaped(title)}</title>" if title else ""
+    return f'<text class="{kind}" x="{number(x)}" y="{number(y)}" text-anchor="{anchor}">{told}{escaped(words)}</text>'
+
+
+def _read_aloud(state: ConstraintState) -> str:
+    causes = [f"{part.element} {latency_text(part.mean_ms)}" for part in state.parts]
+    parts = f"; by element: {', '.join(causes)}" if causes else ""
+    return f"Latency of {state.constraint.sequence}, {in_figures(state)}; {state.reason}{parts}"
+
+
+def _arrows(text: str) -> str:
+    return text.replace(" -> ", " → ")
+
+
+def _kept_together(text: str) -> str:
+    """The text with numbers that stay on the line of their unit."""
+    return re.sub(r"(?<=\d) (?=m?s\b)", "\u00a0", text)

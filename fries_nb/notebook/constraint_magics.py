@@ -20,9 +20,9 @@ from IPython.core.magic_arguments import argument, magic_arguments
 from fries_nb.constraints.merged_verdicts import ConstraintState
 from fries_nb.constraints.reactions import ConstraintStatus
 from fries_nb.dataflow.constraints import WINDOW_S, EdgeElement, Element, OnViolation
-from fries_nb.notebook.constraint_tables import of_constraint, of_constraints
 from fries_nb.notebook.known import Registry
 from fries_nb.notebook.options import arguments, shortened, unquoted
+from fries_nb.notebook.statuses import of_constraint, of_constraints
 from fries_nb.notebook.summaries import Summary, quoted
 from fries_nb.run import Dataflow, Run
 

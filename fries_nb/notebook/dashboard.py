@@ -1,4 +1,4 @@
-"""The live view of a run: its status, the dataflow, latency and throughput, and a form to change operators.
+"""The live view of a run: its status, dataflow, latency, throughput and constraints, and a form to change operators.
 
 Each view has one thread, which publishes the current state a few times per second and ends with the run or when the
 view is closed. Widgets always receive a complete state, so a lost message or a view that opens late needs no recovery.
@@ -14,6 +14,7 @@ from typing import Any
 import ipywidgets
 
 from fries_nb.controller.metrics import MetricsSnapshot
+from fries_nb.notebook.constraint_panel import ConstraintPanel
 from fries_nb.notebook.endings import Ending
 from fries_nb.notebook.form import ChangeForm
 from fries_nb.notebook.function_sources import FunctionSource
@@ -31,7 +32,7 @@ PERIOD_S = 0.2
 
 
 class RunView(ipywidgets.VBox):
-    """The live view of one run: the widgets ``status``, ``stop``, ``dag``, ``latency`` and ``form``.
+    """The live view of one run: the widgets ``status``, ``stop``, ``dag``, ``latency``, ``constraints`` and ``form``.
 
     It does not show what operators print; the cell that started the run does (``cell_outputs.CellEcho``).
 
@@ -56,7 +57,7 @@ class RunView(ipywidgets.VBox):
         self._closed = threading.Event()
         self._over = False
         self._changes_shown = self._changes_ended = 0
-        self._plotted: tuple[float, int] | None = None
+        self._plotted: tuple[float, int, float] | None = None
         self.status = ipywidgets.HTML()
         self.status.layout.flex = "1 1 auto"
         self.stop = ipywidgets.Button(description=STOP, tooltip="Commit all that was read, then end; Spark stays")
@@ -66,11 +67,12 @@ class RunView(ipywidgets.VBox):
         self.stop.on_click(self._stopped)
         self.dag = DagView(run.graph)
         self.latency = LatencyPlot()
+        self.constraints = ConstraintPanel()
         self.form = ChangeForm(run, source, self._show_plan)
         self.dag.observe(lambda change: self.form.choose(change["new"]), names="selected")
         pictures = ipywidgets.HBox([self.dag, self.latency])
         pictures.layout.flex_flow = "row wrap-reverse"  # side by side; on narrow pages the plot is on top
-        super().__init__([ipywidgets.HBox([self.status, self.stop]), pictures, self.form])
+        super().__init__([ipywidgets.HBox([self.status, self.stop]), pictures, self.constraints, self.form])
         self.add_class(LIVE)
         answer_in_subshell(self)
         self._update()
@@ -111,11 +113,12 @@ class RunView(ipywidgets.VBox):
         if len(changes) > self._changes_shown:
             self._changes_shown = len(changes)
             self._show_plan(None)
-        points, marks = self._run.history(), self._run.marks()
-        plotted = (points[-1].at_s if points else 0.0, len(marks))
+        self.constraints.show(self._run.constraints())
+        points, marks, judged = self._run.history(), self._run.marks(), self._run.constraint_history()
+        plotted = (points[-1].at_s if points else 0.0, len(marks), judged[-1].at_s if judged else 0.0)
         if plotted != self._plotted:
             self._plotted = plotted
-            self.latency.show(points, marks)
+            self.latency.show(points, marks, judged)
 
     def _show_plan(self, plan: Plan | None) -> None:
         """Draw a plan that the user requested; with ``None`` the last change, if there is one."""

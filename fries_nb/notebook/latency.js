@@ -110,6 +110,7 @@ async function draw(model, box, signal) {
   const models = [...view.model.document._all_models.values()];
   const sources = models.filter((one) => one.type === "ColumnDataSource" && one.name);
   const axis = models.filter((one) => one.name === "latency");
+  const keys = models.filter((one) => one.type === "LegendItem" && one.name === "bands");
   let dark;
   const paint = () => {
     if (dark !== isDark()) colour(models, (dark = isDark()));
@@ -117,6 +118,7 @@ async function draw(model, box, signal) {
     const ticks = shown.ticks.at;
     const [start, end] = [ticks[0], ticks.at(-1)];
     for (const one of axis) one.setv("ticks" in one.properties ? { ticks } : { start, end, reset_start: start, reset_end: end });
+    for (const one of keys) one.visible = shown.bands.xs.length > 0;
     for (const source of sources) if (shown[source.name]) source.data = shown[source.name];
   };
   model.on("change:window", paint);

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import threading
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -31,10 +31,12 @@ from bokeh.models import (
 )
 from bokeh.plotting import figure
 
+from fries_nb.constraints.merged_verdicts import ConstraintPoint
 from fries_nb.controller.history import PlotMark, Point
 from fries_nb.report.latency import MARK_COLOURS, laid_out, latency_svg, thinned
+from fries_nb.report.latency_bands import LatencyBand, bands_of, finite_values, outline
 from fries_nb.report.scales import Scale
-from fries_nb.report.theme import BLUE, GREEN, VERMILION
+from fries_nb.report.theme import BLUE, GREEN, PURPLE, VERMILION
 
 WINDOW_S = 180.0
 """Length of the plotted window in seconds."""
@@ -73,7 +75,10 @@ def _loader() -> _BokehJS:
 
 
 class LatencyPlot(anywidget.AnyWidget):
-    """p50 and p99 latency in ms, throughput in tuples per second, and a line for each request and end of a change."""
+    """p50 and p99 latency in ms, throughput in tuples per second, and a line for each request and end of a change.
+
+    Constrained sequences are bands from their mean to their worst latency, with a line at the limit.
+    """
 
     _esm = (_HERE / "latency.js").read_text("utf8")
     _css = (_HERE / "latency.css").read_text("utf8")
@@ -86,18 +91,19 @@ class LatencyPlot(anywidget.AnyWidget):
         self._one_at_a_time = threading.Lock()
         self._points: Sequence[Point] = ()
         self._marks: Sequence[PlotMark] = ()
+        self._judged: Sequence[ConstraintPoint] = ()
         self._began: float | None = None
         super().__init__(item=_item(), loader=_loader().model_id, window=window([], [], 0.0))
         # Without a width of its own it would shrink to nothing beside another widget.
         self.layout.flex = "1 1 320px"
 
-    def show(self, points: Sequence[Point], marks: Sequence[PlotMark]) -> None:
+    def show(self, points: Sequence[Point], marks: Sequence[PlotMark], judged: Sequence[ConstraintPoint] = ()) -> None:
         """Show the run so far; may be called from any thread."""
         with self._one_at_a_time:
-            self._points, self._marks = points, marks
+            self._points, self._marks, self._judged = points, marks, judged
             if self._began is None:
                 self._began = min(_times(points[:1], marks[:1]), default=None)
-            self.window = window(points, marks, self._began or 0.0)
+            self.window = window(points, marks, self._began or 0.0, judged)
 
     def __repr__(self) -> str:
         return f"LatencyPlot({len(self._points):,} points, {len(self._marks):,} marks)"
@@ -106,11 +112,14 @@ class LatencyPlot(anywidget.AnyWidget):
         """The widget and, for front ends without a kernel, a static picture of the whole run."""
         bundle = super()._repr_mimebundle_(**asked)
         data, metadata = bundle if isinstance(bundle, tuple) else (bundle or {}, {})
-        still = {"image/svg+xml": latency_svg(self._points, self._marks), "text/plain": repr(self)}
+        picture = latency_svg(self._points, self._marks, bands_of(self._judged))
+        still = {"image/svg+xml": picture, "text/plain": repr(self)}
         return {**data, **still}, metadata
 
 
-def window(points: Sequence[Point], marks: Sequence[PlotMark], began: float) -> dict[str, dict[str, list[Any]]]:
+def window(
+    points: Sequence[Point], marks: Sequence[PlotMark], began: float, judged: Sequence[ConstraintPoint] = ()
+) -> dict[str, dict[str, list[Any]]]:
     """The columns of the plot: the last three minutes, in seconds since ``began``, and its latency axis.
 
     >>> shown = window([Point(5.0, 2.0, 9.0, 100.0)], [PlotMark(5.5, "u1", "request", "FM by fries")], began=4.0)
@@ -124,6 +133,8 @@ def window(points: Sequence[Point], marks: Sequence[PlotMark], began: float) -> 
     first = min(_times(kept[:1], recent[:1]), default=began)
     across = Scale.of_time(first - began, end - began, 0.0, _NARROWEST)
     labels = laid_out(recent, began, across, _LANES)
+    bands = bands_of(judged[bisect_left(judged, end - WINDOW_S, key=lambda point: point.at_s) :])
+    ticks = ticks_ms([value for point in kept for value in (point.p50_ms, point.p99_ms)] + finite_values(bands))
     return {
         "points": {
             "at": [round(point.at_s - began, 3) for point in kept],
@@ -141,7 +152,31 @@ def window(points: Sequence[Point], marks: Sequence[PlotMark], began: float) -> 
             "lane": [label.lane for label in labels],
             "words": [label.words for label in labels],
         },
-        "ticks": {"at": ticks_ms([value for point in kept for value in (point.p50_ms, point.p99_ms)])},
+        "ticks": {"at": ticks},
+        **_columns_of(bands, began, max(first - began, 0.0), ticks[-1]),
+    }
+
+
+def _columns_of(
+    bands: Sequence[LatencyBand], began: float, first: float, top_ms: float
+) -> dict[str, dict[str, list[Any]]]:
+    """The columns of bands, their means and their limits; latencies are drawn at ``top_ms`` at most."""
+
+    def columns(lines: Sequence[Sequence[tuple[float, float]]]) -> dict[str, list[Any]]:
+        return {
+            "xs": [[round(at_s - began, 3) for at_s, _ in line] for line in lines],
+            "ys": [[round(min(max(value, _LEAST_MS), top_ms), 3) for _, value in line] for line in lines],
+        }
+
+    pieces = [piece for band in bands for piece in band.pieces]
+    return {
+        "bands": columns([outline(piece) for piece in pieces]),
+        "means": columns([[(at_s, mean) for at_s, mean, _ in piece] for piece in pieces]),
+        "limits": {
+            "at": [round(first, 3)] * len(bands),
+            "limit": [band.limit_ms for band in bands],
+            "words": [band.label for band in bands],
+        },
     }
 
 
@@ -175,25 +210,27 @@ def _item() -> str:
 
 def _figures() -> LayoutDOM:
     empty = window([], [], 0.0)
-    sources = {name: ColumnDataSource(empty[name], name=name) for name in ("points", "marks", "labels")}
+    sources = {name: ColumnDataSource(empty[name], name=name) for name in empty if name != "ticks"}
     across = DataRange1d(range_padding=0.02, default_span=1.0)
     said = _figure(across, 17 * _LANES, y_range=Range1d(start=-0.4, end=_LANES - 0.4), toolbar_location=None, tools="")
     said.update(min_border_top=0, min_border_bottom=0)  # or letters would be cut
     said.axis.visible = False
     said.grid.visible = False
     said.text("at", "lane", "words", source=sources["labels"], text_font_size="11px", text_baseline="middle")
-    latency = _latency(sources["points"], across)
+    latency = _latency(sources, across)
     rate = _rate(sources["points"], across)
     for plot in (latency, rate):
         plot.vspan(x="at", source=sources["marks"], line_color="colour", line_dash="dash", line_width=1.8)
     return column([said, latency, rate], sizing_mode="stretch_width", spacing=0)
 
 
-def _latency(points: ColumnDataSource, across: DataRange1d) -> figure:
+def _latency(sources: Mapping[str, ColumnDataSource], across: DataRange1d) -> figure:
     ticks = ticks_ms([])
     plot = _figure(across, 240, y_axis_type="log", y_range=Range1d(start=ticks[0], end=ticks[-1], name="latency"),
                    y_axis_label="latency, ms", toolbar_location="right",
                    tools="xpan,xbox_zoom,xwheel_zoom,reset", active_drag=None, active_scroll=None)  # fmt: skip
+    _draw_bands(plot, sources)
+    points = sources["points"]
     p99 = plot.line("at", "p99", source=points, color=VERMILION, line_width=2, legend_label="p99")
     p50 = plot.line("at", "p50", source=points, color=BLUE, line_width=2, legend_label="p50")
     plot.yaxis.formatter = NumeralTickFormatter(format="0,0[.]0")
@@ -210,6 +247,16 @@ def _latency(points: ColumnDataSource, across: DataRange1d) -> figure:
     plot.legend.background_fill_alpha = plot.legend.border_line_alpha = 0
     plot.legend.label_text_font_size = "11px"
     return plot
+
+
+def _draw_bands(plot: figure, sources: Mapping[str, ColumnDataSource]) -> None:
+    """Constrained sequences behind the latencies; their item of the legend is shown only if there are any."""
+    plot.patches("xs", "ys", source=sources["bands"], color=PURPLE, fill_alpha=0.28, line_alpha=0.5,
+                 legend_label="constrained: mean to worst")  # fmt: skip
+    plot.legend[0].items[-1].update(name="bands", visible=False)
+    plot.multi_line("xs", "ys", source=sources["means"], color=PURPLE, line_width=1.8)
+    plot.hspan(y="limit", source=sources["limits"], line_color=PURPLE, line_dash="dashed", line_width=2)
+    plot.text("at", "limit", "words", source=sources["limits"], text_font_size="11px", y_offset=-3)
 
 
 def _rate(points: ColumnDataSource, across: DataRange1d) -> figure:

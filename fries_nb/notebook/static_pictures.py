@@ -23,8 +23,10 @@ from dataclasses import dataclass, field
 from fries_nb.controller.metrics import MetricsSnapshot
 from fries_nb.dataflow.graph import Edge, Graph
 from fries_nb.dataflow.traits import Emits, Execution, Returns
+from fries_nb.report.constraint_bars import constraint_svg
 from fries_nb.report.dag import Ends, dag_png, dag_svg, explained, state_words
 from fries_nb.report.latency import latency_svg
+from fries_nb.report.latency_bands import bands_of
 from fries_nb.report.layout import Layout, layout
 from fries_nb.report.plan_section import roles
 from fries_nb.run import Run
@@ -102,9 +104,10 @@ def plan_svg(graph: Graph, plan: Plan, labels: Mapping[Ends, str] = {}, width: f
 
 
 def run_svg(run: Run) -> str:
-    """The dataflow with the last change and, below it, latency and throughput so far, as one SVG."""
+    """The dataflow with the last change, latency and throughput so far, and the latency constraints, as one SVG."""
     dataflow = plan_svg(run.graph, run.changes[-1].plan) if run.changes else dag_svg(run.graph)
-    return stacked(dataflow, latency_svg(run.history(), run.marks()))
+    latency = latency_svg(run.history(), run.marks(), bands_of(run.constraint_history()))
+    return stacked(dataflow, latency, *map(constraint_svg, run.constraints()))
 
 
 def stacked(*drawings: str) -> str:

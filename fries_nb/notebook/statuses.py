@@ -1,4 +1,4 @@
-"""The output of ``%fries_status``, ``%fries_audit`` and ``%fries_report``, and the status line of a run."""
+"""The output of ``%fries_status``, ``_constrain``, ``_audit`` and ``_report``, and the status line of a run."""
 
 from __future__ import annotations
 
@@ -8,15 +8,19 @@ from urllib.parse import quote
 
 from fries_nb.audit import Verdict
 from fries_nb.commands.audit import in_words
+from fries_nb.constraints.merged_verdicts import ConstraintState
 from fries_nb.controller.metrics import MetricsSnapshot
+from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.dataflow.graph import Graph
 from fries_nb.messages import Paused
 from fries_nb.notebook.known import OVER, Registry
 from fries_nb.notebook.options import shortened
 from fries_nb.notebook.summaries import Summary, quoted
+from fries_nb.report.constraint_bars import constraint_svg, latency_text
 from fries_nb.run import Run
 
 _COLUMNS = ("dataflow", "state", "tuples/s", "p50 ms", "p99 ms", "changes")
+_CONSTRAINT_COLUMNS = ("sequence", "status", "mean", "worst", "limit", "window", "on violation")
 
 
 def of_all(known: Registry, ended: Sequence[str]) -> Summary:
@@ -32,8 +36,8 @@ def of_all(known: Registry, ended: Sequence[str]) -> Summary:
     lines = [*errors, *(f"{run.graph.name}: {line}" for run in runs for line in troubles(run)), *ended]
     if not rows:
         return Summary("\n".join(["no dataflow is declared or running", *lines]), "a cell %%fries_dataflow NAME")
-    text = "\n".join([*aligned([_COLUMNS, *rows], range(2, 5)), *lines])
-    return Summary(text, _then(known), {"text/html": as_html(_COLUMNS, rows, lines)})
+    text = "\n".join([*_aligned([_COLUMNS, *rows], range(2, 5)), *lines])
+    return Summary(text, _then(known), {"text/html": _as_html(_COLUMNS, rows, lines)})
 
 
 def why_failed(run: Run, variable: str) -> str:
@@ -52,6 +56,41 @@ def of_report(flow: str, path: str) -> Summary:
         f"report of {html.escape(flow)}: <a href='{html.escape(quote(path))}' target='_blank'>{html.escape(path)}</a>"
     )
     return Summary(f"report of {flow!r} written to {path}", rich={"text/html": link})
+
+
+def of_constraint(constraint: LatencyConstraint, flow: str, then: str) -> Summary:
+    """The summary of a constraint that was declared.
+
+    Args:
+        constraint: the constraint.
+        flow: name of the dataflow on which it was declared; empty for a run.
+        then: the next step.
+    """
+    since = f"in each run of {flow!r} from now on" if flow else "in this run"
+    return Summary(f"{constraint}, {since}; if it cannot be kept: {constraint.on_violation}", then)
+
+
+def of_constraints(flow: str, states: Sequence[ConstraintState], then: str) -> Summary:
+    """The table of all constraints of a dataflow, and drawings of those that were measured.
+
+    Args:
+        flow: name of the dataflow.
+        states: the states of its constraints.
+        then: the next step.
+    """
+    if not states:
+        return Summary(f"{flow!r} has no latency constraints", "%fries_constrain OPERATOR OPERATOR --latency MS")
+    rows = [_constraint_row(state) for state in states]
+    reasons = [f"{state.constraint.sequence}: {state.reason}" for state in states]
+    drawings = "".join(constraint_svg(state) for state in states if state.elements)
+    rich = {"text/html": _as_html(_CONSTRAINT_COLUMNS, rows, reasons) + drawings}
+    return Summary("\n".join([*_aligned([_CONSTRAINT_COLUMNS, *rows], range(2, 6)), *reasons]), then, rich)
+
+
+def _constraint_row(state: ConstraintState) -> tuple[str, ...]:
+    constraint = state.constraint
+    times = map(latency_text, (state.mean_ms, state.worst_ms, constraint.latency_ms))
+    return (constraint.sequence, str(state.status), *times, f"{constraint.window_s:g} s", str(constraint.on_violation))
 
 
 def sink_rate(graph: Graph, snapshot: MetricsSnapshot) -> float:
@@ -135,7 +174,7 @@ def _then(known: Registry) -> str:
     return f"%fries_run {quoted(next(iter(known.flows()), 'NAME'))}"
 
 
-def aligned(rows: Sequence[Sequence[str]], right: Collection[int]) -> Iterable[str]:
+def _aligned(rows: Sequence[Sequence[str]], right: Collection[int]) -> Iterable[str]:
     """A table as lines of text.
 
     Args:
@@ -151,7 +190,7 @@ def aligned(rows: Sequence[Sequence[str]], right: Collection[int]) -> Iterable[s
         yield "  ".join(cells).rstrip()
 
 
-def as_html(columns: Sequence[str], rows: Sequence[Sequence[str]], lines: Sequence[str]) -> str:
+def _as_html(columns: Sequence[str], rows: Sequence[Sequence[str]], lines: Sequence[str]) -> str:
     """A table as HTML, with lines of text below it."""
     head = "".join(f"<th scope='col'>{column}</th>" for column in columns)
     body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)

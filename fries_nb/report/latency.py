@@ -1,5 +1,7 @@
 """Latency and throughput of a run over time as SVG, with a line at each request and end of a change.
 
+Constrained sequences are shown as bands from their mean to their worst latency, and their limits as lines.
+
 >>> points = [Point(100.0 + second, 4.0, 9.0, 2_000.0) for second in range(60)]
 >>> marks = [PlotMark(130.0, "u1", "request", "FM by fries"), PlotMark(130.012, "u1", "done", "FM by fries")]
 >>> svg = latency_svg(points, marks)
@@ -16,8 +18,9 @@ from statistics import fmean, median
 
 from fries_nb.controller.history import MarkKind, PlotMark, Point
 from fries_nb.report import theme
+from fries_nb.report.latency_bands import LatencyBand, bands_svg, finite_values
 from fries_nb.report.scales import Scale
-from fries_nb.report.theme import BLUE, FONT, GREEN, GREY, ORANGE, SKY, VERMILION, escaped, number, themed
+from fries_nb.report.theme import BLUE, FONT, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION, escaped, number, themed
 
 _MOST_POINTS = 400
 _LEFT, _RIGHT, _LANE, _LANES = 64.0, 18.0, 17.0, 5
@@ -38,6 +41,9 @@ _LIGHT = {
     ".p50": f"stroke: {BLUE}",
     ".p99": f"stroke: {VERMILION}",
     ".rate": f"stroke: {GREEN}",
+    ".band": f"fill: {PURPLE}; fill-opacity: 0.28; stroke: {PURPLE}; stroke-opacity: 0.5",
+    ".sequence": f"fill: none; stroke: {PURPLE}; stroke-width: 1.8px",
+    ".limit": f"stroke: {PURPLE}; stroke-width: 2px; stroke-dasharray: 8 4",
     ".dot": "stroke-width: 6px; stroke-linecap: round",
     ".mark": "stroke-width: 1.6px",
     ".request": f"stroke: {ORANGE}; stroke-dasharray: 5 3",
@@ -74,7 +80,9 @@ class AxisLabel:
     lane: int
 
 
-def latency_svg(points: Sequence[Point], marks: Sequence[PlotMark], width: float = 760.0) -> str:
+def latency_svg(
+    points: Sequence[Point], marks: Sequence[PlotMark], bands: Sequence[LatencyBand] = (), width: float = 760.0
+) -> str:
     """Draw p50 and p99 in milliseconds and, below them, throughput in tuples per second, as an SVG element.
 
     The latency axis is logarithmic if the values span more than a factor of thirty. Points are thinned to the
@@ -83,16 +91,18 @@ def latency_svg(points: Sequence[Point], marks: Sequence[PlotMark], width: float
     Args:
         points: the measurements.
         marks: requests and ends of changes, recoveries and checkpoints, in order of time.
+        bands: the constrained sequences.
         width: width in pixels.
     """
     points = thinned([point for point in points if _is_finite(point)], _MOST_POINTS)
     times = [point.at_s for point in points] + [mark.at_s for mark in marks]
+    times += [at_s for band in bands for at_s, *_ in band.spots]
     began = min(times, default=0.0)
     across = Scale.of_time(0.0, max(times, default=began) - began, _LEFT, width - _RIGHT)
     labels = laid_out(marks, began, across)
     top = 30.0 + _LANE * (1 + max((label.lane for label in labels), default=-1))
     bottom = top + _UPPER + _BETWEEN + _LOWER
-    panels = _latency(points, began, across, top) + _rate(points, began, across, bottom)
+    panels = _latency(points, bands, began, across, top) + _rate(points, began, across, bottom)
     lines = "".join(_mark(mark, across.at(mark.at_s - began), top, bottom) for mark in marks)
     said = "".join(_lead(label, across, top) for label in labels)
     said += "".join(_said(label, across, top) for label in labels)
@@ -104,7 +114,7 @@ def latency_svg(points: Sequence[Point], marks: Sequence[PlotMark], width: float
         f'<svg xmlns="http://www.w3.org/2000/svg" class="fries-latency-svg" viewBox="0 0 {number(width)} '
         f'{number(height)}" width="{number(width)}" height="{number(height)}" role="img" '
         f'aria-label="{escaped(_heard(points, marks))}"><style>{_CSS}</style>'
-        f'<rect class="paper" width="100%" height="100%" rx="6"/>{_key()}{panels}'
+        f'<rect class="paper" width="100%" height="100%" rx="6"/>{_key(bool(bands))}{panels}'
         f"{_time_axis(across, bottom)}{lines}{said}</svg>"
     )
 
@@ -185,7 +195,7 @@ def laid_out(marks: Sequence[PlotMark], began: float, across: Scale, lanes: int 
 def _lead(label: AxisLabel, across: Scale, top: float) -> str:
     """The line from a label down to its mark."""
     x = number(across.at(label.at_s))
-    ends = f"y1=\"{number(top - 4)}\" y2=\"{number(top - 8 - _LANE * label.lane)}\""
+    ends = f'y1="{number(top - 4)}" y2="{number(top - 8 - _LANE * label.lane)}"'
     return f'<line class="grid lead" x1="{x}" x2="{x}" {ends}/>'
 
 
@@ -202,12 +212,13 @@ def _mark(mark: PlotMark, x: float, top: float, bottom: float) -> str:
     )
 
 
-def _latency(points: Sequence[Point], began: float, across: Scale, top: float) -> str:
+def _latency(points: Sequence[Point], bands: Sequence[LatencyBand], began: float, across: Scale, top: float) -> str:
     values = [value for point in points for value in (point.p50_ms, point.p99_ms)]
-    up = Scale.of(values, top + _UPPER, top)
+    up = Scale.of(values + finite_values(bands), top + _UPPER, top)
     p99 = [(across.at(point.at_s - began), up.at(point.p99_ms)) for point in points]
     p50 = [(across.at(point.at_s - began), up.at(point.p50_ms)) for point in points]
-    return _grid(up, across, "latency, ms", top + _UPPER / 2) + _line("p99", p99) + _line("p50", p50)
+    lines = bands_svg(bands, began, across, up) + _line("p99", p99) + _line("p50", p50)
+    return _grid(up, across, "latency, ms", top + _UPPER / 2) + lines
 
 
 def _rate(points: Sequence[Point], began: float, across: Scale, bottom: float) -> str:
@@ -247,7 +258,7 @@ def _time_axis(across: Scale, bottom: float) -> str:
     return f'{ticks}<text class="axis" x="{middle}" y="{number(bottom + 34)}" text-anchor="middle">{unit}</text>'
 
 
-def _key() -> str:
+def _key(has_bands: bool) -> str:
     x, drawn = _LEFT, []
     for name, words in (("p50", "p50 latency"), ("p99", "p99 latency"), ("rate", "throughput")):
         drawn.append(
@@ -255,6 +266,11 @@ def _key() -> str:
             f'<text class="key" x="{number(x + 26)}" y="18">{words}</text>'
         )
         x += 122
+    if has_bands:
+        drawn.append(
+            f'<rect class="band" x="{number(x)}" y="8" width="20" height="12"/>'
+            f'<text class="key" x="{number(x + 26)}" y="18">constrained sequence: mean to worst</text>'
+        )
     return "".join(drawn)
 
 

@@ -7,12 +7,15 @@ from dataclasses import dataclass
 
 from fries_nb.audit import Verdict
 from fries_nb.changes import Change, ChangeResult
+from fries_nb.constraints.merged_verdicts import ConstraintPoint, ConstraintState, LatencyParts
 from fries_nb.controller.history import PlotMark, Point
 from fries_nb.controller.metrics import MetricsSnapshot
 from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import TraceError
 from fries_nb.report.audit_section import verdict_parts
+from fries_nb.report.constraint_bars import CAUSES, constraint_svg, latency_text
 from fries_nb.report.latency import latency_svg
+from fries_nb.report.latency_bands import bands_of
 from fries_nb.report.markup import (
     NONE,
     Column,
@@ -47,11 +50,24 @@ _OPERATOR_COLUMNS = (
     Column("Queued", number=True),
     Column("Queued bytes", number=True),
 )
+_ELEMENT_COLUMNS = (
+    Column("Element"),
+    *(Column(words.capitalize(), number=True) for words in CAUSES.values()),
+    Column("Mean", number=True),
+    Column("Worst", number=True),
+)
+_BARS = (
+    "Each bar begins where the one before it ends; the last one sums up the causes. The diamond marks the slowest "
+    "sequence of workers."
+)
 
 
 @dataclass(frozen=True)
 class Story:
-    """The data of a run so far. ``verdict`` is ``None`` without a trace, and an error if the trace cannot be judged."""
+    """The data of a run so far. ``verdict`` is ``None`` without a trace, and an error if the trace cannot be judged.
+
+    ``constraints`` are the latency constraints as last judged, ``judged`` their states over time.
+    """
 
     graph: Graph
     place: Place
@@ -63,6 +79,8 @@ class Story:
     changes: Sequence[Change]
     snapshot: MetricsSnapshot
     verdict: Verdict | TraceError | None
+    constraints: Sequence[ConstraintState] = ()
+    judged: Sequence[ConstraintPoint] = ()
 
 
 def run_page(story: Story) -> str:
@@ -75,6 +93,7 @@ def run_page(story: Story) -> str:
             _outcome(story),
             section("The dataflow", dag_parts(story.graph, last)),
             section("Latency", _latency(story)),
+            section("Latency constraints", _constraints(story.constraints)),
             section("Changes", _changes(story.changes)),
             section("Operators", _operators(story.graph, story.snapshot)),
             section("Audit", _audit(story)),
@@ -101,9 +120,32 @@ _STATES = {"finished": "has finished", "stopped": "was stopped", "failed": "has 
 def _latency(story: Story) -> Html:
     if not story.points:
         return tag("p", "No tuple has reached a sink yet, so there is nothing to draw.")
-    drawing = latency_svg(story.points, story.marks)
+    drawing = latency_svg(story.points, story.marks, bands_of(story.judged))
     lines = "; vertical lines show when a change was requested and when it came to its end" if story.marks else ""
-    return figure(drawing, f"End-to-end latency of the tuples that reached the sinks, over time{lines}.")
+    bands = "; bands span mean and worst of constrained sequences, below a line at the limit" if story.judged else ""
+    return figure(drawing, f"End-to-end latency of the tuples that reached the sinks, over time{lines}{bands}.")
+
+
+def _constraints(states: Sequence[ConstraintState]) -> Html:
+    if not states:
+        return tag("p", "No latency constraint was declared.")
+    return joined(_constraint(state) for state in states)
+
+
+def _constraint(state: ConstraintState) -> Html:
+    sequence = state.constraint.sequence
+    if not state.elements:
+        return figure(constraint_svg(state), f"{sequence} was not measured.")
+    drawing = figure(constraint_svg(state), f"Mean latency of {sequence} over the window. {_BARS}")
+    rows = table(f"Latency of {sequence} in figures", _ELEMENT_COLUMNS, [_element_row(parts) for parts in state.parts])
+    return joined([drawing, tag("details", tag("summary", f"{sequence} in figures"), rows)])
+
+
+def _element_row(parts: LatencyParts) -> tuple[str, ...]:
+    """The figures of an element; a cause that it cannot have is left empty."""
+    causes = (parts.task_ms, parts.buffer_ms, parts.transport_ms)
+    figures = [latency_text(value) if value else "" for value in causes]
+    return (parts.element, *figures, latency_text(parts.mean_ms), latency_text(parts.worst_ms))
 
 
 def _changes(changes: Sequence[Change]) -> Html:

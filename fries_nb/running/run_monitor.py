@@ -226,6 +226,8 @@ class RunMonitor:
             changes=self.changes,
             snapshot=self.metrics(),
             verdict=reporting.judged(self.audit) if self._options.audit else None,
+            constraints=self.constraints(),
+            judged=self.constraint_history(),
         )
         return write_page(path, run_page(story))
 

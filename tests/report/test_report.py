@@ -8,13 +8,16 @@ from pathlib import Path
 
 import pytest
 from report_page import NASTY, SECTIONS, stands_alone
+from verdicts import verdict_on
 
 from fries_nb.audit import Mixed, Verdict
 from fries_nb.changes import Change
 from fries_nb.commands import demo
+from fries_nb.constraints.merged_verdicts import merged
 from fries_nb.controller.events import Outcome, WorkerOutcome
 from fries_nb.controller.history import PlotMark, Point
 from fries_nb.controller.metrics import Latency, MetricsSnapshot, OperatorMetrics
+from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.dataflow.graph import Edge, Emits, Graph, Operator
 from fries_nb.errors import RunError
 from fries_nb.messages import WorkerId
@@ -168,3 +171,25 @@ def test_a_report_is_written_or_refused_in_words(tmp_path: Path):
     for bad in (tmp_path, tmp_path / "none" / "report.html"):
         with pytest.raises(RunError, match="expected a file name in a directory that exists"):
             writable(bad)
+
+
+CONSTRAINT = LatencyConstraint(("J", "FM"), latency_ms=100)
+
+
+def test_a_report_has_constraints_drawn_and_in_figures():
+    """One that was judged has a table, one that was not has words; a nasty name does no harm."""
+    constraints = [CONSTRAINT, LatencyConstraint((NASTY, "FM"), latency_ms=100)]
+    states = [merged(one, [verdict_on(one, 1_790_000_000.0)]) for one in constraints]
+    judged = [state.point(1_790_000_000.0 + second) for state in states for second in range(3)]
+    states.append(merged(LatencyConstraint(("FM",), 3.0), []))
+    page = stands_alone(run_page(replace(story(), constraints=states, judged=judged)))
+    assert page.tags.count("svg") == 2 + 3
+    assert page.tags.count("table") == 1 + 2
+    assert "Latency of J -> FM in figures" in page.text
+    assert "FM was not measured." in page.text
+    assert "bands span mean and worst" in page.text
+
+
+def test_a_report_without_constraints_says_so():
+    """As every section does."""
+    assert "No latency constraint was declared." in stands_alone(run_page(story())).text

@@ -6,7 +6,7 @@ import re
 from html.parser import HTMLParser
 
 NASTY = '<b>&"\''
-SECTIONS = ["The dataflow", "Latency", "Changes", "Operators", "Audit"]
+SECTIONS = ["The dataflow", "Latency", "Latency constraints", "Changes", "Operators", "Audit"]
 VOID = {"meta", "br", "hr", "img", "link", "input"}
 
 

@@ -1,0 +1,21 @@
+// Shows the drawings that Python keeps for several widths: of those the widest that fits.
+function render({ model, el }) {
+  el.classList.add("fries-constraints");
+  let shown = "";
+  const draw = () => {
+    const drawings = model.get("drawings");
+    const widths = Object.keys(drawings).map(Number).sort((one, other) => one - other);
+    const fitting = widths.filter((width) => width <= el.clientWidth).at(-1) ?? widths[0];
+    const drawn = fitting === undefined ? "" : drawings[fitting].join("");
+    if (drawn !== shown) el.innerHTML = shown = drawn;
+  };
+  const sized = new ResizeObserver(draw);
+  sized.observe(el);
+  model.on("change:drawings", draw);
+  draw();
+  return () => {
+    sized.disconnect();
+    model.off("change:drawings", draw);
+  };
+}
+export default { render };

@@ -26,6 +26,8 @@ from bokeh.models import (
     FixedTicker,
     HoverTool,
     LayoutDOM,
+    Legend,
+    LegendItem,
     NumeralTickFormatter,
     Range1d,
 )
@@ -251,9 +253,9 @@ def _latency(sources: Mapping[str, ColumnDataSource], across: DataRange1d) -> fi
 
 def _draw_bands(plot: figure, sources: Mapping[str, ColumnDataSource]) -> None:
     """Constrained sequences behind the latencies; their item of the legend is shown only if there are any."""
-    plot.patches("xs", "ys", source=sources["bands"], color=PURPLE, fill_alpha=0.28, line_alpha=0.5,
-                 legend_label="constrained: mean to worst")  # fmt: skip
-    plot.legend[0].items[-1].update(name="bands", visible=False)
+    bands = plot.patches("xs", "ys", source=sources["bands"], color=PURPLE, fill_alpha=0.28, line_alpha=0.5)
+    item = LegendItem(label="constrained: mean to worst", renderers=[bands], name="bands", visible=False)
+    plot.add_layout(Legend(items=[item]))
     plot.multi_line("xs", "ys", source=sources["means"], color=PURPLE, line_width=1.8)
     plot.hspan(y="limit", source=sources["limits"], line_color=PURPLE, line_dash="dashed", line_width=2)
     plot.text("at", "limit", "words", source=sources["limits"], text_font_size="11px", y_offset=-3)

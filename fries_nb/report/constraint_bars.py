@@ -176,8 +176,8 @@ def _head(state: ConstraintState, width: float) -> tuple[str, float]:
     for line in named:
         drawn.append(_text("sequence", _PAD, y, line))
         y += _LINE
-    place = f'transform="translate({number(_PAD + 7)} {number(y)})"'
-    drawn.append(f'<path class="glyph {kind}" {place} d="{_GLYPHS[kind]}"/>')
+    moved = f'transform="translate({number(_PAD + 7)} {number(y)})"'
+    drawn.append(f'<path class="glyph {kind}" {moved} d="{_GLYPHS[kind]}"/>')
     for place, line in enumerate([*figures, *reason]):
         drawn.append(_text("said" if place < len(figures) else "why", _PAD + _INDENT, y + 4, line))
         y += _LINE

@@ -30,6 +30,6 @@ def verdict_on(
     status = ConstraintStatus.VIOLATED if worst_ms > limit_ms else ConstraintStatus.MET
     return ConstraintVerdict(
         constraint.sequence, limit_ms, constraint.window_s, host, round(at_s * 1e9), status,
-        "rows wait, and none is taken" if worst_ms == inf else f"the worst sequence takes {worst_ms:g} ms", mean_ms, worst_ms,
+        "rows wait" if worst_ms == inf else f"the worst sequence takes {worst_ms:g} ms", mean_ms, worst_ms,
         tuple(WorkerId(name, 0) for name in constraint.path), elements, rows=100.0,
     )  # fmt: skip

@@ -3,12 +3,12 @@
 A constraint is violated if a host says so of any of its sequences, met if all hosts have judged theirs and none is
 violated. Means are weighted by rows.
 
->>> from fries_nb.constraints.reactions import ConstraintStatus, ConstraintVerdict, ElementLatency
+>>> from msgspec.structs import replace
 >>> constraint = LatencyConstraint(("FC", "FM"), latency_ms=300)
 >>> verdict = ConstraintVerdict(constraint.sequence, 300, 15, host=0, time_ns=0, status=ConstraintStatus.MET,
 ...                             reason="", mean_ms=120, worst_ms=150, rows=1)
->>> other = msgspec.structs.replace(verdict, host=1, mean_ms=200, worst_ms=310, rows=3,
-...                                 status=ConstraintStatus.VIOLATED, reason="310 ms on one sequence")
+>>> other = replace(verdict, host=1, mean_ms=200, worst_ms=310, rows=3,
+...                 status=ConstraintStatus.VIOLATED, reason="310 ms on one sequence")
 >>> state = merged(constraint, [verdict, other])
 >>> str(state.status), state.mean_ms, state.worst_ms, state.reason
 ('violated', 180.0, 310, '310 ms on one sequence')

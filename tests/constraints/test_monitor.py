@@ -1,97 +1,22 @@
-"""Each reaction and each verdict of a monitor, from measurements that are given by hand, on a manual clock."""
+"""The verdicts of a monitor, from measurements that are given by hand, on a manual clock."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import inf
 
 import pytest
+from monitor_setting import TASKS, Watch, buffer, channel, replace_index, sample, task
 
 from fries_nb.constraints import sequences
-from fries_nb.constraints.chain_candidates import longest_series
-from fries_nb.constraints.constraint_monitor import ConstraintMonitor
-from fries_nb.constraints.reactions import ChainOperators, ConstraintStatus, ConstraintVerdict, Reaction, ResizeBuffer
+from fries_nb.constraints.reactions import ConstraintStatus
 from fries_nb.constraints.windows import RunningMeans
-from fries_nb.dataflow import Edge, Graph, Operator, Partitioning, constraint_of
+from fries_nb.dataflow import edge
 from fries_nb.measurements import (
-    BufferMeasured,
-    ChainMeasured,
-    ChannelMeasured,
-    Measured,
-    Measurements,
     QueueMeasured,
-    TaskMeasured,
 )
-from fries_nb.messages import ChannelId, WorkerId
-from fries_nb.planning.constraint_setup import constraint_setup
-from fries_nb.topology.topology import Topology
+from fries_nb.messages import WorkerId
 
-SECOND = 1_000_000_000
-START = 1_700_000_000 * SECOND
 VIOLATED, MET, UNJUDGED = ConstraintStatus.VIOLATED, ConstraintStatus.MET, ConstraintStatus.NOT_YET_JUDGED
-
-
-class Watch:
-    """A monitor of A -> B -> C with a second's clock: source S, forward A -> B, hash B -> C, sink Z."""
-
-    def __init__(
-        self,
-        sequence=("A", "B", "C"),
-        limit_ms: float = 300.0,
-        workers: int = 1,
-        hosts: int = 1,
-        chaining: bool = False,
-        **given,
-    ) -> None:
-        names = ("S", "A", "B", "C", "Z")
-        operators = tuple(Operator(name, workers=workers) for name in names)
-        edges = (
-            Edge("S", "A", Partitioning.HASH), Edge("A", "B"), Edge("B", "C", Partitioning.HASH), Edge("C", "Z"),
-        )  # fmt: skip
-        graph = Graph("flow", operators, edges)
-        self.topology = Topology.dealt(graph, hosts, chaining)
-        setup = constraint_setup(self.topology, [constraint_of(graph, list(sequence), limit_ms, **given)])
-        self.monitor = ConstraintMonitor(self.topology, setup[0][0])
-        self.now = START
-
-    def __call__(self, *measured: Measured, seconds: float = 1.0, clock_error_ms: float = 0.0) -> ConstraintVerdict:
-        """Some time later these measurements arrive; returns the verdict, and keeps the instructions."""
-        self.now += round(seconds * SECOND)
-        if measured:
-            self.monitor.receive(Measurements(self.now, measured, clock_error_ms))
-        *self.instructions, verdict = self.monitor.judge(self.now)
-        assert isinstance(verdict, ConstraintVerdict)
-        return verdict
-
-    instructions: list[Reaction]
-
-
-def task(name: str, latency: float, index: int = 0, processor: float = 0.1, samples: int = 1) -> TaskMeasured:
-    """A task's latency."""
-    return TaskMeasured(WorkerId(name, index), latency, samples, processor)
-
-
-def channel(ends: str, sender: int = 0, receiver: int = 0) -> ChannelId:
-    """The channel between two operators, by their letters."""
-    return ChannelId(WorkerId(ends[0], sender), WorkerId(ends[1], receiver))
-
-
-def sample(ends: str, latency: float, *indices: int, samples: int = 1) -> ChannelMeasured:
-    """A channel's latency."""
-    return ChannelMeasured(channel(ends, *indices), latency, samples)
-
-
-def buffer(
-    ends: str, wait: float, size: int = 32_768, version: int = 0, rows: int = 10, **ends_at: int
-) -> BufferMeasured:
-    """A buffer's waiting time."""
-    return BufferMeasured(channel(ends, **ends_at), wait, rows, size, version)
-
-
-TASKS = (task("A", 10.0), task("B", 20.0), task("C", 30.0))
-
-
-# ---- verdicts
 
 
 def test_met_with_the_numbers():
@@ -119,11 +44,6 @@ def test_violated_with_the_cause():
     assert verdict.reason == "A[1] -> B[1] -> C[0] takes 510 ms, at most 300 ms: 430 ms of it at B -> C"
     assert verdict.worst_ms == 510.0
     assert verdict.mean_ms < verdict.worst_ms
-
-
-def replace_index(measured: TaskMeasured, index: int) -> TaskMeasured:
-    """The same of another worker."""
-    return TaskMeasured(WorkerId(measured.worker.operator, index), measured.latency_ms, 1, measured.processor)
 
 
 def test_not_yet_judged_names_what_is_missing():
@@ -158,8 +78,6 @@ def test_samples_weigh_by_their_number(monkeypatch):
 
 def test_only_elements_of_the_sequence_count():
     """An edge at the end counts without the operator behind it; sources and sinks have no latency."""
-    from fries_nb import edge
-
     watch = Watch(sequence=("B", edge("B", "C")))
     assert watch(task("B", 20.0), sample("BC", 50.0)).worst_ms == 70.0
     assert watch(task("C", 500.0), task("A", 500.0), sample("AB", 500.0)).worst_ms == 70.0
@@ -184,6 +102,7 @@ def test_a_queue_counts_as_its_length_over_its_rate():
     assert watch(sample("BC", 100.0)).worst_ms == 161.0
     assert watch(QueueMeasured(channel("BC"), 5, 1_000.0)).worst_ms == 161.0
     assert watch(QueueMeasured(channel("BC"), 0, 0.0)).worst_ms == 161.0, "an empty queue is no stall"
+    assert watch(sample("BC", 100.0), QueueMeasured(channel("BC"), 500, 1_000.0)).worst_ms == 161.0, "it has a sample"
 
 
 def test_a_stall_is_found_without_any_sample_behind_it():
@@ -228,167 +147,3 @@ def test_violated_windows_are_counted_from_the_first_violation():
     assert [watch(*high).violated_windows for _ in range(6)] == [0, 0, 1, 1, 2, 2]
     assert watch(*low, seconds=2).violated_windows == 0
     assert [watch(*high, seconds=2).violated_windows for _ in range(3)] == [0, 1, 2]
-
-
-# ---- buffers
-
-
-def test_all_buffers_above_the_limit_shrink_and_no_others():
-    """A sequence within the limit keeps its buffers, though it shares a task with one that is above."""
-    watch = Watch(workers=2, sequence=("B", "C"))
-    tasks = [replace_index(one, index) for one in TASKS[1:] for index in (0, 1)]
-    pairs = [(b, c) for b in (0, 1) for c in (0, 1)]
-    samples = [sample("BC", 500.0 if (b, c) == (1, 0) else 100.0, b, c) for b, c in pairs]
-    waits = [buffer("BC", 100.0, sender=b, receiver=c) for b, c in pairs]
-    watch(*tasks, *samples, *waits)
-    assert watch.instructions == [ResizeBuffer(channel("BC", 1, 0), int(32_768 * 0.98**50), 0)]
-
-
-def test_a_size_is_asked_for_once_a_version():
-    """Until the new version is reported, or a window has passed, in case the instruction was lost."""
-    watch = Watch(window_s=5)
-    measured = (*TASKS, sample("AB", 900.0), sample("BC", 1.0), buffer("AB", 800.0))
-    watch(*measured)
-    assert watch.instructions == [ResizeBuffer(channel("AB"), 11_933, 0)]
-    for _ in range(4):
-        watch(*measured)
-        assert watch.instructions == []
-    watch(*measured)
-    assert watch.instructions == [ResizeBuffer(channel("AB"), 11_933, 0)]
-
-
-def test_samples_of_the_earlier_size_are_dropped():
-    """The interval of the change does not count for the channel either; the one after it does."""
-    watch = Watch()
-    rest = (*TASKS, sample("BC", 1.0))
-    watch(*rest, sample("AB", 900.0), buffer("AB", 800.0))
-    verdict = watch(*rest, sample("AB", 850.0), buffer("AB", 300.0, 11_933, version=1))
-    assert (verdict.status, watch.instructions) == (VIOLATED, [])
-    assert "the latency of 1 channels with smaller buffers is not known yet" in verdict.reason
-    assert not verdict.exhausted
-    verdict = watch(*rest, sample("AB", 310.0), buffer("AB", 290.0, 11_933, version=1))
-    assert verdict.worst_ms == pytest.approx(10 + 20 + 30 + 310 + 1)
-    assert watch.instructions == [ResizeBuffer(channel("AB"), 4_345, 1)]
-
-
-def test_a_size_that_another_monitor_changed_is_taken_over():
-    """The version that is reported counts, whoever raised it; reports of an older one are dropped."""
-    watch = Watch()
-    rest = (*TASKS, sample("BC", 1.0))
-    watch(*rest, sample("AB", 100.0), buffer("AB", 80.0))
-    watch(*rest, buffer("AB", 700.0, 40_000, version=3))
-    watch(*rest, sample("AB", 900.0), buffer("AB", 60.0, 32_768, version=1))
-    assert watch.instructions == [ResizeBuffer(channel("AB"), int(40_000 * 0.98**50), 3)]
-
-
-def test_a_buffer_grows_while_a_fifth_is_spare():
-    """Rows hardly wait at 200 bytes: it grows at 240 ms of 300, and not at 241."""
-    rest = (*TASKS, sample("BC", 1.0), buffer("AB", 0.0, 200, version=7))
-    watch = Watch()
-    watch(*rest, sample("AB", 179.0))
-    assert watch.instructions == [ResizeBuffer(channel("AB"), 220, 7)]
-    watch = Watch()
-    watch(*rest, sample("AB", 180.0))
-    assert watch.instructions == []
-
-
-def test_the_sender_counts_though_its_task_is_no_element():
-    """A buffer shrinks only if rows wait for longer than in the sender's task, also at the outer end of an edge."""
-    from fries_nb import edge
-
-    for sender_ms, shrinks in ((90.0, False), (70.0, True)):
-        watch = Watch(sequence=(edge("A", "B"), "B"))
-        watch(task("A", sender_ms), task("B", 20.0), sample("AB", 400.0), buffer("AB", 80.0))
-        assert any(isinstance(one, ResizeBuffer) for one in watch.instructions) is shrinks
-
-
-def test_nothing_is_done_about_an_unknown_buffer():
-    """A violation without measurements of buffers is told, and at once exhausted."""
-    watch = Watch(workers=1)
-    verdict = watch(*(replace_processor(one, 0.5) for one in TASKS), sample("AB", 900.0), sample("BC", 1.0))
-    assert (watch.instructions, verdict.status, verdict.exhausted) == ([], VIOLATED, True)
-
-
-def replace_processor(measured: TaskMeasured, processor: float) -> TaskMeasured:
-    """The same with another share of a core."""
-    return TaskMeasured(measured.worker, measured.latency_ms, 1, processor)
-
-
-# ---- chains
-
-HIGH = (*TASKS, sample("AB", 300.0), sample("BC", 1.0), buffer("AB", 1.0), buffer("BC", 5.0))
-
-
-def test_tasks_are_chained_once_no_buffer_can_shrink():
-    """A -> B is forward, B -> C a hash edge; asked once a window, and not exhausted while it is tried."""
-    watch = Watch(window_s=3)
-    verdict = watch(*HIGH)
-    assert watch.instructions == [ChainOperators(("A", "B"), 0)]
-    assert not verdict.exhausted
-    assert [watch(*HIGH).exhausted for _ in range(2)] == [False, False]
-    assert watch.instructions == []
-    watch(*HIGH)
-    assert watch.instructions == [ChainOperators(("A", "B"), 0)]
-
-
-def test_buffers_come_first():
-    """While one on the worst sequence shrinks, nothing is chained."""
-    watch = Watch()
-    watch(*HIGH[:-2], buffer("AB", 280.0), buffer("BC", 0.0))
-    assert [type(one) for one in watch.instructions] == [ResizeBuffer]
-    watch(*HIGH[:-2], buffer("AB", 200.0, 11_933, 1), buffer("BC", 0.0))
-    assert watch.instructions == []
-
-
-def test_rows_pass_a_chain_without_waiting():
-    """Its edge counts as 0, though samples of the time before are in the window; after a split they count again."""
-    watch = Watch()
-    watch(*HIGH)
-    verdict = watch(ChainMeasured(("A", "B"), 0))
-    assert (verdict.status, verdict.worst_ms, watch.instructions) == (MET, 61.0, [])
-    assert [one.mean_ms for one in verdict.elements if one.element == "A -> B"] == [0.0]
-    assert watch(ChainMeasured(("A",), 0), ChainMeasured(("B",), 0)).worst_ms == 361.0
-    assert Watch(chaining=True)(*TASKS, sample("BC", 1.0)).worst_ms == 61.0
-
-
-@pytest.mark.parametrize(
-    ("processor", "hosts_of_b", "chained"),
-    [(0.44, 0, True), (0.46, 0, False), (0.44, 1, False)],
-    ids=["light", "nine tenths of a core", "another host"],
-)
-def test_the_conditions_of_a_chain(processor, hosts_of_b, chained):
-    """One host, less than nine tenths of a core together."""
-    watch = Watch()
-    placement = {**watch.topology.placement, WorkerId("B", 0): hosts_of_b}
-    topology = replace(watch.topology, placement=placement)
-    constraint = constraint_of(topology.graph, ["A", "B"], 300)
-    watch.monitor = ConstraintMonitor(topology, constraint_setup(topology, [constraint])[0][0])
-    tasks = [task("A", 10.0, processor=processor), task("B", 20.0, processor=0.45)]
-    verdict = watch(*tasks, sample("AB", 300.0), buffer("AB", 1.0))
-    assert verdict.status is VIOLATED
-    assert watch.instructions == ([ChainOperators(("A", "B"), 0)] if chained else [])
-    assert verdict.exhausted is not chained
-
-
-def test_the_longest_light_series_is_chained():
-    """Rather than a heavy longer one; of equal ones the first; operators of a chain only together."""
-    path = [WorkerId(name, 3) for name in "ABCD"]
-    alone = [(name,) for name in "ABCD"]
-    for joinable, processor, chains, expected in (
-        ([True] * 3, [0.2] * 4, alone, "ABCD"),
-        ([True] * 3, [0.2, 0.2, 0.2, 0.5], alone, "ABC"),
-        ([True] * 3, [0.5, 0.3, 0.3, 0.5], alone, "AB"),
-        ([True] * 3, [0.5, 0.5, 0.3, 0.5], alone, "BC"),
-        ([True] * 3, [0.5] * 4, alone, ""),
-        ([True, False, True], [0.1] * 4, alone, "AB"),
-        ([False, False, True], [0.1] * 4, alone, "CD"),
-        ([True] * 3, [0.2, float("nan"), 0.2, 0.2], alone, "CD"),
-        ([True] * 3, [0.2] * 4, [("A", "B"), ("A", "B"), ("C",), ("D",)], "ABCD"),
-        ([True] * 3, [0.2, 0.2, 0.2, 0.5], [("A", "B"), ("A", "B"), ("C",), ("D",)], "ABC"),
-        ([True] * 3, [0.6, 0.2, 0.2, 0.2], [("A", "B"), ("A", "B"), ("C",), ("D",)], "CD"),
-        ([True] * 3, [0.2] * 4, [("X", "A"), ("B",), ("C",), ("D",)], "BCD"),
-        ([True] * 3, [0.2] * 4, [("A", "B", "C", "D")] * 4, ""),
-        ([True] * 3, [0.6, 0.2, 0.2, 0.6], [("A",), ("B", "C"), ("B", "C"), ("D",)], ""),
-    ):
-        found = longest_series(path, joinable, chains, processor)
-        assert found == (ChainOperators(tuple(expected), 3) if expected else None), (processor, chains)

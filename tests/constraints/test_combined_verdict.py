@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from math import inf
 
 import pytest
 from msgspec.structs import replace
@@ -78,6 +79,14 @@ def test_the_status_of_all():
     ):
         whole = combined_verdict([verdict(host, status) for host, status in enumerate(statuses)])
         assert (whole.status, whole.time_ns) == (expected, NOW + len(statuses) - 1)
+
+
+def test_the_mean_is_that_of_rows_that_move():
+    """A host whose sequences are stalled has no rows: they make the worst infinite, and the mean no less known."""
+    moving = verdict(0, MET, mean_ms=80.0, worst_ms=90.0, rows=30.0)
+    stalled = verdict(1, VIOLATED, mean_ms=inf, worst_ms=inf, rows=0.0)
+    whole = combined_verdict([moving, stalled])
+    assert (whole.mean_ms, whole.worst_ms, whole.host, whole.rows) == (80.0, inf, 1, 30.0)
 
 
 def test_it_is_exhausted_when_no_host_can_do_more():

@@ -16,9 +16,8 @@ on access (``NestedRow``), so rows share no mutable values. A row that a functio
 >>> rows[1]
 {'amount': 4, 'shop': 'b', 'double': 8}
 
-The result of a function determines the output: the same row (or ``row | {...}``) keeps all columns; a plain dict is the
-whole new row. A row that lost a column (``del``, ``pop``) is complete from then on, too. A column that only some rows
-of a batch have is null in the others.
+The result of a function determines the output: the same row (or ``row | {...}``) keeps all columns; a plain dict, or a
+row that lost a column (``del``, ``pop``), is the whole new row. A column that only some rows have is null in the others.
 """
 
 from __future__ import annotations
@@ -36,8 +35,8 @@ from fries_nb.operators.conversion import copied, is_mutable, to_python, unchang
 UNKNOWN, SETTLED, UNWRITTEN = range(3)
 """How much is known of a batch's rows having no mutable values (see ``Columns.plain``)."""
 
-_UNREAD: Any = object()
-_NOTHING: dict[str, Any] = {_UNREAD: None}
+UNREAD: Any = object()
+NOTHING: dict[str, Any] = {UNREAD: None}
 """Placeholder in the dict of a row that was not loaded: C code (json) would take an empty dict for an empty row."""
 
 
@@ -81,10 +80,11 @@ class Columns(dict[str, list[Any]]):
         settled: columns that may be written without checking their values (see ``values``).
         plain: whether rows are known to have only immutable values: ``UNWRITTEN`` everywhere, ``SETTLED`` at the end
             of the chain, ``UNKNOWN`` nowhere.
+        unlaid: columns that functions have read from laid rows that lack them (see ``laid_rows``).
     """
 
     __slots__ = (
-        "_reads", "_transactions", "batch", "hidden", "names", "nested", "plain", "settled", "written",
+        "_reads", "_transactions", "batch", "hidden", "names", "nested", "plain", "settled", "unlaid", "written",
     )  # fmt: skip
 
     def __init__(self, batch: pa.RecordBatch, reads: Reads) -> None:
@@ -96,6 +96,7 @@ class Columns(dict[str, list[Any]]):
         self.written: dict[str, Any] = {}
         self.settled: frozenset[str] | None = frozenset()
         self.plain = UNWRITTEN
+        self.unlaid: set[str] = set()
         self._reads = reads
         self._transactions: list[int] = []
 
@@ -133,11 +134,11 @@ class Columns(dict[str, list[Any]]):
             self._transactions = to_python(self.batch.column(TRANSACTION))
         return self._transactions
 
-    def rows(self) -> Iterator[Row]:
-        """All rows in order."""
+    def rows(self, start: int = 0) -> Iterator[Row]:
+        """The rows from index ``start`` on, in order."""
         nested = bool(self.nested)
-        for index in range(self.batch.num_rows):
-            row = Row(_NOTHING)
+        for index in range(start, self.batch.num_rows):
+            row = Row(NOTHING)
             if nested:
                 row.__class__ = NestedRow
             row.columns = self
@@ -174,29 +175,29 @@ class Row(dict[str, Any]):
             if name not in written:
                 columns.write(other)
                 break
-        untouched = dict.__len__(self) == 1 and dict.__contains__(self, _UNREAD)
-        row = Row(_NOTHING if untouched else dict.items(self))
+        untouched = dict.__len__(self) == 1 and dict.__contains__(self, UNREAD)
+        row = Row(NOTHING if untouched else dict.items(self))
         dict.update(row, other)
         row.columns = columns
         row.index = self.index
         return row
 
     def copy(self) -> Row:
-        untouched = dict.__len__(self) == 1 and dict.__contains__(self, _UNREAD)
-        row = type(self)(_NOTHING if untouched else dict.items(self))
+        untouched = dict.__len__(self) == 1 and dict.__contains__(self, UNREAD)
+        row = type(self)(NOTHING if untouched else dict.items(self))
         row.columns = self.columns
         row.index = self.index
         return row
 
     def _load(self) -> Row:
         """Fetch every column; afterwards the underlying dict is complete, in the batch's order of columns."""
-        if dict.__contains__(self, _UNREAD):
+        if dict.__contains__(self, UNREAD):
             written = dict(dict.items(self))
             dict.clear(self)
             for name in self.columns.names:
                 dict.__setitem__(self, name, self.columns[name][self.index])
             dict.update(self, written)
-            dict.__delitem__(self, _UNREAD)
+            dict.__delitem__(self, UNREAD)
         return self
 
     def copy_values(self) -> None:
@@ -306,7 +307,7 @@ class NestedRow(Row):
         return row
 
     def _load(self) -> Row:
-        if dict.__contains__(self, _UNREAD):
+        if dict.__contains__(self, UNREAD):
             Row._load(self)
             for name in self.columns.nested:
                 if (value := dict.__getitem__(self, name)) is self.columns[name][self.index]:
@@ -316,7 +317,7 @@ class NestedRow(Row):
 
     def drop_unchanged(self) -> None:
         """Discard copies of lists that were only read; one that was changed in place counts as written."""
-        columns, loaded = self.columns, not dict.__contains__(self, _UNREAD)
+        columns, loaded = self.columns, not dict.__contains__(self, UNREAD)
         for name in columns.nested:
             if dict.__contains__(self, name):
                 came = columns[name][self.index]

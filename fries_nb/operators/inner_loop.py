@@ -18,15 +18,17 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fries_nb.dataflow.operators import Shape, is_generator, shape_of, takes_state
-from fries_nb.dataflow.traits import Kind
+from fries_nb.dataflow.traits import Returns
 from fries_nb.operators.chain_compiler import resumed_steps
 from fries_nb.operators.error_policy import is_watched
 from fries_nb.operators.instance import Instance
-from fries_nb.operators.laid_rows import LaidRow, can_be_laid, laid_row
+from fries_nb.operators.kinds import CALLS
+from fries_nb.operators.laid_rows import ItemRow, LaidRow, can_be_laid, laid_row
 from fries_nb.operators.loop_source import LoopShape, LoopStep, Stopped, loop_of
 from fries_nb.operators.outputs import Captured, Output
 from fries_nb.operators.recent import Noted
-from fries_nb.operators.rows import SETTLED, UNREAD, Columns, Row, detach, key_reader
+from fries_nb.operators.row_uses import is_by_name
+from fries_nb.operators.rows import SETTLED, Columns, Row, detach, key_reader
 from fries_nb.operators.steps import Step
 
 LEAST = 8
@@ -58,7 +60,7 @@ def can_loop(instances: Sequence[Instance], outputs: Sequence[Output]) -> bool:
     return len(outputs) == 1 and not any(
         instance.audit
         or is_watched(instance)
-        or instance.operator.kind not in (Kind.MAP, Kind.FILTER)
+        or not CALLS[instance.operator.kind].loops
         or is_generator(instance.function)
         for instance in instances
     )
@@ -86,6 +88,7 @@ class InnerLoop:
         self._writes: tuple[tuple[str, ...], ...] = ()
         self._read: set[str] = set()
         self._failed_attempts = 0
+        self._kind = ItemRow if all(is_by_name(_called(instance)) for instance in instances) else LaidRow
         self._shape = LoopShape((), ())
         self._loop: Callable[..., Stopped | None]
 
@@ -143,7 +146,7 @@ class InnerLoop:
     def _run_once(self, columns: Columns, start: int, end: int) -> int:
         """Process rows up to one that is unexpected, and complete that one."""
         self._prepare(columns)
-        shape, row = self._shape, laid_row(columns)
+        shape, row = self._shape, laid_row(columns, self._kind)
         row.index = start - 1
         kept: list[int] = []
         values: list[list[Any]] = [[] for _ in shape.writes]
@@ -154,7 +157,7 @@ class InnerLoop:
             self.reached = index = row.index
             indices = kept if shape.drops else range(start, index + (stopped is None))
             self._output.capture(Captured(columns, indices, dict(zip(shape.writes, values, strict=True))))
-            if type(row) is LaidRow:
+            if isinstance(row, LaidRow):
                 row.common()
         if stopped is not None:
             at, result, is_kept = stopped
@@ -180,7 +183,7 @@ class InnerLoop:
         steps = []
         for instance, writes, key in zip(self._instances, self._writes, listed, strict=True):
             state = "" if not _keeps_state(instance) else "list" if key else "row"
-            steps.append(LoopStep(writes, state, instance.operator.kind is Kind.FILTER))
+            steps.append(LoopStep(writes, state, instance.operator.traits.returns is Returns.ANSWER))
         shape = LoopShape(tuple(steps), laid)
         if shape != self._shape:
             self._loop = loop_of(shape, self._names())
@@ -201,9 +204,8 @@ class InnerLoop:
         """What the source of the loop uses."""
         names: dict[str, Any] = {"interrupt": self._interrupt}
         for at, instance in enumerate(self._instances):
-            is_keyed = shape_of(instance.function) is Shape.KEYED
             names[f"instance_{at}"] = instance
-            names[f"call_{at}"] = instance.function.process if is_keyed else instance.function
+            names[f"call_{at}"] = _called(instance)
             names[f"read_{at}"] = key_reader(instance.operator.key)
             names[f"live_{at}"], names[f"touch_{at}"] = instance.state.live.get, instance.state.touch
         return names
@@ -217,6 +219,12 @@ class InnerLoop:
                 lists.append(parts[0] if len(parts) == 1 else zip(*parts, strict=True))
         lists += [columns[name][start:end] for name in self._shape.laid]
         return zip(range(start, end), *lists, strict=True)
+
+
+def _called(instance: Instance) -> Callable[..., Any]:
+    """The function that is called with the row."""
+    function = instance.function
+    return function.process if shape_of(function) is Shape.KEYED else function  # type: ignore[no-any-return]
 
 
 def _keeps_state(instance: Instance) -> bool:

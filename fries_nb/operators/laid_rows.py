@@ -94,9 +94,18 @@ class LaidRow(Row):
         return Row._load(self.common())
 
 
-def laid_row(columns: Columns) -> LaidRow:
+class ItemRow(LaidRow):
+    """A laid row for functions of which ``row_uses.is_by_name`` is true, with the assignment of ``dict``."""
+
+    __slots__ = ()
+
+    __setitem__ = dict.__setitem__
+    __delitem__ = dict.__delitem__
+
+
+def laid_row(columns: Columns, kind: type[LaidRow] = LaidRow) -> LaidRow:
     """A row of these columns that holds nothing yet."""
-    row = LaidRow(NOTHING)
+    row = kind(NOTHING)
     row.columns = columns
     row.index = 0
     return row

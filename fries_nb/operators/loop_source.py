@@ -9,7 +9,7 @@ are. On any other row it returns; :class:`~fries_nb.operators.inner_loop.InnerLo
 def loop(row, rows, keep, put_0):
     entries, get, take = keys_of(row), get_of(row), take_of(row)
     lay, wipe = lay_of(row), wipe_of(row)
-    held = refs(row)
+    held, kind = refs(row), type(row)
     for index, key_0, came_0 in rows:
         row.index = index
         lay('amount', came_0)
@@ -18,7 +18,7 @@ def loop(row, rows, keep, put_0):
             out = call_0(row, touch_0(key_0) if state is None else state)
         except FAILURES as error:
             raise failure(instance_0, error) from error
-        if out is not row or refs(row) != held + 1 or type(row) is not LaidRow:
+        if out is not row or refs(row) != held + 1 or type(row) is not kind:
             kept = refs(row) > held + (out is row)
             return 0, out, kept
         left_0 = take('amount', ABSENT)
@@ -43,7 +43,6 @@ from typing import Any
 
 from fries_nb.operators.conversion import ATOMS
 from fries_nb.operators.failures import FAILURES, failure
-from fries_nb.operators.laid_rows import LaidRow
 from fries_nb.operators.rows import UNREAD
 
 Stopped = tuple[int, Any, bool]
@@ -94,7 +93,7 @@ def source_of(shape: LoopShape) -> str:
         f"def loop({', '.join(['row', 'rows', 'keep', *puts])}):",
         "    entries, get, take = keys_of(row), get_of(row), take_of(row)",
         "    lay, wipe = lay_of(row), wipe_of(row)",
-        "    held = refs(row)",
+        "    held, kind = refs(row), type(row)",
         f"    for {', '.join(['index', *keys, *came])} in rows:" if keys or came else "    for (index,) in rows:",
         "        row.index = index",
         *[f"        lay({name!r}, came_{at})" for at, name in enumerate(shape.laid)],
@@ -120,7 +119,7 @@ def _called(at: int, step: LoopStep) -> Iterator[str]:
     yield "        except FAILURES as error:"
     yield f"            raise failure(instance_{at}, error) from error"
     same, references = ("", "held") if step.is_filter else ("out is not row or ", "held + 1")
-    yield f"        if {same}refs(row) != {references} or type(row) is not LaidRow:"
+    yield f"        if {same}refs(row) != {references} or type(row) is not kind:"
     yield "            kept = refs(row) > held + (out is row)"
     yield f"            return {at}, out, kept"
 
@@ -170,7 +169,7 @@ def _bound(method: Any) -> Callable[[dict[str, Any]], Any]:
 
 
 GLOBALS = {
-    "ABSENT": _ABSENT, "ATOMS": ATOMS, "FAILURES": FAILURES, "LaidRow": LaidRow, "UNREAD": UNREAD,
+    "ABSENT": _ABSENT, "ATOMS": ATOMS, "FAILURES": FAILURES, "UNREAD": UNREAD,
     "failure": failure, "refs": getrefcount, "keys_of": dict.keys, "get_of": _bound(dict.get),
     "take_of": _bound(dict.pop), "lay_of": _bound(dict.setdefault), "wipe_of": _bound(dict.clear),
 }  # fmt: skip

@@ -125,8 +125,9 @@ class RowExecutor:
         self._first = self._first_recording = compile_chain(self._instances, self._outputs, self._side)
         if len(self._instances) > 1:
             self._first_recording = compile_chain(self._instances, self._outputs, self._side, self._noted)
-        looped = can_loop(self._instances, self._outputs)
-        self._inner = InnerLoop(self._instances, self._outputs[0], self._interrupt) if looped else None
+        self._inner = None
+        if can_loop(self._instances, self._outputs):
+            self._inner = InnerLoop(self._instances, self._outputs[0], self._first, self._interrupt)
         self._reads.forget()
         self._joined = joined_columns(self._instances)
 
@@ -175,7 +176,6 @@ class RowExecutor:
         end = min(start + quota, columns.batch.num_rows)
         position = self._advance_by_rows(self._first_recording, columns, start, min(start + 1, end))
         if self._inner is not None and position < end and not interrupt.raised:
-            self._inner.learn(self._noted, start)
             position = self._advance_by_loop(self._inner, columns, position, end)
         if position < end and not interrupt.raised:
             position = self._advance_by_rows(self._first, columns, position, end)

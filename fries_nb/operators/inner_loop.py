@@ -15,11 +15,12 @@ in the batch include all that it writes, and have settled (see ``values``).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any
 
 from fries_nb.dataflow.operators import Shape, is_generator, shape_of, takes_state
 from fries_nb.dataflow.traits import Returns
-from fries_nb.operators.chain_compiler import resumed_steps
+from fries_nb.operators.chain_compiler import compile_chain, resumed_steps
 from fries_nb.operators.error_policy import is_watched
 from fries_nb.operators.instance import Instance
 from fries_nb.operators.kinds import CALLS
@@ -33,8 +34,10 @@ from fries_nb.operators.steps import Step
 
 LEAST = 8
 """Number of tuples from which on preparing the loop for a slice is worth its cost."""
-_UNEXPECTED = 4
-"""Number of unexpected tuples in one slice after which the rest of it is left to the common path."""
+_FIRST = 16
+"""Number of tuples of a slice that are given to the common path at most until the loop can begin."""
+_STOPS, _RARE = 3, 64
+"""How many unexpected tuples one slice may have, and one more for so many tuples; then the common path has the rest."""
 _ATTEMPTS = 2
 """Number of such slices after which the loop is not tried again."""
 
@@ -72,54 +75,30 @@ class InnerLoop:
     Args:
         instances: the operators, in the chain's order; ``can_loop`` holds of them.
         output: receives the rows.
+        common: the chain's first step on the common path.
         interrupt: the flag of the executor, an object with the attribute ``raised``.
 
     Attributes:
         reached: index of the row in hand, after an error.
     """
 
-    def __init__(self, instances: Sequence[Instance], output: Output, interrupt: Any) -> None:
+    def __init__(self, instances: Sequence[Instance], output: Output, common: Step, interrupt: Any) -> None:
         self.reached = 0
         self._instances = instances
         self._output = output
         self._interrupt = interrupt
         self._returned = ReturnedResult()
         self._resumed: Sequence[Step] = resumed_steps(instances, output, self._returned)
+        self._noted: Noted = {}
+        self._common = common
+        self._recording = compile_chain(instances, [output], str, self._noted)
         self._writes: tuple[tuple[str, ...], ...] = ()
         self._read: set[str] = set()
-        self._failed_attempts = 0
-        self._kind = ItemRow if all(is_by_name(_called(instance)) for instance in instances) else LaidRow
+        self._attempts = 0
+        self._names = {"interrupt": interrupt, **_names_of(instances)}
+        self._by_name = all(is_by_name(_called(instance)) for instance in instances)
         self._shape = LoopShape((), ())
         self._loop: Callable[..., Stopped | None]
-
-    def learn(self, noted: Noted, index: int) -> None:
-        """Learn from a row what the operators write, unless that is known or the loop is not tried any more.
-
-        Args:
-            noted: copies of the input rows of all operators but the first.
-            index: the row's index; it has been processed by the common path.
-        """
-        if self._writes or self._failed_attempts >= _ATTEMPTS or not self._output:
-            return
-        rows = [noted.get(instance) for instance in self._instances[1:]] + [self._output[-1]]
-        seen: dict[str, None] = {}
-        writes = []
-        for row in rows:
-            if type(row) is not Row or row.index != index:
-                return
-            new = [name for name in dict.keys(row) if name in row.columns.written and name not in seen]
-            seen.update(dict.fromkeys(new))
-            writes.append(tuple(new))
-        self._writes = tuple(writes)
-
-    def is_ready(self, columns: Columns) -> bool:
-        """Whether the loop can process rows of this batch now."""
-        return (
-            bool(self._writes)
-            and columns.plain >= SETTLED
-            and not columns.nested
-            and all(name in columns.written for names in self._writes for name in names)
-        )
 
     def run(self, columns: Columns, start: int, end: int) -> int:
         """Process rows; returns the position after the last one processed.
@@ -132,21 +111,56 @@ class InnerLoop:
         Raises:
             OperatorError: a function failed on the row ``reached``.
         """
-        unexpected = 0
-        while end - start >= LEAST and self.is_ready(columns):
+        if columns.nested or self._attempts == _ATTEMPTS:
+            return start
+        first = start = self._begin(columns, start, end)
+        stops = 0
+        while end - start >= LEAST and not self._interrupt.raised and self._is_ready(columns):
             start = self._run_once(columns, start, end)
-            if start == end or self._interrupt.raised:
-                break
-            unexpected += 1
-            if unexpected == _UNEXPECTED:
+            stops += 1
+            if stops > _STOPS + (start - first) // _RARE and start < end:
                 self._writes = ()
-                self._failed_attempts += 1
+                self._attempts += 1
         return start
+
+    def _begin(self, columns: Columns, start: int, end: int) -> int:
+        """Process rows by the common path until the loop is ready, but only a few: the first may have been dropped."""
+        for row in islice(columns.rows(start), min(_FIRST, max(0, end - start - LEAST))):
+            if self._interrupt.raised or columns.plain < SETTLED or self._is_ready(columns):
+                break
+            self.reached = start = row.index
+            emitted = len(self._output)
+            (self._common if self._writes else self._recording)(row)
+            if not self._writes and len(self._output) > emitted:
+                self._learn(start)
+            start += 1
+        return start
+
+    def _learn(self, index: int) -> None:
+        """Learn from a row that the common path has emitted what the operators write."""
+        rows = [self._noted.get(instance) for instance in self._instances[1:]] + [self._output[-1]]
+        seen: dict[str, None] = {}
+        writes = []
+        for row in rows:
+            if type(row) is not Row or row.index != index:
+                return
+            new = [name for name in dict.keys(row) if name in row.columns.written and name not in seen]
+            seen.update(dict.fromkeys(new))
+            writes.append(tuple(new))
+        self._writes = tuple(writes)
+
+    def _is_ready(self, columns: Columns) -> bool:
+        """Whether the loop can process rows of this batch now."""
+        return (
+            bool(self._writes)
+            and columns.plain >= SETTLED
+            and all(name in columns.written for names in self._writes for name in names)
+        )
 
     def _run_once(self, columns: Columns, start: int, end: int) -> int:
         """Process rows up to one that is unexpected, and complete that one."""
         self._prepare(columns)
-        shape, row = self._shape, laid_row(columns, self._kind)
+        shape, row = self._shape, laid_row(columns, ItemRow if self._by_name else LaidRow)
         row.index = start - 1
         kept: list[int] = []
         values: list[list[Any]] = [[] for _ in shape.writes]
@@ -161,17 +175,14 @@ class InnerLoop:
                 row.common()
         if stopped is not None:
             at, result, is_kept = stopped
-            del stopped
-            self._complete(row, at, ReturnedResult if result is row else result, is_kept)
+            self._returned.put(ReturnedResult if result is row else result)
+            del stopped, result  # references to a row that was returned show whether it is kept
+            self._complete(row, at, is_kept)
         return index + 1
 
-    def _complete(self, row: Row, at: int, result: Any, is_kept: bool) -> None:
-        """Complete a tuple on the common path, from the result of an operator's function on."""
-        if is_kept:
-            row = detach(row)
-        self._returned.put(result)
-        del result
-        self._resumed[at](row)
+    def _complete(self, row: Row, at: int, is_kept: bool) -> None:
+        """Complete a tuple on the common path, from the result of the operator at this position on."""
+        self._resumed[at](detach(row) if is_kept else row)
 
     def _prepare(self, columns: Columns) -> None:
         """Generate the loop for the columns that are converted, unless that is the present one."""
@@ -184,9 +195,9 @@ class InnerLoop:
         for instance, writes, key in zip(self._instances, self._writes, listed, strict=True):
             state = "" if not _keeps_state(instance) else "list" if key else "row"
             steps.append(LoopStep(writes, state, instance.operator.traits.returns is Returns.ANSWER))
-        shape = LoopShape(tuple(steps), laid)
+        shape = LoopShape(tuple(steps), laid, self._by_name)
         if shape != self._shape:
-            self._loop = loop_of(shape, self._names())
+            self._loop = loop_of(shape, self._names)
             self._shape = shape
 
     def _listed(self, columns: Columns) -> list[tuple[str, ...]]:
@@ -200,16 +211,6 @@ class InnerLoop:
             written.update(writes)
         return found
 
-    def _names(self) -> dict[str, Any]:
-        """What the source of the loop uses."""
-        names: dict[str, Any] = {"interrupt": self._interrupt}
-        for at, instance in enumerate(self._instances):
-            names[f"instance_{at}"] = instance
-            names[f"call_{at}"] = _called(instance)
-            names[f"read_{at}"] = key_reader(instance.operator.key)
-            names[f"live_{at}"], names[f"touch_{at}"] = instance.state.live.get, instance.state.touch
-        return names
-
     def _tuples(self, columns: Columns, start: int, end: int) -> Any:
         """For each row its index, its keys, and the values that are laid."""
         lists: list[Any] = []
@@ -219,6 +220,16 @@ class InnerLoop:
                 lists.append(parts[0] if len(parts) == 1 else zip(*parts, strict=True))
         lists += [columns[name][start:end] for name in self._shape.laid]
         return zip(range(start, end), *lists, strict=True)
+
+
+def _names_of(instances: Sequence[Instance]) -> dict[str, Any]:
+    """The operators' functions and states, as the source of a loop names them."""
+    names: dict[str, Any] = {}
+    for at, instance in enumerate(instances):
+        names |= {f"instance_{at}": instance, f"call_{at}": _called(instance)}
+        names |= {f"live_{at}": instance.state.live.get, f"touch_{at}": instance.state.touch}
+        names[f"read_{at}"] = key_reader(instance.operator.key)
+    return names
 
 
 def _called(instance: Instance) -> Callable[..., Any]:

@@ -21,11 +21,11 @@ def loop(row, rows, keep, put_0):
         if out is not row or refs(row) != held + 1 or type(row) is not kind:
             kept = refs(row) > held + (out is row)
             return 0, out, kept
-        left_0 = take('amount', ABSENT)
+        left_came_0 = take('amount', ABSENT)
         value_0 = take('p', ABSENT)
-        if left_0 is not came_0 or value_0 is ABSENT or len(entries) != 1:
-            if left_0 is not ABSENT: lay('amount', left_0)
-            if value_0 is not ABSENT: lay('p', value_0)
+        if left_came_0 is not came_0 or value_0 is ABSENT or len(entries) != 1:
+            if left_came_0 is not ABSENT: row['amount'] = left_came_0
+            if value_0 is not ABSENT: row['p'] = value_0
             return 0, out, False
         put_0(value_0)
         if interrupt.raised:
@@ -68,10 +68,18 @@ class LoopStep:
 
 @dataclass(frozen=True, slots=True)
 class LoopShape:
-    """What a loop is generated for: its operators, and the columns that are laid into the row."""
+    """What a loop is generated for.
+
+    Attributes:
+        steps: the operators.
+        laid: the columns that are laid into the row.
+        by_name: whether all functions use the row by names only (see ``row_uses``). It is then an ``ItemRow``, in which
+            what is laid is replaced instead of taken out.
+    """
 
     steps: tuple[LoopStep, ...]
     laid: tuple[str, ...]
+    by_name: bool = False
 
     @property
     def writes(self) -> tuple[str, ...]:
@@ -96,18 +104,23 @@ def source_of(shape: LoopShape) -> str:
         "    held, kind = refs(row), type(row)",
         f"    for {', '.join(['index', *keys, *came])} in rows:" if keys or came else "    for (index,) in rows:",
         "        row.index = index",
-        *[f"        lay({name!r}, came_{at})" for at, name in enumerate(shape.laid)],
+        *[f"        {_laid(shape, name, f'came_{at}')}" for at, name in enumerate(shape.laid)],
     ]
-    for at, step in enumerate(shape.steps):
-        lines += _called(at, step)
+    for at in range(len(shape.steps)):
+        lines += _called(at, shape)
         if at < len(shape.steps) - 1:
             lines += _crossed(at, shape)
     lines += [*_captured(shape), "        if interrupt.raised:", "            return None", "    return None"]
     return "\n".join(lines)
 
 
-def _called(at: int, step: LoopStep) -> Iterator[str]:
+def _laid(shape: LoopShape, name: str, value: str) -> str:
+    return f"row[{name!r}] = {value}" if shape.by_name else f"lay({name!r}, {value})"
+
+
+def _called(at: int, shape: LoopShape) -> Iterator[str]:
     """The call of the function, and the checks that need not look into the row."""
+    step = shape.steps[at]
     yield "        try:"
     if step.state:
         key = f"key_{at}"
@@ -119,7 +132,8 @@ def _called(at: int, step: LoopStep) -> Iterator[str]:
     yield "        except FAILURES as error:"
     yield f"            raise failure(instance_{at}, error) from error"
     same, references = ("", "held") if step.is_filter else ("out is not row or ", "held + 1")
-    yield f"        if {same}refs(row) != {references} or type(row) is not kind:"
+    kind = "" if shape.by_name else " or type(row) is not kind"
+    yield f"        if {same}refs(row) != {references}{kind}:"
     yield "            kept = refs(row) > held + (out is row)"
     yield f"            return {at}, out, kept"
 
@@ -145,16 +159,21 @@ def _dropped(*reset: str) -> Iterator[str]:
 
 
 def _captured(shape: LoopShape) -> Iterator[str]:
-    """At the end of the chain everything is taken out of the row, and what was written is kept."""
+    """At the end of the chain, what was written is taken out of the row and kept."""
     last, written = len(shape.steps) - 1, shape.writes
-    left = [(f"left_{at}", name) for at, name in enumerate(shape.laid) if name not in written]
-    values = [(f"value_{at}", name) for at, name in enumerate(written)]
-    yield from (f"        {variable} = take({name!r}, ABSENT)" for variable, name in (*left, *values))
-    checks = [f"{variable} is not came_{variable[5:]}" for variable, _ in left]
-    checks += [*[f"{variable} is ABSENT" for variable, _ in values], "len(entries) != 1"]
-    yield f"        if {' or '.join(checks)}:"
-    for variable, name in (*left, *values):
-        yield f"            if {variable} is not ABSENT: lay({name!r}, {variable})"
+    unwritten = [(f"came_{at}", name) for at, name in enumerate(shape.laid) if name not in written]
+    taken = [(f"value_{at}", name) for at, name in enumerate(written)]
+    if shape.by_name:
+        checks = [f"row[{name!r}] is not {variable}" for variable, name in unwritten]
+        size = 1 + len(unwritten)
+    else:
+        checks = [f"left_{variable} is not {variable}" for variable, _ in unwritten]
+        taken, size = [*[(f"left_{variable}", name) for variable, name in unwritten], *taken], 1
+    yield from (f"        {variable} = take({name!r}, ABSENT)" for variable, name in taken)
+    checks += [f"value_{at} is ABSENT" for at in range(len(written))]
+    yield f"        if {' or '.join([*checks, f'len(entries) != {size}'])}:"
+    for variable, name in taken:
+        yield f"            if {variable} is not ABSENT: row[{name!r}] = {variable}"
     yield f"            return {last}, out, False"
     if shape.steps[last].is_filter:
         yield from _dropped()

@@ -64,9 +64,7 @@ def compile_chain(
     return whole(instances, apart, undos, step) if retried else step
 
 
-def resumed_steps(
-    instances: Sequence[Instance], output: Output, call: Callable[[Row], Any]
-) -> Sequence[Step]:
+def resumed_steps(instances: Sequence[Instance], output: Output, call: Callable[[Row], Any]) -> Sequence[Step]:
     """For each operator of a chain of maps and filters its step, connected to the next, with another function to call.
 
     Args:

@@ -13,32 +13,23 @@ from loop_styles import STYLES, Keyed, adds, mapped, on_key, scores
 from operator_setting import batch
 
 from fries_nb.errors import OperatorError
-from fries_nb.operators import executors, inner_loop, loop_source
+from fries_nb.operators import executors, inner_loop, laid_rows, loop_source
 from fries_nb.operators.executors import InterruptFlag, executor_of
-from fries_nb.operators.inner_loop import InnerLoop
+from fries_nb.operators.inner_loop import InnerLoop, ReturnedResult
 from fries_nb.operators.laid_rows import LaidRow
 from fries_nb.operators.outputs import Captured
-from fries_nb.operators.rows import Columns, Row
+from fries_nb.operators.rows import UNKNOWN, Columns, Reads, Row
 
 QUOTAS = (1, 9, 20, 64)
 FRAMES = (12, 40, 40)
 """Sizes of the frames; the columns that are written have settled after the first."""
-LATE = {
-    "deletes_late", "removes_as_many_as_it_holds", "renames_late", "reads_more_from_some_row_on", "fails_late",
-    "asks_for_an_absent_column", "returns_a_list_late", "writes_another_type_late", "writes_no_column_late",
-    "overwrites by a list", "aliases its state late", "returns its state late", "passes its list on late",
-    "gives back an earlier row", "shows_all_late", "forgets_a_copy_late", "writes_the_value_there_is",
-    "passes its list on late, and a number at the end",
+NEVER = {
+    "aliases in place", "aliases its state", "beside a flat map", "copies", "derives a row", "fails, and pauses",
+    "is audited", "keeps rows", "keyed, and reads its key", "renames", "returns a new dict",
+    "returns all and one more", "returns its state", "returns nothing", "shows_all", "yields",
+    "a filter that fails", "uses_other_methods",
 }  # fmt: skip
-ALWAYS = LATE | {
-    "adds", "overwrites", "overwrites_sometimes", "keyed", "keyed by two columns", "keyed by a float, with nan",
-    "a filter", "map filter map", "map filter keyed", "three maps", "interrupts", "interrupts in mid chain",
-    "keyed by what an earlier operator writes", "keyed by what an earlier one changes at times", "the second fails",
-    "reads_by_get", "uses_other_methods", "interrupts a row that is dropped", "keeps some rows", "adds_sometimes",
-    "interrupts a row that is dropped at the end", "a filter keeps some rows", "a filter that fails",
-    "returns it unchanged", "keeps some rows at the end",
-}  # fmt: skip
-"""Styles of which rows are to be captured by the inner loop."""
+"""Styles of which all rows take the common path; of the others the inner loop captures some."""
 
 
 def frames() -> list[pa.RecordBatch]:
@@ -126,17 +117,20 @@ def test_both_paths_have_equal_effects(
     expected = by_common_path(style, quota, monkeypatch)
     assert captured == []
     assert observed(style, quota) == expected
-    print("CAP", style, quota, sum(captured))
+    if style in NEVER or quota == 1:
+        assert sum(captured) == 0
+    elif quota > 9:
+        assert sum(captured) > 0
 
 
 @pytest.mark.parametrize("style", ["adds", "keyed", "map filter map"])
 def test_most_rows_of_expected_styles_are_captured(style: str, captured: list[int]) -> None:
     """All but the first of each slice, after the first frame; of a filter, those that pass it."""
     observed(style, 64)
-    assert sum(captured) == (2 * 39 if style != "map filter map" else 2 * 19)
+    assert sum(captured) == (77 if style != "map filter map" else 38)
 
 
-@pytest.mark.parametrize("style", ["derives a row", "shows_all", "keeps rows", "adds_one_of_two"])
+@pytest.mark.parametrize("style", ["derives a row", "shows_all", "keeps rows", "copies"])
 def test_the_loop_gives_up_where_much_is_unexpected(style: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """After two slices; what it costs until then is bounded."""
     times: list[int] = []
@@ -155,14 +149,13 @@ def test_the_loop_gives_up_where_much_is_unexpected(style: str, monkeypatch: pyt
 
 
 def _mutated(before: str, after: str) -> Callable[[pytest.MonkeyPatch], None]:
-    """A mutant of the source that is generated."""
+    """A mutant of the source that is generated, by a regular expression."""
 
     def mutate(monkeypatch: pytest.MonkeyPatch) -> None:
         source_of = loop_source.source_of
 
         def mutated(shape: loop_source.LoopShape) -> str:
-            assert before in source_of(shape) or "Y" not in before
-            return source_of(shape).replace(before, after)
+            return re.sub(before, after, source_of(shape))
 
         loop_source._code_of.cache_clear()
         monkeypatch.setattr(loop_source, "source_of", mutated)
@@ -180,7 +173,17 @@ def _forgets_the_row(loop: InnerLoop, row: Row, *_: Any) -> None:
 
 
 def _completes_undetached(complete: Any) -> Any:
-    return lambda loop, row, at, result, is_kept: complete(loop, row, at, result, False)
+    return lambda loop, row, at, is_kept: complete(loop, row, at, False)
+
+
+def _holds_the_result(call: Any) -> Any:
+    held: list[Any] = []
+
+    def holding(returned: ReturnedResult, row: Row) -> Any:
+        held.append(call(returned, row))
+        return held[-1]
+
+    return holding
 
 
 def _lists_all_keys(listed: Any) -> Any:
@@ -216,23 +219,24 @@ MUTANTS: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {
         "interrupts a row that is dropped at the end", _mutated("            if interrupt.raised", "            if False")),
     "nor after one that is unexpected": ("interrupts and is unexpected", _patched(
         InnerLoop, "run", lambda run: lambda loop, *given: (setattr(loop, "_interrupt", InterruptFlag()), run(loop, *given))[1])),
-    "a row kept is used again": ("keeps some rows at the end", _mutated("refs(row) != held + 1", "False")),
-    "one kept by a filter is used again": ("a filter keeps some rows", _mutated("refs(row) != held", "False")),
-    "a row kept is not detached": ("keeps some rows at the end", _patched(InnerLoop, "_complete", _completes_undetached)),
-    "another result is ignored": ("returns its state late", _mutated("out is not row or ", "")),
+    "a row kept is used again": ("keeps some rows at the end", _mutated(r"refs\(row\) != held \+ 1", "False")),
+    "one kept by a filter is used again": ("a filter keeps some rows", _mutated(r"refs\(row\) != held", "False")),
+    "a row kept is not detached": (
+        "keeps some rows at the end", _patched(InnerLoop, "_complete", _completes_undetached)),
+    "another result is ignored": ("keeps some rows and returns others", _mutated("out is not row or ", "")),
     "a common row is taken for a laid one": (
-        "removes_as_many_as_it_holds", _mutated(" or type(row) is not kind", "")),
-    "a column overwritten is not seen": ("overwrites_sometimes", _mutated("is not came_", "is came_0 is came_")),
+        "removes_as_many_as_it_holds", _mutated(r" or type\(row\) is not kind", "")),
+    "a column overwritten is not seen": ("overwrites_sometimes", _mutated(r"\S+ is not came_\d", "False")),
     "a column overwritten in mid chain is not seen": (
-        "overwrites a key and goes on", _mutated("row['x'] is not came_0", "False")),
-    "a column missing is not seen": ("writes_sometimes", _mutated(" is ABSENT or", " is None or")),
-    "a column more is not seen": ("adds_sometimes", _mutated("len(entries) != ", "0 > ")),
+        "changes a key that it reads", _mutated(r"(len\(entries\) != \d) or row\['k'\] is not came_\d", r"\1")),
+    "a column missing is not seen": ("writes_nothing_sometimes", _mutated("value_0 is ABSENT or", "")),
+    "a column more is not seen": ("adds_sometimes", _mutated(r"len\(entries\) != ", "0 > ")),
     "a list passes between operators": ("passes its list on late", _mutated("not in ATOMS", "is None")),
-    "a row dropped leaves its values": ("map filter map", _mutated("wipe()", "None")),
-    "rows between operators are not counted": ("map filter map", _mutated("processed += 1", "processed += 0")),
-    "an index is not kept": ("map filter map", _mutated("keep(index)", "keep(index - 1)")),
-    "the row's index stays": ("reads_more_from_some_row_on", _mutated("row.index = index", "row.index = max(row.index, 0)")),
-    "a failure loses its operator": ("the second fails", _mutated("failure(instance_1", "failure(instance_0")),
+    "a row dropped leaves its values": ("doubles, by update, before a filter", _mutated(r"wipe\(\)", "None")),
+    "rows between operators are not counted": ("map filter map", _mutated(r"processed \+= 1", "processed += 0")),
+    "an index is not kept": ("map filter map", _mutated(r"keep\(index\)", "keep(index - 1)")),
+    "the row's index is another": ("keyed", _mutated("row.index = index", "row.index = index - index % 2")),
+    "a failure loses its operator": ("the second fails", _mutated(r"failure\(instance_1", "failure(instance_0")),
     "the row in hand is forgotten": ("keeps some rows", _patched(InnerLoop, "_complete", lambda _: _forgets_the_row)),
     "the row in hand is captured, too": ("adds_sometimes", _patched(
         executors.Output, "capture", _captures_too_much)),
@@ -241,10 +245,12 @@ MUTANTS: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {
         "keyed by an overwritten column", _patched(InnerLoop, "_listed", _lists_all_keys)),
     "every function is taken to use names only": (
         "deletes_late", _patched(inner_loop, "is_by_name", lambda _: lambda function: True)),
-    "columns of all types are laid": ("writes_the_value_there_is", _patched(
-        inner_loop, "can_be_laid", lambda _: lambda kind: True)),
+    "columns of other types are laid": ("writes_a_narrow_value_there_is", _patched(
+        laid_rows, "_LAID", lambda laid: laid | {pa.float32().id})),
     "the loop begins before columns have settled": ("aliases in place", _patched(
-        InnerLoop, "is_ready", lambda _: lambda loop, columns: bool(loop._writes))),
+        inner_loop, "SETTLED", lambda _: UNKNOWN)),
+    "a result is referenced once more": ("derives a row", _patched(
+        ReturnedResult, "__call__", _holds_the_result)),
 }  # fmt: skip
 
 
@@ -285,7 +291,7 @@ def test_a_chain_that_is_rebuilt_runs_the_new_function(captured: list[int]) -> N
         running.advance(100)
         ys = [y for _, out in running.results() for y in out.column("y").to_pylist()]
         assert number < 1 or ys[20:] == [-1] * 20
-    assert captured == [19]
+    assert captured[0] == 18 and not any(captured[1:])
 
 
 def test_a_state_that_is_transformed_late_is_found(captured: list[int]) -> None:
@@ -305,21 +311,14 @@ def test_a_state_that_is_transformed_late_is_found(captured: list[int]) -> None:
     running.results()
     running.load("L", frames()[2])
     running.advance(100)
-    assert sum(captured) == 39
+    assert sum(captured) == 38
     assert all(isinstance(state, list) for state in target.state.live.values())
 
 
 def test_captured_rows_are_those_objects() -> None:
     """As rows for a message, and as columns that were not written."""
-    columns = Columns(frames()[0], inner_loop_reads())
+    columns = Columns(frames()[0], Reads())
     columns.write(["y", "x", "z"])
     part = Captured(columns, [2, 5], {"y": [1, 2], "x": [7, 8]})
     assert [(row["n"], row["x"], row["y"]) for row in part.rows()] == [(2, 7, 1), (5, 8, 2)]
     assert (part.column("n"), part.column("x"), part.column("z")) == ([2, 5], [7, 8], [None, None])
-
-
-def inner_loop_reads() -> Any:
-    """A record of reads."""
-    from fries_nb.operators.rows import Reads
-
-    return Reads()

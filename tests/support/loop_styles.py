@@ -63,20 +63,20 @@ def overwrites_by_a_list(kept: list[int]) -> Function:
 
 def adds_sometimes(row: Row) -> Row:
     row["y"] = row["x"]
-    if row["n"] % 9 == 4:
+    if row["n"] % 9 == 6:
         row["flag"] = True
     return row
 
 
 def adds_one_of_two(row: Row) -> Row:
-    row["z" if row["n"] % 9 == 4 else "y"] = row["x"]
+    row["z" if row["n"] % 9 == 6 else "y"] = row["x"]
     return row
 
 
 def writes_sometimes_a_column_it_does_not_read(row: Row) -> Row:
     name = row["n"]
     row["y"] = name
-    if name % 9 == 4:
+    if name % 9 == 6:
         row["s"] = "written"
     return row
 
@@ -91,7 +91,7 @@ def deletes_late(row: Row) -> Row:
 def removes_as_many_as_it_holds(row: Row) -> Row:
     row["y"] = row["x"]
     if row["n"] > 30:
-        for name in ("s", "k", "t"):
+        for name in ("s", "k", "t", "b", "d"):
             del row[name]
     return row
 
@@ -184,6 +184,32 @@ def writes_another_type_late(row: Row) -> Row:
 
 def writes_no_column_late(row: Row) -> Row:
     row["y"] = row["x"] if row["n"] < 37 else object()
+    return row
+
+
+def writes_nothing_sometimes(row: Row) -> Row:
+    if row["n"] % 9 != 6:
+        row["y"] = row["x"]
+    return row
+
+
+def changes_a_key_that_it_reads(row: Row) -> Row:
+    row["y"] = row["k"]
+    if row["n"] % 9 == 6:
+        row["k"] = "k1"
+    return row
+
+
+def doubles_by_update(row: Row) -> Row:
+    row.update(y=row["x"] * 2)
+    return row
+
+
+def writes_a_narrow_value_there_is(row: Row) -> Row:
+    value = row["f"]
+    if row["n"] > 30:
+        row["f"] = value
+    row["y"] = row["x"]
     return row
 
 
@@ -352,7 +378,7 @@ PLAIN = (
     writes_sometimes_a_column_it_does_not_read, deletes_late, removes_as_many_as_it_holds, renames, renames_late,
     drops_some, reads_more_from_some_row_on, reads_by_get, uses_other_methods, shows_all, shows_all_late, copies,
     forgets_a_copy_late, fails_late, asks_for_an_absent_column, returns_a_list_late, writes_another_type_late,
-    writes_no_column_late, writes_the_value_there_is, yields,
+    writes_no_column_late, writes_the_value_there_is, writes_a_narrow_value_there_is, writes_nothing_sometimes, yields,
 )  # fmt: skip
 
 STYLES: dict[str, Chain] = {
@@ -393,13 +419,17 @@ STYLES: dict[str, Chain] = {
     "passes its list on late, and a number at the end": lambda flag, kept: [
         mapped(puts_its_list_late(kept)), mapped(lambda row: [row["y"].append(-1) if row["n"] > 30 else 0] and row),
         mapped(removes_the_list)],
-    "the second fails": lambda flag, kept: [mapped(adds), mapped(fails_late)],
+    "the second fails": lambda flag, kept: [mapped(adds), instance("N", Kind.MAP, fails_late)],
     "the second adds sometimes": lambda flag, kept: [mapped(lambda row: row), mapped(adds_sometimes), filtered()],
     "fails, and pauses": lambda flag, kept: [mapped(fails_late, on_error="pause")],
     "interrupts and is unexpected": lambda flag, kept: [
-        mapped(lambda row: adds_sometimes(interrupts_at(flag, row, 22)))],
-    "overwrites a key and goes on": lambda flag, kept: [mapped(overwrites_sometimes), mapped(puts_back)],
-    "writes_sometimes": lambda flag, kept: [mapped(adds_one_of_two)],
+        mapped(lambda row: adds_sometimes(interrupts_at(flag, row, 42)))],
+    "overwrites and puts back": lambda flag, kept: [mapped(overwrites_sometimes), mapped(puts_back)],
+    "changes a key that it reads": lambda flag, kept: [
+        mapped(changes_a_key_that_it_reads), on_key(Keyed(scores, list))],
+    "keeps some rows and returns others": lambda flag, kept: [
+        mapped(keeps_some(kept, lambda row: {"y": -1} if row["n"] % 11 == 5 else row))],
+    "doubles, by update, before a filter": lambda flag, kept: [mapped(doubles_by_update), filtered(), mapped(scales)],
     "keyed by an overwritten column": lambda flag, kept: [mapped(overwrites), on_key(Keyed(scores, list), "x")],
     "aliases in place": lambda flag, kept: [on_key(Keyed(aliases_in_place, list))],
     "is audited": lambda flag, kept: [mapped(adds, audit=True), filtered()],

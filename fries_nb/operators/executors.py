@@ -23,7 +23,7 @@ from fries_nb.operators.chain_compiler import compile_chain, joined_columns, joi
 from fries_nb.operators.column_types import culprit
 from fries_nb.operators.conversion import NOT_ARROW
 from fries_nb.operators.error_policy import is_guarded
-from fries_nb.operators.inner_loop import InnerLoop, can_loop
+from fries_nb.operators.inner_loop import LEAST, InnerLoop, can_loop
 from fries_nb.operators.instance import Instance
 from fries_nb.operators.outputs import ManyOutputs, Output, Results, Types, assemble, check_names
 from fries_nb.operators.recent import Noted, Passed, Recent, one_row, passed, recent_row, recent_rows
@@ -172,22 +172,28 @@ class RowExecutor:
             self.load(self._sender, self._columns.batch.slice(self._position))  # no function has changed these columns
         if self._columns is None:
             return 0
-        columns, interrupt, start = self._columns, self._interrupt, self._position
+        columns, inner, start = self._columns, self._inner, self._position
         end = min(start + quota, columns.batch.num_rows)
-        position = self._advance_by_rows(self._first_recording, columns, start, min(start + 1, end))
-        if self._inner is not None and position < end and not interrupt.raised:
-            position = self._advance_by_loop(self._inner, columns, position, end)
-        if position < end and not interrupt.raised:
-            position = self._advance_by_rows(self._first, columns, position, end)
+        common = ((self._first_recording, 1), (self._first, quota - 1))
+        if inner is None or end - start <= LEAST or columns.nested or not inner.is_due():
+            return self._take_up_to(self._advance_by_rows(common, columns, start))
+        position = self._advance_by_rows(common[:1], columns, start)
+        if not self._interrupt.raised:
+            position = self._advance_by_loop(inner, columns, position, end)
+        if position < end and not self._interrupt.raised:
+            position = self._advance_by_rows(((self._first, end - position),), columns, position)
         return self._take_up_to(position)
 
-    def _advance_by_rows(self, step: Step, columns: Columns, start: int, end: int) -> int:
-        """Process rows by the common path; returns the position after the last one."""
-        interrupt = self._interrupt
+    def _advance_by_rows(self, steps: Sequence[tuple[Step, int]], columns: Columns, start: int) -> int:
+        """Process rows by the common path, so many with each step; returns the position after the last one."""
+        interrupt, rows = self._interrupt, columns.rows(start)
         row: Row | None = None
         try:
-            for row in islice(columns.rows(start), end - start):
-                step(row)
+            for step, count in steps:
+                for row in islice(rows, count):
+                    step(row)
+                    if interrupt.raised:
+                        break
                 if interrupt.raised:
                     break
         except OperatorError:

@@ -5,8 +5,8 @@ loop learns what each operator writes, and generates a function for just that (s
 the functions read are laid into one row, keys come straight from their column, and what is written is captured as
 columns when the last function has returned. Whatever is unexpected in a tuple ends the function; its step then
 continues on the common path with the result that the operator's function has returned, and the next tuple begins anew.
-If that happens often, the common path processes the rest, and after the second time all further tuples until the chain
-is rebuilt.
+If that happens often, the common path processes the rest of the slice, and also the next slices, each time more of
+them.
 
 The common path remains the definition of what a chain does: the inner loop only begins when the columns written so far
 in the batch include all that it writes, and have settled (see ``values``).
@@ -17,6 +17,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any
+
+import pyarrow as pa
 
 from fries_nb.dataflow.operators import Shape, is_generator, shape_of, takes_state
 from fries_nb.dataflow.traits import Returns
@@ -32,14 +34,14 @@ from fries_nb.operators.row_uses import is_by_name
 from fries_nb.operators.rows import SETTLED, Columns, Row, detach, key_reader
 from fries_nb.operators.steps import Step
 
-LEAST = 8
+LEAST = 32
 """Number of tuples from which on preparing the loop for a slice is worth its cost."""
 _FIRST = 16
 """Number of tuples of a slice that are given to the common path at most until the loop can begin."""
 _STOPS, _RARE = 3, 64
 """How many unexpected tuples one slice may have, and one more for so many tuples; then the common path has the rest."""
-_ATTEMPTS = 2
-"""Number of such slices after which the loop is not tried again."""
+_MOST_FAILURES = 9
+"""After the n-th slice in a row in which the loop could not begin, or was given up, 2**n - 2 slices are not tried."""
 
 
 class ReturnedResult:
@@ -93,34 +95,49 @@ class InnerLoop:
         self._common = common
         self._recording = compile_chain(instances, [output], str, self._noted)
         self._writes: tuple[tuple[str, ...], ...] = ()
+        self._written: frozenset[str] = frozenset()
         self._read: set[str] = set()
-        self._attempts = 0
+        self._failures = self._rest = 0
+        self._converted: tuple[str, ...] = ()
+        self._schema: pa.Schema | None = None
+        self._listed: list[tuple[str, ...]] = []
         self._names = {"interrupt": interrupt, **_names_of(instances)}
         self._by_name = all(is_by_name(_called(instance)) for instance in instances)
         self._shape = LoopShape((), ())
         self._loop: Callable[..., Stopped | None]
 
+    def is_due(self) -> bool:
+        """Whether this slice is to be tried; called once for each that is long enough."""
+        if self._rest:
+            self._rest -= 1
+            return False
+        return True
+
     def run(self, columns: Columns, start: int, end: int) -> int:
         """Process rows; returns the position after the last one processed.
 
         Args:
-            columns: the batch.
+            columns: the batch, without nested columns.
             start: index of the first row.
             end: index after the last row.
 
         Raises:
             OperatorError: a function failed on the row ``reached``.
         """
-        if columns.nested or self._attempts == _ATTEMPTS:
-            return start
-        first = start = self._begin(columns, start, end)
+        first = start
+        if not self._is_ready(columns):
+            start = self._begin(columns, start, end)
         stops = 0
         while end - start >= LEAST and not self._interrupt.raised and self._is_ready(columns):
             start = self._run_once(columns, start, end)
             stops += 1
-            if stops > _STOPS + (start - first) // _RARE and start < end:
+            if stops > _STOPS + (start - first) // _RARE:
                 self._writes = ()
-                self._attempts += 1
+        if self._is_ready(columns):
+            self._failures = 0
+        elif not self._interrupt.raised:
+            self._failures = min(self._failures + 1, _MOST_FAILURES)
+            self._rest = 2**self._failures - 2
         return start
 
     def _begin(self, columns: Columns, start: int, end: int) -> int:
@@ -148,14 +165,12 @@ class InnerLoop:
             seen.update(dict.fromkeys(new))
             writes.append(tuple(new))
         self._writes = tuple(writes)
+        self._written = frozenset(seen)
+        self._converted = ()
 
     def _is_ready(self, columns: Columns) -> bool:
         """Whether the loop can process rows of this batch now."""
-        return (
-            bool(self._writes)
-            and columns.plain >= SETTLED
-            and all(name in columns.written for names in self._writes for name in names)
-        )
+        return bool(self._writes) and columns.plain >= SETTLED and self._written <= columns.written.keys()
 
     def _run_once(self, columns: Columns, start: int, end: int) -> int:
         """Process rows up to one that is unexpected, and complete that one."""
@@ -171,7 +186,7 @@ class InnerLoop:
             self.reached = index = row.index
             indices = kept if shape.drops else range(start, index + (stopped is None))
             self._output.capture(Captured(columns, indices, dict(zip(shape.writes, values, strict=True))))
-            if isinstance(row, LaidRow):
+            if stopped is not None and isinstance(row, LaidRow):
                 row.common()
         if stopped is not None:
             at, result, is_kept = stopped
@@ -186,40 +201,46 @@ class InnerLoop:
 
     def _prepare(self, columns: Columns) -> None:
         """Generate the loop for the columns that are converted, unless that is the present one."""
+        converted, schema = tuple(columns), columns.batch.schema
+        if converted == self._converted and schema == self._schema and columns.unlaid <= self._read:
+            return
+        self._converted, self._schema = converted, schema
         self._read |= columns.unlaid
-        listed = self._listed(columns)
-        keys = {name for names in listed for name in names} - self._read
-        schema = columns.batch.schema
-        laid = tuple([name for name in columns if name not in keys and can_be_laid(schema.field(name).type)])
+        self._listed = self._keys_listed(columns)
+        keys = {name for names in self._listed for name in names} - self._read
+        laid = tuple([name for name in converted if name not in keys and can_be_laid(schema.field(name).type)])
         steps = []
-        for instance, writes, key in zip(self._instances, self._writes, listed, strict=True):
-            state = "" if not _keeps_state(instance) else "list" if key else "row"
+        for instance, writes, key in zip(self._instances, self._writes, self._listed, strict=True):
+            state = "" if not takes_state(instance.function) else "list" if key else "row"
             steps.append(LoopStep(writes, state, instance.operator.traits.returns is Returns.ANSWER))
         shape = LoopShape(tuple(steps), laid, self._by_name)
         if shape != self._shape:
             self._loop = loop_of(shape, self._names)
             self._shape = shape
 
-    def _listed(self, columns: Columns) -> list[tuple[str, ...]]:
+    def _keys_listed(self, columns: Columns) -> list[tuple[str, ...]]:
         """For each operator the columns of its state's key, if they are as they came in; else empty."""
         found: list[tuple[str, ...]] = []
         written: set[str] = set()
         for instance, writes in zip(self._instances, self._writes, strict=True):
             key = instance.operator.key
-            are_listed = _keeps_state(instance) and all(name in columns and name not in written for name in key)
+            are_listed = takes_state(instance.function) and all(
+                name in columns and name not in written for name in key
+            )
             found.append(key if are_listed else ())
             written.update(writes)
         return found
 
     def _tuples(self, columns: Columns, start: int, end: int) -> Any:
         """For each row its index, its keys, and the values that are laid."""
-        lists: list[Any] = []
-        for key in self._listed(columns):
-            if key:
-                parts = [columns[name][start:end] for name in key]
-                lists.append(parts[0] if len(parts) == 1 else zip(*parts, strict=True))
+        lists: list[Any] = [range(start, end)]
+        for key in self._listed:
+            if len(key) == 1:
+                lists.append(columns[key[0]][start:end])
+            elif key:
+                lists.append(zip(*[columns[name][start:end] for name in key], strict=True))
         lists += [columns[name][start:end] for name in self._shape.laid]
-        return zip(range(start, end), *lists, strict=True)
+        return zip(*lists, strict=True)
 
 
 def _names_of(instances: Sequence[Instance]) -> dict[str, Any]:
@@ -236,7 +257,3 @@ def _called(instance: Instance) -> Callable[..., Any]:
     """The function that is called with the row."""
     function = instance.function
     return function.process if shape_of(function) is Shape.KEYED else function  # type: ignore[no-any-return]
-
-
-def _keeps_state(instance: Instance) -> bool:
-    return takes_state(instance.function)

@@ -33,7 +33,7 @@ class OperatorCall:
     Attributes:
         step: makes the function that processes single rows.
         fit: makes a batch of the result of a vectorised function; ``None`` if the kind has no vectorised functions.
-        loops: whether the inner loop can call its functions (see ``inner_loop``), which return the row or a truth value.
+        loops: whether the inner loop can call its functions (see ``inner_loop``): they return the row or a truth value.
     """
 
     step: Callable[[Instance, Behind], Step]

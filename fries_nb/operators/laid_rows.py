@@ -82,12 +82,14 @@ class LaidRow(Row):
         return self
 
     def update(self, other: Any = (), /, **named: Any) -> None:
+        """As of ``dict``: nothing is written if the argument is invalid."""
         dict.update(self, other if isinstance(other, dict) and not named else dict(other, **named))
 
     def __or__(self, other: Any) -> Row:  # type: ignore[override]
         return Row.__or__(self.common(), other)
 
     def copy(self) -> Row:
+        """A common row with the same values."""
         return Row.copy(self.common())
 
     def _load(self) -> Row:

@@ -22,12 +22,12 @@ as a whole, or dropped together with the column types that were learned from the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
 from operator import attrgetter, itemgetter
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from fries_nb.dataflow.columns import alike
@@ -43,8 +43,7 @@ Results = list[tuple[int, pa.RecordBatch]]
 """Batches that a chain produced, each with the index of its branch."""
 
 
-@dataclass(frozen=True, slots=True)
-class Captured:
+class Captured(msgspec.Struct, frozen=True):
     """Rows of one batch, as columns of what was written to them.
 
     Attributes:
@@ -72,6 +71,11 @@ class Captured:
             row = Row({**NOTHING, **dict(zip(self.values, written, strict=True))})
             row.columns, row.index = self.columns, index
             yield row
+
+
+Part = Sequence[Row] | Captured
+CapturedParts = Sequence[tuple[int, Captured]]
+"""Captured rows, each part with the number of row objects before it."""
 
 
 class Output(list[Row]):
@@ -115,7 +119,7 @@ class Output(list[Row]):
 
     def rows(self) -> list[Row]:
         """All rows as objects, in order."""
-        return _objects(list(_parts(self, self.captured)))
+        return _objects(self, self.captured)
 
     def take(self) -> list[pa.RecordBatch]:
         """The batches; removes them."""
@@ -172,7 +176,7 @@ def assemble(
     rows: Sequence[Row],
     columns: Columns,
     types: dict[str, pa.DataType],
-    captured: Sequence[tuple[int, Captured]] = (),
+    captured: CapturedParts = (),
 ) -> pa.RecordBatch:
     """Make one batch of rows, with the hidden columns.
 
@@ -190,12 +194,13 @@ def assemble(
         OverflowError: as ValueError.
         pyarrow.ArrowException: as ValueError.
     """
-    parts = list(_parts(rows, captured))
     whole = WholeRow in set(map(type, rows))
-    origin = _origin(_indices(parts), columns.batch)
+    if whole and captured:
+        rows, captured = _objects(rows, captured), ()
+    origin = _origin(_indices(rows, captured), columns.batch)
     if not whole and not columns.written:
         return origin
-    values = _all_values(_objects(parts)) if whole else {name: _column(parts, name) for name in columns.written}
+    values = _all_values(rows) if whole else {name: _column(rows, captured, name) for name in columns.written}
     names = [name for name in (values if whole else dict.fromkeys((*columns.names, *values))) if name not in HIDDEN]
     arrays: list[pa.Array] = []
     for name in names:
@@ -209,7 +214,7 @@ def assemble(
     return pa.RecordBatch.from_arrays(arrays, names=[*names, *columns.hidden])
 
 
-def _parts(rows: Sequence[Row], captured: Sequence[tuple[int, Captured]]) -> Iterator[Sequence[Row] | Captured]:
+def _parts(rows: Sequence[Row], captured: CapturedParts) -> Iterator[Part]:
     """Row objects and captured rows, in order."""
     taken = 0
     for before, part in captured:
@@ -221,31 +226,32 @@ def _parts(rows: Sequence[Row], captured: Sequence[tuple[int, Captured]]) -> Ite
         yield rows[taken:] if taken else rows
 
 
-def _objects(parts: Sequence[Sequence[Row] | Captured]) -> list[Row]:
+def _objects(rows: Sequence[Row], captured: CapturedParts) -> list[Row]:
     """All rows as objects."""
-    return [row for part in parts for row in (part.rows() if isinstance(part, Captured) else part)]
+    return [row for part in _parts(rows, captured) for row in (part.rows() if isinstance(part, Captured) else part)]
 
 
-def _column(parts: Sequence[Sequence[Row] | Captured], name: str) -> list[Any]:
+def _column(rows: Sequence[Row], captured: CapturedParts, name: str) -> list[Any]:
     """The values of a column in all rows."""
+    if not captured:
+        return _values(rows, name)
     found: list[Any] = []
-    for part in parts:
+    for part in _parts(rows, captured):
         found += part.column(name) if isinstance(part, Captured) else _values(part, name)
     return found
 
 
-def _indices(parts: Sequence[Sequence[Row] | Captured]) -> Sequence[int]:
-    """The indices of all rows; a ``range`` if they are consecutive."""
+def _indices(rows: Sequence[Row], captured: CapturedParts) -> Sequence[int]:
+    """The indices of all rows; of captured ones a ``range`` if each follows the one before."""
+    if not captured:
+        return list(map(attrgetter("index"), rows))
     found: Sequence[int] = range(0)
-    for part in parts:
-        indices = part.indices if isinstance(part, Captured) else list(map(attrgetter("index"), part))
-        if isinstance(indices, list) and indices[-1] - indices[0] + 1 == len(indices):
-            consecutive = range(indices[0], indices[-1] + 1)
-            indices = consecutive if indices == list(consecutive) else indices
+    for part in _parts(rows, captured):
+        indices = part.indices if isinstance(part, Captured) else _indices(part, ())
         if not found:
             found = indices
-        elif isinstance(found, range) and isinstance(indices, range) and found.stop == indices.start:
-            found = range(found.start, indices.stop)
+        elif isinstance(indices, range) and found[-1] + 1 == indices.start and found[0] + len(found) == indices.start:
+            found = range(found[0], indices.stop)
         else:
             found = [*found, *indices]
     return found
@@ -253,8 +259,11 @@ def _indices(parts: Sequence[Sequence[Row] | Captured]) -> Sequence[int]:
 
 def _origin(indices: Sequence[int], batch: pa.RecordBatch) -> pa.RecordBatch:
     """The input rows of these indices: a slice if none was dropped or multiplied."""
-    if isinstance(indices, range):
-        return batch if len(indices) == batch.num_rows else batch.slice(indices.start, len(indices))
+    first, count = indices[0], len(indices)
+    if indices[-1] - first + 1 == count and (
+        isinstance(indices, range) or indices == list(range(first, first + count))
+    ):
+        return batch if count == batch.num_rows else batch.slice(first, count)
     return batch.take(pa.array(indices, type=pa.int64()))
 
 

@@ -17,7 +17,7 @@ on access (``NestedRow``), so rows share no mutable values. A row that a functio
 {'amount': 4, 'shop': 'b', 'double': 8}
 
 The result of a function determines the output: the same row (or ``row | {...}``) keeps all columns; a plain dict, or a
-row that lost a column (``del``, ``pop``), is the whole new row. A column that only some rows have is null in the others.
+row that lost a column (``del``, ``pop``), is the whole new row. A column that only some rows have is null in others.
 """
 
 from __future__ import annotations
@@ -40,15 +40,18 @@ NOTHING: dict[str, Any] = {UNREAD: None}
 """Placeholder in the dict of a row that was not loaded: C code (json) would take an empty dict for an empty row."""
 
 
+Layout = tuple[tuple[str, ...], tuple[str, ...], frozenset[str]]
+
+
 class Reads:
     """The columns that the functions of a chain have read so far, in order of first access."""
 
-    __slots__ = ("_nested", "_schema", "names")
+    __slots__ = ("_layout", "_schema", "names")
 
     def __init__(self) -> None:
         self.names: tuple[str, ...] = ()
         self._schema: pa.Schema | None = None
-        self._nested: frozenset[str] = frozenset()
+        self._layout: Layout = (), (), frozenset()
 
     def add(self, name: str) -> None:
         """Record an access; idempotent."""
@@ -59,14 +62,14 @@ class Reads:
         """Discard the record, since other functions run now."""
         self.names = ()
 
-    def nested(self, schema: pa.Schema) -> frozenset[str]:
-        """The user's columns with mutable values; cached across batches."""
+    def layout(self, schema: pa.Schema) -> Layout:
+        """The user's columns, the hidden ones, and those of the user's with mutable values; cached across batches."""
         if schema != self._schema:
-            self._nested = frozenset(
-                [field.name for field in schema if field.name not in HIDDEN and is_mutable(field.type)]
-            )
+            names = tuple([name for name in schema.names if name not in HIDDEN])
+            nested = frozenset([field.name for field in schema if field.name in names and is_mutable(field.type)])
+            self._layout = names, tuple([name for name in HIDDEN if name in schema.names]), nested
             self._schema = schema
-        return self._nested
+        return self._layout
 
 
 class Columns(dict[str, list[Any]]):
@@ -89,10 +92,7 @@ class Columns(dict[str, list[Any]]):
 
     def __init__(self, batch: pa.RecordBatch, reads: Reads) -> None:
         self.batch = batch
-        names = batch.schema.names
-        self.names: tuple[str, ...] = tuple([name for name in names if name not in HIDDEN])
-        self.hidden: tuple[str, ...] = tuple([name for name in HIDDEN if name in names])
-        self.nested = reads.nested(batch.schema)
+        self.names, self.hidden, self.nested = reads.layout(batch.schema)
         self.written: dict[str, Any] = {}
         self.settled: frozenset[str] | None = frozenset()
         self.plain = UNWRITTEN

@@ -1,354 +1,68 @@
-"""Styles in which users write functions of rows, as chains, for the law that both paths of a tuple are the same."""
+"""Styles of functions of rows, as chains, for the law that both paths of a tuple are the same."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
 from operator_setting import instance
+from row_functions import (
+    Function,
+    Keyed,
+    adds,
+    adds_one_of_two,
+    adds_sometimes,
+    aliases,
+    aliases_in_place,
+    aliases_late,
+    appends,
+    asks_for_an_absent_column,
+    changes_a_key_that_it_reads,
+    copies,
+    deletes_late,
+    doubles_by_update,
+    drops_some,
+    fails_late,
+    forgets_a_copy_late,
+    gives_back_an_earlier_row,
+    interrupts,
+    interrupts_and_drops,
+    interrupts_at,
+    keeps_rows,
+    keeps_some,
+    odd,
+    overwrites,
+    overwrites_a_key_sometimes,
+    overwrites_by_a_list,
+    overwrites_sometimes,
+    puts_back,
+    puts_its_list_late,
+    reads_by_get,
+    reads_more_from_some_row_on,
+    removes_as_many_as_it_holds,
+    removes_the_list,
+    renames,
+    renames_late,
+    returns_a_list_late,
+    returns_the_state,
+    returns_the_state_late,
+    scales,
+    scores,
+    shows_all,
+    shows_all_late,
+    uses_other_methods,
+    writes_a_narrow_value_there_is,
+    writes_another_type_late,
+    writes_no_column_late,
+    writes_nothing_sometimes,
+    writes_sometimes_a_column_it_does_not_read,
+    writes_the_value_there_is,
+    yields,
+)
 
 from fries_nb.dataflow.graph import Kind
 from fries_nb.operators.executors import InterruptFlag
 from fries_nb.operators.instance import Instance
-
-Row = dict[str, Any]
-Function = Callable[[Row], Any]
-RAISED = 13
-"""The value of ``n`` at which functions of some styles raise the interrupt flag."""
-
-
-class Keyed:
-    """An operator with state, given by a function of row and state."""
-
-    def __init__(self, process: Callable[[Row, Any], Any], initial: Callable[[], Any] = dict) -> None:
-        self.process = process
-        self.initial_state = initial
-
-
-def adds(row: Row) -> Row:
-    row["y"] = row["x"] * 2
-    return row
-
-
-def overwrites(row: Row) -> Row:
-    row["x"] = row["x"] + 1
-    return row
-
-
-def overwrites_sometimes(row: Row) -> Row:
-    if row["n"] % 7 == 3:
-        row["x"] = row["n"]
-    row["y"] = 1
-    return row
-
-
-def overwrites_a_key_sometimes(row: Row) -> Row:
-    if row["n"] % 7 == 3:
-        row["k"] = "other"
-    row["y"] = 1
-    return row
-
-
-def overwrites_by_a_list(kept: list[int]) -> Function:
-    def function(row: Row) -> Row:
-        kept.append(row["n"])
-        if row["n"] == 33:
-            row["x"] = kept
-        row["y"] = 1
-        return row
-
-    return function
-
-
-def adds_sometimes(row: Row) -> Row:
-    row["y"] = row["x"]
-    if row["n"] % 9 == 6:
-        row["flag"] = True
-    return row
-
-
-def adds_one_of_two(row: Row) -> Row:
-    row["z" if row["n"] % 9 == 6 else "y"] = row["x"]
-    return row
-
-
-def writes_sometimes_a_column_it_does_not_read(row: Row) -> Row:
-    name = row["n"]
-    row["y"] = name
-    if name % 9 == 6:
-        row["s"] = "written"
-    return row
-
-
-def deletes_late(row: Row) -> Row:
-    row["y"] = row["x"]
-    if row["n"] > 30:
-        del row["s"]
-    return row
-
-
-def removes_as_many_as_it_holds(row: Row) -> Row:
-    row["y"] = row["x"]
-    if row["n"] > 30:
-        for name in ("s", "k", "t", "b", "d"):
-            del row[name]
-    return row
-
-
-def renames(row: Row) -> Row:
-    row["renamed"] = row.pop("x")
-    return row
-
-
-def renames_late(row: Row) -> Row:
-    row["y"] = row["x"]
-    if row["n"] > 30:
-        row["renamed"] = row.pop("x")
-    return row
-
-
-def drops_some(row: Row) -> Row | None:
-    row["y"] = row["x"]
-    return None if row["n"] % 5 == 0 else row
-
-
-def reads_more_from_some_row_on(row: Row) -> Row:
-    row["y"] = f"{row['n']}{row['s'] if row['n'] > 25 else ''}{row['t'] if row['n'] > 32 else ''}"
-    return row
-
-
-def reads_by_get(row: Row) -> Row:
-    row["y"] = (row.get("x"), row.get("absent", 1), "x" in row, "absent" in row)[3 if row["n"] else 2]
-    return row
-
-
-def uses_other_methods(row: Row) -> Row:
-    row.setdefault("x", -1)
-    row.setdefault("y", len(row.get("s")))
-    row.update(z=row["n"])
-    row |= {"w": 1.5}
-    return row
-
-
-def shows_all(row: Row) -> Row:
-    number = row["n"] % 7
-    shown = [json.dumps, str, lambda r: f"{[*r.items()]}", lambda r: f"{[*r]}", len, lambda r: f"{[*r.values()]}"]
-    row["y"] = str(shown[number](row)) if number < len(shown) else json.dumps((lambda **named: named)(**row))
-    return row
-
-
-def shows_all_late(row: Row) -> Row:
-    row["y"] = json.dumps(row) if row["n"] > 30 else str(row["n"])
-    return row
-
-
-def copies(row: Row) -> Row:
-    other = row.copy()
-    other["y"] = row["x"]
-    row["unseen"] = 0
-    return other
-
-
-def forgets_a_copy_late(row: Row) -> Row:
-    row["y"] = row["x"]
-    if row["n"] > 30:
-        other = row.copy()
-        other["late"] = 1
-        _ = row | {"later": 2}
-    return row
-
-
-def fails_late(row: Row) -> Row:
-    row["y"] = row["x"]
-    if row["n"] == 37:
-        row["partly"] = 1
-        raise ValueError(f"no {row['n']}")
-    return row
-
-
-def asks_for_an_absent_column(row: Row) -> Row:
-    row["y"] = row["x"] if row["n"] != 37 else row["absent"]
-    return row
-
-
-def returns_a_list_late(row: Row) -> Any:
-    row["y"] = row["x"]
-    return [row] if row["n"] == 37 else row
-
-
-def writes_another_type_late(row: Row) -> Row:
-    row["y"] = row["x"] if row["n"] < 37 else [row["x"]]
-    return row
-
-
-def writes_no_column_late(row: Row) -> Row:
-    row["y"] = row["x"] if row["n"] < 37 else object()
-    return row
-
-
-def writes_nothing_sometimes(row: Row) -> Row:
-    if row["n"] % 9 != 6:
-        row["y"] = row["x"]
-    return row
-
-
-def changes_a_key_that_it_reads(row: Row) -> Row:
-    row["y"] = row["k"]
-    if row["n"] % 9 == 6:
-        row["k"] = "k1"
-    return row
-
-
-def doubles_by_update(row: Row) -> Row:
-    row.update(y=row["x"] * 2)
-    return row
-
-
-def writes_a_narrow_value_there_is(row: Row) -> Row:
-    value = row["f"]
-    if row["n"] > 30:
-        row["f"] = value
-    row["y"] = row["x"]
-    return row
-
-
-def writes_the_value_there_is(row: Row) -> Row:
-    if row["n"] > 30:
-        row["x"], row["f"] = row["x"], row["f"]
-    row["y"] = 1
-    return row
-
-
-def keeps_rows(kept: list[Any]) -> Function:
-    def function(row: Row) -> Row:
-        row["y"] = len(kept)
-        kept.append(row)
-        if len(kept) > 1:
-            kept[-2]["x"] = -1
-        return row
-
-    return function
-
-
-def keeps_some(kept: list[Any], result: Callable[[Row], Any]) -> Function:
-    def function(row: Row) -> Any:
-        row["y"] = len(kept)
-        if row["n"] % 11 == 5:
-            kept.append(row)
-        return result(row)
-
-    return function
-
-
-def gives_back_an_earlier_row(kept: list[Any]) -> Function:
-    def function(row: Row) -> Row:
-        row["y"] = row["x"]
-        if row["n"] == 20:
-            kept.append(row)
-        return kept[0] if row["n"] == 35 else row
-
-    return function
-
-
-def interrupts(flag: InterruptFlag) -> Function:
-    def function(row: Row) -> Row:
-        row["y"] = row["x"]
-        flag.raised = row["n"] % 20 == RAISED
-        return row
-
-    return function
-
-
-def interrupts_and_drops(flag: InterruptFlag) -> Function:
-    def function(row: Row) -> bool:
-        flag.raised = row["n"] % 20 == RAISED
-        return row["n"] % 20 != RAISED
-
-    return function
-
-
-def interrupts_at(flag: InterruptFlag, row: Row, number: int) -> Row:
-    flag.raised = row["n"] == number
-    return row
-
-
-def puts_back(row: Row) -> Row:
-    row["x"] = row["n"] * 3 % 17 if row["x"] != row["n"] else 1000 + row["n"]
-    return row
-
-
-def aliases_in_place(row: Row, state: list[int]) -> Row:
-    state.append(row["n"])
-    row["last"] = state
-    return row
-
-
-def odd(row: Row) -> Any:
-    return row["n"] % 2
-
-
-def scores(row: Row, state: list[int]) -> Row:
-    state.append(row["x"])
-    del state[:-3]
-    row["sum"] = sum(state)
-    return row
-
-
-def aliases(row: Row, state: list[int]) -> Row:
-    state.append(row["n"])
-    return row | {"last": state}
-
-
-def aliases_late(row: Row, state: list[int]) -> Row:
-    state.append(row["n"])
-    row["y"] = 1
-    if row["n"] > 30:
-        row["last"] = state
-    return row
-
-
-def returns_the_state(row: Row, state: Row) -> Row:
-    state["seen"] = state.get("seen", 0) + 1
-    return state
-
-
-def returns_the_state_late(row: Row, state: Row) -> Row:
-    state["y"] = row["y"] = row["n"]
-    return state if row["n"] > 30 else row
-
-
-def scales(row: Row) -> Row:
-    row["y"] = row["y"] * 10 if isinstance(row["y"], int) else 0
-    row["z"] = str(row["x"])
-    return row
-
-
-def appends(row: Row) -> Row:
-    if isinstance(row["y"], list):
-        row["y"].append(-1)
-    row["z"] = 1
-    return row
-
-
-def puts_its_list_late(kept: list[int]) -> Function:
-    def function(row: Row) -> Row:
-        kept.append(row["n"])
-        row["y"] = kept if row["n"] > 30 else 0
-        return row
-
-    return function
-
-
-def removes_the_list(row: Row) -> Row:
-    row["y"] = 0 if not isinstance(row["y"], list) else len(row["y"])
-    return row
-
-
-def yields(row: Row) -> Any:
-    row["y"] = 1
-    yield row
-    yield {"x": row["n"]}
 
 
 def on_key(function: Any, *key: str) -> Instance:
@@ -396,7 +110,8 @@ STYLES: dict[str, Chain] = {
     "gives back an earlier row": lambda flag, kept: [mapped(gives_back_an_earlier_row(kept))],
     "interrupts": lambda flag, kept: [mapped(interrupts(flag))],
     "interrupts a row that is dropped": lambda flag, kept: [filtered(interrupts_and_drops(flag)), mapped(adds)],
-    "interrupts a row that is dropped at the end": lambda flag, kept: [mapped(adds), filtered(interrupts_and_drops(flag))],
+    "interrupts a row that is dropped at the end": lambda flag, kept: [
+        mapped(adds), filtered(interrupts_and_drops(flag))],
     "interrupts in mid chain": lambda flag, kept: [mapped(interrupts(flag)), filtered(), mapped(scales)],
     "keyed": lambda flag, kept: [on_key(Keyed(scores, list))],
     "keyed by two columns": lambda flag, kept: [on_key(Keyed(scores, list), "k", "b")],

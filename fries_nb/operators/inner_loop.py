@@ -5,8 +5,8 @@ loop learns what each operator writes, and generates a function for just that (s
 the functions read are laid into one row, keys come straight from their column, and what is written is captured as
 columns when the last function has returned. Whatever is unexpected in a tuple ends the function; its step then
 continues on the common path with the result that the operator's function has returned, and the next tuple begins anew.
-If that happens often, the common path processes the rest of the slice, and also the next slices, each time more of
-them.
+If that happens often, the loop is given up: the common path processes the rest of the slice, and also the next slices,
+each time more of them. Then the loop learns anew.
 
 The common path remains the definition of what a chain does: the inner loop only begins when the columns written so far
 in the batch include all that it writes, and have settled (see ``values``).
@@ -39,7 +39,9 @@ LEAST = 32
 _FIRST = 16
 """Number of tuples of a slice that are given to the common path at most until the loop can begin."""
 _STOPS, _RARE = 3, 64
-"""How many unexpected tuples one slice may have, and one more for so many tuples; then the common path has the rest."""
+"""How many tuples may be unexpected, and one more for so many tuples; then the loop is given up."""
+_MANY = 4096
+"""After so many tuples earlier failures, and unexpected tuples, are forgotten."""
 _MOST_FAILURES = 9
 """After the n-th slice in a row in which the loop could not begin, or was given up, 2**n - 2 slices are not tried."""
 
@@ -97,7 +99,7 @@ class InnerLoop:
         self._writes: tuple[tuple[str, ...], ...] = ()
         self._written: frozenset[str] = frozenset()
         self._read: set[str] = set()
-        self._failures = self._rest = 0
+        self._failures = self._rest = self._looped = self._unexpected = 0
         self._converted: tuple[str, ...] = ()
         self._schema: pa.Schema | None = None
         self._listed: list[tuple[str, ...]] = []
@@ -124,18 +126,19 @@ class InnerLoop:
         Raises:
             OperatorError: a function failed on the row ``reached``.
         """
-        first = start
         if not self._is_ready(columns):
             start = self._begin(columns, start, end)
-        stops = 0
+        first = start
         while end - start >= LEAST and not self._interrupt.raised and self._is_ready(columns):
             start = self._run_once(columns, start, end)
-            stops += 1
-            if stops > _STOPS + (start - first) // _RARE:
+            self._unexpected += start < end and not self._interrupt.raised
+            if self._unexpected > _STOPS + (self._looped + start - first) // _RARE:
                 self._writes = ()
-        if self._is_ready(columns):
-            self._failures = 0
-        elif not self._interrupt.raised:
+        self._looped += start - first
+        if self._looped >= _MANY:
+            self._looped = self._unexpected = self._failures = 0
+        if not self._is_ready(columns) and not self._interrupt.raised:
+            self._looped = self._unexpected = 0
             self._failures = min(self._failures + 1, _MOST_FAILURES)
             self._rest = 2**self._failures - 2
         return start

@@ -138,7 +138,7 @@ STYLES: dict[str, Chain] = {
     "the second adds sometimes": lambda flag, kept: [mapped(lambda row: row), mapped(adds_sometimes), filtered()],
     "fails, and pauses": lambda flag, kept: [mapped(fails_late, on_error="pause")],
     "interrupts and is unexpected": lambda flag, kept: [
-        mapped(lambda row: adds_sometimes(interrupts_at(flag, row, 42)))],
+        mapped(lambda row: drops_some(interrupts_at(flag, row, 20)))],
     "overwrites and puts back": lambda flag, kept: [mapped(overwrites_sometimes), mapped(puts_back)],
     "changes a key that it reads": lambda flag, kept: [
         mapped(changes_a_key_that_it_reads), on_key(Keyed(scores, list))],

@@ -10,6 +10,22 @@ each time more of them. Then the loop learns anew.
 
 The common path remains the definition of what a chain does: the inner loop only begins when the columns written so far
 in the batch include all that it writes, and have settled (see ``values``).
+
+>>> from fries_nb.dataflow.graph import Operator
+>>> from fries_nb.messages import WorkerId
+>>> from fries_nb.operators.executors import InterruptFlag, RowExecutor
+>>> def doubled(row):
+...     row["double"] = 2 * row["amount"]
+...     return row
+>>> instance = Instance(WorkerId("M", 0), Operator("M", function=doubled), doubled, audit=False)
+>>> executor, batch = RowExecutor([instance], InterruptFlag(), 1, ""), pa.RecordBatch.from_pydict({"amount": [3] * 100})
+>>> for frame in range(2):
+...     executor.load("S", batch)
+...     taken = executor.advance(100)
+...     loop = sum(len(part.indices) for _, part in executor._outputs[0].captured)
+...     print(f"{taken} tuples, {loop} by the loop:", executor.results()[0][1].column("double")[99])
+100 tuples, 0 by the loop: 6
+100 tuples, 98 by the loop: 6
 """
 
 from __future__ import annotations

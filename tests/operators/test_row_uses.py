@@ -106,7 +106,8 @@ def test_functions_that_use_items_by_name(function: Callable[..., Any]) -> None:
 @pytest.mark.parametrize(
     "function",
     [
-        _deletes, _renames_it, _passes_it_on, _in_a_closure, _in_a_list, _all_variables, _its_frame, _its_method, _replaces_it,
+        _deletes, _renames_it, _passes_it_on, _in_a_closure, _in_a_list, _all_variables, _its_frame,
+        _its_method, _replaces_it,
         _any_arguments, _one_of_two, Process(), dict, len, lambda row: {**row}, lambda row: [row],
     ],
 )  # fmt: skip

@@ -212,4 +212,4 @@ def loop_of(shape: LoopShape, names: dict[str, Any]) -> Callable[..., Stopped | 
     """
     scope = {**GLOBALS, **names}
     exec(_code_of(shape), scope)
-    return scope["loop"]  # type: ignore[no-any-return]
+    return scope.pop("loop")  # type: ignore[no-any-return]  # no cycle, so that replaced functions are released

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import gc
 import re
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -328,6 +330,32 @@ def test_a_state_that_is_transformed_late_is_found(captured: list[int]) -> None:
     running.advance(100)
     assert sum(captured) == 38
     assert all(isinstance(state, list) for state in target.state.live.values())
+
+
+def test_a_replaced_function_is_released(captured: list[int]) -> None:
+    """At once, since it may hold a model: no reference cycle keeps it."""
+
+    class Model:
+        def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+            return adds(row)
+
+    target = mapped(Model())
+    running = executor_of([target], InterruptFlag(), 1, "")
+    released = weakref.ref(target.function)
+    gc.disable()
+    try:
+        for data in frames():
+            running.load("L", data)
+            running.advance(100)
+            running.results()
+        target.run_function(adds, "u1")
+        target.run_function(adds, "u2")
+        running.rebuild()
+        target.operator = mapped(adds).operator
+        assert sum(captured) > 0
+        assert released() is None
+    finally:
+        gc.enable()
 
 
 def test_captured_rows_are_those_objects() -> None:

@@ -17,7 +17,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, line_magic, magics_class, no_var_expand
 from IPython.core.magic_arguments import argument, magic_arguments
 
-from fries_nb.constraints.merged_verdicts import ConstraintState
+from fries_nb.constraints.judgements import ConstraintState
 from fries_nb.constraints.reactions import ConstraintStatus
 from fries_nb.dataflow.constraints import WINDOW_S, EdgeElement, Element, OnViolation
 from fries_nb.notebook.known import Registry

@@ -14,7 +14,7 @@ from typing import Any
 import anywidget
 import traitlets
 
-from fries_nb.constraints.merged_verdicts import ConstraintState
+from fries_nb.constraints.judgements import ConstraintState
 from fries_nb.notebook.static_pictures import stacked
 from fries_nb.report.constraint_bars import constraint_svg, in_figures
 

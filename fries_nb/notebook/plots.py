@@ -26,14 +26,13 @@ from bokeh.models import (
     FixedTicker,
     HoverTool,
     LayoutDOM,
-    Legend,
-    LegendItem,
     NumeralTickFormatter,
     Range1d,
 )
+from bokeh.models.annotations import Legend, LegendItem
 from bokeh.plotting import figure
 
-from fries_nb.constraints.merged_verdicts import ConstraintPoint
+from fries_nb.constraints.judgements import ConstraintPoint
 from fries_nb.controller.history import PlotMark, Point
 from fries_nb.report.latency import MARK_COLOURS, laid_out, latency_svg, thinned
 from fries_nb.report.latency_bands import LatencyBand, bands_of, finite_values, outline
@@ -253,7 +252,7 @@ def _latency(sources: Mapping[str, ColumnDataSource], across: DataRange1d) -> fi
 
 def _draw_bands(plot: figure, sources: Mapping[str, ColumnDataSource]) -> None:
     """Constrained sequences behind the latencies; their item of the legend is shown only if there are any."""
-    bands = plot.patches("xs", "ys", source=sources["bands"], color=PURPLE, fill_alpha=0.28, line_alpha=0.5)
+    bands: Any = plot.patches("xs", "ys", source=sources["bands"], color=PURPLE, fill_alpha=0.28, line_alpha=0.5)
     item = LegendItem(label="constrained: mean to worst", renderers=[bands], name="bands", visible=False)
     plot.add_layout(Legend(items=[item]))
     plot.multi_line("xs", "ys", source=sources["means"], color=PURPLE, line_width=1.8)

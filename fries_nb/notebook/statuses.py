@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from fries_nb.audit import Verdict
 from fries_nb.commands.audit import in_words
-from fries_nb.constraints.merged_verdicts import ConstraintState
+from fries_nb.constraints.judgements import ConstraintState
 from fries_nb.controller.metrics import MetricsSnapshot
 from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.dataflow.graph import Graph

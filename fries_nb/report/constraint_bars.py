@@ -23,7 +23,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from fries_nb.constraints.merged_verdicts import ConstraintState, LatencyParts
+from fries_nb.constraints.judgements import ConstraintState, LatencyParts
 from fries_nb.constraints.reactions import ConstraintStatus
 from fries_nb.report import theme
 from fries_nb.report.markup import milliseconds

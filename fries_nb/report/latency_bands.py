@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from statistics import fmean
 
-from fries_nb.constraints.merged_verdicts import ConstraintPoint
+from fries_nb.constraints.judgements import ConstraintPoint
 from fries_nb.report.scales import Scale
 from fries_nb.report.theme import escaped, number
 
@@ -96,7 +96,7 @@ def bands_svg(bands: Sequence[LatencyBand], began: float, across: Scale, up: Sca
     drawn = []
     for band in bands:
         for piece in band.pieces:
-            spots = [(at_s, *(min(value, up.high) for value in latencies)) for at_s, *latencies in piece]
+            spots = [(at_s, min(mean, up.high), min(worst, up.high)) for at_s, mean, worst in piece]
             drawn.append(_path("band", [(across.at(at_s - began), up.at(value)) for at_s, value in outline(spots)]))
             drawn.append(_path("sequence", [(across.at(at_s - began), up.at(mean)) for at_s, mean, _ in spots]))
         y = up.at(band.limit_ms)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fries_nb.audit import Verdict
 from fries_nb.changes import Change, ChangeResult
-from fries_nb.constraints.merged_verdicts import ConstraintPoint, ConstraintState, LatencyParts
+from fries_nb.constraints.judgements import ConstraintPoint, ConstraintState, LatencyParts
 from fries_nb.controller.history import PlotMark, Point
 from fries_nb.controller.metrics import MetricsSnapshot
 from fries_nb.dataflow.graph import Graph

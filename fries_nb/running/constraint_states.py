@@ -1,4 +1,20 @@
-"""The latency constraints of a run, the last verdict of each host on them, and how they were judged over time."""
+"""The state of a run's latency constraints: verdicts of the hosts that judge parts of them, put together.
+
+>>> from msgspec.structs import replace as changed
+>>> from fries_nb.constraints.reactions import ConstraintStatus
+>>> constraint = LatencyConstraint(("FC", "FM"), latency_ms=300)
+>>> verdict = ConstraintVerdict(constraint.sequence, 300, 15, host=0, time_ns=0, status=ConstraintStatus.MET,
+...                             reason="", mean_ms=120, worst_ms=150, rows=1)
+>>> other = changed(verdict, host=1, mean_ms=200, worst_ms=310, rows=3,
+...                 status=ConstraintStatus.VIOLATED, reason="310 ms on one sequence")
+>>> states = ConstraintStates([constraint])
+>>> states.judge([verdict, other])
+>>> [state] = states.states()
+>>> str(state.status), state.mean_ms, state.worst_ms, state.reason
+('violated', 180.0, 310, '310 ms on one sequence')
+>>> [point.mean_ms for point in states.points()]
+[180.0]
+"""
 
 from __future__ import annotations
 
@@ -7,7 +23,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import replace
 
-from fries_nb.constraints.merged_verdicts import ConstraintPoint, ConstraintState, merged
+from fries_nb.constraints.judgements import ConstraintPoint, ConstraintState, state_of
 from fries_nb.constraints.reactions import ConstraintVerdict
 from fries_nb.dataflow.constraints import LatencyConstraint, check_agreement
 from fries_nb.running.locks import locked
@@ -79,7 +95,7 @@ class ConstraintStates:
 
     def _merged(self, constraint: LatencyConstraint) -> ConstraintState:
         sequence = constraint.sequence
-        return merged(constraint, [one for (named, _), one in self._verdicts.items() if named == sequence])
+        return state_of(constraint, [one for (named, _), one in self._verdicts.items() if named == sequence])
 
     def _plot(self, point: ConstraintPoint) -> None:
         """Append a point; it replaces the last one of its constraint if that is about as old."""

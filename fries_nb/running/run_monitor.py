@@ -11,7 +11,7 @@ from typing import Any
 from fries_nb import audit as auditing
 from fries_nb import report as reporting
 from fries_nb.changes import Change
-from fries_nb.constraints.merged_verdicts import ConstraintPoint, ConstraintState, LatencyParts
+from fries_nb.constraints.judgements import ConstraintPoint, ConstraintState, LatencyParts
 from fries_nb.controller.history import PlotMark, Point
 from fries_nb.controller.metrics import MetricsSnapshot
 from fries_nb.dataflow.graph import Graph

@@ -14,7 +14,7 @@ from notebook_shell import FRAUD, StandIn, ipython, replace_runs, told
 from patience import PATIENCE_S, until
 from verdicts import verdict_on
 
-from fries_nb.constraints.merged_verdicts import ConstraintPoint, merged
+from fries_nb.constraints.judgements import ConstraintPoint, state_of
 from fries_nb.constraints.reactions import ConstraintStatus
 from fries_nb.controller.history import Point
 from fries_nb.dataflow.constraints import LatencyConstraint
@@ -78,7 +78,7 @@ def test_the_panel_is_drawn_for_each_width_and_sent_only_when_it_changes() -> No
     panel.observe(lambda change: sent.append(change["name"]), names="drawings")
     panel.show(())
     assert sent == []
-    states = (merged(CONSTRAINT, [verdict_on(CONSTRAINT, 100.0)]),)
+    states = (state_of(CONSTRAINT, [verdict_on(CONSTRAINT, 100.0)]),)
     panel.show(states)
     panel.show(tuple(states))
     assert sent == ["drawings"]
@@ -86,7 +86,7 @@ def test_the_panel_is_drawn_for_each_width_and_sent_only_when_it_changes() -> No
     for width, [drawing] in panel.drawings.items():
         assert f'width="{width}"' in drawing
         assert "violated" in drawing
-    panel.show((merged(CONSTRAINT, [verdict_on(CONSTRAINT, 101.0, edge_ms=1.0)]),))
+    panel.show((state_of(CONSTRAINT, [verdict_on(CONSTRAINT, 101.0, edge_ms=1.0)]),))
     assert sent == ["drawings"] * 2
     data, _ = panel._repr_mimebundle_()
     assert "met" in data["image/svg+xml"]

@@ -12,7 +12,7 @@ import pytest
 from report_page import NASTY
 from verdicts import STALLED, verdict_on
 
-from fries_nb.constraints.merged_verdicts import ConstraintPoint, ConstraintState, merged
+from fries_nb.constraints.judgements import ConstraintPoint, ConstraintState, state_of
 from fries_nb.constraints.reactions import ConstraintStatus
 from fries_nb.controller.history import Point
 from fries_nb.dataflow.constraints import LatencyConstraint
@@ -27,9 +27,9 @@ WIDTH = 760.0
 POINTS = tuple(Point(1_000.0 + n / 4, 5.0 + n, 20.0 + n, 400.0) for n in range(40))
 
 
-def state_of(constraint: LatencyConstraint = CONSTRAINT, **latencies: float) -> ConstraintState:
+def measured(constraint: LatencyConstraint = CONSTRAINT, **latencies: float) -> ConstraintState:
     """What one host says."""
-    return merged(constraint, [verdict_on(constraint, 100.0, **latencies)])
+    return state_of(constraint, [verdict_on(constraint, 100.0, **latencies)])
 
 
 def bars(svg: str) -> list[tuple[str, float, float]]:
@@ -85,7 +85,7 @@ LAWS = (
 @pytest.mark.parametrize("width", [440.0, WIDTH])
 def test_bars(law: Callable[[str], None], width: float) -> None:
     """Laws of the picture in each width."""
-    law(constraint_svg(state_of(), width))
+    law(constraint_svg(measured(), width))
 
 
 SABOTAGE = {
@@ -99,7 +99,7 @@ SABOTAGE = {
 def test_a_wrong_picture_breaks_a_law(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The laws are not empty."""
     monkeypatch.setattr(constraint_bars, *SABOTAGE[name])
-    svg, broken = constraint_svg(state_of()), 0
+    svg, broken = constraint_svg(measured()), 0
     for law in LAWS:
         try:
             law(svg)
@@ -111,17 +111,17 @@ def test_a_wrong_picture_breaks_a_law(name: str, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("status", ConstraintStatus)
 def test_the_status_is_a_word_and_a_shape(status: ConstraintStatus) -> None:
     """Not only a colour."""
-    svg = constraint_svg(replace(state_of(), status=status))
+    svg = constraint_svg(replace(measured(), status=status))
     assert str(status) in svg
     glyphs = [one for one in ET.fromstring(svg).iter(f"{SVG}path") if "glyph" in (one.get("class") or "")]
     [glyph] = [one.get("d") for one in glyphs]
-    others = [constraint_svg(replace(state_of(), status=other)) for other in ConstraintStatus if other is not status]
+    others = [constraint_svg(replace(measured(), status=other)) for other in ConstraintStatus if other is not status]
     assert all(f'd="{glyph}"' not in other for other in others)
 
 
 def test_a_limit_far_away_does_not_squeeze_the_bars() -> None:
     """It is named at the end of the scale."""
-    svg = constraint_svg(state_of(LatencyConstraint(CONSTRAINT.path, latency_ms=9_000)))
+    svg = constraint_svg(measured(LatencyConstraint(CONSTRAINT.path, latency_ms=9_000)))
     assert lines(svg, "limit") == []
     assert "limit 9,000 ms →" in svg
     assert bars(svg)[-1][2] > WIDTH / 2
@@ -129,7 +129,7 @@ def test_a_limit_far_away_does_not_squeeze_the_bars() -> None:
 
 def test_a_stalled_sequence_reaches_the_end_of_the_scale() -> None:
     """All that is finite is drawn to scale."""
-    state = state_of(edge_ms=STALLED)
+    state = measured(edge_ms=STALLED)
     svg = constraint_svg(state)
     assert in_figures(state) == "violated: stalled, at most 100 ms over 15 s"
     assert "inf" not in svg
@@ -140,7 +140,7 @@ def test_a_stalled_sequence_reaches_the_end_of_the_scale() -> None:
 
 def test_what_was_not_judged_has_words_only() -> None:
     """No bars, and why."""
-    svg = constraint_svg(merged(CONSTRAINT, []))
+    svg = constraint_svg(state_of(CONSTRAINT, []))
     assert bars(svg) == []
     assert "no host has reported measurements yet" in svg
     assert "not yet judged: at most 100 ms over 15 s" in svg.replace("\u00a0", " ")
@@ -150,7 +150,7 @@ def test_what_was_not_judged_has_words_only() -> None:
 def test_all_text_has_room(width: float) -> None:
     """Long sequences and reasons are broken, long names cut, and whole in their tooltips."""
     names = tuple(f"a rather long name of operator {index}" for index in range(6))
-    state = replace(state_of(LatencyConstraint(names, latency_ms=100)), reason=" -> ".join(names))
+    state = replace(measured(LatencyConstraint(names, latency_ms=100)), reason=" -> ".join(names))
     svg = constraint_svg(state, width)
     assert f"<title>{names[0]}</title>" in svg
     for text in ET.fromstring(svg).iter(f"{SVG}text"):
@@ -160,7 +160,7 @@ def test_all_text_has_room(width: float) -> None:
 
 def test_names_are_only_names() -> None:
     """Markup in them is escaped."""
-    svg = constraint_svg(state_of(LatencyConstraint((NASTY, "FM"), latency_ms=100)))
+    svg = constraint_svg(measured(LatencyConstraint((NASTY, "FM"), latency_ms=100)))
     assert NASTY not in svg
     assert (ET.fromstring(svg).get("aria-label") or "").startswith(f"Latency of {NASTY} -> FM")
 

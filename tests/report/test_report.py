@@ -13,7 +13,7 @@ from verdicts import verdict_on
 from fries_nb.audit import Mixed, Verdict
 from fries_nb.changes import Change
 from fries_nb.commands import demo
-from fries_nb.constraints.merged_verdicts import merged
+from fries_nb.constraints.judgements import state_of
 from fries_nb.controller.events import Outcome, WorkerOutcome
 from fries_nb.controller.history import PlotMark, Point
 from fries_nb.controller.metrics import Latency, MetricsSnapshot, OperatorMetrics
@@ -179,9 +179,9 @@ CONSTRAINT = LatencyConstraint(("J", "FM"), latency_ms=100)
 def test_a_report_has_constraints_drawn_and_in_figures():
     """One that was judged has a table, one that was not has words; a nasty name does no harm."""
     constraints = [CONSTRAINT, LatencyConstraint((NASTY, "FM"), latency_ms=100)]
-    states = [merged(one, [verdict_on(one, 1_790_000_000.0)]) for one in constraints]
+    states = [state_of(one, [verdict_on(one, 1_790_000_000.0)]) for one in constraints]
     judged = [state.point(1_790_000_000.0 + second) for state in states for second in range(3)]
-    states.append(merged(LatencyConstraint(("FM",), 3.0), []))
+    states.append(state_of(LatencyConstraint(("FM",), 3.0), []))
     page = stands_alone(run_page(replace(story(), constraints=states, judged=judged)))
     assert page.tags.count("svg") == 2 + 3
     assert page.tags.count("table") == 1 + 2

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from fries_nb.constraints.merged_verdicts import ConstraintPoint, merged
+from fries_nb.constraints.judgements import ConstraintPoint, state_of
 from fries_nb.constraints.reactions import ConstraintStatus, ConstraintVerdict, ElementLatency
 from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.running import constraint_states
@@ -32,7 +32,7 @@ def judged(at_s: float, host: int = 0, mean_ms: float | None = 100.0, worst_ms: 
 
 def test_the_parts_of_each_element_add_up_to_its_mean() -> None:
     """An operator has a task latency only; of an edge, what is not buffered is transport."""
-    parts = merged(CONSTRAINT, [MET]).parts
+    parts = state_of(CONSTRAINT, [MET]).parts
     assert [(one.element, one.task_ms, one.buffer_ms, one.transport_ms) for one in parts] == [
         ("FC", 4.0, 0.0, 0.0),
         ("FC -> FM", 0.0, 90.0, 10.0),
@@ -44,14 +44,14 @@ def test_the_parts_of_each_element_add_up_to_its_mean() -> None:
 def test_a_buffer_never_takes_longer_than_its_edge() -> None:
     """Both are means of different samples; no part is negative."""
     odd = msgspec.structs.replace(MET, elements=(ElementLatency("FC -> FM", 10.0, 11.0, 12.0),))
-    [part] = merged(CONSTRAINT, [odd]).parts
+    [part] = state_of(CONSTRAINT, [odd]).parts
     assert (part.buffer_ms, part.transport_ms) == (10.0, 0.0)
 
 
 def test_a_host_without_rows_that_is_stalled_leaves_the_mean_a_number() -> None:
     """Infinity times no rows would be no number at all."""
     stalled = msgspec.structs.replace(MET, host=1, mean_ms=inf, worst_ms=inf, rows=0)
-    state = merged(CONSTRAINT, [MET, stalled])
+    state = state_of(CONSTRAINT, [MET, stalled])
     assert (state.mean_ms, state.worst_ms) == (106.0, inf)
 
 

@@ -15,7 +15,7 @@ from traitlets.config import Config
 
 from fries_nb.audit import Verdict, judge
 from fries_nb.changes import Change
-from fries_nb.constraints.merged_verdicts import ConstraintPoint, ConstraintState
+from fries_nb.constraints.judgements import ConstraintPoint, ConstraintState
 from fries_nb.controller.events import Outcome
 from fries_nb.controller.history import PlotMark, Point
 from fries_nb.controller.metrics import Metrics, MetricsSnapshot

@@ -1,21 +1,17 @@
-"""The state of a latency constraint: the verdicts of the hosts that judge parts of it, put together.
+"""The state of a latency constraint, and its latency by cause.
 
-A constraint is violated if a host says so of any of its sequences, met if all hosts have judged theirs and none is
-violated. Means are weighted by rows. The latency of an edge is split into the time in output buffers and
-the rest, which is transport and the queue of the receiver.
+The latency of an edge is split into the time in output buffers and the rest, which is transport and the queue of the
+receiver.
 
->>> import msgspec
+>>> from fries_nb.constraints.reactions import ConstraintStatus, ConstraintVerdict, ElementLatency
 >>> constraint = LatencyConstraint(("FC", "FM"), latency_ms=300)
+>>> elements = (ElementLatency("FC", 4, 6), ElementLatency("FC -> FM", 100, 130, buffer_ms=90))
 >>> verdict = ConstraintVerdict(constraint.sequence, 300, 15, host=0, time_ns=0, status=ConstraintStatus.MET,
-...                             reason="", mean_ms=120, worst_ms=150, rows=1,
-...                             elements=(ElementLatency("FC -> FM", 100, 130, buffer_ms=90),))
->>> other = msgspec.structs.replace(verdict, host=1, mean_ms=200, worst_ms=310, rows=3,
-...                                 status=ConstraintStatus.VIOLATED, reason="310 ms on one sequence")
->>> state = merged(constraint, [verdict, other])
->>> str(state.status), state.mean_ms, state.worst_ms, state.reason
-('violated', 180.0, 310, '310 ms on one sequence')
->>> state.parts
-(LatencyParts(element='FC -> FM', task_ms=0.0, buffer_ms=90.0, transport_ms=10.0, worst_ms=130),)
+...                             reason="", mean_ms=104, worst_ms=136, rows=1, elements=elements)
+>>> for parts in state_of(constraint, [verdict]).parts:
+...     print(parts.element, parts.task_ms, parts.buffer_ms, parts.transport_ms)
+FC 4.0 0.0 0.0
+FC -> FM 0.0 90.0 10.0
 """
 
 from __future__ import annotations
@@ -23,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fries_nb.constraints.combined_verdict import combined_verdict
 from fries_nb.constraints.reactions import ConstraintStatus, ConstraintVerdict, ElementLatency
 from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.messages import WorkerId
@@ -113,7 +110,7 @@ class ConstraintState:
         )
 
 
-def merged(constraint: LatencyConstraint, verdicts: Sequence[ConstraintVerdict]) -> ConstraintState:
+def state_of(constraint: LatencyConstraint, verdicts: Sequence[ConstraintVerdict]) -> ConstraintState:
     """The state of a constraint.
 
     Args:
@@ -122,44 +119,11 @@ def merged(constraint: LatencyConstraint, verdicts: Sequence[ConstraintVerdict])
     """
     if not verdicts:
         return ConstraintState(constraint, ConstraintStatus.NOT_YET_JUDGED, "no host has reported measurements yet")
-    by_status = {status: [one for one in verdicts if one.status == status] for status in ConstraintStatus}
-    for status in (ConstraintStatus.VIOLATED, ConstraintStatus.NOT_YET_JUDGED, ConstraintStatus.MET):
-        if by_status[status]:
-            decisive = max(by_status[status], key=lambda one: one.worst_ms or 0.0)
-            break
-    measured = [one for one in verdicts if one.mean_ms is not None]
-    slowest = max(measured, key=lambda one: one.worst_ms or 0.0, default=decisive)
+    one = combined_verdict(verdicts)
     return ConstraintState(
-        constraint,
-        decisive.status,
-        decisive.reason,
-        _mean([(one.mean_ms, one.rows) for one in measured if one.mean_ms is not None]),
-        slowest.worst_ms,
-        slowest.worst,
-        _elements(measured),
-        decisive.exhausted,
-        max(one.violated_windows for one in verdicts),
-    )
-
-
-def _mean(weighted: Sequence[tuple[float, float]]) -> float | None:
-    rows = sum(weight for _, weight in weighted)
-    if not weighted:
-        return None
-    if not rows:
-        return weighted[0][0]
-    return sum(value * weight for value, weight in weighted if weight) / rows  # infinity times 0 is no number
-
-
-def _elements(verdicts: Sequence[ConstraintVerdict]) -> tuple[ElementLatency, ...]:
-    names = dict.fromkeys(element.element for verdict in verdicts for element in verdict.elements)
-    found = []
-    for name in names:
-        parts = [(one, verdict.rows) for verdict in verdicts for one in verdict.elements if one.element == name]
-        mean = _mean([(one.mean_ms, rows) for one, rows in parts]) or 0.0
-        buffered = _mean([(one.buffer_ms, rows) for one, rows in parts]) or 0.0
-        found.append(ElementLatency(name, mean, max(one.worst_ms for one, _ in parts), buffered))
-    return tuple(found)
+        constraint, one.status, one.reason, one.mean_ms, one.worst_ms, one.worst, one.elements, one.exhausted,
+        one.violated_windows,
+    )  # fmt: skip
 
 
 def _parts(element: ElementLatency, is_task: bool) -> LatencyParts:

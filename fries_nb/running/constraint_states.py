@@ -3,6 +3,7 @@
 A constraint is violated if a host says so of any of its sequences, met if all hosts have judged theirs and none is
 violated. Means are weighted by rows.
 
+>>> import msgspec
 >>> from fries_nb.constraints.reactions import ConstraintStatus, ConstraintVerdict, ElementLatency
 >>> constraint = LatencyConstraint(("FC", "FM"), latency_ms=300)
 >>> verdict = ConstraintVerdict(constraint.sequence, 300, 15, host=0, time_ns=0, status=ConstraintStatus.MET,
@@ -44,6 +45,8 @@ class ConstraintState:
         elements: the latency of each operator and edge.
         exhausted: whether it is violated and neither buffers nor chains can lower the latency.
         violated_windows: number of whole windows for which it has been violated without interruption.
+        remedy: what its policy has done: whether lighter functions run or are proposed, or why it makes no further
+            change; empty while the original functions run.
     """
 
     constraint: LatencyConstraint
@@ -55,6 +58,7 @@ class ConstraintState:
     elements: tuple[ElementLatency, ...] = ()
     exhausted: bool = False
     violated_windows: int = 0
+    remedy: str = ""
 
 
 def merged(constraint: LatencyConstraint, verdicts: Sequence[ConstraintVerdict]) -> ConstraintState:

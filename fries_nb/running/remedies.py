@@ -252,9 +252,9 @@ class Remedies:
             case RemedyDecision.RETURN:
                 self._background.start(partial(self._carry_out, case, self._roll_back))
             case RemedyDecision.PROPOSE:
-                self._background.start(partial(self._propose, case, self._apply, state.reason))
+                self._background.start(partial(self._propose, case, case.remedy.phase, self._apply, state.reason))
             case RemedyDecision.PROPOSE_RETURN:
-                self._background.start(partial(self._propose, case, self._roll_back, state.reason))
+                self._background.start(partial(self._propose, case, case.remedy.phase, self._roll_back, state.reason))
             case RemedyDecision.WITHDRAW:
                 case.proposal = None
 
@@ -311,8 +311,7 @@ class Remedies:
             self._settle(case, f"{type(defect).__name__}: {defect}")
             raise
 
-    def _propose(self, case: _Case, request: Callable[[_Case], Change], reason: str) -> None:
-        proposed = case.remedy.phase
+    def _propose(self, case: _Case, proposed: RemedyPhase, request: Callable[[_Case], Change], reason: str) -> None:
         try:
             plan = self._shell.plan(case.lighter.updates, SCHEDULER, True)
         except FriesError as refused:
@@ -320,7 +319,7 @@ class Remedies:
             return
         proposal = Proposal(case.constraint, plan, reason, lambda: self._accept(case, proposal, request))
         with self.lock:
-            if case.remedy.phase is proposed:  # unless it was withdrawn meanwhile
+            if case.remedy.phase is proposed:  # otherwise it was withdrawn meanwhile
                 case.proposal = proposal
 
     def _accept(self, case: _Case, proposal: Proposal, request: Callable[[_Case], Change]) -> Change:

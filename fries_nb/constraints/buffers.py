@@ -55,7 +55,7 @@ def resized(sizes: Sizes, waits: Floats, sender_ms: Floats, through: Floats, lim
     shrinks = (through > limit_ms) & (waits > np.maximum(THRESHOLD_MS, sender_ms))
     grows = (through <= SPARE * limit_ms) & np.isfinite(through) & (waits < THRESHOLD_MS)
     smaller = np.minimum(bound, sizes * SHRINKING ** np.minimum(np.nan_to_num(waits), LONGEST_MS))
-    larger = np.maximum(sizes, np.minimum(bound, np.ceil(sizes * GROWTH)))
+    larger = np.maximum(sizes, np.minimum(bound, sizes * GROWTH))
     found = np.where(shrinks, np.maximum(FLOOR_BYTES, smaller), np.where(grows, larger, sizes))
     return found.astype(np.int64)
 

@@ -139,7 +139,7 @@ class ConstraintMonitor:
         limit, window_s = self._constraint.latency_ms, self._constraint.window_s
         for place, through in enumerate(latency_through(layers).edges):
             layer = self._measured.channels[place]
-            able = ~layer.asked(now_ns) & ~self._measured.inside_chains(place).ravel() & (layer.versions >= 0)
+            able = ~layer.asked(now_ns) & ~self._measured.inside_chains(place).ravel()
             sender_ms = self._measured.sender_latencies(place)
             sizes = resized(layer.sizes, layer.buffers.values, sender_ms, through.ravel(), limit, window_s)
             chosen = np.flatnonzero(able & (sizes != layer.sizes))

@@ -53,7 +53,7 @@ EXPERIMENTS: Mapping[str, Experiment] = {
     "figure16": Experiment(figure16, minute=0.6, test=0.02),
     "figure17": Experiment(figure17, minute=0.1, test=0.01),
     "nephele2": Experiment(nephele2, minute=0.05, test=0.004),
-    "nephele7": Experiment(nephele7, minute=0.08, test=0.01),
+    "nephele7": Experiment(nephele7, minute=0.08, test=0.004),
     "table4": Experiment(table4, minute=0.05, test=0.0025),
     "table5": Experiment(table5, minute=0.05, test=0.0008),
     "table6": Experiment(table6, minute=0.02, test=0.0025),

@@ -64,8 +64,8 @@ def session(hosts: int = HOSTS) -> Iterator[Any]:
 
 @contextmanager
 def running(
-    flow: fn.Dataflow, spark: Any, *, workers: int = 2, hosts: int = HOSTS, budget: int = BUDGET, chaining: bool = False,
-    **options: Any,
+    flow: fn.Dataflow, spark: Any, *, workers: int = 2, hosts: int = HOSTS, budget: int = BUDGET,
+    chaining: bool = False, **options: Any,
 ) -> Iterator[Run]:  # fmt: skip
     """Runs a flow within the block; further options are those of ``flow.run``.
 

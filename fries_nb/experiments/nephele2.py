@@ -122,13 +122,13 @@ def rates_of(mode: str, seconds: float) -> list[int]:
 
 def _measured(spark: Any, mode: str, rates: Sequence[float], seconds: float) -> list[Row]:
     """One run through all rates, in ascending order; the marker of a commit would send what is buffered."""
-    options = {"buffer_bytes": MODES[mode], "commit_interval_s": None} if MODES[mode] else {}
+    options: dict[str, Any] = {"buffer_bytes": MODES[mode], "commit_interval_s": None} if MODES[mode] else {}
     with running(pair_flow(rates[0]), spark, workers=HOSTS, **options) as run:
         windows = [_window(run, rate, seconds) for rate in rates]
         run.stop(drain=True)
         received = [row.asDict() for row in run.output().collect()]
     return [
-        {"mode": mode, "rate": rate, **summary(received, window), "paper mean ms": PAPER_MS[mode].get(rate)}
+        {"mode": mode, "rate": rate, **summary(received, window), "paper mean ms": PAPER_MS.get(mode, {}).get(rate)}
         for rate, window in zip(rates, windows, strict=True)
     ]
 

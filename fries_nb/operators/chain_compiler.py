@@ -6,8 +6,10 @@ next operator require, so that the loop over tuples has no branches.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 
@@ -19,7 +21,7 @@ from fries_nb.operators.kinds import CALLS
 from fries_nb.operators.outputs import Apart, Output
 from fries_nb.operators.recent import Noted, noting
 from fries_nb.operators.retry import Undos, is_retried, undoable, whole
-from fries_nb.operators.rows import SETTLED, UNKNOWN
+from fries_nb.operators.rows import SETTLED, UNKNOWN, Row
 from fries_nb.operators.steps import Behind, Emit, Sides, Step, crossing_step
 
 
@@ -60,6 +62,26 @@ def compile_chain(
         if position:
             step = crossing_step(instances[position - 1], instance, step)
     return whole(instances, apart, undos, step) if retried else step
+
+
+def resumed_steps(instances: Sequence[Instance], output: Output, call: Callable[[Row], Any]) -> Sequence[Step]:
+    """For each operator of a chain of maps and filters its step, connected to the next, with another function to call.
+
+    Args:
+        instances: the operators, in the chain's order.
+        output: receives the chain's rows.
+        call: called by each of the steps instead of the operator's function.
+    """
+    resumed: list[Step] = []
+    emit: Emit = output.append
+    for position in range(len(instances) - 1, -1, -1):
+        instance = instances[position]
+        behind = Behind([emit], SETTLED if position == len(instances) - 1 else UNKNOWN, str)
+        step_of = CALLS[instance.operator.kind].step
+        resumed.append(step_of(instance, replace(behind, call=call)))
+        if position:
+            emit = crossing_step(instances[position - 1], instance, step_of(instance, behind))
+    return resumed[::-1]
 
 
 def _step_of(instance: Instance, side: Sides, least: int, emits: Sequence[Emit]) -> Step:

@@ -29,7 +29,8 @@ NOT_ARROW = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 _NO_TIMES = frozenset({bool, int, float, Decimal, date})
 """Python types of values that Arrow would convert to times if the column has a time type."""
-_ATOMS = frozenset({type(None), bool, int, float, str, bytes, Decimal, date, datetime, time, timedelta})
+ATOMS = frozenset({type(None), bool, int, float, str, bytes, Decimal, date, datetime, time, timedelta})
+"""Python types of immutable values, which are never copied."""
 
 _FAMILIES: tuple[tuple[type, ...], ...] = (
     (bool, np.bool_),
@@ -70,12 +71,12 @@ def copied(value: Any) -> Any:
         Exception: whatever copying the value raises, or a RecursionError if it contains itself.
     """
     kind = type(value)
-    if kind in _ATOMS:
+    if kind in ATOMS:
         return value
     if kind is list:
-        return value[:] if _ATOMS.issuperset(map(type, value)) else [copied(inner) for inner in value]
+        return value[:] if ATOMS.issuperset(map(type, value)) else [copied(inner) for inner in value]
     if kind is tuple:
-        return value if _ATOMS.issuperset(map(type, value)) else tuple([copied(inner) for inner in value])
+        return value if ATOMS.issuperset(map(type, value)) else tuple([copied(inner) for inner in value])
     if isinstance(value, dict):
         return {name: copied(inner) for name, inner in value.items()}
     return value.tobytes() if kind is memoryview else copy.deepcopy(value)

@@ -8,7 +8,7 @@ tuple is then inside the chain.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import ParamSpec, Protocol, TypeVar
 
@@ -23,6 +23,7 @@ from fries_nb.operators.chain_compiler import compile_chain, joined_columns, joi
 from fries_nb.operators.column_types import culprit
 from fries_nb.operators.conversion import NOT_ARROW
 from fries_nb.operators.error_policy import is_guarded
+from fries_nb.operators.inner_loop import LEAST, InnerLoop, can_loop
 from fries_nb.operators.instance import Instance
 from fries_nb.operators.outputs import ManyOutputs, Output, Results, Types, assemble, check_names
 from fries_nb.operators.recent import Noted, Passed, Recent, one_row, passed, recent_row, recent_rows
@@ -102,12 +103,12 @@ class RowExecutor:
         self._left = left
         self._sender = ""
         self._columns: Columns | None = None
-        self._rows: Iterator[Row] = iter(())
         self._position = 0
         self._failed = False
         self._reads = Reads()
         self._first: Step
         self._first_recording: Step
+        self._inner: InnerLoop | None = None
         self._noted: Noted = {}
         self._passed: Passed | None = None
         self._refused = [instance.refused for instance in instances if is_guarded(instance.operator)]
@@ -124,6 +125,9 @@ class RowExecutor:
         self._first = self._first_recording = compile_chain(self._instances, self._outputs, self._side)
         if len(self._instances) > 1:
             self._first_recording = compile_chain(self._instances, self._outputs, self._side, self._noted)
+        self._inner = None
+        if can_loop(self._instances, self._outputs):
+            self._inner = InnerLoop(self._instances, self._outputs[0], self._first, self._interrupt)
         self._reads.forget()
         self._joined = joined_columns(self._instances)
 
@@ -145,7 +149,6 @@ class RowExecutor:
         self._columns.settle(self._settled)
         if self._joined:
             self._learn_types(self._columns.names)
-        self._rows = self._columns.rows()
         self._position = 0
         self._failed = False
 
@@ -167,11 +170,27 @@ class RowExecutor:
     def advance(self, quota: int) -> int:
         if self._failed and self._columns is not None:
             self.load(self._sender, self._columns.batch.slice(self._position))  # no function has changed these columns
-        interrupt = self._interrupt
+        if self._columns is None:
+            return 0
+        columns, inner, start = self._columns, self._inner, self._position
+        end = min(start + quota, columns.batch.num_rows)
+        common = ((self._first_recording, 1), (self._first, quota - 1))
+        if inner is None or end - start <= LEAST or columns.nested or not inner.is_due():
+            return self._take_up_to(self._advance_by_rows(common, columns, start))
+        position = self._advance_by_rows(common[:1], columns, start)
+        if not self._interrupt.raised:
+            position = self._advance_by_loop(inner, columns, position, end)
+        if position < end and not self._interrupt.raised:
+            position = self._advance_by_rows(((self._first, end - position),), columns, position)
+        return self._take_up_to(position)
+
+    def _advance_by_rows(self, steps: Sequence[tuple[Step, int]], columns: Columns, start: int) -> int:
+        """Process rows by the common path, so many with each step; returns the position after the last one."""
+        interrupt, rows = self._interrupt, columns.rows(start)
         row: Row | None = None
         try:
-            for step, count in ((self._first_recording, 1), (self._first, quota - 1)):
-                for row in islice(self._rows, count):
+            for step, count in steps:
+                for row in islice(rows, count):
                     step(row)
                     if interrupt.raised:
                         break
@@ -182,7 +201,16 @@ class RowExecutor:
                 self._take_up_to(row.index)
             self._failed = True
             raise
-        return 0 if row is None else self._take_up_to(row.index + 1)
+        return start if row is None else row.index + 1
+
+    def _advance_by_loop(self, inner: InnerLoop, columns: Columns, start: int, end: int) -> int:
+        """Process rows by the inner loop, as far as it can; returns the position after the last one."""
+        try:
+            return inner.run(columns, start, end)
+        except OperatorError:
+            self._take_up_to(inner.reached)
+            self._failed = True
+            raise
 
     def _take_up_to(self, position: int) -> int:
         taken = position - self._position
@@ -195,15 +223,15 @@ class RowExecutor:
             output.pack()
         return [(branch, batch) for branch, output in enumerate(self._outputs) for batch in output.take()]
 
-    def _assembled(self, rows: Sequence[Row], types: Types) -> pa.RecordBatch:
+    def _assembled(self, output: Output, types: Types) -> pa.RecordBatch:
         """Make a batch of rows."""
-        columns = rows[0].columns
+        columns = output[0].columns if output else output.captured[0][1].columns
         try:
-            batch = assemble(rows, columns, types)
+            batch = assemble(output, columns, types, output.captured)
             self._check_names(columns, batch.schema.names)
             return batch
         except NOT_ARROW as error:
-            raise self._culprit(rows, error) from error
+            raise self._culprit(output.rows(), error) from error
 
     def _learn(self, types: Types) -> None:
         """Record which columns have settled, by the types of an emitted batch (see ``values``)."""

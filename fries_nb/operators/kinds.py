@@ -33,15 +33,17 @@ class OperatorCall:
     Attributes:
         step: makes the function that processes single rows.
         fit: makes a batch of the result of a vectorised function; ``None`` if the kind has no vectorised functions.
+        loops: whether the inner loop can call its functions (see ``inner_loop``): they return the row or a truth value.
     """
 
     step: Callable[[Instance, Behind], Step]
     fit: Fit | None = None
+    loops: bool = False
 
 
 CALLS: Mapping[Kind, OperatorCall] = {
-    Kind.MAP: OperatorCall(map_step, mapped),
-    Kind.FILTER: OperatorCall(filter_step, filtered),
+    Kind.MAP: OperatorCall(map_step, mapped, loops=True),
+    Kind.FILTER: OperatorCall(filter_step, filtered, loops=True),
     Kind.FLAT_MAP: OperatorCall(flat_map_step, multiplied),
     Kind.SPLIT: OperatorCall(split_step),
     Kind.UNNEST: OperatorCall(unnest_step),

@@ -12,6 +12,8 @@ for rows and for Spark.
 Traceback (most recent call last):
 ValueError: Spark does not tell the columns 'A' and 'a' apart; rename one
 
+Rows of the inner loop (see ``inner_loop``) arrive as captured columns: the values written, without row objects.
+
 Python rows take much memory. If one tuple may become many, only a bounded number of rows is kept. The rows and batches
 of a tuple that may have to be undone are kept separate from earlier ones (like a database savepoint): they are appended
 as a whole, or dropped together with the column types that were learned from them.
@@ -19,18 +21,19 @@ as a whole, or dropped together with the column types that were learned from the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import chain
 from operator import attrgetter, itemgetter
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from fries_nb.dataflow.columns import alike
 from fries_nb.messages import HIDDEN
 from fries_nb.operators.conversion import to_arrow
-from fries_nb.operators.rows import Columns, Row, WholeRow
+from fries_nb.operators.rows import NOTHING, Columns, Row, WholeRow
 
 MOST_ROWS = 4096
 """Maximum number of Python rows kept for one tuple before they are packed, which takes a tenth of their memory."""
@@ -38,6 +41,41 @@ MOST_ROWS = 4096
 Types = dict[str, pa.DataType]
 Results = list[tuple[int, pa.RecordBatch]]
 """Batches that a chain produced, each with the index of its branch."""
+
+
+class Captured(msgspec.Struct, frozen=True):
+    """Rows of one batch, as columns of what was written to them.
+
+    Attributes:
+        columns: the batch.
+        indices: the indices of the rows.
+        values: for each written column its values, one for each row.
+    """
+
+    columns: Columns
+    indices: Sequence[int]
+    values: dict[str, list[Any]]
+
+    def column(self, name: str) -> list[Any]:
+        """The values of a column, as of rows: what was written, else what came in, else nulls."""
+        if name in self.values:
+            return self.values[name]
+        if name not in self.columns.names:
+            return [None] * len(self.indices)
+        came = self.columns[name]
+        return [came[index] for index in self.indices]
+
+    def rows(self) -> Iterator[Row]:
+        """The same rows as objects."""
+        for index, *written in zip(self.indices, *self.values.values(), strict=True):
+            row = Row({**NOTHING, **dict(zip(self.values, written, strict=True))})
+            row.columns, row.index = self.columns, index
+            yield row
+
+
+Part = Sequence[Row] | Captured
+CapturedParts = Sequence[tuple[int, Captured]]
+"""Captured rows, each part with the number of row objects before it."""
 
 
 class Output(list[Row]):
@@ -50,12 +88,14 @@ class Output(list[Row]):
     Attributes:
         batches: the batches of earlier rows.
         types: the types of the columns written so far.
+        captured: rows that arrived as columns, each part with the number of row objects before it.
     """
 
-    def __init__(self, assembled: Callable[[Sequence[Row], Types], pa.RecordBatch], learn: Callable[[Types], None]):
+    def __init__(self, assembled: Callable[[Output, Types], pa.RecordBatch], learn: Callable[[Types], None]):
         super().__init__()
         self.batches: list[pa.RecordBatch] = []
         self.types: Types = {}
+        self.captured: list[tuple[int, Captured]] = []
         self.assembled = assembled
         self.learn = learn
 
@@ -65,11 +105,21 @@ class Output(list[Row]):
         Raises:
             DeclarationError: they cannot become columns; they are kept.
         """
-        if self:
+        if self or self.captured:
             batch = self.assembled(self, self.types)
             self.learn(self.types)
             self.batches.append(batch)
+            self.captured.clear()
             self.clear()
+
+    def capture(self, part: Captured) -> None:
+        """Append rows that are columns already."""
+        if part.indices:
+            self.captured.append((len(self), part))
+
+    def rows(self) -> list[Row]:
+        """All rows as objects, in order."""
+        return _objects(self, self.captured)
 
     def take(self) -> list[pa.RecordBatch]:
         """The batches; removes them."""
@@ -122,14 +172,21 @@ class Apart(ManyOutputs):
         self.clear()
 
 
-def assemble(rows: Sequence[Row], columns: Columns, types: dict[str, pa.DataType]) -> pa.RecordBatch:
+def assemble(
+    rows: Sequence[Row],
+    columns: Columns,
+    types: dict[str, pa.DataType],
+    captured: CapturedParts = (),
+) -> pa.RecordBatch:
     """Make one batch of rows, with the hidden columns.
 
     Args:
-        rows: at least one row.
+        rows: the row objects.
         columns: the input columns that the rows derive from.
         types: the types of written columns; updated. Kept across batches so that a column that starts with nulls or
             integers does not change its type needlessly.
+        captured: rows that are columns already, each part with the number of row objects before it. There is at least
+            one row in all.
 
     Raises:
         ValueError: a column has no Arrow type, or an invalid name.
@@ -137,11 +194,13 @@ def assemble(rows: Sequence[Row], columns: Columns, types: dict[str, pa.DataType
         OverflowError: as ValueError.
         pyarrow.ArrowException: as ValueError.
     """
-    origin = _origin(rows, columns.batch)
     whole = WholeRow in set(map(type, rows))
+    if whole and captured:
+        rows, captured = _objects(rows, captured), ()
+    origin = _origin(_indices(rows, captured), columns.batch)
     if not whole and not columns.written:
         return origin
-    values = _all_values(rows) if whole else {name: _values(rows, name) for name in columns.written}
+    values = _all_values(rows) if whole else {name: _column(rows, captured, name) for name in columns.written}
     names = [name for name in (values if whole else dict.fromkeys((*columns.names, *values))) if name not in HIDDEN]
     arrays: list[pa.Array] = []
     for name in names:
@@ -155,11 +214,55 @@ def assemble(rows: Sequence[Row], columns: Columns, types: dict[str, pa.DataType
     return pa.RecordBatch.from_arrays(arrays, names=[*names, *columns.hidden])
 
 
-def _origin(rows: Sequence[Row], batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The input rows from which these rows derive: a slice if none was dropped or multiplied."""
-    indices = list(map(attrgetter("index"), rows))
+def _parts(rows: Sequence[Row], captured: CapturedParts) -> Iterator[Part]:
+    """Row objects and captured rows, in order."""
+    taken = 0
+    for before, part in captured:
+        if before > taken:
+            yield rows[taken:before]
+        yield part
+        taken = before
+    if taken < len(rows):
+        yield rows[taken:] if taken else rows
+
+
+def _objects(rows: Sequence[Row], captured: CapturedParts) -> list[Row]:
+    """All rows as objects."""
+    return [row for part in _parts(rows, captured) for row in (part.rows() if isinstance(part, Captured) else part)]
+
+
+def _column(rows: Sequence[Row], captured: CapturedParts, name: str) -> list[Any]:
+    """The values of a column in all rows."""
+    if not captured:
+        return _values(rows, name)
+    found: list[Any] = []
+    for part in _parts(rows, captured):
+        found += part.column(name) if isinstance(part, Captured) else _values(part, name)
+    return found
+
+
+def _indices(rows: Sequence[Row], captured: CapturedParts) -> Sequence[int]:
+    """The indices of all rows; of captured ones a ``range`` if each follows the one before."""
+    if not captured:
+        return list(map(attrgetter("index"), rows))
+    found: Sequence[int] = range(0)
+    for part in _parts(rows, captured):
+        indices = part.indices if isinstance(part, Captured) else _indices(part, ())
+        if not found:
+            found = indices
+        elif isinstance(indices, range) and found[-1] + 1 == indices.start and found[0] + len(found) == indices.start:
+            found = range(found[0], indices.stop)
+        else:
+            found = [*found, *indices]
+    return found
+
+
+def _origin(indices: Sequence[int], batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The input rows of these indices: a slice if none was dropped or multiplied."""
     first, count = indices[0], len(indices)
-    if indices[-1] - first + 1 == count and indices == list(range(first, first + count)):
+    if indices[-1] - first + 1 == count and (
+        isinstance(indices, range) or indices == list(range(first, first + count))
+    ):
         return batch if count == batch.num_rows else batch.slice(first, count)
     return batch.take(pa.array(indices, type=pa.int64()))
 

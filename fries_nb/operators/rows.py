@@ -16,9 +16,8 @@ on access (``NestedRow``), so rows share no mutable values. A row that a functio
 >>> rows[1]
 {'amount': 4, 'shop': 'b', 'double': 8}
 
-The result of a function determines the output: the same row (or ``row | {...}``) keeps all columns; a plain dict is the
-whole new row. A row that lost a column (``del``, ``pop``) is complete from then on, too. A column that only some rows
-of a batch have is null in the others.
+The result of a function determines the output: the same row (or ``row | {...}``) keeps all columns; a plain dict, or a
+row that lost a column (``del``, ``pop``), is the whole new row. A column that only some rows have is null in others.
 """
 
 from __future__ import annotations
@@ -36,20 +35,23 @@ from fries_nb.operators.conversion import copied, is_mutable, to_python, unchang
 UNKNOWN, SETTLED, UNWRITTEN = range(3)
 """How much is known of a batch's rows having no mutable values (see ``Columns.plain``)."""
 
-_UNREAD: Any = object()
-_NOTHING: dict[str, Any] = {_UNREAD: None}
+UNREAD: Any = object()
+NOTHING: dict[str, Any] = {UNREAD: None}
 """Placeholder in the dict of a row that was not loaded: C code (json) would take an empty dict for an empty row."""
+
+
+Layout = tuple[tuple[str, ...], tuple[str, ...], frozenset[str]]
 
 
 class Reads:
     """The columns that the functions of a chain have read so far, in order of first access."""
 
-    __slots__ = ("_nested", "_schema", "names")
+    __slots__ = ("_layout", "_schema", "names")
 
     def __init__(self) -> None:
         self.names: tuple[str, ...] = ()
         self._schema: pa.Schema | None = None
-        self._nested: frozenset[str] = frozenset()
+        self._layout: Layout = (), (), frozenset()
 
     def add(self, name: str) -> None:
         """Record an access; idempotent."""
@@ -60,14 +62,14 @@ class Reads:
         """Discard the record, since other functions run now."""
         self.names = ()
 
-    def nested(self, schema: pa.Schema) -> frozenset[str]:
-        """The user's columns with mutable values; cached across batches."""
+    def layout(self, schema: pa.Schema) -> Layout:
+        """The user's columns, the hidden ones, and those of the user's with mutable values; cached across batches."""
         if schema != self._schema:
-            self._nested = frozenset(
-                [field.name for field in schema if field.name not in HIDDEN and is_mutable(field.type)]
-            )
+            names = tuple([name for name in schema.names if name not in HIDDEN])
+            nested = frozenset([field.name for field in schema if field.name in names and is_mutable(field.type)])
+            self._layout = names, tuple([name for name in HIDDEN if name in schema.names]), nested
             self._schema = schema
-        return self._nested
+        return self._layout
 
 
 class Columns(dict[str, list[Any]]):
@@ -81,21 +83,20 @@ class Columns(dict[str, list[Any]]):
         settled: columns that may be written without checking their values (see ``values``).
         plain: whether rows are known to have only immutable values: ``UNWRITTEN`` everywhere, ``SETTLED`` at the end
             of the chain, ``UNKNOWN`` nowhere.
+        unlaid: columns that functions have read from laid rows that lack them (see ``laid_rows``).
     """
 
     __slots__ = (
-        "_reads", "_transactions", "batch", "hidden", "names", "nested", "plain", "settled", "written",
+        "_reads", "_transactions", "batch", "hidden", "names", "nested", "plain", "settled", "unlaid", "written",
     )  # fmt: skip
 
     def __init__(self, batch: pa.RecordBatch, reads: Reads) -> None:
         self.batch = batch
-        names = batch.schema.names
-        self.names: tuple[str, ...] = tuple([name for name in names if name not in HIDDEN])
-        self.hidden: tuple[str, ...] = tuple([name for name in HIDDEN if name in names])
-        self.nested = reads.nested(batch.schema)
+        self.names, self.hidden, self.nested = reads.layout(batch.schema)
         self.written: dict[str, Any] = {}
         self.settled: frozenset[str] | None = frozenset()
         self.plain = UNWRITTEN
+        self.unlaid: set[str] = set()
         self._reads = reads
         self._transactions: list[int] = []
 
@@ -133,11 +134,11 @@ class Columns(dict[str, list[Any]]):
             self._transactions = to_python(self.batch.column(TRANSACTION))
         return self._transactions
 
-    def rows(self) -> Iterator[Row]:
-        """All rows in order."""
+    def rows(self, start: int = 0) -> Iterator[Row]:
+        """The rows from index ``start`` on, in order."""
         nested = bool(self.nested)
-        for index in range(self.batch.num_rows):
-            row = Row(_NOTHING)
+        for index in range(start, self.batch.num_rows):
+            row = Row(NOTHING)
             if nested:
                 row.__class__ = NestedRow
             row.columns = self
@@ -174,29 +175,29 @@ class Row(dict[str, Any]):
             if name not in written:
                 columns.write(other)
                 break
-        untouched = dict.__len__(self) == 1 and dict.__contains__(self, _UNREAD)
-        row = Row(_NOTHING if untouched else dict.items(self))
+        untouched = dict.__len__(self) == 1 and dict.__contains__(self, UNREAD)
+        row = Row(NOTHING if untouched else dict.items(self))
         dict.update(row, other)
         row.columns = columns
         row.index = self.index
         return row
 
     def copy(self) -> Row:
-        untouched = dict.__len__(self) == 1 and dict.__contains__(self, _UNREAD)
-        row = type(self)(_NOTHING if untouched else dict.items(self))
+        untouched = dict.__len__(self) == 1 and dict.__contains__(self, UNREAD)
+        row = type(self)(NOTHING if untouched else dict.items(self))
         row.columns = self.columns
         row.index = self.index
         return row
 
     def _load(self) -> Row:
         """Fetch every column; afterwards the underlying dict is complete, in the batch's order of columns."""
-        if dict.__contains__(self, _UNREAD):
+        if dict.__contains__(self, UNREAD):
             written = dict(dict.items(self))
             dict.clear(self)
             for name in self.columns.names:
                 dict.__setitem__(self, name, self.columns[name][self.index])
             dict.update(self, written)
-            dict.__delitem__(self, _UNREAD)
+            dict.__delitem__(self, UNREAD)
         return self
 
     def copy_values(self) -> None:
@@ -306,7 +307,7 @@ class NestedRow(Row):
         return row
 
     def _load(self) -> Row:
-        if dict.__contains__(self, _UNREAD):
+        if dict.__contains__(self, UNREAD):
             Row._load(self)
             for name in self.columns.nested:
                 if (value := dict.__getitem__(self, name)) is self.columns[name][self.index]:
@@ -316,7 +317,7 @@ class NestedRow(Row):
 
     def drop_unchanged(self) -> None:
         """Discard copies of lists that were only read; one that was changed in place counts as written."""
-        columns, loaded = self.columns, not dict.__contains__(self, _UNREAD)
+        columns, loaded = self.columns, not dict.__contains__(self, UNREAD)
         for name in columns.nested:
             if dict.__contains__(self, name):
                 came = columns[name][self.index]

@@ -39,11 +39,13 @@ class Behind:
         emits: functions that take the operator's output rows, one for each branch.
         least: the ``Columns.plain`` at which rows are emitted unchanged; rows of other batches are made values first.
         side: returns the input of the current row of a self-join, ``left`` or ``right``.
+        call: called instead of the operator's function; ``None`` for that function.
     """
 
     emits: Sequence[Emit]
     least: int
     side: Sides
+    call: Callable[[Row], Any] | None = None
 
     def valued(self, instance: Instance) -> Sequence[Emit]:
         """The continuation of an operator that does not itself make values of its rows."""
@@ -86,7 +88,7 @@ def map_step(instance: Instance, behind: Behind) -> Step:
 def row_map_step(instance: Instance, behind: Behind) -> Step:
     """Emits at most one row for a row."""
     emit, least = behind.emits[0], behind.least
-    call, operator, dropped = call_of(instance), instance.worker.operator, dropped_of(instance)
+    call, operator, dropped = behind.call or call_of(instance), instance.worker.operator, dropped_of(instance)
     values = dict.values
 
     def step(row: Row) -> None:
@@ -169,7 +171,7 @@ def _copied(out: Any, row: Row, operator: str) -> Row:
 def filter_step(instance: Instance, behind: Behind) -> Step:
     """Emits the row if the predicate is true."""
     emit, least = behind.emits[0], behind.least
-    call, operator, dropped = call_of(instance), instance.worker.operator, dropped_of(instance)
+    call, operator, dropped = behind.call or call_of(instance), instance.worker.operator, dropped_of(instance)
 
     def step(row: Row) -> None:
         held = getrefcount(row)

@@ -1,16 +1,14 @@
 """The state of a run's latency constraints: verdicts of the hosts that judge parts of them, put together.
 
-A constraint is violated if a host says so of any of its sequences, met if all hosts have judged theirs and none is
-violated. Means are weighted by rows.
-
->>> import msgspec
->>> from fries_nb.constraints.reactions import ConstraintStatus, ConstraintVerdict, ElementLatency
+>>> from msgspec.structs import replace
 >>> constraint = LatencyConstraint(("FC", "FM"), latency_ms=300)
 >>> verdict = ConstraintVerdict(constraint.sequence, 300, 15, host=0, time_ns=0, status=ConstraintStatus.MET,
 ...                             reason="", mean_ms=120, worst_ms=150, rows=1)
->>> other = msgspec.structs.replace(verdict, host=1, mean_ms=200, worst_ms=310, rows=3,
-...                                 status=ConstraintStatus.VIOLATED, reason="310 ms on one sequence")
->>> state = merged(constraint, [verdict, other])
+>>> other = replace(verdict, host=1, mean_ms=200, worst_ms=310, rows=3,
+...                 status=ConstraintStatus.VIOLATED, reason="310 ms on one sequence")
+>>> states = ConstraintStates([constraint])
+>>> states.judge([verdict, other])
+>>> [state] = states.states()
 >>> str(state.status), state.mean_ms, state.worst_ms, state.reason
 ('violated', 180.0, 310, '310 ms on one sequence')
 """
@@ -22,6 +20,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from fries_nb.constraints.combined_verdict import combined_verdict
 from fries_nb.constraints.reactions import ConstraintStatus, ConstraintVerdict, ElementLatency
 from fries_nb.dataflow.constraints import LatencyConstraint, check_agreement
 from fries_nb.messages import WorkerId
@@ -61,7 +60,7 @@ class ConstraintState:
     remedy: str = ""
 
 
-def merged(constraint: LatencyConstraint, verdicts: Sequence[ConstraintVerdict]) -> ConstraintState:
+def state_of(constraint: LatencyConstraint, verdicts: Sequence[ConstraintVerdict]) -> ConstraintState:
     """The state of a constraint.
 
     Args:
@@ -70,42 +69,11 @@ def merged(constraint: LatencyConstraint, verdicts: Sequence[ConstraintVerdict])
     """
     if not verdicts:
         return ConstraintState(constraint, ConstraintStatus.NOT_YET_JUDGED, "no host has reported measurements yet")
-    by_status = {status: [one for one in verdicts if one.status == status] for status in ConstraintStatus}
-    for status in (ConstraintStatus.VIOLATED, ConstraintStatus.NOT_YET_JUDGED, ConstraintStatus.MET):
-        if by_status[status]:
-            decisive = max(by_status[status], key=lambda one: one.worst_ms or 0.0)
-            break
-    measured = [one for one in verdicts if one.mean_ms is not None]
-    slowest = max(measured, key=lambda one: one.worst_ms or 0.0, default=decisive)
+    one = combined_verdict(verdicts)
     return ConstraintState(
-        constraint,
-        decisive.status,
-        decisive.reason,
-        _mean([(one.mean_ms, one.rows) for one in measured if one.mean_ms is not None]),
-        slowest.worst_ms,
-        slowest.worst,
-        _elements(measured),
-        decisive.exhausted,
-        max(one.violated_windows for one in verdicts),
-    )
-
-
-def _mean(weighted: Sequence[tuple[float, float]]) -> float | None:
-    rows = sum(weight for _, weight in weighted)
-    if not weighted:
-        return None
-    return sum(value * weight for value, weight in weighted) / rows if rows else weighted[0][0]
-
-
-def _elements(verdicts: Sequence[ConstraintVerdict]) -> tuple[ElementLatency, ...]:
-    names = dict.fromkeys(element.element for verdict in verdicts for element in verdict.elements)
-    found = []
-    for name in names:
-        parts = [(one, verdict.rows) for verdict in verdicts for one in verdict.elements if one.element == name]
-        mean = _mean([(one.mean_ms, rows) for one, rows in parts]) or 0.0
-        buffered = _mean([(one.buffer_ms, rows) for one, rows in parts]) or 0.0
-        found.append(ElementLatency(name, mean, max(one.worst_ms for one, _ in parts), buffered))
-    return tuple(found)
+        constraint, one.status, one.reason, one.mean_ms, one.worst_ms, one.worst, one.elements, one.exhausted,
+        one.violated_windows,
+    )  # fmt: skip
 
 
 class ConstraintStates:
@@ -150,7 +118,7 @@ class ConstraintStates:
     def states(self) -> tuple[ConstraintState, ...]:
         """The state of each constraint, in order of declaration."""
         return tuple(
-            merged(one, [verdict for (sequence, _), verdict in self._verdicts.items() if sequence == one.sequence])
+            state_of(one, [verdict for (sequence, _), verdict in self._verdicts.items() if sequence == one.sequence])
             for one in self._constraints
         )
 

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Mapping
 
 from fries_nb.constraints.buffers import START_BYTES
 from fries_nb.constraints.constraint_monitor import INTERVAL_S, ConstraintMonitor
-
 from fries_nb.constraints.reactions import ChainOperators, ConstraintVerdict, ResizeBuffer
 from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.measurements import ChainMeasured, Measured, Measurements

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from fries_nb.experiments import experiment
-from fries_nb.experiments.nephele2 import ITEM_BYTES, MODES, RATES, Receiver, Sender, pair_flow, remote_key, summary
+from fries_nb.experiments.nephele2 import ITEM_BYTES, MODES, Receiver, Sender, pair_flow, rates_of, remote_key, summary
 from fries_nb.topology.partitioning import bins_of_values, routing_table
 from fries_nb.topology.topology import Topology
 
@@ -67,8 +67,9 @@ def test_it_runs_through_all_rates(spark: Any) -> None:
     On a busy machine it may be that no item arrives in the third of a second of a low rate.
     """
     result = experiment("nephele2", "test")
-    rates = [rate for rate in RATES if rate > 1]
-    assert [(row["mode"], row["rate"]) for row in result.rows] == [(mode, rate) for mode in MODES for rate in rates]
+    seconds = result.parameters["seconds"]
+    expected = [(mode, rate) for mode in MODES for rate in rates_of(mode, seconds)]
+    assert [(row["mode"], row["rate"]) for row in result.rows] == expected
     measured = [row for row in result.rows if row["items/s"]]
     assert measured
     assert all(0 < row["mean ms"] <= row["worst ms"] for row in measured)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fries_nb.constraints.reactions import ConstraintStatus, ElementLatency
 from fries_nb.experiments import experiment
 from fries_nb.experiments.nephele7 import LIMIT_MS, MODES, Measured, constrained_flow, rows_of
@@ -31,7 +33,7 @@ def test_a_channels_latency_is_split_into_buffer_and_transport() -> None:
     assert (sequence["paper mean ms"], sequence["paper worst ms"]) == (4_500.0, 5_500.0)
 
 
-def test_each_mode_is_measured_and_flushed_buffers_meet_the_constraint() -> None:
+def test_each_mode_is_measured_and_flushed_buffers_meet_the_constraint(spark: Any) -> None:
     """However short the run."""
     found = experiment("nephele7", "test")
     sequences = {row["mode"]: row for row in found.rows if row["element"] == "sequence"}

@@ -1,4 +1,4 @@
-"""What a worker measures for constraints: tasks, channels by tagged rows, queues, buffers; and meters that are wrong."""
+"""What a worker measures for constraints: tasks, channels, queues and buffers; and meters that are wrong."""
 
 from __future__ import annotations
 

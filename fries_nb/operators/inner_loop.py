@@ -1,0 +1,278 @@
+"""The inner loop: many tuples in one generated function, for chains of maps and filters of rows.
+
+An executor processes the first tuples by the *common path*, the steps of ``chain_compiler``. From one of them the inner
+loop learns what each operator writes, and generates a function for just that (see ``loop_source``): the columns that
+the functions read are laid into one row, keys come straight from their column, and what is written is captured as
+columns when the last function has returned. Whatever is unexpected in a tuple ends the function; its step then
+continues on the common path with the result that the operator's function has returned, and the next tuple begins anew.
+If that happens often, the loop is given up: the common path processes the rest of the slice, and also the next slices,
+each time more of them. Then the loop learns anew.
+
+The common path remains the definition of what a chain does: the inner loop only begins when the columns written so far
+in the batch include all that it writes, and have settled (see ``values``).
+
+>>> from fries_nb.dataflow.graph import Operator
+>>> from fries_nb.messages import WorkerId
+>>> from fries_nb.operators.executors import InterruptFlag, RowExecutor
+>>> def doubled(row):
+...     row["double"] = 2 * row["amount"]
+...     return row
+>>> instance = Instance(WorkerId("M", 0), Operator("M", function=doubled), doubled, audit=False)
+>>> executor, batch = RowExecutor([instance], InterruptFlag(), 1, ""), pa.RecordBatch.from_pydict({"amount": [3] * 100})
+>>> for frame in range(2):
+...     executor.load("S", batch)
+...     taken = executor.advance(100)
+...     loop = sum(len(part.indices) for _, part in executor._outputs[0].captured)
+...     print(f"{taken} tuples, {loop} by the loop:", executor.results()[0][1].column("double")[99])
+100 tuples, 0 by the loop: 6
+100 tuples, 98 by the loop: 6
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+
+from fries_nb.dataflow.operators import Shape, is_generator, shape_of, takes_state
+from fries_nb.dataflow.traits import Returns
+from fries_nb.operators.chain_compiler import compile_chain, resumed_steps
+from fries_nb.operators.error_policy import is_watched
+from fries_nb.operators.instance import Instance
+from fries_nb.operators.kinds import CALLS
+from fries_nb.operators.laid_rows import ItemRow, LaidRow, can_be_laid, laid_row
+from fries_nb.operators.loop_source import LoopShape, LoopStep, Stopped, loop_of
+from fries_nb.operators.outputs import Captured, Output
+from fries_nb.operators.recent import Noted
+from fries_nb.operators.row_uses import is_by_name
+from fries_nb.operators.rows import SETTLED, Columns, Row, detach, key_reader
+from fries_nb.operators.steps import Step
+
+LEAST = 32
+"""Number of tuples from which on preparing the loop for a slice is worth its cost."""
+_FIRST = 16
+"""Number of tuples of a slice that are given to the common path at most until the loop can begin."""
+_STOPS, _RARE = 3, 64
+"""How many tuples may be unexpected, and one more for so many tuples; then the loop is given up."""
+_MANY = 4096
+"""After so many tuples earlier failures, and unexpected tuples, are forgotten."""
+_MOST_FAILURES = 9
+"""After the n-th slice in a row in which the loop could not begin, or was given up, 2**n - 2 slices are not tried."""
+
+
+class ReturnedResult:
+    """Called in place of a function that has returned already: returns what that has returned."""
+
+    def __init__(self) -> None:
+        self._result: Any = None
+
+    def put(self, result: Any) -> None:
+        """Keep a result for the next call; the row itself is kept as the class, since references to rows count."""
+        self._result = result
+
+    def __call__(self, row: Row) -> Any:
+        """Return the result, and keep it no longer."""
+        result, self._result = self._result, None
+        return row if result is ReturnedResult else result
+
+
+def can_loop(instances: Sequence[Instance], outputs: Sequence[Output]) -> bool:
+    """Whether an inner loop can process a chain: maps and filters, none audited, guarded or with an error policy."""
+    return len(outputs) == 1 and not any(
+        instance.audit
+        or is_watched(instance)
+        or not CALLS[instance.operator.kind].loops
+        or is_generator(instance.function)
+        for instance in instances
+    )
+
+
+class InnerLoop:
+    """The inner loop of one executor's chain, until the chain is rebuilt.
+
+    Args:
+        instances: the operators, in the chain's order; ``can_loop`` holds of them.
+        output: receives the rows.
+        common: the chain's first step on the common path.
+        interrupt: the flag of the executor, an object with the attribute ``raised``.
+
+    Attributes:
+        reached: index of the row in hand, after an error.
+    """
+
+    def __init__(self, instances: Sequence[Instance], output: Output, common: Step, interrupt: Any) -> None:
+        self.reached = 0
+        self._instances = instances
+        self._output = output
+        self._interrupt = interrupt
+        self._returned = ReturnedResult()
+        self._resumed: Sequence[Step] = resumed_steps(instances, output, self._returned)
+        self._noted: Noted = {}
+        self._common = common
+        self._recording = compile_chain(instances, [output], str, self._noted)
+        self._writes: tuple[tuple[str, ...], ...] = ()
+        self._written: frozenset[str] = frozenset()
+        self._read: set[str] = set()
+        self._failures = self._rest = self._looped = self._unexpected = 0
+        self._converted: tuple[str, ...] = ()
+        self._schema: pa.Schema | None = None
+        self._listed: list[tuple[str, ...]] = []
+        self._names = {"interrupt": interrupt, **_names_of(instances)}
+        self._by_name = all(is_by_name(_called(instance)) for instance in instances)
+        self._shape = LoopShape((), ())
+        self._loop: Callable[..., Stopped | None]
+
+    def is_due(self) -> bool:
+        """Whether this slice is to be tried; called once for each that is long enough."""
+        if self._rest:
+            self._rest -= 1
+            return False
+        return True
+
+    def run(self, columns: Columns, start: int, end: int) -> int:
+        """Process rows; returns the position after the last one processed.
+
+        Args:
+            columns: the batch, without nested columns.
+            start: index of the first row.
+            end: index after the last row.
+
+        Raises:
+            OperatorError: a function failed on the row ``reached``.
+        """
+        if not self._is_ready(columns):
+            start = self._begin(columns, start, end)
+        first = start
+        while end - start >= LEAST and not self._interrupt.raised and self._is_ready(columns):
+            start = self._run_once(columns, start, end)
+            self._unexpected += start < end and not self._interrupt.raised
+            if self._unexpected > _STOPS + (self._looped + start - first) // _RARE:
+                self._writes = ()
+        self._looped += start - first
+        if self._looped >= _MANY:
+            self._looped = self._unexpected = self._failures = 0
+        if not self._is_ready(columns) and not self._interrupt.raised:
+            self._looped = self._unexpected = 0
+            self._failures = min(self._failures + 1, _MOST_FAILURES)
+            self._rest = 2**self._failures - 2
+        return start
+
+    def _begin(self, columns: Columns, start: int, end: int) -> int:
+        """Process rows by the common path until the loop is ready, but only a few: the first may have been dropped."""
+        for row in islice(columns.rows(start), min(_FIRST, max(0, end - start - LEAST))):
+            if self._interrupt.raised or columns.plain < SETTLED or self._is_ready(columns):
+                break
+            self.reached = start = row.index
+            emitted = len(self._output)
+            (self._common if self._writes else self._recording)(row)
+            if not self._writes and len(self._output) > emitted:
+                self._learn(start)
+            start += 1
+        return start
+
+    def _learn(self, index: int) -> None:
+        """Learn from a row that the common path has emitted what the operators write."""
+        rows = [self._noted.get(instance) for instance in self._instances[1:]] + [self._output[-1]]
+        seen: dict[str, None] = {}
+        writes = []
+        for row in rows:
+            if type(row) is not Row or row.index != index:
+                return
+            new = [name for name in dict.keys(row) if name in row.columns.written and name not in seen]
+            seen.update(dict.fromkeys(new))
+            writes.append(tuple(new))
+        self._writes = tuple(writes)
+        self._written = frozenset(seen)
+        self._converted = ()
+
+    def _is_ready(self, columns: Columns) -> bool:
+        """Whether the loop can process rows of this batch now."""
+        return bool(self._writes) and columns.plain >= SETTLED and self._written <= columns.written.keys()
+
+    def _run_once(self, columns: Columns, start: int, end: int) -> int:
+        """Process rows up to one that is unexpected, and complete that one."""
+        self._prepare(columns)
+        shape, row = self._shape, laid_row(columns, ItemRow if self._by_name else LaidRow)
+        row.index = start - 1
+        kept: list[int] = []
+        values: list[list[Any]] = [[] for _ in shape.writes]
+        stopped: Stopped | None = (0, None, False)
+        try:
+            stopped = self._loop(row, self._tuples(columns, start, end), kept.append, *[one.append for one in values])
+        finally:
+            self.reached = index = row.index
+            indices = kept if shape.drops else range(start, index + (stopped is None))
+            self._output.capture(Captured(columns, indices, dict(zip(shape.writes, values, strict=True))))
+            if stopped is not None and isinstance(row, LaidRow):
+                row.common()
+        if stopped is not None:
+            at, result, is_kept = stopped
+            self._returned.put(ReturnedResult if result is row else result)
+            del stopped, result  # references to a row that was returned show whether it is kept
+            self._complete(row, at, is_kept)
+        return index + 1
+
+    def _complete(self, row: Row, at: int, is_kept: bool) -> None:
+        """Complete a tuple on the common path, from the result of the operator at this position on."""
+        self._resumed[at](detach(row) if is_kept else row)
+
+    def _prepare(self, columns: Columns) -> None:
+        """Generate the loop for the columns that are converted, unless that is the present one."""
+        converted, schema = tuple(columns), columns.batch.schema
+        if converted == self._converted and schema == self._schema and columns.unlaid <= self._read:
+            return
+        self._converted, self._schema = converted, schema
+        self._read |= columns.unlaid
+        self._listed = self._keys_listed(columns)
+        keys = {name for names in self._listed for name in names} - self._read
+        laid = tuple([name for name in converted if name not in keys and can_be_laid(schema.field(name).type)])
+        steps = []
+        for instance, writes, key in zip(self._instances, self._writes, self._listed, strict=True):
+            state = "" if not takes_state(instance.function) else "list" if key else "row"
+            steps.append(LoopStep(writes, state, instance.operator.traits.returns is Returns.ANSWER))
+        shape = LoopShape(tuple(steps), laid, self._by_name)
+        if shape != self._shape:
+            self._loop = loop_of(shape, self._names)
+            self._shape = shape
+
+    def _keys_listed(self, columns: Columns) -> list[tuple[str, ...]]:
+        """For each operator the columns of its state's key, if they are as they came in; else empty."""
+        found: list[tuple[str, ...]] = []
+        written: set[str] = set()
+        for instance, writes in zip(self._instances, self._writes, strict=True):
+            key = instance.operator.key
+            are_listed = takes_state(instance.function) and all(
+                name in columns and name not in written for name in key
+            )
+            found.append(key if are_listed else ())
+            written.update(writes)
+        return found
+
+    def _tuples(self, columns: Columns, start: int, end: int) -> Any:
+        """For each row its index, its keys, and the values that are laid."""
+        lists: list[Any] = [range(start, end)]
+        for key in self._listed:
+            if len(key) == 1:
+                lists.append(columns[key[0]][start:end])
+            elif key:
+                lists.append(zip(*[columns[name][start:end] for name in key], strict=True))
+        lists += [columns[name][start:end] for name in self._shape.laid]
+        return zip(*lists, strict=True)
+
+
+def _names_of(instances: Sequence[Instance]) -> dict[str, Any]:
+    """The operators' functions and states, as the source of a loop names them."""
+    names: dict[str, Any] = {}
+    for at, instance in enumerate(instances):
+        names |= {f"instance_{at}": instance, f"call_{at}": _called(instance)}
+        names |= {f"live_{at}": instance.state.live.get, f"touch_{at}": instance.state.touch}
+        names[f"read_{at}"] = key_reader(instance.operator.key)
+    return names
+
+
+def _called(instance: Instance) -> Callable[..., Any]:
+    """The function that is called with the row."""
+    function = instance.function
+    return function.process if shape_of(function) is Shape.KEYED else function  # type: ignore[no-any-return]

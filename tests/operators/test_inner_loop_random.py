@@ -1,0 +1,131 @@
+"""Random functions have the same effects on the common path and in the inner loop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from operator_setting import batch, instance
+
+from fries_nb.dataflow.graph import Kind
+from fries_nb.errors import OperatorError
+from fries_nb.operators import executors, inner_loop
+from fries_nb.operators.executors import InterruptFlag, executor_of
+
+Row = dict[str, Any]
+USUAL = ("set", "sum", "overwrite", "read", "text")
+UNUSUAL = (
+    "set", "other", "overwrite", "same", "list", "delete", "pop", "clear", "setdefault", "update", "or", "or unused",
+    "copy", "items", "keep", "write to the kept", "give the kept", "drop", "new", "interrupt", "fail", "state", "count",
+    "key", "absent",
+)  # fmt: skip
+STEPS = st.tuples(
+    st.lists(st.sampled_from(USUAL), max_size=3).map(tuple),
+    st.lists(st.tuples(st.sampled_from(UNUSUAL), st.sampled_from([5, 13, 29, 60]), st.integers(0, 59)), max_size=2),
+    st.sampled_from(["map", "filter", "keyed"]),
+)
+
+
+class Drawn:
+    """A function that does the usual with each row, and the unusual with some: those of a remainder by a modulus."""
+
+    def __init__(self, usual: tuple[str, ...], unusual: list[tuple[str, int, int]], flag: InterruptFlag) -> None:
+        self.usual, self.unusual, self.flag = usual, unusual, flag
+        self.kept: list[Row] = []
+        self.initial_state = list
+
+    def process(self, row: Row, state: list[int]) -> Any:
+        """Of a keyed operator."""
+        state.append(row["n"])
+        for step in self.usual:
+            if (row := self.after(step, row, state)) is None:
+                return None
+        for step, modulus, remainder in self.unusual:
+            if row["n"] % modulus == remainder % modulus and (row := self.after(step, row, state)) is None:
+                return None
+            if "n" not in row:
+                return row
+        return row
+
+    def after(self, step: str, row: Row, state: list[int]) -> Any:
+        """The row after one step."""
+        number = row["n"]
+        result: Any = row
+        if step in ("set", "other", "sum", "text", "same", "overwrite", "list", "state", "count", "key"):
+            name, value = {
+                "set": ("y", number), "other": ("o", number), "sum": ("z", row["x"] + number),
+                "text": ("t", f"{row['s']}"), "same": ("x", row["x"]), "overwrite": ("x", number * 2),
+                "list": ("y", self.kept and state), "state": ("y", state), "count": ("c", len(state)), "key": ("k", 9),
+            }[step]  # fmt: skip
+            row[name] = value
+        elif step in ("delete", "pop", "clear", "setdefault", "update"):
+            {
+                "delete": lambda: row.__delitem__("s") if "s" in row else None, "pop": lambda: row.pop("x", None),
+                "clear": row.clear, "setdefault": lambda: row.setdefault("w", 1), "update": lambda: row.update(y=0),
+            }[step]()  # fmt: skip
+            row.update(n=number, x=row.get("x", 0), s=row.get("s", ""), k=row.get("k", 0)) if step != "delete" else None
+        elif step in ("or", "or unused", "copy", "new"):
+            made = {"or": lambda: row | {"y": 5}, "or unused": lambda: row | {"u": 1}, "copy": row.copy,
+                    "new": lambda: {"n": number, "x": row["x"], "s": "new", "k": row["k"]}}[step]()  # fmt: skip
+            result = row if step == "or unused" else made
+        elif step == "items":
+            row["y"] = len(str([*row.items()]))
+        elif step == "keep":
+            self.kept.append(row)
+        elif step == "write to the kept" and self.kept:
+            self.kept[-1]["x"] = -1
+        elif step == "give the kept" and self.kept:
+            result = self.kept[0]
+        elif step == "drop":
+            result = None
+        elif step == "interrupt":
+            self.flag.raised = True
+        elif step == "fail":
+            raise ValueError(number)
+        elif step == "absent":
+            row["y"] = row.get("none", row["k"])
+        return result
+
+
+def observed(drawn: list[Any], quota: int) -> list[Any]:
+    """All that can be seen of a chain of these functions."""
+    flag = InterruptFlag()
+    functions = [Drawn(usual, unusual, flag) for usual, unusual, _ in drawn]
+    chain = []
+    for at, (function, (_, _, kind)) in enumerate(zip(functions, drawn, strict=True)):
+        own: Any = function if kind == "keyed" else (lambda row, f=function, s=[]: f.process(row, s))
+        if kind == "filter":
+            own = lambda row, f=function, s=[]: f.process(row, s) is not None and row.get("n", 0) % 3 > 0  # noqa: E731
+        key = ("k",) if kind == "keyed" else ()
+        chain.append(instance(f"O{at}", Kind.FILTER if kind == "filter" else Kind.MAP, own, key=key))
+    running = executor_of(chain, flag, 1, "")
+    seen: list[Any] = []
+    try:
+        for start in (0, 10, 35):
+            numbers = range(start, start + 25)
+            data = batch(
+                n=list(numbers), x=[n % 7 for n in numbers], s=[str(n) for n in numbers], k=[n % 3 for n in numbers]
+            )
+            running.load("L", data)
+            while running.remaining:
+                flag.raised = False
+                seen.append(running.advance(quota))
+                seen += [(str(out.schema), out.to_pydict()) for _, out in running.results()]
+    except OperatorError as error:
+        seen += [str(error), error.details, running.remaining]
+    seen += [list(one.state.live.items()) for one in chain]
+    return [*map(repr, seen), [one.processed for one in chain], [repr(function.kept) for function in functions]]
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(STEPS, min_size=1, max_size=3), st.sampled_from([7, 12, 25]))
+def test_both_paths_have_equal_effects(drawn: list[Any], quota: int) -> None:
+    """Of functions that are unusual now and then, in chains."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(executors, "LEAST", 4)
+        patched.setattr(inner_loop, "LEAST", 4)
+        got = observed(drawn, quota)
+        patched.setattr(executors, "can_loop", lambda *_: False)
+        assert got == observed(drawn, quota)

@@ -143,7 +143,7 @@ class Remedy:
         self._note_calm(now_s, status, mean_ms)
         if status is ConstraintStatus.MET:
             self._is_told = False
-        is_lasting = status is ConstraintStatus.VIOLATED and exhausted and violated_windows >= VIOLATED_WINDOWS
+        is_lasting = exhausted and self._is_lasting(now_s, status, violated_windows)
         if self._is_outdated(status):
             self._move(_WITHDRAWN[self.phase])
             return RemedyDecision.WITHDRAW
@@ -220,6 +220,12 @@ class Remedy:
         if self.phase is RemedyPhase.PROPOSED:
             return status is ConstraintStatus.MET
         return self.phase is RemedyPhase.RETURN_PROPOSED and status is ConstraintStatus.VIOLATED
+
+    def _is_lasting(self, now_s: float, status: ConstraintStatus, violated_windows: int) -> bool:
+        """Whether it has been violated for long enough, by the functions that run now."""
+        running_s = now_s - self._flipped_s if self._flips else float("inf")
+        windows = min(violated_windows, running_s / self._window_s)
+        return status is ConstraintStatus.VIOLATED and windows >= VIOLATED_WINDOWS
 
     def _may_flip(self, now_s: float) -> bool:
         return not self._flips or now_s - self._flipped_s >= self.dwell_s

@@ -258,6 +258,14 @@ def test_a_violation_by_the_lighter_functions_is_told() -> None:
     assert remedy.phase is RemedyPhase.LIGHTER
 
 
+def test_a_violation_that_began_before_the_change_is_counted_anew() -> None:
+    """The rows that waited for the original function are no fault of the lighter one."""
+    remedy = remedy_in(RemedyPhase.LIGHTER)
+    long = {**VIOLATED, "violated_windows": 40}
+    told = {t: remedy.observe(t, **long, old_cost_share=0.1) for t in range(60)}
+    assert [t for t, decision in told.items() if decision] == [2 * WINDOW_S]
+
+
 @pytest.mark.parametrize(
     ("phase", "seen", "back"),
     [

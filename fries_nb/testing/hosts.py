@@ -331,10 +331,9 @@ class Hosts:
     def _carry_out(self, worker: Worker) -> None:
         for instruction in itertools.chain.from_iterable(iter(worker.take, [])):
             if isinstance(instruction, SendFrame):
-                for channel in instruction.channels:
-                    self.network.put((network.LaneKind.FRAMES, channel), instruction.frame)
+                self.network.put_all(network.LaneKind.FRAMES, instruction.deliveries())
             elif isinstance(instruction, heard.Grant):
-                self.network.put((network.LaneKind.GRANTS, instruction.channel), instruction.size)
+                self.network.put_all(network.LaneKind.GRANTS, instruction.sizes.items())
             elif isinstance(instruction, heard.TellController):
                 self._answer(worker, instruction.answer)
             elif isinstance(instruction, DryRun):

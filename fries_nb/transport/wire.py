@@ -53,9 +53,9 @@ SELF_DESCRIBED = -1
 
 
 class Credit(msgspec.Struct, frozen=True, tag=True):
-    """Sent against the stream: the receiver of the channel allows its sender to send so many bytes more."""
+    """Sent against the stream: the receivers of the channels allow their senders to send so many bytes more, each."""
 
-    size: int
+    sizes: tuple[int, ...]
 
 
 Payload = Data | Marker | End | Credit
@@ -302,8 +302,17 @@ class Unpacker:
                 data = Data(self._batch(frame, body), frame.timestamp, frame.size, frame.version, frame.tag)
                 arrivals.append(Arrival(channels, data))
             else:
+                if isinstance(frame.payload, Credit):
+                    self._check_each("credits", len(frame.payload.sizes), channels)
                 arrivals.append(Arrival(channels, frame.payload))
         return arrivals
+
+    def _check_each(self, what: str, count: int, channels: tuple[ChannelId, ...]) -> None:
+        if count != len(channels):
+            raise LinkError(
+                f"got {count} {what} for {len(channels)} channels from host {self._sender}; expected one for each; "
+                "likely sent by another version of fries_nb"
+            )
 
     def _check(self, head: Head, parts: Sequence[Part]) -> None:
         if head.routes != self._routes.checksums.get(head.epoch):

@@ -19,6 +19,7 @@ frame larger than the window is sent alone, on an empty channel.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -40,6 +41,10 @@ class SendFrame:
 
     channels: tuple[ChannelId, ...]
     frame: Frame
+
+    def deliveries(self) -> Iterator[tuple[ChannelId, Frame]]:
+        """The channels, each with its frame."""
+        return ((channel, self.frame) for channel in self.channels)
 
 
 def _size(batch: pa.RecordBatch) -> int:

@@ -90,12 +90,15 @@ batches = st.builds(
     st.lists(st.none() | st.text(max_size=500), max_size=20),
 )
 payloads = (
-    st.builds(Data, batches, st.integers(0, 2**60), version=st.integers(0, 2**31))
-    | values(Marker)
-    | st.just(End())
-    | st.builds(Credit, st.integers(0, 2**40))
+    st.builds(Data, batches, st.integers(0, 2**60), version=st.integers(0, 2**31)) | values(Marker) | st.just(End())
 )
-posts = st.lists(st.tuples(st.lists(st.sampled_from(CHANNELS), min_size=1, unique=True), payloads), max_size=20)
+some_channels = st.lists(st.sampled_from(CHANNELS), min_size=1, unique=True)
+credits_of_channels = some_channels.flatmap(
+    lambda channels: st.tuples(
+        st.just(channels), st.builds(Credit, st.tuples(*[st.integers(0, 2**40) for _ in channels]))
+    )
+)
+posts = st.lists(st.tuples(some_channels, payloads) | credits_of_channels, max_size=20)
 
 
 def batch(rows: int = 1) -> pa.RecordBatch:
@@ -269,7 +272,7 @@ def test_large_batch_is_read_where_it_lies(packer: Packer, unpacker: Unpacker) -
 
 def test_frames_are_merged_up_to_a_size(packer: Packer, unpacker: Unpacker) -> None:
     """Many small frames make one message; a backlog of large ones makes several, each within reach of the limit."""
-    assert len(pack_all(packer, [((0,), Credit(1))] * 500)) == 1
+    assert len(pack_all(packer, [((0,), Credit((1,)))] * 500)) == 1
     unpacker._number = 1
     each = Data(batch(MERGED // 32))
     messages = pack_all(packer, [((0,), each)] * 9)
@@ -327,6 +330,13 @@ def test_garbage_batch(garbage: bytes) -> None:
         damaged = DataFrame((0,), 0, 0, schema, garbage, garbage)
         with pytest.raises(LinkError):
             Unpacker(ROUTES, 0).unpack(msgspec.structs.replace(head, frames=(damaged,)), [])
+
+
+def test_credit_for_other_channels_than_those_named(packer: Packer, unpacker: Unpacker) -> None:
+    """Each channel has its own credit: one too few or too many is refused."""
+    [parts] = pack_all(packer, [((0, 1), Credit((5,)))])
+    with pytest.raises(LinkError, match="got 1 credits for 2 channels from host 0; expected one for each"):
+        unpack(unpacker, parts)
 
 
 def test_oversized(packer: Packer) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from fries_nb.bundles import Bundle, deliveries
 from fries_nb.messages import ChannelId, Frame, WorkerId
 from fries_nb.spark.host_loop import HostLoop
 from fries_nb.spark.hosted_worker import HostedWorker
@@ -43,14 +44,24 @@ class FrameRouter:
 
     def send(self, send: SendFrame) -> None:
         """Send a frame of a worker of this host."""
+        frame = send.frame
+        if isinstance(frame, Bundle):  # all of its receivers are on one host
+            self._send_bundle(send.channels, frame)
+            return
         remote: dict[int, list[ChannelId]] = {}
         for channel in send.channels:
             if channel.receiver in self._loop_of:
-                self._deliver(channel, send.frame)
+                self.post(channel.receiver, Arrived(channel, frame))
             else:
                 remote.setdefault(self._host_of[channel.receiver], []).append(channel)
         for host, channels in remote.items():
-            self._links.post(host, send.frame, tuple(channels))
+            self._links.post(host, frame, tuple(channels))
+
+    def _send_bundle(self, channels: tuple[ChannelId, ...], bundle: Bundle) -> None:
+        if channels[0].receiver in self._loop_of:
+            self._deliver(channels, bundle)
+        else:
+            self._links.post(self._host_of[channels[0].receiver], bundle, channels)
 
     def grant(self, sizes: Mapping[ChannelId, int]) -> None:
         """Return credit to the senders of these channels, in bytes."""
@@ -65,16 +76,15 @@ class FrameRouter:
 
     def receive(self, arrival: Arrival) -> None:
         """Deliver a frame from another host to its channels' receivers, or credit to their senders."""
-        frame = arrival.frame
-        if isinstance(frame, Credit):
-            for channel, size in zip(arrival.channels, frame.sizes, strict=True):
+        if isinstance(arrival.frame, Credit):
+            for channel, size in zip(arrival.channels, arrival.frame.sizes, strict=True):
                 self._return(channel, size)
         else:
-            for channel in arrival.channels:
-                self._deliver(channel, frame)
+            self._deliver(arrival.channels, arrival.frame)
 
-    def _deliver(self, channel: ChannelId, frame: Frame) -> None:
-        self.post(channel.receiver, Arrived(channel, frame))
+    def _deliver(self, channels: tuple[ChannelId, ...], frame: Frame | Bundle) -> None:
+        for channel, own in deliveries(channels, frame):
+            self.post(channel.receiver, Arrived(channel, own))
 
     def _return(self, channel: ChannelId, size: int) -> None:
         loop, hosted = self._loop_of[channel.sender]

@@ -15,6 +15,7 @@ from typing import Any
 import cloudpickle
 
 from fries_nb.assembly.workers import Assembly
+from fries_nb.bundles import deliveries
 from fries_nb.checkpoints import Restoration, Snapshot, in_effect
 from fries_nb.connectors.sink import OpenSinks
 from fries_nb.connectors.source import restored_positions
@@ -331,7 +332,7 @@ class Hosts:
     def _carry_out(self, worker: Worker) -> None:
         for instruction in itertools.chain.from_iterable(iter(worker.take, [])):
             if isinstance(instruction, SendFrame):
-                self.network.put_all(network.LaneKind.FRAMES, instruction.deliveries())
+                self.network.put_all(network.LaneKind.FRAMES, deliveries(instruction.channels, instruction.frame))
             elif isinstance(instruction, heard.Grant):
                 self.network.put_all(network.LaneKind.GRANTS, instruction.sizes.items())
             elif isinstance(instruction, heard.TellController):

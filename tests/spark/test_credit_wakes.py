@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from worker_bench import Bench, checkpoint, data, version
 
+from fries_nb.bundles import deliveries
 from fries_nb.connectors.sink import OpenSinks
 from fries_nb.dataflow.graph import Operator
 from fries_nb.messages import ChannelId, Data, Fcm, WorkerId
@@ -38,7 +39,8 @@ class Blocked:
 
     def _carry_out(self, instruction: Any) -> None:
         if isinstance(instruction, SendFrame):
-            self.sent += [frame for _, frame in instruction.deliveries() if isinstance(frame, Data)]
+            frames = [frame for _, frame in deliveries(instruction.channels, instruction.frame)]
+            self.sent += [frame for frame in frames if isinstance(frame, Data)]
 
     def add(self) -> None:
         """Process a tuple, whose result is buffered."""

@@ -12,6 +12,7 @@ import cloudpickle
 import msgspec
 import pyarrow as pa
 
+from fries_nb.bundles import Bundle
 from fries_nb.checkpoints import CommittedChange, Snapshot
 from fries_nb.connectors.sink import OpenSinks
 from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator, Partitioning
@@ -179,7 +180,7 @@ class Bench:
         out: list[Any] = []
         for send in self.said:
             if isinstance(send, SendFrame):
-                data = isinstance(send.frame, Data)
+                data = isinstance(send.frame, Data | Bundle)
                 out += [row.get("v", row) for row in send.frame.batch.to_pylist()] if data else [send.frame]
         return out
 

@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fries_nb.bundles import Bundle
 from fries_nb.errors import LinkError
-from fries_nb.messages import Answer, ChannelId, Data, End, Marker, Reconfigure, SetRate, WorkerId
+from fries_nb.messages import Answer, ChannelId, Data, End, Marker, Reconfigure, SetRate, Tag, WorkerId
 from fries_nb.transport.envelopes import (
     ControllerMessage,
     FromHost,
@@ -98,7 +99,6 @@ credits_of_channels = some_channels.flatmap(
         st.just(channels), st.builds(Credit, st.tuples(*[st.integers(0, 2**40) for _ in channels]))
     )
 )
-posts = st.lists(st.tuples(some_channels, payloads) | credits_of_channels, max_size=20)
 
 
 def batch(rows: int = 1) -> pa.RecordBatch:
@@ -109,6 +109,15 @@ def batch(rows: int = 1) -> pa.RecordBatch:
 def column(**values: list[Any]) -> pa.RecordBatch:
     """A batch of these columns."""
     return pa.RecordBatch.from_pydict(values)
+
+
+bundles = st.lists(st.integers(0, 3), min_size=1, max_size=len(CHANNELS)).map(
+    lambda rows: (
+        list(CHANNELS[: len(rows)]),
+        Bundle(batch(sum(rows)), tuple(rows), tuple([9 * one for one in rows]), len(rows), {0: Tag(1, 2)}),
+    )
+)
+posts = st.lists(st.tuples(some_channels, payloads) | credits_of_channels | bundles, max_size=20)
 
 
 def pack(packer: Packer, *payloads: Payload) -> list[Part]:
@@ -336,6 +345,22 @@ def test_credit_for_other_channels_than_those_named(packer: Packer, unpacker: Un
     """Each channel has its own credit: one too few or too many is refused."""
     [parts] = pack_all(packer, [((0, 1), Credit((5,)))])
     with pytest.raises(LinkError, match="got 1 credits for 2 channels from host 0; expected one for each"):
+        unpack(unpacker, parts)
+
+
+@pytest.mark.parametrize(
+    ("bundle", "words"),
+    [
+        (Bundle(batch(3), (1, 1), (5, 5)), r"a bundle of 3 rows from host 0; its frame announced \(1, 1\)"),
+        (Bundle(batch(1), (2, -1), (5, 5)), r"announced \(2, -1\)"),
+        (Bundle(batch(3), (3,), (5, 5)), "got 1 numbers of rows for 2 channels"),
+        (Bundle(batch(3), (1, 2), (5,)), "got 1 sizes for 2 channels"),
+    ],
+)
+def test_a_bundle_that_does_not_add_up(packer: Packer, unpacker: Unpacker, bundle: Bundle, words: str) -> None:
+    """Rows would go to the wrong worker, or credit to the wrong channel."""
+    [parts] = pack_all(packer, [((0, 1), bundle)])
+    with pytest.raises(LinkError, match=words):
         unpack(unpacker, parts)
 
 

@@ -25,9 +25,10 @@ from fries_nb.constraints.reactions import ConstraintVerdict, ResizeBuffer
 from fries_nb.dataflow.traits import Execution
 from fries_nb.errors import FriesError
 from fries_nb.measurements import Measurements
-from fries_nb.messages import Answer, ChannelId, Control, Failed, Fcm, Prepare, Rehearse, WorkerId
+from fries_nb.messages import Answer, Control, Failed, Fcm, Prepare, Rehearse, WorkerId
 from fries_nb.operators.dry_run import DryRun
 from fries_nb.spark.constraint_watch import ConstraintWatch
+from fries_nb.spark.frame_router import FrameRouter
 from fries_nb.spark.host_loop import HANDOFF_S, HostLoop
 from fries_nb.spark.host_workers import build_workers
 from fries_nb.spark.hosted_worker import HostedWorker
@@ -55,14 +56,11 @@ from fries_nb.transport.envelopes import (
 from fries_nb.transport.links import HostLinks
 from fries_nb.transport.packing import pack
 from fries_nb.transport.payloads import PayloadReceiver
-from fries_nb.transport.wire import Arrival, Credit, Notice
+from fries_nb.transport.wire import Notice
 from fries_nb.worker.events import (
-    Arrived,
     Directed,
-    Event,
     Expected,
     Grant,
-    Granted,
     Instruction,
     Save,
     TellController,
@@ -175,7 +173,8 @@ class Host:
         hosts, silence_s = region.options.hosts, region.options.silence_s
         make_room(hosts)
         self._links = HostLinks(region.keys, host, region.controller, interface, silence_s=silence_s, peers=hosts)
-        self._watch = ConstraintWatch(region, host, self._post, self._notify, self._judged)
+        self._router = FrameRouter(self._links, region.topology.placement, self._loop_of)
+        self._watch = ConstraintWatch(region, host, self._router.post, self._notify, self._judged)
 
     def run(self) -> HostReport:
         """Join the run, serve until the end, and send the final messages."""
@@ -212,7 +211,10 @@ class Host:
             for message in received.control:
                 self._hear(message, failures)
             for arrival in received.data:
-                self._deliver(arrival)
+                if isinstance(arrival.frame, Measurements | ResizeBuffer):
+                    self._watch.receive(arrival.frame)
+                else:
+                    self._router.receive(arrival.channels, arrival.frame)
             self._look_after(now)
             self._watch.step(now)
             if now - ticked >= self._tick_s:
@@ -286,7 +288,7 @@ class Host:
             HostLoop(name, [one for one in hosted if names[one] == name], tickets) for name in {*names.values()}
         )
         loops = {one: loop for loop in self._loops for one in loop.workers}
-        self._loop_of = {worker: (loops[one], one) for worker, one in self._hosted.items()}
+        self._loop_of.update((worker, (loops[one], one)) for worker, one in self._hosted.items())
         self._tick_s = TICK_S * max(1, len(hosted) // REPORTING)
         self._started = True
         gc.freeze()
@@ -295,21 +297,6 @@ class Host:
         for loop in self._loops:
             loop.start()
         self._watch.begin([one.worker.wiring.workers for one in hosted], peers)
-
-    def _deliver(self, arrival: Arrival) -> None:
-        """Deliver a frame from another host to its channels' receivers, a credit to their senders, or a notice."""
-        if isinstance(arrival.frame, Measurements | ResizeBuffer):
-            self._watch.receive(arrival.frame)
-            return
-        for channel in arrival.channels:
-            if isinstance(arrival.frame, Credit):
-                self._post(channel.sender, Granted(channel, arrival.frame.size))
-            else:
-                self._post(channel.receiver, Arrived(channel, arrival.frame))
-
-    def _post(self, worker: WorkerId, event: Event) -> None:
-        loop, hosted = self._loop_of[worker]
-        loop.post(hosted, event)
 
     def _tick(self) -> None:
         for loop in self._loops:
@@ -324,9 +311,9 @@ class Host:
 
     def _carry_out(self, instruction: Instruction) -> None:
         if isinstance(instruction, SendFrame):
-            self._send(instruction)
+            self._router.send(instruction)
         elif isinstance(instruction, Grant):
-            self._grant(instruction.channel, instruction.size)
+            self._router.grant(instruction.sizes)
         elif isinstance(instruction, TellController):
             self._tell(instruction.answer)
         elif isinstance(instruction, TellMeasured):
@@ -343,22 +330,6 @@ class Host:
     def _tell(self, answer: Answer) -> None:
         self._links.say(Said((answer,)))
 
-    def _send(self, send: SendFrame) -> None:
-        remote: dict[int, list[ChannelId]] = {}
-        for channel in send.channels:
-            if channel.receiver in self._loop_of:
-                self._post(channel.receiver, Arrived(channel, send.frame))
-            else:
-                remote.setdefault(self._region.topology.host_of(channel.receiver), []).append(channel)
-        for host, channels in remote.items():
-            self._links.post(host, send.frame, channels)
-
-    def _grant(self, channel: ChannelId, size: int) -> None:
-        if channel.sender in self._loop_of:
-            self._post(channel.sender, Granted(channel, size))
-        else:
-            self._links.post(self._region.topology.host_of(channel.sender), Credit(size), (channel,))
-
     def _judged(self, verdicts: tuple[ConstraintVerdict, ...]) -> None:
         self._links.say(Judged(verdicts))
 
@@ -370,7 +341,7 @@ class Host:
         while (order := self._trials.get()) is not None:
             if isinstance(order, DryRun):
                 result = self._rehearsals.prepare(order)
-                self._post(order.worker, result)
+                self._router.post(order.worker, result)
                 self._tell(result.answer)
                 del result  # releases the function before the wait for the next change
             else:

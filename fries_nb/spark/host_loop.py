@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from fries_nb.spark.hosted_worker import HostedWorker
-from fries_nb.worker.events import Event, WorkerTick
+from fries_nb.worker.events import Event, Granted, WorkerTick
 from fries_nb.worker.flush_deadline import FlushDeadline
 from fries_nb.worker.rota import Rota
 
@@ -77,6 +77,12 @@ class HostLoop:
         """Post an event to a worker; it processes an urgent one before the next tuple, and before other workers run."""
         worker.post(event)
         self._wake(worker, urgent)
+
+    def post_credit(self, worker: HostedWorker, event: Granted) -> None:
+        """Post credit to a worker; it is woken only if frames wait for credit, and otherwise processes it later."""
+        worker.post(event)
+        if worker.is_blocked:
+            self._wake(worker)
 
     def switch(self, worker: HostedWorker, event: Event) -> None:
         """Post a fast control message; it is processed at once unless another thread runs the worker."""

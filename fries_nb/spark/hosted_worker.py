@@ -86,6 +86,11 @@ class HostedWorker:
         return self.worker.outbox.buffered
 
     @property
+    def is_blocked(self) -> bool:
+        """Whether frames wait for credit; to be read by any thread, after it has posted the credit."""
+        return self.worker.outbox.blocked
+
+    @property
     def is_ahead(self) -> bool:
         """Whether its receivers have much to process, so that they should be served first; see ``rota``."""
         return self.worker.outbox.outstanding > AHEAD_BYTES
@@ -112,7 +117,7 @@ class HostedWorker:
     def flush(self) -> int:
         """Send what is buffered; returns the number of frames."""
         flushed = self.worker.outbox.flush()
-        self._guarded(self._carry_out_all)
+        self._guarded(self._settle)
         return flushed
 
     def finish(self) -> None:
@@ -145,13 +150,23 @@ class HostedWorker:
         self._process_events()  # the answer to a fast control message does not wait for the next tuple
         self._feed()
         busy = self.worker.run()
-        self._carry_out_all()
+        self._settle()
         return busy or self.due_ns == DUE
 
     def _process_events(self) -> None:
         while self._events:
             self.worker.handle(self._events.popleft())
+        self._settle()
+
+    def _settle(self) -> None:
+        """Carry out the instructions; if frames wait, also process credit that was posted before they did.
+
+        Such credit did not wake the worker. It is seen here, since events are looked at after the frames began to wait.
+        """
         self._carry_out_all()
+        while self._events and self.is_blocked:
+            self.worker.handle(self._events.popleft())
+            self._carry_out_all()
 
     def _carry_out_all(self) -> None:
         while instructions := self.worker.take():

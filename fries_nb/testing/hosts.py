@@ -15,6 +15,7 @@ from typing import Any
 import cloudpickle
 
 from fries_nb.assembly.workers import Assembly
+from fries_nb.bundles import deliveries
 from fries_nb.checkpoints import Restoration, Snapshot, in_effect
 from fries_nb.connectors.sink import OpenSinks
 from fries_nb.connectors.source import restored_positions
@@ -331,10 +332,9 @@ class Hosts:
     def _carry_out(self, worker: Worker) -> None:
         for instruction in itertools.chain.from_iterable(iter(worker.take, [])):
             if isinstance(instruction, SendFrame):
-                for channel in instruction.channels:
-                    self.network.put((network.LaneKind.FRAMES, channel), instruction.frame)
+                self.network.put_all(network.LaneKind.FRAMES, deliveries(instruction.channels, instruction.frame))
             elif isinstance(instruction, heard.Grant):
-                self.network.put((network.LaneKind.GRANTS, instruction.channel), instruction.size)
+                self.network.put_all(network.LaneKind.GRANTS, instruction.sizes.items())
             elif isinstance(instruction, heard.TellController):
                 self._answer(worker, instruction.answer)
             elif isinstance(instruction, DryRun):

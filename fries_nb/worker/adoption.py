@@ -52,7 +52,7 @@ class TopologyAdoption:
         self._open.update(fresh)
         self._outbox.rewire(event.wiring.edges, ended)
         self._next = event
-        return [Grant(channel, self._window) for channel in fresh]
+        return Grant.of(dict.fromkeys(fresh, self._window))
 
     def adopted(self, present: Wiring) -> Rewired | None:
         """Return the next wiring once, when all removed channels have ended; ``None`` before and afterwards.

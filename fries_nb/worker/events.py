@@ -154,10 +154,14 @@ Event = (
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """An instruction: grant the sender of this channel this many bytes of credit."""
+    """An instruction: grant the senders of these channels so many bytes of credit each."""
 
-    channel: ChannelId
-    size: int
+    sizes: Mapping[ChannelId, int]
+
+    @classmethod
+    def of(cls, sizes: Mapping[ChannelId, int]) -> list[Grant]:
+        """The instruction to grant these sizes; none if there are none."""
+        return [cls(sizes)] if sizes else []
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,15 @@ MERGED_ROWS = 1024
 """Number of tuples up to which waiting frames are merged: a frame costs as much as hundreds of tuples."""
 
 
+def owed(frames: Iterable[tuple[ChannelId, Data]]) -> dict[ChannelId, int]:
+    """The credit to return for frames of these channels, in bytes; no channel is mapped to 0."""
+    sizes: dict[ChannelId, int] = {}
+    for channel, frame in frames:
+        if frame.size:
+            sizes[channel] = sizes.get(channel, 0) + frame.size
+    return sizes
+
+
 class Inbox:
     """The input channels of one worker.
 

@@ -25,7 +25,7 @@ only for the data of its own channel. A frame holds tuples of one version: when 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +39,7 @@ from fries_nb.topology.partitioning import Binning, Bins, partition, routing_tab
 from fries_nb.topology.wiring import OutEdge
 from fries_nb.worker.buffer_meter import BufferMeter
 from fries_nb.worker.out_channel import OutChannel, PendingChannels, SendFrame
+from fries_nb.worker.small_frames import bundled
 
 
 def _rebalances(edge: OutEdge) -> bool:
@@ -69,9 +70,9 @@ class Outbox:
     def _connect(self, edges: Sequence[OutEdge]) -> None:
         self._edges = tuple(edges)
         self._channels = {
-            name: self._channels.get(name) or OutChannel(name, self._pending, self.version)
+            name: self._channels.get(name) or OutChannel(name, self._pending, self.version, host)
             for edge in edges
-            for name in edge.channels
+            for name, host in zip(edge.channels, edge.hosts or [None] * len(edge.channels), strict=True)
         }
         self._ways = [(edge, tuple(self._channels[name] for name in edge.routed_channels)) for edge in edges]
         self._tables = {edge.to: routing_table(len(edge.routed_channels)) for edge in edges}
@@ -123,9 +124,8 @@ class Outbox:
         """Set the version of further tuples; a frame never contains two versions."""
         if version != self.version:
             self.version = version
+            self._frame(list(self._pending.buffered))
             for channel in self._channels.values():
-                channel.frame_buffer()
-                channel.pump(self._sends)
                 channel.version = version
 
     def add(self, branch: int, batch: pa.RecordBatch) -> None:
@@ -225,11 +225,16 @@ class Outbox:
 
         It has no effect if buffers are sent only when they are full.
         """
-        waiting = [] if self.fills_buffers else list(self._pending.buffered)
-        for channel in waiting:
+        return 0 if self.fills_buffers else self._frame(list(self._pending.buffered))
+
+    def _frame(self, channels: Iterable[OutChannel]) -> int:
+        """Frame these buffers, and send what credit allows; returns the number of frames."""
+        bundles, alone = bundled(channels)
+        self._sends += bundles
+        for channel in alone:
             channel.frame_buffer()
             channel.pump(self._sends)
-        return len(waiting)
+        return len(bundles) + len(alone)
 
     def mark(self, marker: Marker) -> None:
         """Append a marker to every channel of its scope, after the buffered tuples."""
@@ -242,14 +247,14 @@ class Outbox:
     def _to_all(self, edges: Sequence[OutEdge], frame: Frame) -> None:
         """Sends a frame; channels with empty queues share one SendFrame, so that a host gets the frame once."""
         free: list[ChannelId] = []
-        for edge in edges:
-            for channel in (self._channels[name] for name in edge.channels):
-                channel.frame_buffer()
-                channel.pump(self._sends)
-                if channel.queue:
-                    channel.queue.append(frame)
-                else:
-                    free.append(channel.channel)
+        channels = [self._channels[name] for edge in edges for name in edge.channels]
+        self._frame([channel for channel in channels if channel.buffer])
+        for channel in channels:
+            channel.pump(self._sends)
+            if channel.queue:
+                channel.queue.append(frame)
+            else:
+                free.append(channel.channel)
         if free:
             self._sends.append(SendFrame(tuple(free), frame))
 

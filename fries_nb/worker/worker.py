@@ -66,7 +66,7 @@ from fries_nb.worker.events import (
     TellController,
     ToReader,
 )
-from fries_nb.worker.inbox import MERGED_ROWS, Inbox
+from fries_nb.worker.inbox import MERGED_ROWS, Inbox, owed
 from fries_nb.worker.marker_actions import acknowledgement
 from fries_nb.worker.outbox import Outbox
 from fries_nb.worker.pause import PauseState
@@ -133,11 +133,11 @@ class Worker:
         self._meter = ElementMeter(wiring.workers, self._inbox, self.outbox, clock)
         self._open = set(wiring.incoming)
         self._adoption = TopologyAdoption(self._inbox, self._alignment, self.outbox, self._open, window)
-        self._pending_grants: list[Grant] = []
+        self._owed: dict[ChannelId, int] = {}
         self.slices = AdaptiveBatchSize()
         self.slowness = Slowness()
         self.preparation = Preparation(self.instances, self._recent, clock)
-        self._instructions: list[Instruction] = [Grant(channel, window) for channel in wiring.incoming]
+        self._instructions: list[Instruction] = [*Grant.of(dict.fromkeys(wiring.incoming, window))]
         self._instructions += self._telemetry.traced()  # the initial record counts
         if snapshot is not None:
             refuse_another(snapshot, self.instances[-1])
@@ -282,11 +282,11 @@ class Worker:
         elif not isinstance(frame, Data):
             self._end_of(channel)
         elif frame.version > self._versions.number and self._versions.sets_aside(channel, frame):
-            self._instructions += [Grant(channel, frame.size)] if frame.size else []
+            self._instructions += Grant.of(owed([(channel, frame)]))
         else:
             batch, frames = self._inbox.merged(channel, frame, min(MERGED_ROWS, self.slices.quota))
             self._begin(channel.sender.operator, batch, frame.version)
-            self._pending_grants = [Grant(on, one.size) for on, one in frames if one.size]
+            self._owed = owed(frames)
             if self._meter.is_active:
                 self._meter.loaded([(on, one.batch.num_rows, one.tag) for on, one in frames])
             self._advance(limit)
@@ -318,8 +318,8 @@ class Worker:
         self.preparation.withdraw(now - began, taken)
         if not self._running.remaining:
             self._in_hand = False
-            self._instructions += self._pending_grants
-            self._pending_grants = []
+            self._instructions += Grant.of(self._owed)
+            self._owed = {}
 
     def _end_of(self, channel: ChannelId) -> None:
         self._open.discard(channel)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import string
 from collections import deque
+from enum import Enum
 from typing import Any, get_args, get_origin
 
 import msgspec
@@ -13,8 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fries_nb.bundles import Bundle
+from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.errors import LinkError
-from fries_nb.messages import Answer, ChannelId, Data, End, Marker, Reconfigure, SetRate, WorkerId
+from fries_nb.messages import Answer, ChannelId, Data, End, Marker, Reconfigure, SetRate, Tag, WorkerId
 from fries_nb.transport.envelopes import (
     ControllerMessage,
     FromHost,
@@ -66,6 +69,12 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
         return st.builds(WorkerId, names, st.integers(0, 1000))
     if kind is Line:
         return st.builds(Line, names, st.text())
+    if kind is ChannelId:
+        return st.builds(ChannelId, values(WorkerId), values(WorkerId), st.integers(1, 9))
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return st.sampled_from(kind)
+    if kind is LatencyConstraint:
+        return st.builds(LatencyConstraint, st.lists(names, max_size=3).map(tuple), st.floats(1, 1e6))
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         return st.builds(kind, **{field.name: values(field.type) for field in msgspec.structs.fields(kind)})
     if origin is tuple and arguments[-1] is Ellipsis:
@@ -90,12 +99,14 @@ batches = st.builds(
     st.lists(st.none() | st.text(max_size=500), max_size=20),
 )
 payloads = (
-    st.builds(Data, batches, st.integers(0, 2**60), version=st.integers(0, 2**31))
-    | values(Marker)
-    | st.just(End())
-    | st.builds(Credit, st.integers(0, 2**40))
+    st.builds(Data, batches, st.integers(0, 2**60), version=st.integers(0, 2**31)) | values(Marker) | st.just(End())
 )
-posts = st.lists(st.tuples(st.lists(st.sampled_from(CHANNELS), min_size=1, unique=True), payloads), max_size=20)
+some_channels = st.lists(st.sampled_from(CHANNELS), min_size=1, unique=True)
+credits_of_channels = some_channels.flatmap(
+    lambda channels: st.tuples(
+        st.just(channels), st.builds(Credit, st.tuples(*[st.integers(0, 2**40) for _ in channels]))
+    )
+)
 
 
 def batch(rows: int = 1) -> pa.RecordBatch:
@@ -106,6 +117,15 @@ def batch(rows: int = 1) -> pa.RecordBatch:
 def column(**values: list[Any]) -> pa.RecordBatch:
     """A batch of these columns."""
     return pa.RecordBatch.from_pydict(values)
+
+
+bundles = st.lists(st.integers(0, 3), min_size=1, max_size=len(CHANNELS)).map(
+    lambda rows: (
+        list(CHANNELS[: len(rows)]),
+        Bundle(batch(sum(rows)), tuple(rows), tuple([9 * one for one in rows]), len(rows), {0: Tag(1, 2)}),
+    )
+)
+posts = st.lists(st.tuples(some_channels, payloads) | credits_of_channels | bundles, max_size=20)
 
 
 def pack(packer: Packer, *payloads: Payload) -> list[Part]:
@@ -269,7 +289,7 @@ def test_large_batch_is_read_where_it_lies(packer: Packer, unpacker: Unpacker) -
 
 def test_frames_are_merged_up_to_a_size(packer: Packer, unpacker: Unpacker) -> None:
     """Many small frames make one message; a backlog of large ones makes several, each within reach of the limit."""
-    assert len(pack_all(packer, [((0,), Credit(1))] * 500)) == 1
+    assert len(pack_all(packer, [((0,), Credit((1,)))] * 500)) == 1
     unpacker._number = 1
     each = Data(batch(MERGED // 32))
     messages = pack_all(packer, [((0,), each)] * 9)
@@ -327,6 +347,29 @@ def test_garbage_batch(garbage: bytes) -> None:
         damaged = DataFrame((0,), 0, 0, schema, garbage, garbage)
         with pytest.raises(LinkError):
             Unpacker(ROUTES, 0).unpack(msgspec.structs.replace(head, frames=(damaged,)), [])
+
+
+def test_credit_for_other_channels_than_those_named(packer: Packer, unpacker: Unpacker) -> None:
+    """Each channel has its own credit: one too few or too many is refused."""
+    [parts] = pack_all(packer, [((0, 1), Credit((5,)))])
+    with pytest.raises(LinkError, match="got 1 credits for 2 channels from host 0; expected one for each"):
+        unpack(unpacker, parts)
+
+
+@pytest.mark.parametrize(
+    ("bundle", "words"),
+    [
+        (Bundle(batch(3), (1, 1), (5, 5)), r"a bundle of 3 rows from host 0; its frame announced \(1, 1\)"),
+        (Bundle(batch(1), (2, -1), (5, 5)), r"announced \(2, -1\)"),
+        (Bundle(batch(3), (3,), (5, 5)), "got 1 numbers of rows for 2 channels"),
+        (Bundle(batch(3), (1, 2), (5,)), "got 1 sizes for 2 channels"),
+    ],
+)
+def test_a_bundle_that_does_not_add_up(packer: Packer, unpacker: Unpacker, bundle: Bundle, words: str) -> None:
+    """Rows would go to the wrong worker, or credit to the wrong channel."""
+    [parts] = pack_all(packer, [((0, 1), bundle)])
+    with pytest.raises(LinkError, match=words):
+        unpack(unpacker, parts)
 
 
 def test_oversized(packer: Packer) -> None:

@@ -6,7 +6,7 @@ only from those to its right (``tests/test_layers.py`` checks it):
     notebook | experiments | __main__  ->  commands  ->  run | testing  ->  running  ->  report  ->  changes  ->  spark
         ->  connectors | transport  ->  storage  ->  assembly  ->  controller | worker  ->  operators
         ->  scheduling | constraints  ->  planning  ->  topology
-        ->  messages, trace, checkpoints, measurements  ->  dataflow | progress  ->  errors
+        ->  messages, trace, checkpoints, measurements  ->  dataflow | progress  ->  transitions  ->  errors
 
 ``audit`` judges from a trace alone and shares no code with what it judges; ``workloads`` uses this module only.
 """
@@ -17,6 +17,7 @@ from typing import Any
 
 from fries_nb.dataflow.constraints import edge
 from fries_nb.dataflow.endpoints import delta, memory, parquet, rate, replay
+from fries_nb.dataflow.lighter import lighter
 from fries_nb.dataflow.limits import tuples
 from fries_nb.dataflow.operators import batched
 from fries_nb.dataflow.streams import Stream
@@ -25,7 +26,7 @@ from fries_nb.errors import FriesError, SourceError, UncommittedWarning
 
 __all__ = [
     "Dataflow", "FriesError", "SourceError", "Stream", "UncommittedWarning", "Update", "batched", "delta", "edge",
-    "memory", "parquet", "rate", "replay", "ship", "show", "tuples",
+    "lighter", "memory", "parquet", "rate", "replay", "ship", "show", "tuples",
 ]  # fmt: skip
 
 

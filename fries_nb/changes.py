@@ -74,6 +74,7 @@ class Change:
             updates are read from disk, and omit those that another part of a merged change overrides.
         requested_s: time of the request, in seconds since the Unix epoch.
         guard: description of the failures that roll the change back, and for how long; empty without a guard.
+        constraint: the sequence of the latency constraint by whose policy it was requested; empty if by the user.
     """
 
     def __init__(
@@ -84,11 +85,13 @@ class Change:
         plan_ms: float,
         requested_s: float = 0.0,
         guard: str = "",
+        constraint: str = "",
     ) -> None:
         self.id = change
         self.plan = plan
         self.updates: Mapping[str, Update] = dict(updates)
         self.requested_s = requested_s
+        self.constraint = constraint
         self._plan_ms = plan_ms
         self._outcome: Outcome | None = None
         self._over = threading.Event()
@@ -101,8 +104,9 @@ class Change:
 
     @property
     def label(self) -> str:
-        """The change's label in plots: its targets and the scheduler."""
-        return f"{', '.join(sorted(self.plan.targets))} by {self.plan.scheduler}"
+        """The change's label in plots: its targets, the scheduler, and whether a constraint's policy requested it."""
+        origin = ", by constraint" if self.constraint else ""
+        return f"{', '.join(sorted(self.plan.targets))} by {self.plan.scheduler}{origin}"
 
     @property
     def done(self) -> bool:

@@ -92,7 +92,7 @@ class Dataflow(builder.DataflowBuilder):
         )  # fmt: skip
         if key is not None and not checkpoint:
             raise CheckpointError("key= signs a checkpoint; expected its place as well, as in checkpoint='a/path'")
-        return Run(graph, spark, options, _place(checkpoint), key=secret(key))
+        return Run(graph, spark, options, _place(checkpoint), key=secret(key), lighters=self.lighters())
 
     def resume(
         self,
@@ -163,7 +163,7 @@ class Dataflow(builder.DataflowBuilder):
         options = Options(
             hosts, budget, audit, chaining, commit_interval_s, silence_s, port, self.constraints(), buffer_bytes, adapt
         )  # fmt: skip
-        return Run(graph, spark, options, place, resumed=True, key=signing)
+        return Run(graph, spark, options, place, resumed=True, key=signing, lighters=self.lighters())
 
 
 def _place(path: object) -> str:

@@ -84,6 +84,8 @@ class ConstraintState:
         elements: the latency of each operator and edge.
         exhausted: whether it is violated and neither buffers nor chains can lower the latency.
         violated_windows: number of whole windows for which it has been violated without interruption.
+        remedy: what its policy has done: whether lighter functions run or are proposed, or why it makes no further
+            change; empty while the original functions run.
     """
 
     constraint: LatencyConstraint
@@ -95,6 +97,7 @@ class ConstraintState:
     elements: tuple[ElementLatency, ...] = ()
     exhausted: bool = False
     violated_windows: int = 0
+    remedy: str = ""
 
     @property
     def parts(self) -> tuple[LatencyParts, ...]:

@@ -43,10 +43,11 @@ from fries_nb.controller.intake import Intake
 from fries_nb.controller.markers import MarkerCoordinator
 from fries_nb.controller.membership import Workers
 from fries_nb.controller.restore_point import Recovery
-from fries_nb.controller.states import COMMIT_MOVES, CommitPhase, moved
+from fries_nb.controller.states import COMMIT_MOVES, CommitPhase
 from fries_nb.errors import ProtocolError
 from fries_nb.messages import Commit, Done, Saved, WorkerId
 from fries_nb.scheduling.stages import Send
+from fries_nb.transitions import moved
 
 
 @dataclass

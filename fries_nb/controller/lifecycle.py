@@ -39,8 +39,9 @@ from fries_nb.controller.membership import Membership, Workers
 from fries_nb.controller.pauses import PausedOperators
 from fries_nb.controller.restore_point import MOST_IN_A_ROW, Recovery
 from fries_nb.controller.rewiring import Rewiring
-from fries_nb.controller.states import RUN_MOVES, RunState, moved
+from fries_nb.controller.states import RUN_MOVES, RunState
 from fries_nb.dataflow.graph import Graph
+from fries_nb.transitions import moved
 
 
 class Lifecycle:

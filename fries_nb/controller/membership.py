@@ -13,12 +13,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fries_nb.controller.events import HostJoined
-from fries_nb.controller.states import HOST_MOVES, HostState, moved
+from fries_nb.controller.states import HOST_MOVES, HostState
 from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import ProtocolError
 from fries_nb.messages import WorkerId
 from fries_nb.topology.expansion import workers_of
 from fries_nb.topology.topology import Topology
+from fries_nb.transitions import moved
 
 
 class Membership:

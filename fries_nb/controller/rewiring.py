@@ -31,10 +31,11 @@ from __future__ import annotations
 
 from fries_nb.controller.events import ChangeTopology, Instruction, Tell, TopologyChanged, TopologyRefused
 from fries_nb.controller.membership import Workers
-from fries_nb.controller.states import TOPOLOGY_MOVES, TopologyPhase, moved
+from fries_nb.controller.states import TOPOLOGY_MOVES, TopologyPhase
 from fries_nb.errors import ProtocolError
 from fries_nb.messages import AdoptTopology, TopologyAdopted, WorkerId
 from fries_nb.topology.topology import Topology
+from fries_nb.transitions import moved
 
 
 class Rewiring:

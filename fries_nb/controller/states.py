@@ -1,9 +1,10 @@
-"""The state machines of a run and its parts, each as a table of legal moves that ``moved`` enforces.
+"""The state machines of a run and its parts, each as a table of legal moves that ``transitions.moved`` enforces.
 
 ``TABLES`` lists all of them. The moves are made by ``lifecycle`` (the run), ``membership`` (hosts), ``transactions``
-(changes), ``commit_attempts`` (commits and checkpoints), ``rewiring`` (the topology) and ``running.change_queue``
-(regions).
+(changes), ``commit_attempts`` (commits and checkpoints), ``rewiring`` (the topology), ``running.change_queue``
+(regions) and ``constraints.remedy`` (remedies of latency constraints).
 
+>>> from fries_nb.transitions import moved
 >>> moved(CHANGE_MOVES, ChangeState.REQUESTED, ChangeState.PREPARING, "change 'u1'").value
 'preparing'
 >>> moved(CHANGE_MOVES, ChangeState.REQUESTED, ChangeState.DONE, "change 'u1'")
@@ -15,9 +16,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any
 
-from fries_nb.errors import ProtocolError
+from fries_nb.constraints.remedy import REMEDY_MOVES
+from fries_nb.transitions import Moves
 
 
 class RunState(StrEnum):
@@ -93,10 +95,6 @@ class RegionPhase(StrEnum):
     OVER = "over"
 
 
-S = TypeVar("S", bound=StrEnum)
-Moves = Mapping[S, frozenset[S]]
-"""The legal moves of a machine: state to its successors. A state without successors is final."""
-
 _ENDS = frozenset({RunState.STOPPED, RunState.FAILED})
 RUN_MOVES: Moves[RunState] = {
     RunState.JOINING: _ENDS | {RunState.RUNNING, RunState.DRAINING, RunState.RECOVERING},
@@ -144,23 +142,6 @@ TABLES: Mapping[str, Mapping[Any, frozenset[Any]]] = {
     "a checkpoint": COMMIT_MOVES,
     "a region": REGION_MOVES,
     "a change of topology": TOPOLOGY_MOVES,
+    "a remedy": REMEDY_MOVES,
 }
 """All tables, by what they describe; the first state of each is the initial one."""
-
-
-def moved(moves: Moves[S], state: S, to: S, what: str) -> S:
-    """Check a move, and return the next state.
-
-    Args:
-        moves: the table of legal moves.
-        state: the current state.
-        to: the next state.
-        what: the subject of the error message, such as ``the run``.
-
-    Raises:
-        ProtocolError: the table has no such move.
-    """
-    if to not in moves[state]:
-        legal = ", ".join(sorted(moves[state])) or "nothing, it is over"
-        raise ProtocolError(f"{what} is {state} and cannot be {to}; next is {legal}")
-    return to

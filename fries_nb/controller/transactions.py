@@ -15,7 +15,7 @@ import networkx as nx
 
 from fries_nb.controller.events import ChangeRequested, Guard, Outcome, WorkerOutcome
 from fries_nb.controller.guards import Watch
-from fries_nb.controller.states import CHANGE_MOVES, ChangeState, moved
+from fries_nb.controller.states import CHANGE_MOVES, ChangeState
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.limits import Limit, Tuples
 from fries_nb.dataflow.updates import Update
@@ -23,6 +23,7 @@ from fries_nb.errors import ProtocolError
 from fries_nb.messages import Done, Prepared, Rehearse, Rehearsed, WorkerId
 from fries_nb.scheduling.fries import schedule
 from fries_nb.scheduling.stages import Plan, Stage, StageAction
+from fries_nb.transitions import moved
 
 NS_PER_MS = 1_000_000
 

@@ -30,6 +30,7 @@ from fries_nb.dataflow.arguments import Columns, Identity, columns_of
 from fries_nb.dataflow.constraints import WINDOW_S, Element, LatencyConstraint, check_agreement, constraint_of
 from fries_nb.dataflow.endpoints import OnError, Rate, Replay, checked_policy
 from fries_nb.dataflow.graph import Edge, Emits, Graph, Kind, Operator, Partitioning
+from fries_nb.dataflow.lighter import Lighter, check_exclusive, check_lighter
 from fries_nb.dataflow.operators import check_function, emits_of
 from fries_nb.dataflow.streams import Stream, replicating
 from fries_nb.dataflow.traits import TRAITS
@@ -53,9 +54,11 @@ class _Constrained:
     latency_ms: float
     window_s: float
     on_violation: str
+    lighter: Lighter | None
 
-    def on(self, graph: Graph) -> LatencyConstraint:
-        return constraint_of(graph, self.sequence, self.latency_ms, self.window_s, self.on_violation)
+    def on(self, graph: Graph) -> tuple[LatencyConstraint, Lighter]:
+        constraint = constraint_of(graph, self.sequence, self.latency_ms, self.window_s, self.on_violation)
+        return constraint, check_lighter(graph, constraint, self.lighter)
 
 
 class DataflowBuilder:
@@ -153,11 +156,12 @@ class DataflowBuilder:
         latency_ms: float,
         window_s: float = WINDOW_S,
         on_violation: str = "tell",
+        lighter: Lighter | None = None,
     ) -> LatencyConstraint:
         """Limit the mean latency of a sequence of operators and edges, over any window.
 
         The runtime keeps the limit by itself, as far as the sizes of buffers and the chaining of operators allow. The
-        operators must have been declared. Declaring the same constraint again has no effect.
+        operators must have been declared. Declaring the same constraint again replaces its lighter functions.
 
         Args:
             sequence: names of adjacent operators, or edges, as in ``["FC", "FM"]`` or
@@ -165,22 +169,29 @@ class DataflowBuilder:
                 end of the sequence has no latency of its own; its edge counts.
             latency_ms: the limit in milliseconds.
             window_s: the window over which latencies are averaged, in seconds.
-            on_violation: what happens if the limit cannot be kept: ``tell`` reports it, ``propose`` proposes a change
-                to lighter functions, ``apply`` makes it.
+            on_violation: what happens if the limit cannot be kept for two windows: ``tell`` reports it, ``propose``
+                proposes a change to lighter functions in ``run.proposals()``, ``apply`` makes it. The original
+                functions return when they have become fast enough for the rate, and at the earliest after a minute,
+                twice as long with each change, up to 16 minutes. A change of these operators by the user ends that.
+            lighter: the lighter functions, ``fn.lighter({...})``; required by ``propose`` and ``apply``.
 
         Returns:
             The constraint.
 
         Raises:
             DataflowError: the sequence is no path or names an unknown operator; the limit or window is not a finite
-                number above zero; ``on_violation`` is unknown; or an earlier constraint on the sequence differs.
+                number above zero; ``on_violation`` is unknown; an earlier constraint on the sequence differs; or the
+                lighter functions are missing, cannot run there, or belong to another constraint as well.
+            PlanError: a lighter function is that of a source or a sink.
         """
         given = tuple(sequence) if isinstance(sequence, list | tuple) else sequence
-        declared = _Constrained(given, latency_ms, window_s, on_violation)
+        declared = _Constrained(given, latency_ms, window_s, on_violation, lighter)
         graph = self.graph()
-        constraint = declared.on(graph)
-        if len(check_agreement((*self.constraints(), constraint))) > len(self._constrained):
-            self._constrained += (declared,)
+        constraint, checked = declared.on(graph)
+        check_agreement((*self.constraints(), constraint))
+        check_exclusive(self.lighters() | {constraint: checked})
+        known = {one.on(graph)[0]: one for one in self._constrained}
+        self._constrained = tuple((known | {constraint: declared}).values())
         return constraint
 
     def constraints(self) -> tuple[LatencyConstraint, ...]:
@@ -192,8 +203,19 @@ class DataflowBuilder:
         Raises:
             DataflowError: operators that were declared later have made one of them invalid.
         """
+        return check_agreement(self.lighters())
+
+    def lighters(self) -> dict[LatencyConstraint, Lighter]:
+        """The constraints declared so far, each with its lighter functions.
+
+        Returns:
+            Constraint to its lighter functions, without any by the policy ``tell``.
+
+        Raises:
+            DataflowError: operators that were declared later have made a constraint invalid.
+        """
         graph = self.graph()
-        return check_agreement(declared.on(graph) for declared in self._constrained)
+        return dict(declared.on(graph) for declared in self._constrained)
 
     def _outputs(self, operator: Operator) -> Iterator[Stream]:
         if operator.traits.routes:

@@ -27,7 +27,7 @@ from fries_nb.changes import Change
 from fries_nb.checkpoints import CommittedChange
 from fries_nb.controller.events import ChangeRequested, GuardEnded, GuardFired, Outcome
 from fries_nb.controller.metrics import OperatorMetrics
-from fries_nb.controller.states import REGION_MOVES, RegionPhase, moved
+from fries_nb.controller.states import REGION_MOVES, RegionPhase
 from fries_nb.controller.transactions import change_requested
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.limits import Limit
@@ -35,10 +35,19 @@ from fries_nb.dataflow.regions import Region
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import PlanError
 from fries_nb.running.locks import locked
-from fries_nb.running.queue_entries import NO_GUARD_FOR_FIXES, ChangeListener, Ground, Request, RequestRegistry
+from fries_nb.running.queue_entries import (
+    BY_USER,
+    NO_GUARD_FOR_FIXES,
+    ChangeListener,
+    ChangeOrigin,
+    Ground,
+    Request,
+    RequestRegistry,
+)
 from fries_nb.running.region_plans import guarded_regions, planned, predicted, together
 from fries_nb.running.rollbacks import Rollbacks, functions_of
 from fries_nb.scheduling import Plan
+from fries_nb.transitions import moved
 
 _NEEDS = "a change needs a running dataflow"
 
@@ -142,12 +151,14 @@ class ChangeQueue:
         merge: bool = False,
         limit: Limit | None = None,
         rehearse: bool = True,
+        origin: ChangeOrigin = BY_USER,
     ) -> Change:
-        """Request a change; for arguments and errors see ``Run.reconfigure``."""
+        """Request a change; for other arguments and errors see ``Run.reconfigure``."""
         began_s, requested_s = self._clock(), time.time()
         payloads = self._shell.ship(updates)
         with self.lock:
             self._shell.refuse_if_over(_NEEDS)
+            origin.check()
             plans = self._planned(updates, scheduler, pruning)
             mends = self._mends(updates)
             joins = self._joinable() if merge and not mends else []  # a merged request cannot be a fix
@@ -155,38 +166,39 @@ class ChangeQueue:
             limit = limit or next((one.guard for one in joins if one.guard is not None), None)
             after = {name: update for one in joins for name, update in one.updates.items()} | dict(updates)
             guard, words = (None, NO_GUARD_FOR_FIXES) if limit and mends else self._guard(whole, after, limit)
-            change = self._new(plans, updates, began_s, requested_s, words)
+            change = self._new(plans, updates, began_s, requested_s, words, origin)
             request = Request(change.id, updates, payloads, whole, (change.id,), guard=guard, rehearse=rehearse)
             for joined in joins:
                 self._forget(joined)
             self._enter(request.joined_to(joins))
         return change
 
-    def roll_back(self, scheduler: str = "fries") -> Change:
-        """Undo the newest change in effect (see ``rollbacks``) by a change back, or withdraw it if it has not begun.
+    def roll_back(self, scheduler: str = "fries", change: str = "", origin: ChangeOrigin = BY_USER) -> Change:
+        """Undo the newest change in effect, or the named one, by a change back, or withdraw it if it has not begun.
 
         Raises:
-            PlanError: there is none, or its guard is rolling it back; an earlier change of the same operators is still
-                being carried out or rolled back by its guard, so the functions to restore are undetermined; or a
-                target's state was transformed, and its update has no inverse.
+            PlanError: it is not in effect, or a later one of its operators is, or its guard is rolling it back; an
+                earlier change of the same operators is still being carried out or rolled back by its guard, so the
+                functions to restore are undetermined; or a target's state was transformed without an inverse.
         """
         began_s, requested_s = self._clock(), time.time()
         self._shell.refuse_if_over(_NEEDS)
         while True:  # repeated if another request arrives during pickling
-            last, ground, updates = self._undoing()
+            last, ground, updates = self._undoing(change)
             payloads = self._shell.ship(updates)
             with self.lock:
                 self._shell.refuse_if_over(_NEEDS)
-                if self._undoing()[:2] != (last, ground):
+                if self._undoing(change)[:2] != (last, ground):
                     continue
+                origin.check()
                 plans = self._planned(updates, scheduler, True)
-                change = self._new(plans, updates, began_s, requested_s)
+                back = self._new(plans, updates, began_s, requested_s, "", origin)
                 if self._rollbacks.can_withdraw(last):
                     self._dequeue(last)
-                    self._known.withdraw(last, change)
+                    self._known.withdraw(last, back)
                 else:
-                    self._enter(Request(change.id, updates, payloads, plans, (change.id,), last, ground))
-                return change
+                    self._enter(Request(back.id, updates, payloads, plans, (back.id,), last, ground))
+                return back
 
     # ---- events of regions
 
@@ -291,32 +303,29 @@ class ChangeQueue:
         return guarded_regions(self._regions, plans, updates, limit, self._shell.chaining, self._shell.resumable)
 
     def _new(
-        self,
-        plans: Mapping[int, Plan],
-        updates: Mapping[str, Update],
-        began_s: float,
-        requested_s: float,
-        guard: str = "",
-    ) -> Change:
-        number = f"u{self._last_number + len(self._known.changes) + 1}"
-        change = Change(number, together(plans), updates, (self._clock() - began_s) * 1000, requested_s, guard)
+        self, plans: Mapping[int, Plan], updates: Mapping[str, Update], began_s: float, requested_s: float, guard: str,
+        origin: ChangeOrigin,
+    ) -> Change:  # fmt: skip
+        number, plan_ms = f"u{self._last_number + len(self._known.changes) + 1}", (self._clock() - began_s) * 1000
+        change = Change(number, together(plans), updates, plan_ms, requested_s, guard, origin.constraint)
         self._known.add(change)
         return change
 
     @locked
-    def _undoing(self) -> tuple[Request, Ground, dict[str, Update]]:
+    def _undoing(self, change: str = "") -> tuple[Request, Ground, dict[str, Update]]:
         """The request that a rollback would undo, the requests whose functions it restores, and its updates."""
-        last = self._rollbacks.last()
+        last = self._rollbacks.of(change) if change else self._rollbacks.last()
         ground = self._rollbacks.ground(last)
         return last, ground, self._rollbacks.back(last, ground)
 
     def _joinable(self) -> list[Request]:
-        """The newest requests that no region has begun, back to the last rollback, in order."""
+        """The newest requests of the user that no region has begun, back to the last rollback, in order."""
         joinable: list[Request] = []
         for request in reversed(self._known.requests):
             if request.ended:
                 continue
-            if request.begun_s or request.outcomes or request.undoes is not None:
+            is_automatic = bool(self._known.changes[request.id].constraint)  # undone by itself, so not merged
+            if request.begun_s or request.outcomes or request.undoes is not None or is_automatic:
                 break
             joinable.append(request)
         return joinable[::-1]

@@ -12,6 +12,7 @@ from typing import Any
 from fries_nb.changes import Change
 from fries_nb.dataflow.constraints import WINDOW_S, Element, LatencyConstraint, constraint_of
 from fries_nb.dataflow.graph import Graph
+from fries_nb.dataflow.lighter import Lighter, check_lighter
 from fries_nb.dataflow.limits import Tuples, checked_limit
 from fries_nb.dataflow.regions import regions
 from fries_nb.dataflow.updates import as_updates, check_updates
@@ -41,6 +42,7 @@ class Run(RunMonitor):
         checkpoint: str = "",
         resumed: bool = False,
         key: bytes = NO_KEY,
+        lighters: Mapping[LatencyConstraint, Lighter] | None = None,
     ) -> None:
         self.graph = graph
         self._options = options
@@ -50,6 +52,8 @@ class Run(RunMonitor):
         places = CheckpointLayout(checkpoint, graph, len(cut), resumed, key)
         try:
             self._runner = RegionRunner(graph, cut, places, options, self._telemetry, self._closed, places.decided())
+            for constraint, lighter in (lighters or {}).items():
+                self._runner.remedies.add(constraint, lighter)
             live.add(self)
             self._runner.start(spark)
         except BaseException:
@@ -177,15 +181,19 @@ class Run(RunMonitor):
         self._runner.set_rate(source, float(rate))
 
     def constrain(
-        self, sequence: Sequence[Element], latency_ms: float, window_s: float = WINDOW_S, on_violation: str = "tell"
-    ) -> LatencyConstraint:
+        self, sequence: Sequence[Element], latency_ms: float, window_s: float = WINDOW_S, on_violation: str = "tell",
+        lighter: Lighter | None = None,
+    ) -> LatencyConstraint:  # fmt: skip
         """Limit the mean latency of a sequence of operators and edges while the dataflow runs.
+
+        If a change by the user has ended the automatism of a constraint, declaring it again begins it anew.
 
         Args:
             sequence: see ``Dataflow.constrain``.
             latency_ms: the limit in milliseconds.
             window_s: the window over which latencies are averaged, in seconds.
             on_violation: see ``Dataflow.constrain``.
+            lighter: see ``Dataflow.constrain``.
 
         Returns:
             The constraint; ``run.constraints()`` tells whether it is met.
@@ -195,7 +203,7 @@ class Run(RunMonitor):
             RunError: the run has ended.
         """
         constraint = constraint_of(self.graph, sequence, latency_ms, window_s, on_violation)
-        self._runner.constrain(constraint)
+        self._runner.constrain(constraint, check_lighter(self.graph, constraint, lighter))
         return constraint
 
     def stop(self, drain: bool = False, timeout: float | None = 60.0) -> None:

@@ -8,6 +8,7 @@ from typing import Protocol
 from fries_nb.constraints.reactions import ConstraintVerdict
 from fries_nb.controller import events as said
 from fries_nb.running.change_queue import ChangeQueue
+from fries_nb.running.remedies import Remedies
 from fries_nb.running.telemetry import Telemetry
 from fries_nb.transport.envelopes import Line
 
@@ -17,6 +18,7 @@ class Regions(Protocol):
 
     telemetry: Telemetry
     queue: ChangeQueue
+    remedies: Remedies
 
     def answered(self, number: int, event: said.Answered) -> None:
         """A worker of the region has sent a message."""
@@ -96,8 +98,9 @@ class RegionListener:
         self._runner.telemetry.recovered()
 
     def judged(self, verdicts: tuple[ConstraintVerdict, ...]) -> None:
-        """Record verdicts on latency constraints."""
+        """Record verdicts on latency constraints, and begin the changes that they lead to."""
         self._runner.telemetry.constraints.judge(verdicts)
+        self._runner.remedies.judged()
 
     def paused(self, event: said.OperatorPaused) -> None:
         """Record that workers of an operator are paused on a tuple, or have resumed."""

@@ -20,6 +20,23 @@ from fries_nb.scheduling import Plan
 NO_GUARD_FOR_FIXES = "not at all: it is the fix of an operator that is paused on a tuple, and goes at once"
 
 
+@dataclass(frozen=True)
+class ChangeOrigin:
+    """The origin of a request: the policy of a latency constraint, or the user.
+
+    Attributes:
+        constraint: the sequence of the constraint; empty if the user requests the change.
+        check: called under the queue's lock just before the request is entered; raises a PlanError to refuse it, since
+            a request of the user may have come first.
+    """
+
+    constraint: str = ""
+    check: Callable[[], None] = lambda: None
+
+
+BY_USER = ChangeOrigin()
+
+
 @dataclass(eq=False)
 class Request:
     """A change, or several merged changes, as carried out.

@@ -25,12 +25,14 @@ from fries_nb.controller import events as said
 from fries_nb.controller.states import RunState
 from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.dataflow.graph import Graph
+from fries_nb.dataflow.lighter import Lighter
 from fries_nb.dataflow.regions import Kept, Region
 from fries_nb.dataflow.updates import Update, check_updates
 from fries_nb.errors import CheckpointError, FriesError, RunError, in_one_line
 from fries_nb.messages import Report
 from fries_nb.running.change_queue import ChangeQueue
 from fries_nb.running.listeners import RegionListener
+from fries_nb.running.remedies import Remedies
 from fries_nb.running.run_checkpoints import CheckpointLayout, CheckpointRequests, with_functions
 from fries_nb.running.run_end import UncommittedCheck
 from fries_nb.running.telemetry import Telemetry
@@ -64,6 +66,7 @@ class RegionRunner:
 
     Attributes:
         queue: the changes of the run.
+        remedies: the policies of its latency constraints.
         telemetry: the telemetry of the run.
         launched: the regions launched so far.
         uncommitted: the source tuples missing from the output, if the run was stopped or failed.
@@ -89,7 +92,8 @@ class RegionRunner:
         self._places = places
         self.options = options
         self.telemetry = telemetry
-        self.queue = ChangeQueue(graph, regions, self, telemetry, before=before)
+        self.remedies = Remedies(graph, self)
+        self.queue = ChangeQueue(graph, regions, self, self.remedies, before=before)
         self._lock = threading.RLock()
         self._closed = closed
         self._state = ""
@@ -191,7 +195,7 @@ class RegionRunner:
             if region < len(self.launched):
                 self.launched[region].driver.post(said.RateRequested(source, rate))
 
-    def constrain(self, constraint: LatencyConstraint) -> None:
+    def constrain(self, constraint: LatencyConstraint, lighter: Lighter) -> None:
         """Add a latency constraint, for this region and later ones.
 
         Raises:
@@ -200,7 +204,7 @@ class RegionRunner:
         """
         with self._lock:
             self.refuse_if_over("a latency is limited while the dataflow runs")
-            constraints = self.telemetry.constraints.add(constraint)
+            constraints = self.remedies.add(constraint, lighter)
             self.options = replace(self.options, constraints=constraints)
             for launched in self.launched:
                 launched.driver.post(ConstraintsChanged(constraints))
@@ -271,6 +275,7 @@ class RegionRunner:
 
     def join(self) -> None:
         """Join all threads of the run; to be called once ``ended`` is set."""
+        self.remedies.join()
         for launched in self.launched:
             launched.driver.join()
         for thread in (self._next_launch, self._cancelling):

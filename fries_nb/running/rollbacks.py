@@ -57,6 +57,31 @@ class Rollbacks:
         already = f"; change {gone} was rolled back by its guard already" if gone else ""
         raise PlanError(f"no change is in effect that could be rolled back{already}")
 
+    def of(self, change: str) -> Request:
+        """The request of a change, which a rollback would undo although later changes are in effect.
+
+        Args:
+            change: id of the change.
+
+        Raises:
+            PlanError: it is not in effect; or a later request changes one of its operators, or a guard is rolling it
+                back, so that its functions may not be the running ones.
+        """
+        undone_in = self._undone_in()
+        request = next((one for one in self._requests if one.id == change), None)
+        if request is None or not all(_in_effect(request, region, undone_in) for region in request.plans):
+            raise PlanError(f"change {change} is not in effect and cannot be rolled back")
+        since = self._requests[self._requests.index(request) + 1 :]
+        for one in since:
+            both = sorted(request.updates.keys() & one.updates.keys())
+            if both and any(_in_effect(one, region, undone_in) for region in one.plans):
+                raise PlanError(
+                    f"change {one.id} has changed {', '.join(both)} since change {change}; roll that back first"
+                )
+        if request.fired:
+            raise PlanError(f"change {change} cannot be rolled back, {_fired(request)}")
+        return request
+
     def ground(self, last: Request) -> Ground:
         """Operator to the request whose function a rollback of ``last`` restores; ``None`` for the initial function.
 

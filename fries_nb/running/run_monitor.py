@@ -18,6 +18,7 @@ from fries_nb.dataflow.graph import Graph
 from fries_nb.messages import Paused
 from fries_nb.report import Story, run_page, write_page
 from fries_nb.running.region_runner import RegionRunner
+from fries_nb.running.remedies import Proposal, Violation
 from fries_nb.running.run_end import UncommittedCheck
 from fries_nb.running.telemetry import KeptCheckpoint, RecoveryTime, Telemetry
 from fries_nb.spark.region_spec import Options
@@ -95,9 +96,28 @@ class RunMonitor:
         """The latency constraints and whether they are met, as last judged (about once a second).
 
         Returns:
-            For each constraint its status, the reason, and the latency of each operator and edge in milliseconds.
+            For each constraint its status, the reason, the latency of each operator and edge in milliseconds, and
+            whether lighter functions run.
         """
-        return self._telemetry.constraints.states()
+        return self._runner.remedies.states()
+
+    def proposals(self) -> tuple[Proposal, ...]:
+        """The changes proposed by constraints with ``on_violation="propose"``; ``accept()`` makes one.
+
+        A proposal is withdrawn when its reason has passed, or when the user changes the operators.
+
+        Returns:
+            The open proposals, in order of declaration of their constraints.
+        """
+        return self._runner.remedies.proposals()
+
+    def violations(self) -> tuple[Violation, ...]:
+        """The violations of constraints that no remedy could end, as reported: each once, and in the log ``fries_nb``.
+
+        Returns:
+            The violations, oldest first.
+        """
+        return self._runner.remedies.violations()
 
     def constraint_history(self) -> tuple[ConstraintPoint, ...]:
         """Mean and worst latency of the constrained sequences over time.

@@ -146,13 +146,13 @@ class Cluster:
         rehearses the new functions of the most upstream targets on a recent tuple, as a run on Spark does.
         """
         name = self.changes.request(change, scheduler, pruning, rehearse, guard)
-        self._post()
+        self.post()
         return name
 
     def roll_back(self) -> str:
         """Request a rollback of the newest change in effect; returns its id."""
         name = self.changes.roll_back()
-        self._post()
+        self.post()
         return name
 
     @property
@@ -347,7 +347,7 @@ class Cluster:
             self._doom -= 1
         return [*self._obey(instruction), *self.changes.posted()]
 
-    def _post(self) -> None:
+    def post(self) -> None:
         """Pass the controller the requests that the queue of changes has started."""
         for request in self.changes.posted():
             self._say(request)

@@ -28,6 +28,7 @@ from fries_nb.dataflow.limits import Limit
 from fries_nb.dataflow.regions import Region
 from fries_nb.dataflow.updates import Update, as_updates
 from fries_nb.running.change_queue import ChangeQueue
+from fries_nb.running.queue_entries import ChangeListener
 
 
 class SeededChanges:
@@ -43,6 +44,7 @@ class SeededChanges:
         fired: the changes whose guards have started a rollback, in order.
         orphans: changes without an outcome when their driver died.
         paused: the paused operators.
+        listeners: receive the queue's callbacks on changes as well.
     """
 
     resumable = True
@@ -54,6 +56,7 @@ class SeededChanges:
         self.guards: dict[str, said.GuardEnded] = {}
         self.fired: list[str] = []
         self.orphans, self.paused = set[str](), set[str]()
+        self.listeners: list[ChangeListener] = []
         self._graph = graph
         self._requested: list[str] = []
         self._posted: deque[said.ChangeRequested] = deque()
@@ -73,6 +76,11 @@ class SeededChanges:
         return queue
 
     # ---- requests
+
+    @property
+    def queue(self) -> ChangeQueue:
+        """The queue of the current driver; ``Cluster.post`` passes on what is requested there."""
+        return self._queue
 
     def request(
         self, change: Mapping[str, Any], scheduler: str = "fries", pruning: bool = True, rehearse: bool = False,
@@ -148,7 +156,11 @@ class SeededChanges:
     def requested(self, change: Change) -> None:
         """Record that a change was requested."""
         self._requested.append(change.id)
+        for listener in self.listeners:
+            listener.requested(change)
 
     def ended(self, change: Change, outcome: said.Outcome) -> None:
         """Record the outcome of a change that did not reach the controller; others were recorded by ``take``."""
         self.outcomes.setdefault(change.id, outcome)
+        for listener in self.listeners:
+            listener.ended(change, outcome)

@@ -16,9 +16,10 @@ from fries_nb.controller.lifecycle import Lifecycle
 from fries_nb.controller.markers import MarkerCoordinator
 from fries_nb.controller.membership import Membership, Workers
 from fries_nb.controller.restore_point import Recovery
-from fries_nb.controller.states import CHANGE_MOVES, TABLES, ChangeState, HostState, moved
+from fries_nb.controller.states import CHANGE_MOVES, TABLES, ChangeState, HostState
 from fries_nb.controller.transactions import Transaction
 from fries_nb.errors import ProtocolError
+from fries_nb.transitions import moved
 
 PAIRS = [(what, before, after) for what, moves in TABLES.items() for before, after in product(moves, moves)]
 

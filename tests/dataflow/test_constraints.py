@@ -144,7 +144,8 @@ def test_no_sequence_leads_through_a_blocking_operator(flow):
 def test_a_flow_keeps_its_constraints(flow):
     """In order; one that is declared again, as by a cell that is run twice, is one."""
     first = flow.constrain(["FC", "FM"], latency_ms=300)
-    second = flow.constrain([fn.edge("FC", "FM"), "FM"], 200, window_s=5, on_violation="apply")
+    light = fn.lighter({"FM": same})
+    second = flow.constrain([fn.edge("FC", "FM"), "FM"], 200, window_s=5, on_violation="apply", lighter=light)
     assert flow.constrain(["FC", fn.edge("FC", "FM"), "FM"], 300) == first
     assert flow.constraints() == (first, second)
 

@@ -48,7 +48,7 @@ class Desk:
             Operator(name, kind=kinds.get(name, Kind.MAP), blocking=name == "G", function=first) for name in NAMES
         )
         edges = tuple(Edge(*ends) for ends in itertools.pairwise(NAMES))
-        graph = Graph("desk", operators, edges)
+        graph = self.graph = Graph("desk", operators, edges)
         self.now_s = 0.0
         self.resolved: list[tuple[str, str]] = []
         self.orders: list[str] = []

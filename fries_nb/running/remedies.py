@@ -1,0 +1,354 @@
+"""The policies of latency constraints: violations are told, or a change to lighter functions is made or proposed.
+
+For each constraint with ``on_violation="propose"`` or ``"apply"`` a ``Remedy`` decides from the verdicts; its decisions
+become ordinary changes in the run's queue, and the way back is an ordinary rollback of that change. Verdicts and
+outcomes arrive in the driver's thread, which must not wait for pickling, so requests are made in another thread.
+
+    the driver's thread      judged ──▶ Remedy.observe ──▶ decision ──▶ background: request, roll_back, plan
+    any thread               requested ──▶ Remedy.user_changed, if it is another change of the same operators
+    the driver's thread      ended ──▶ Remedy.settled
+
+The queue calls ``requested`` and ``ended`` under its lock; so the lock of this class is never held while the queue is
+called. A request of the user may precede a decision's request; ``ChangeOrigin.check`` then refuses the latter.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Protocol
+
+from fries_nb.changes import Change
+from fries_nb.constraints.judgements import ConstraintState
+from fries_nb.constraints.remedy import Remedy, RemedyDecision, RemedyPhase
+from fries_nb.controller.events import Outcome
+from fries_nb.dataflow.constraints import LatencyConstraint
+from fries_nb.dataflow.graph import Graph
+from fries_nb.dataflow.lighter import Lighter, check_exclusive
+from fries_nb.errors import FriesError, PlanError
+from fries_nb.running.change_queue import ChangeQueue
+from fries_nb.running.locks import locked
+from fries_nb.running.queue_entries import ChangeOrigin
+from fries_nb.running.telemetry import Telemetry
+from fries_nb.scheduling import Plan
+
+_log = logging.getLogger("fries_nb")
+SCHEDULER = "fries"
+
+
+class RemedyShell(Protocol):
+    """What remedies need of a run."""
+
+    @property
+    def queue(self) -> ChangeQueue:
+        """The queue of changes."""
+
+    @property
+    def telemetry(self) -> Telemetry:
+        """Receives all callbacks on changes, and has the states of constraints and the rates of operators."""
+
+    def plan(self, targets: Iterable[str], scheduler: str, pruning: bool) -> Plan:
+        """Plan a change without requesting it; see ``Run.plan``."""
+
+
+class BackgroundCalls:
+    """Calls that may take long, each in a thread of its own."""
+
+    def __init__(self) -> None:
+        self._threads: list[threading.Thread] = []
+
+    def start(self, call: Callable[[], None]) -> None:
+        """Begin a call, and return at once."""
+        self._threads = [one for one in self._threads if one.is_alive()]
+        thread = threading.Thread(target=call, name="fries-remedies", daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def join(self) -> None:
+        """Wait until all calls have ended."""
+        for thread in list(self._threads):
+            thread.join()
+
+
+@dataclass(frozen=True)
+class Violation:
+    """A violation of a latency constraint that neither buffers nor chains could end.
+
+    Attributes:
+        at_s: time at which it was reported, in seconds since the Unix epoch.
+        constraint: the constraint.
+        reason: the latencies and their cause, in one sentence.
+    """
+
+    at_s: float
+    constraint: LatencyConstraint
+    reason: str
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A change proposed by a latency constraint with ``on_violation="propose"``.
+
+    Attributes:
+        constraint: the constraint.
+        plan: the plan of the change.
+        reason: why it is proposed, in one sentence.
+    """
+
+    constraint: LatencyConstraint
+    plan: Plan
+    reason: str
+    _accept: Callable[[], Change] = field(repr=False, compare=False)
+
+    @property
+    def prediction(self) -> Any:
+        """The predicted delay of the change; ``None`` if tuples do not flow."""
+        return self.plan.prediction
+
+    def accept(self) -> Change:
+        """Request the change; returns at once.
+
+        Returns:
+            The handle of the change.
+
+        Raises:
+            PlanError: the proposal has been accepted or withdrawn already.
+            RunError: the run has ended.
+        """
+        return self._accept()
+
+
+@dataclass
+class _Case:
+    """A constraint with its remedy.
+
+    Attributes:
+        lighter: its lighter functions; without any by the policy ``tell``.
+        costs_ms: operator to the mean latency of its original function at the last decision to replace it.
+        applied: id of the change to the lighter functions that is in effect.
+        under_way: id of the requested change that has not ended.
+        proposal: the open proposal.
+    """
+
+    constraint: LatencyConstraint
+    lighter: Lighter
+    remedy: Remedy
+    costs_ms: Mapping[str, float] = field(default_factory=dict)
+    applied: str = ""
+    under_way: str = ""
+    proposal: Proposal | None = None
+
+    def described(self) -> str:
+        """The phase of the remedy in words; empty while the original functions run."""
+        names, by = self.lighter.operators, f"by change {self.under_way or self.applied}"
+        return {
+            RemedyPhase.ORIGINAL: "",
+            RemedyPhase.PROPOSED: f"lighter functions of {names} are proposed",
+            RemedyPhase.APPLYING: f"lighter functions of {names} are being applied",
+            RemedyPhase.LIGHTER: f"lighter functions of {names} run {by}",
+            RemedyPhase.RETURN_PROPOSED: f"lighter functions of {names} run {by}; the return is proposed",
+            RemedyPhase.RETURNING: f"the original functions of {names} return",
+            RemedyPhase.ENDED: f"ended: {self.remedy.reason}",
+        }[self.remedy.phase]
+
+
+class Remedies:
+    """Carries out the policies of a run's constraints. A ``ChangeListener``: forwards its callbacks to the telemetry.
+
+    Args:
+        graph: the whole dataflow.
+        shell: the run.
+        clock: a monotonic clock in seconds.
+        background: makes calls that the driver's thread does not wait for.
+
+    Attributes:
+        lock: held by each method, except while it calls the queue.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        shell: RemedyShell,
+        clock: Callable[[], float] = time.monotonic,
+        background: BackgroundCalls | None = None,
+    ) -> None:
+        self.lock = threading.RLock()
+        self._graph = graph
+        self._shell = shell
+        self._clock = clock
+        self._background = background or BackgroundCalls()
+        self._cases: dict[LatencyConstraint, _Case] = {}
+        self._violations: tuple[Violation, ...] = ()
+
+    # ---- declarations, and what the user sees
+
+    @locked
+    def add(self, constraint: LatencyConstraint, lighter: Lighter) -> tuple[LatencyConstraint, ...]:
+        """Add a constraint with its lighter functions; its automatism begins anew if it had ended.
+
+        Returns:
+            All constraints.
+
+        Raises:
+            DataflowError: it contradicts another one, which may have lighter functions for one of the operators.
+        """
+        check_exclusive({one: case.lighter for one, case in self._cases.items()} | {constraint: lighter})
+        constraints = self._shell.telemetry.constraints.add(constraint)
+        known = self._cases.get(constraint)
+        if known is None or known.remedy.phase is RemedyPhase.ENDED:
+            remedy = Remedy(constraint.latency_ms, constraint.window_s, constraint.on_violation)
+            self._cases[constraint] = _Case(constraint, lighter, remedy)
+        return constraints
+
+    @locked
+    def proposals(self) -> tuple[Proposal, ...]:
+        """The open proposals."""
+        return tuple(case.proposal for case in self._cases.values() if case.proposal is not None)
+
+    @locked
+    def violations(self) -> tuple[Violation, ...]:
+        """The violations reported so far."""
+        return self._violations
+
+    def states(self) -> tuple[ConstraintState, ...]:
+        """The state of each constraint, in order of declaration, with that of its remedy."""
+        states = self._shell.telemetry.constraints.states()
+        with self.lock:
+            return tuple(replace(one, remedy=self._cases[one.constraint].described()) for one in states)
+
+    # ---- events
+
+    def judged(self) -> None:
+        """Verdicts have arrived; returns at once, and begins what they lead to."""
+        states = self._shell.telemetry.constraints.states()
+        with self.lock:
+            needs_rates = any(case.remedy.phase is RemedyPhase.LIGHTER for case in self._cases.values())
+        operators = self._shell.telemetry.snapshot().operators if needs_rates else {}
+        rates = {name: one.rate / self._graph.operator(name).workers for name, one in operators.items()}
+        with self.lock:
+            for state in states:
+                self._observe(state, rates)
+
+    def _observe(self, state: ConstraintState, rates: Mapping[str, float]) -> None:
+        case = self._cases[state.constraint]
+        share = _old_cost_share(case.costs_ms, rates)
+        decision = case.remedy.observe(
+            self._clock(), state.status, state.exhausted, state.violated_windows, state.mean_ms, share
+        )
+        if decision in (RemedyDecision.APPLY, RemedyDecision.PROPOSE):
+            counted = {one.element: one.mean_ms for one in state.elements}
+            tasks = case.lighter.updates.keys() & set(case.constraint.tasks)
+            case.costs_ms = {name: counted.get(name, float("inf")) for name in tasks}
+        match decision:
+            case RemedyDecision.TELL:
+                self._violations += (Violation(time.time(), state.constraint, state.reason),)
+                _log.warning("%s is violated: %s", state.constraint, state.reason)
+            case RemedyDecision.APPLY:
+                self._background.start(partial(self._carry_out, case, self._apply))
+            case RemedyDecision.RETURN:
+                self._background.start(partial(self._carry_out, case, self._roll_back))
+            case RemedyDecision.PROPOSE:
+                self._background.start(partial(self._propose, case, case.remedy.phase, self._apply, state.reason))
+            case RemedyDecision.PROPOSE_RETURN:
+                self._background.start(partial(self._propose, case, case.remedy.phase, self._roll_back, state.reason))
+            case RemedyDecision.WITHDRAW:
+                case.proposal = None
+
+    @locked
+    def requested(self, change: Change) -> None:
+        """Record the request of a change; that of the user ends the automatism of its operators."""
+        self._shell.telemetry.requested(change)
+        for case in self._cases.values():
+            both = sorted(case.lighter.updates.keys() & change.plan.targets)
+            if change.constraint == case.constraint.sequence:
+                case.under_way = change.id
+            elif both:
+                case.remedy.user_changed(f"change {change.id} of {', '.join(both)} was requested")
+                case.proposal = None
+
+    @locked
+    def ended(self, change: Change, outcome: Outcome) -> None:
+        """Record the outcome of a change; an automatic one that is not done ends the automatism."""
+        self._shell.telemetry.ended(change, outcome)
+        for case in self._cases.values():
+            if case.under_way == change.id:
+                is_done = outcome.outcome == "done"
+                case.under_way = ""
+                case.applied = change.id if is_done and case.remedy.phase is RemedyPhase.APPLYING else ""
+                self._settle(case, "" if is_done else f"change {change.id} was {outcome.outcome}: {outcome.error}")
+
+    def join(self) -> None:
+        """Wait until no thread of this object is left; to be called once the run has ended."""
+        self._background.join()
+
+    # ---- requests, outside of the lock
+
+    def _apply(self, case: _Case) -> Change:
+        return self._shell.queue.request(case.lighter.updates, SCHEDULER, origin=self._origin(case))
+
+    def _roll_back(self, case: _Case) -> Change:
+        return self._shell.queue.roll_back(SCHEDULER, case.applied, self._origin(case))
+
+    def _origin(self, case: _Case) -> ChangeOrigin:
+        def check() -> None:
+            with self.lock:
+                if case.remedy.phase is RemedyPhase.ENDED:
+                    raise PlanError(f"the change of {case.lighter.operators} is not made: {case.remedy.reason}")
+
+        return ChangeOrigin(case.constraint.sequence, check)
+
+    def _carry_out(self, case: _Case, request: Callable[[_Case], Change]) -> None:
+        """Request a change; if it is refused, the automatism ends."""
+        try:
+            request(case)
+        except FriesError as refused:
+            self._settle(case, str(refused))
+        except BaseException as defect:
+            self._settle(case, f"{type(defect).__name__}: {defect}")
+            raise
+
+    def _propose(self, case: _Case, proposed: RemedyPhase, request: Callable[[_Case], Change], reason: str) -> None:
+        try:
+            plan = self._shell.plan(case.lighter.updates, SCHEDULER, True)
+        except FriesError as refused:
+            self._settle(case, str(refused))
+            return
+        proposal = Proposal(case.constraint, plan, reason, lambda: self._accept(case, proposal, request))
+        with self.lock:
+            if case.remedy.phase is proposed:  # otherwise it was withdrawn meanwhile
+                case.proposal = proposal
+
+    def _accept(self, case: _Case, proposal: Proposal, request: Callable[[_Case], Change]) -> Change:
+        with self.lock:
+            if case.proposal is not proposal:
+                raise PlanError(
+                    f"the proposal to change {case.lighter.operators} was accepted or withdrawn already; "
+                    "expected one of run.proposals()"
+                )
+            case.proposal = None
+            case.remedy.accepted()
+        try:
+            return request(case)
+        except BaseException as refused:
+            self._settle(case, str(refused))
+            raise
+
+    @locked
+    def _settle(self, case: _Case, failure: str) -> None:
+        if failure and case.remedy.phase is not RemedyPhase.ENDED:
+            _log.warning("%s: no further change is made by this constraint, since %s", case.constraint, failure)
+        case.remedy.settled(self._clock(), failure)
+
+
+def _old_cost_share(costs_ms: Mapping[str, float], rates: Mapping[str, float]) -> float:
+    """The largest share of a worker's time that an original function would need at the present rate.
+
+    Args:
+        costs_ms: operator to the cost of a row in milliseconds.
+        rates: operator to the rows per second of one of its workers.
+    """
+    return max((cost / 1000 * rates.get(name, 0.0) for name, cost in costs_ms.items()), default=float("inf"))

@@ -29,7 +29,9 @@ const NIGHT = { "#0072B2": "#56B4E9", "#D55E00": "#ff8a3d", "#009E73": "#2fc79a"
 const DAY = Object.fromEntries(Object.entries(NIGHT).map((pair) => pair.reverse()));
 
 function colour(models, dark) {
-  const [ink, soft, line] = dark ? ["#e6e9ed", "#a3acb8", "#3a424c"] : ["#1b1f24", "#57606a", "#d0d7de"];
+  const [ink, soft, line, paper] = dark
+    ? ["#e6e9ed", "#a3acb8", "#3a424c", "#15191e"]
+    : ["#1b1f24", "#57606a", "#d0d7de", "#ffffff"];
   const colours = {
     axis_label_text_color: ink, major_label_text_color: soft, axis_line_color: line, major_tick_line_color: line,
     label_text_color: ink, grid_line_color: line,
@@ -38,6 +40,8 @@ function colour(models, dark) {
     for (const [name, value] of Object.entries(colours))
       if (name in model.properties && model[name] !== null) model[name] = value;
     if (model.type === "Text") model.text_color = { value: ink };
+    // Labels among lines stand on paper, or they could not be read.
+    if (model.type === "Text" && model.background_fill_alpha?.value < 1) model.background_fill_color = { value: paper };
     const line = model.properties.line_color && model.line_color?.value;
     const other = (dark ? NIGHT : DAY)[line];
     if (other) model.line_color = { value: other };

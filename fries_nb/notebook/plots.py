@@ -35,7 +35,7 @@ from bokeh.plotting import figure
 from fries_nb.constraints.judgements import ConstraintPoint
 from fries_nb.controller.history import PlotMark, Point
 from fries_nb.report.latency import MARK_COLOURS, laid_out, latency_svg, thinned
-from fries_nb.report.latency_bands import LatencyBand, bands_of, finite_values, outline
+from fries_nb.report.latency_bands import LatencyBand, bands_of, finite_values, names_of, outline
 from fries_nb.report.scales import Scale
 from fries_nb.report.theme import BLUE, GREEN, PURPLE, VERMILION
 
@@ -169,7 +169,7 @@ def _columns_of(
             "ys": [[round(min(max(value, _LEAST_MS), top_ms), 3) for _, value in line] for line in lines],
         }
 
-    pieces = [piece for band in bands for piece in band.pieces]
+    pieces, names = [piece for band in bands for piece in band.pieces], names_of(bands)
     return {
         "bands": columns([outline(piece) for piece in pieces]),
         "means": columns([[(at_s, mean) for at_s, mean, _ in piece] for piece in pieces]),
@@ -177,6 +177,11 @@ def _columns_of(
             "at": [round(first, 3)] * len(bands),
             "limit": [band.limit_ms for band in bands],
             "words": [band.label for band in bands],
+        },
+        "names": {
+            "at": [round(at_s - began, 3) for at_s, _, _ in names],
+            "mean": [round(min(max(mean, _LEAST_MS), top_ms), 3) for _, mean, _ in names],
+            "words": [name for _, _, name in names],
         },
     }
 
@@ -238,6 +243,10 @@ def _latency(sources: Mapping[str, ColumnDataSource], across: DataRange1d) -> fi
     plot.yaxis.ticker = FixedTicker(ticks=ticks, name="latency")  # Bokeh's own leaves one decade without any
     plot.xaxis.visible = False
     across.renderers = [p99, p50]
+    said: dict[str, Any] = {"text_font_size": "11px", "background_fill_alpha": 0.75, "padding": 1}
+    plot.text("at", "limit", "words", source=sources["limits"], y_offset=-3, **said)
+    plot.text("at", "mean", "words", source=sources["names"], text_align="right", x_offset=-3,
+              text_baseline="top", y_offset=3, **said)  # fmt: skip
     told = [("second", "@at{0.0}"), ("p50", "@p50{0,0.0} ms"), ("p99", "@p99{0,0.0} ms"), ("rate", "@rate{0,0}/s")]
     plot.add_tools(HoverTool(renderers=[p99], mode="vline", tooltips=told))
     plot.toolbar.logo = None
@@ -257,7 +266,6 @@ def _draw_bands(plot: figure, sources: Mapping[str, ColumnDataSource]) -> None:
     plot.add_layout(Legend(items=[item]))
     plot.multi_line("xs", "ys", source=sources["means"], color=PURPLE, line_width=1.8)
     plot.hspan(y="limit", source=sources["limits"], line_color=PURPLE, line_dash="dashed", line_width=2)
-    plot.text("at", "limit", "words", source=sources["limits"], text_font_size="11px", y_offset=-3)
 
 
 def _rate(points: ColumnDataSource, across: DataRange1d) -> figure:

@@ -82,15 +82,16 @@ def of_constraints(flow: str, states: Sequence[ConstraintState], then: str) -> S
         return Summary(f"{flow!r} has no latency constraints", "%fries_constrain OPERATOR OPERATOR --latency MS")
     rows = [_constraint_row(state) for state in states]
     reasons = [f"{state.constraint.sequence}: {state.reason}" for state in states]
-    drawings = "".join(constraint_svg(state) for state in states if state.elements)
-    rich = {"text/html": _as_html(_CONSTRAINT_COLUMNS, rows, reasons) + drawings}
+    drawings = "".join(map(constraint_svg, states))  # with the reasons
+    rich = {"text/html": _as_html(_CONSTRAINT_COLUMNS, rows, ()) + drawings}
     return Summary("\n".join([*_aligned([_CONSTRAINT_COLUMNS, *rows], range(2, 6)), *reasons]), then, rich)
 
 
 def _constraint_row(state: ConstraintState) -> tuple[str, ...]:
     constraint = state.constraint
-    times = map(latency_text, (state.mean_ms, state.worst_ms, constraint.latency_ms))
-    return (constraint.sequence, str(state.status), *times, f"{constraint.window_s:g} s", str(constraint.on_violation))
+    latencies = (latency_text(state.mean_ms), latency_text(state.worst_ms), f"{constraint.latency_ms:,g} ms")
+    window = f"{constraint.window_s:g} s"
+    return (constraint.sequence, str(state.status), *latencies, window, str(constraint.on_violation))
 
 
 def sink_rate(graph: Graph, snapshot: MetricsSnapshot) -> float:

@@ -217,7 +217,8 @@ def _latency(points: Sequence[Point], bands: Sequence[LatencyBand], began: float
     up = Scale.of(values + finite_values(bands), top + _UPPER, top)
     p99 = [(across.at(point.at_s - began), up.at(point.p99_ms)) for point in points]
     p50 = [(across.at(point.at_s - began), up.at(point.p50_ms)) for point in points]
-    lines = bands_svg(bands, began, across, up) + _line("p99", p99) + _line("p50", p50)
+    areas, labels = bands_svg(bands, began, across, up)
+    lines = areas + _line("p99", p99) + _line("p50", p50) + labels
     return _grid(up, across, "latency, ms", top + _UPPER / 2) + lines
 
 

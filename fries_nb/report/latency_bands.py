@@ -43,9 +43,14 @@ class LatencyBand:
     pieces: tuple[tuple[Spot, ...], ...]
 
     @property
+    def name(self) -> str:
+        """The sequence for display."""
+        return self.sequence.replace(" -> ", " → ")
+
+    @property
     def label(self) -> str:
         """The limit as text."""
-        return f"{self.sequence.replace(' -> ', ' → ')} ≤ {self.limit_ms:,g} ms"
+        return f"{self.name} ≤ {self.limit_ms:,g} ms"
 
     @property
     def spots(self) -> Iterator[Spot]:
@@ -71,6 +76,12 @@ def bands_of(points: Iterable[ConstraintPoint]) -> tuple[LatencyBand, ...]:
     )
 
 
+def names_of(bands: Sequence[LatencyBand]) -> list[tuple[float, float, str]]:
+    """The names of several bands, to tell them apart: time and mean latency of their last spot, and the name."""
+    ends = [(next(iter(reversed(list(band.spots))), None), band.name) for band in bands if len(bands) > 1]
+    return [(end[0], end[1], name) for end, name in ends if end is not None]
+
+
 def finite_values(bands: Iterable[LatencyBand]) -> list[float]:
     """The limits, and all latencies that are finite, for the range of an axis."""
     values: list[float] = []
@@ -84,8 +95,8 @@ def outline(piece: Sequence[Spot]) -> list[tuple[float, float]]:
     return [(at_s, mean) for at_s, mean, _ in piece] + [(at_s, worst) for at_s, _, worst in reversed(piece)]
 
 
-def bands_svg(bands: Sequence[LatencyBand], began: float, across: Scale, up: Scale) -> str:
-    """The bands and limits as SVG elements of the classes ``band``, ``mean`` and ``limit``.
+def bands_svg(bands: Sequence[LatencyBand], began: float, across: Scale, up: Scale) -> tuple[str, str]:
+    """The bands and limits as SVG elements of the classes ``band``, ``sequence`` and ``limit``, and their labels.
 
     Args:
         bands: the bands.
@@ -93,7 +104,7 @@ def bands_svg(bands: Sequence[LatencyBand], began: float, across: Scale, up: Sca
         across: the time axis.
         up: the latency axis; infinite latencies are drawn at its upper end.
     """
-    drawn = []
+    drawn, labels = [], []
     for band in bands:
         for piece in band.pieces:
             spots = [(at_s, min(mean, up.high), min(worst, up.high)) for at_s, mean, worst in piece]
@@ -102,10 +113,14 @@ def bands_svg(bands: Sequence[LatencyBand], began: float, across: Scale, up: Sca
         y = up.at(band.limit_ms)
         ends = f'x1="{number(across.start)}" x2="{number(across.end)}" y1="{number(y)}" y2="{number(y)}"'
         drawn.append(f'<line class="limit" {ends}/>')
-        drawn.append(
-            f'<text class="said" x="{number(across.start + 6)}" y="{number(y - 5)}">{escaped(band.label)}</text>'
-        )
-    return "".join(drawn)
+        labels.append(_label(across.start + 6, y - 5, band.label))
+    for at_s, mean, name in names_of(bands):
+        labels.append(_label(across.at(at_s - began) - 4, up.at(min(mean, up.high)) + 13, name, "end"))
+    return "".join(drawn), "".join(labels)
+
+
+def _label(x: float, y: float, words: str, anchor: str = "start") -> str:
+    return f'<text class="said" x="{number(x)}" y="{number(y)}" text-anchor="{anchor}">{escaped(words)}</text>'
 
 
 def _path(kind: str, corners: Sequence[tuple[float, float]]) -> str:

@@ -201,7 +201,13 @@ class Drain(msgspec.Struct, frozen=True, tag=True):
     """To a source worker: stop reading, and end the stream."""
 
 
-Control = Prepare | Rehearse | Abort | Fcm | Cancel | Unguard | SetRate | Drain | AdoptTopology
+class SetChain(msgspec.Struct, frozen=True, tag=True):
+    """To an operator's worker: from it on, run these operators as one chain. Answered with ``Chained``."""
+
+    operators: tuple[str, ...]
+
+
+Control = Prepare | Rehearse | Abort | Fcm | Cancel | Unguard | SetRate | Drain | AdoptTopology | SetChain
 
 
 # ---- answers, worker to controller
@@ -337,6 +343,7 @@ class Paused(msgspec.Struct, frozen=True, tag=True):
         row: the tuple as JSON; values without a JSON type as text.
         change: id of the guarded change whose configuration failed, if the worker waits for its rollback; otherwise
             empty.
+        chain: the operators that retry the tuple together, in order: those of the worker's chain.
     """
 
     worker: WorkerId
@@ -344,6 +351,7 @@ class Paused(msgspec.Struct, frozen=True, tag=True):
     details: str = ""
     row: str = ""
     change: str = ""
+    chain: tuple[str, ...] = ()
 
 
 class Resumed(msgspec.Struct, frozen=True, tag=True):
@@ -379,4 +387,12 @@ class Report(msgspec.Struct, frozen=True, tag=True):
     columns: bytes = b""
 
 
-Answer = Prepared | Rehearsed | Done | Ended | TopologyAdopted | Failed | Saved | Paused | Resumed | Report
+class Chained(msgspec.Struct, frozen=True, tag=True):
+    """The chain that begins with this worker; ``error`` says why it is not the requested one, and is empty if it is."""
+
+    worker: WorkerId
+    operators: tuple[str, ...]
+    error: str = ""
+
+
+Answer = Prepared | Rehearsed | Done | Ended | TopologyAdopted | Failed | Saved | Paused | Resumed | Report | Chained

@@ -134,6 +134,13 @@ class BatchExecutor:
         self._batch = batch
         self._position = 0
 
+    def keep_types(self, other: object) -> None:
+        """Nothing to do: a batched function writes columns with their types."""
+
+    @property
+    def unread(self) -> pa.RecordBatch | None:
+        return None if self._batch is None or not self.remaining else self._batch.slice(self._position)
+
     @property
     def remaining(self) -> int:
         return 0 if self._batch is None else self._batch.num_rows - self._position

@@ -35,6 +35,11 @@ class TopologyAdoption:
         self._window = window
         self._next: Rewired | None = None
 
+    @property
+    def under_way(self) -> bool:
+        """Whether removed channels have not ended yet."""
+        return self._next is not None
+
     def begin(self, present: Wiring, event: Rewired, ended: bool) -> list[Grant]:
         """Open the new channels; returns the credit for their senders.
 

@@ -65,6 +65,14 @@ class Alignment:
         """Add channels; markers that have not arrived yet are awaited on them as well."""
         self._live.update(channels)
 
+    def merge(self, other: Alignment) -> None:
+        """Record as passed here what has passed at another worker, with which this one is joined or from which it parts.
+
+        Neither marker may arrive here any more: what the other one has cancelled, for example, this one drops as well.
+        """
+        self._passed |= other._passed
+        self._issued = max(self._issued, other._issued)
+
     def arrived(self, marker: Marker, channel: ChannelId, holds: bool = True) -> Marker | None:
         """Process the arrival of a marker on a channel; returns the marker if it is complete and must be applied.
 

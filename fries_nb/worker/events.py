@@ -10,6 +10,7 @@ Expected      a change is recorded as being prepared; the shell began its dry ru
 DryRunResult  the prepared function is kept until the marker arrives; the shell has sent the answer to the controller
 SinkWidened   the columns of the sink are recorded for reports and dry runs; SinkFailed: the worker fails
 WorkerTick    the worker reports its measurements
+Stalled       the worker sends what it has buffered, and takes no tuple until it is released (see ``chaining``)
 """
 
 from __future__ import annotations
@@ -69,6 +70,13 @@ class WorkerTick:
 
 
 @dataclass(frozen=True, slots=True)
+class Stalled:
+    """The worker is about to be joined with the one that it feeds; or is released, with ``stalled`` false."""
+
+    stalled: bool
+
+
+@dataclass(frozen=True, slots=True)
 class SinkWidened:
     """The columns of this operator's sink have changed to these."""
 
@@ -100,7 +108,8 @@ class Rewired:
 
 
 Event = (
-    Arrived | Rewired | Supplied | Granted | Directed | Expected | DryRunResult | WorkerTick | SinkWidened | SinkFailed
+    Arrived | Rewired | Supplied | Granted | Directed | Expected | DryRunResult | WorkerTick | Stalled | SinkWidened
+    | SinkFailed
 )
 
 

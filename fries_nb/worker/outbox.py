@@ -114,18 +114,15 @@ class _OutChannel:
         version: version of the first tuples.
     """
 
-    __slots__ = ("buffer", "channel", "outstanding", "pending", "queue", "rows", "version", "waiting", "window")
+    __slots__ = ("buffer", "channel", "marks", "outstanding", "pending", "queue", "rows", "version", "waiting", "window")
 
     def __init__(self, channel: ChannelId, pending: _Pending, version: int) -> None:
         self.channel = channel
         self.pending = pending
         self.version = version
         self.buffer: list[pa.RecordBatch] = []
-        self.rows = 0
         self.queue: deque[Frame] = deque()
-        self.waiting = 0
-        self.window = 0
-        self.outstanding = 0
+        self.rows = self.waiting = self.window = self.outstanding = self.marks = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
         if self.buffer and self.buffer[-1].schema != batch.schema:
@@ -338,12 +335,18 @@ class Outbox:
             for channel in (self._channels[name] for name in edge.channels):
                 channel.frame_buffer()
                 channel.pump(self._sends)
+                channel.marks += 1
                 if channel.queue:
                     channel.queue.append(frame)
                 else:
                     free.append(channel.channel)
         if free:
             self._sends.append(SendFrame(tuple(free), frame))
+
+    def has_settled(self, channel: ChannelId, marks: int) -> bool:
+        """Whether nothing waits or is in transit on a channel, credit included, if so many markers have arrived."""
+        out = self._channels[channel]
+        return out.marks == marks and bool(out.window) and not (out.rows or out.queue or out.outstanding)
 
     def credit(self, channel: ChannelId, size: int) -> None:
         """Process a grant: the first one sets the window, later ones return credit of consumed frames.

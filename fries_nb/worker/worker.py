@@ -58,6 +58,7 @@ from fries_nb.worker.events import (
     Save,
     SinkFailed,
     SinkWidened,
+    Stalled,
     Supplied,
     TellController,
     ToReader,
@@ -110,34 +111,39 @@ class Worker:
         issued: int = 0,
     ) -> None:
         self.wiring = wiring
-        self.instances = tuple(instances)
         for instance, needed in zip(instances, wiring.needed, strict=True):
             instance.written.needed = needed
         self.interrupt = InterruptFlag()
         self.ended = self.failed = self._held = False
         self.came: dict[str, pa.Schema] = {}
-        self._clock = clock
+        self._clock, self._window, self._spill = clock, window, spill
         self._inbox = Inbox(wiring.incoming)
         self._alignment = Alignment(wiring.incoming, issued)
-        self.outbox = Outbox(wiring.edges)
-        self._telemetry = WorkerReports(self.instances, self._inbox, clock)
-        self._output = WorkerOutput(self.instances, self.outbox, self._telemetry)
-        self._executor = self._running = self._compiled(self.instances)
-        version, limit = snapshot.version if snapshot else 0, window * max(1, len(wiring.incoming))
-        self._versions = Versions(self.instances, version, self._inbox, self._compiled, limit, spill)
-        self._pause = PauseState(self.instances, self._tell)
         self._open = set(wiring.incoming)
-        self._adoption = TopologyAdoption(self._inbox, self._alignment, self.outbox, self._open, window)
         self._in_hand = False
+        self._sender = ""
         self._pending_grants: list[Grant] = []
-        self.slices = AdaptiveBatchSize()
-        self.slowness = Slowness()
-        self.preparation = Preparation(self.instances, self._recent, clock)
+        self._earlier: dict[WorkerId, tuple[Recent, ...]] = {}
+        self._compose(instances, Outbox(wiring.edges), snapshot.version if snapshot else 0)
         self._instructions: list[Instruction] = [Grant(channel, window) for channel in wiring.incoming]
         self._instructions += self._telemetry.traced()  # the initial record counts
         if snapshot is not None:
             refuse_another(snapshot, self.instances[-1])
             self.outbox.resume(snapshot.round_robin_positions)
+
+    def _compose(self, instances: Sequence[Instance], outbox: Outbox, version: int) -> None:
+        """Set up the processing of a chain, which begins with the worker's first operator; see ``chaining`` as well."""
+        self.instances = tuple(instances)
+        self.outbox = outbox
+        self._telemetry = WorkerReports(self.instances, self._inbox, self._clock)
+        self._output = WorkerOutput(self.instances, outbox, self._telemetry)
+        self._executor = self._running = self._compiled(self.instances)
+        limit = self._window * max(1, len(self.wiring.incoming))
+        self._versions = Versions(self.instances, version, self._inbox, self._compiled, limit, self._spill)
+        self._pause = PauseState(self.instances, self._tell)
+        self._adoption = TopologyAdoption(self._inbox, self._alignment, outbox, self._open, self._window)
+        self.slices, self.slowness = AdaptiveBatchSize(), Slowness()
+        self.preparation = Preparation(self.instances, self._recent, self._clock)
 
     def _compiled(self, instances: Sequence[Instance]) -> ChainExecutor:
         return executor_of(instances, self.interrupt, self.wiring.branches, self.wiring.left)
@@ -165,6 +171,9 @@ class Worker:
             self._adopt()
         elif isinstance(event, DryRunResult):
             keep_ready(event, self._instance(event.answer.worker)[1])
+        elif isinstance(event, Stalled):
+            self._held = event.stalled
+            self.outbox.flush()
         elif isinstance(event, SinkWidened):
             self._telemetry.widened(event)
         elif isinstance(event, SinkFailed):
@@ -212,7 +221,9 @@ class Worker:
     def _recent(self, position: int) -> tuple[Recent, ...]:
         """Tuples for a rehearsal; if the worker is paused, the tuple that a fix has to process."""
         facing = self._executor.facing() if self._pause.paused else None
-        return (Recent(facing, facing=True),) if facing is not None else tuple(self._executor.samples(position))
+        if facing is not None:
+            return (Recent(facing, facing=True),)
+        return tuple(self._executor.samples(position)) or self._earlier.get(self.instances[position].worker, ())
 
     # ---- work
 
@@ -287,7 +298,7 @@ class Worker:
         """Begin a batch."""
         self._running = self._versions.executor_of(version, self._executor)
         self.outbox.turn_to(version)
-        self.came[sender] = batch.schema
+        self.came[sender], self._sender = batch.schema, sender
         self._running.load(sender, batch)
         self._in_hand = True
 
@@ -363,6 +374,7 @@ class Worker:
             self._running = self._executor
         if switched:
             self._executor.rebuild()
+            self._earlier.clear()
             self._pause.fixed()
             self.slowness = Slowness()
 

@@ -26,7 +26,7 @@ from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.regions import Kept, Region
 from fries_nb.dataflow.updates import Update, check_updates
 from fries_nb.errors import CheckpointError, FriesError, RunError, in_one_line
-from fries_nb.messages import Report
+from fries_nb.messages import Chained, Report
 from fries_nb.running.change_queue import ChangeQueue
 from fries_nb.running.listeners import RegionListener
 from fries_nb.running.run_checkpoints import CheckpointLayout, CheckpointRequests, with_functions
@@ -302,6 +302,8 @@ class RegionRunner:
             self.queue.flows(number)
         if isinstance(event.answer, Report):
             self.telemetry.report(self._regions[number], event.answer)
+        elif isinstance(event.answer, Chained):
+            self.telemetry.chain(event.answer)
 
     def resolved(self, number: int, outcome: said.Outcome) -> None:
         """Record the outcome of a change at the region's controller."""

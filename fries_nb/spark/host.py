@@ -23,8 +23,9 @@ import pyarrow.parquet as pq
 
 from fries_nb.dataflow.traits import Execution
 from fries_nb.errors import FriesError
-from fries_nb.messages import Answer, ChannelId, Control, Failed, Fcm, Prepare, Rehearse, WorkerId
+from fries_nb.messages import Answer, ChannelId, Control, Failed, Fcm, Prepare, Rehearse, SetChain, WorkerId
 from fries_nb.operators.dry_run import DryRun
+from fries_nb.spark.host_chains import HostChains
 from fries_nb.spark.host_loop import HANDOFF_S, HostLoop
 from fries_nb.spark.host_workers import build_workers
 from fries_nb.spark.hosted_worker import HostedWorker
@@ -177,6 +178,7 @@ class Host:
             warm_up()
             built = build_workers(self._region, self._host, self._carry_out)
             self._hosted = built.workers
+            self._chains = HostChains(built.topology, self._hosted, self._loop_of, self._tell)
             pid, machine = os.getpid(), socket.gethostname()
             self._links.say(Hello(self._links.data_address, pid, machine, self._region.incarnation))
             self._serve(built.failures)
@@ -200,13 +202,15 @@ class Host:
     def _serve(self, failures: list[Failed]) -> None:
         ticked = time.monotonic()
         while not self._reason:
-            received = self._links.poll(int(1000 * (HANDOFF_S if time.monotonic() < self._watched_until else TICK_S)))
+            is_urgent = self._chains.is_waiting or time.monotonic() < self._watched_until
+            received = self._links.poll(int(1000 * (HANDOFF_S if is_urgent else TICK_S)))
             now = time.monotonic()
             for message in received.control:
                 self._hear(message, failures)
             for arrival in received.data:
                 self._deliver(arrival)
             self._watch(now)
+            self._chains.advance()
             if now - ticked >= self._tick_s:
                 self._tell_printed(now - ticked)
                 ticked = now
@@ -247,6 +251,9 @@ class Host:
         if isinstance(control, Rehearse):
             self._trials.put((worker, control))
             return
+        if isinstance(control, SetChain):
+            self._chains.request(worker, control)
+            return
         loop, hosted = self._loop_of[worker]
         trial = hosted.worker.preparation.trial(worker, control) if isinstance(control, Prepare) else None
         if isinstance(control, Fcm):
@@ -276,7 +283,7 @@ class Host:
             HostLoop(name, [one for one in hosted if names[one] == name], tickets) for name in {*names.values()}
         )
         loops = {one: loop for loop in self._loops for one in loop.workers}
-        self._loop_of = {worker: (loops[one], one) for worker, one in self._hosted.items()}
+        self._loop_of.update((worker, (loops[one], one)) for worker, one in self._hosted.items())
         self._tick_s = TICK_S * max(1, len(hosted) // REPORTING)
         self._started = True
         gc.freeze()
@@ -352,8 +359,9 @@ class Host:
                 self._tell(result.answer)
                 del result  # releases the function before the wait for the next change
             else:
-                workers = [hosted.worker for hosted in dict.fromkeys(self._hosted.values())]
-                self._tell(self._rehearsals.rehearse(*order, workers))
+                with self._chains.kept:
+                    workers = [hosted.worker for hosted in dict.fromkeys(self._hosted.values())]
+                    self._tell(self._rehearsals.rehearse(*order, workers))
             del order
 
     # ---- end

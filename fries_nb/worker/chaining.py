@@ -76,8 +76,8 @@ class SplitOff:
 class ChainRequest:
     """A requested chain (see ``messages.SetChain``), until it is answered.
 
-    The caller repeats ``step`` with the present ``members``, which it owns; while ``step`` returns ``None`` the first
-    of them is to be stalled.
+    The caller repeats ``step`` with the present ``members``, which it owns; while it has to wait the first of them is to
+    be stalled.
 
     Args:
         worker: the worker of the chain's first operator.
@@ -128,8 +128,7 @@ class ChainRequest:
         if error := refusal(first, second, topology):
             return self._answer(first, error)
         if why := obstacle(first, second):
-            waited = f"{why} after {PATIENCE_NS // 1_000_000} ms; the fuse was given up"
-            return self.given_up(first, waited) if now_ns >= self._until_ns else None
+            return self.overdue(first, why, now_ns)
         fuse(first, second, topology)
         return Fused(first, second)
 
@@ -137,13 +136,17 @@ class ChainRequest:
         error = split_refusal(worker, topology)
         return self._answer(worker, error) if error else SplitOff(worker, split(worker, at, topology))
 
-    def has_expired(self, now_ns: int) -> bool:
-        """Whether a fuse that has waited until now is to be given up."""
-        return now_ns >= self._until_ns
+    def overdue(self, first: Worker, why: str, now_ns: int) -> Chained | None:
+        """The answer that gives the request up, if it has waited for too long.
 
-    def given_up(self, first: Worker, why: str) -> Chained:
-        """The answer to a request that is given up; see ``messages.Chained``."""
-        return self._answer(first, why)
+        Args:
+            first: the first member.
+            why: what it waits for, as a clause.
+            now_ns: the current time.
+        """
+        if now_ns < self._until_ns:
+            return None
+        return self._answer(first, f"{why} after {PATIENCE_NS // 1_000_000} ms, so the chain was left as it was")
 
     def _answer(self, first: Worker, error: str = "") -> Chained:
         return Chained(self.worker, _names(first), error)
@@ -162,6 +165,9 @@ def refusal(first: Worker, second: Worker, topology: Topology) -> str:
         return f"{ids} are not connected by a forward edge alone, so they cannot share a worker"
     if not may_chain(first.wiring.chain[-1], second.wiring.chain[0]):
         return f"{ids} are not executed alike, pause on errors, or are declared with chain=False"
+    for worker in (first, second):
+        if worker.slowness.is_slow:
+            return f"{worker.wiring.id} takes long for a tuple, and so has a thread of its own"
     return _unfit(first, topology) or _unfit(second, topology)
 
 
@@ -176,8 +182,6 @@ def _unfit(worker: Worker, topology: Topology) -> str:
         return f"{id_} has {'failed' if worker.failed else 'ended'}"
     if worker._pause.under_way:
         return f"{id_} is paused on a tuple"
-    if worker.slowness.is_slow:
-        return f"{id_} takes long for a tuple, and so has a thread of its own"
     if worker._versions.under_way:
         return f"{id_} runs two versions, since a multi-version change is under way"
     if adopts or wire(topology, _names(worker), id_.index) != worker.wiring:
@@ -203,7 +207,7 @@ def fuse(first: Worker, second: Worker, topology: Topology) -> None:
 
     Args:
         first: the worker that feeds the other.
-        second: the other; it is not to be used any more. There is neither ``refusal`` nor ``obstacle``.
+        second: the other, which has no operators to run from now on. There is neither ``refusal`` nor ``obstacle``.
         topology: see ``ChainRequest.step``.
     """
     instances = (*first.instances, *second.instances)
@@ -213,6 +217,7 @@ def fuse(first: Worker, second: Worker, topology: Topology) -> None:
     wiring = wire(topology, _names(first) + _names(second), first.wiring.index)
     memory.compose(first, wiring, instances, second.outbox)
     _continue_output(first, second)
+    second.outbox = Outbox(())  # so that nothing leaves by a late turn of it
 
 
 def split(worker: Worker, at: int, topology: Topology) -> Worker:

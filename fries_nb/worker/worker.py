@@ -114,7 +114,7 @@ class Worker:
         for instance, needed in zip(instances, wiring.needed, strict=True):
             instance.written.needed = needed
         self.interrupt = InterruptFlag()
-        self.ended = self.failed = self._held = False
+        self.ended = self.failed = self._held = self._stalled = False
         self.came: dict[str, pa.Schema] = {}
         self._clock, self._window, self._spill = clock, window, spill
         self._inbox = Inbox(wiring.incoming)
@@ -172,7 +172,7 @@ class Worker:
         elif isinstance(event, DryRunResult):
             keep_ready(event, self._instance(event.answer.worker)[1])
         elif isinstance(event, Stalled):
-            self._held = event.stalled
+            self._stalled = event.stalled
             self.outbox.flush()
         elif isinstance(event, SinkWidened):
             self._telemetry.widened(event)
@@ -261,8 +261,8 @@ class Worker:
         return True
 
     def _work(self, limit: int) -> bool:
-        if self.outbox.full or self._held or self._pause.paused:
-            return False  # until there is credit, the source is released, or the tuple has a fix
+        if self.outbox.full or self._held or self._stalled or self._pause.paused:
+            return False  # until there is credit, the source or the chain is released, or the tuple has a fix
         if self._in_hand:
             self._advance(limit)
         elif self._inbox.is_supplied:

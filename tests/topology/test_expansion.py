@@ -130,7 +130,8 @@ def test_chaining_can_be_switched_off():
 
 
 def test_an_operator_may_be_kept_out_of_chains():
-    """One that is declared with ``chain=False`` has a worker of its own, and so may not be fused while running either."""
-    one, apart, other = Operator("A", function=row), Operator("X", function=row, chain=False), Operator("B", function=row)
+    """One that is declared with ``chain=False`` has a worker of its own, and so may not be fused while running."""
+    one, other = Operator("A", function=row), Operator("B", function=row)
+    apart = Operator("X", function=row, chain=False)
     assert chain_of(one, apart, other) == (("A",), ("X",), ("B",))
     assert (may_chain(one, other), may_chain(one, apart), may_chain(apart, other)) == (True, False, False)

@@ -71,8 +71,7 @@ class Guard:
     Attributes:
         plan: the plan of the rollback.
         back: whether workers can roll back in place: no state is transformed, or there is an inverse.
-        seconds: its duration from the last worker's switch on; ``None``: limited by ``tuples``.
-        tuples: its duration in tuples that each target operator has processed, over all of its workers.
+        seconds, tuples: its duration from the last worker's switch on, or in tuples that each target has processed.
     """
 
     plan: Plan

@@ -70,7 +70,7 @@ class ChainExecutor(Protocol):
         """The next tuple, as a batch of one row without hidden columns; ``None`` if there is none."""
 
     def keep_types(self, other: ChainExecutor) -> None:
-        """Continue with the types of the columns that another executor has written, which ended in the same operator."""
+        """Continue with the column types of another executor, whose last operator is the same."""
 
     @property
     def unread(self) -> pa.RecordBatch | None:

@@ -50,7 +50,7 @@ class HostedWorker:
         owner: held by the thread that runs the worker.
         awake: whether the worker is to be run; set by posting threads, cleared before a turn.
         failed: whether an internal error has ended the worker.
-        rerouted: passes an event on, if another worker runs its operator by now; set once the worker's chain has changed.
+        rerouted: passes an event on, if another worker runs its operator by now; set once the chain has changed.
     """
 
     def __init__(

@@ -16,7 +16,16 @@ from fries_nb.connectors.source import restored_positions
 from fries_nb.connectors.worker_reader import Positions, SourcePlan
 from fries_nb.errors import OperatorError
 from fries_nb.messages import (
-    AdoptTopology, Answer, ChannelId, Control, Drain, Failed, Rehearse, Saved, SetChain, WorkerId,
+    AdoptTopology,
+    Answer,
+    ChannelId,
+    Control,
+    Drain,
+    Failed,
+    Rehearse,
+    Saved,
+    SetChain,
+    WorkerId,
 )  # fmt: skip
 from fries_nb.operators.dry_run import DryRun
 from fries_nb.operators.instance import Instance

@@ -33,7 +33,12 @@ class RechainingCluster(Cluster):
         return super().step()
 
     def chain(self, *operators: str, index: int = 0) -> None:
-        """Request that these operators are run as one chain at an index; ``chained`` gets the answer."""
+        """Request that these operators are run as one chain; ``chained`` gets the answer.
+
+        Args:
+            operators: the chain.
+            index: index of its workers.
+        """
         self._say(said.ChainRequested(WorkerId(operators[0], index), operators))
 
     def _want(self) -> None:

@@ -66,9 +66,9 @@ class Alignment:
         self._live.update(channels)
 
     def merge(self, other: Alignment) -> None:
-        """Record as passed here what has passed at another worker, with which this one is joined or from which it parts.
+        """Record as passed what has passed at another worker, since their operators share one, or did before.
 
-        Neither marker may arrive here any more: what the other one has cancelled, for example, this one drops as well.
+        A marker that was cancelled at the other one, for example, is dropped here as well.
         """
         self._passed |= other._passed
         self._issued = max(self._issued, other._issued)

@@ -76,8 +76,8 @@ class SplitOff:
 class ChainRequest:
     """A requested chain (see ``messages.SetChain``), until it is answered.
 
-    The caller repeats ``step`` with the present ``members``, which it owns; while it has to wait the first of them is to
-    be stalled.
+    The caller repeats ``step`` with the present ``members``, which it owns. While it has to wait, the first of them is
+    to be stalled.
 
     Args:
         worker: the worker of the chain's first operator.
@@ -193,7 +193,7 @@ def obstacle(first: Worker, second: Worker) -> str:
     """What is still to be processed between two workers before they can be fused; empty if nothing is."""
     [channel] = second.wiring.incoming
     between = f"on the way from {first.wiring.id} to {second.wiring.id}"
-    if not first.outbox.has_settled(channel, second._inbox.marks(channel)):
+    if not first.outbox.has_settled(channel, second._inbox.cuts(channel)):
         return f"there were tuples, credit or markers {between}"
     if second._in_hand or not second._inbox.is_empty:
         return f"{second.wiring.id} had tuples to process"

@@ -45,7 +45,7 @@ class Inbox:
         self._ready: deque[ChannelId] = deque()
         self._blocked: set[ChannelId] = set()
         self._supplied: deque[tuple[pa.RecordBatch | None, Mapping[int, Position | None]]] = deque()
-        self._marks: Counter[ChannelId] = Counter()
+        self._cuts: Counter[ChannelId] = Counter()
         self.tuples = 0
         self.bytes = 0
 
@@ -79,11 +79,11 @@ class Inbox:
             self.tuples += frame.batch.num_rows
             self.bytes += frame.size
         else:
-            self._marks[channel] += 1
+            self._cuts[channel] += 1
 
-    def marks(self, channel: ChannelId) -> int:
+    def cuts(self, channel: ChannelId) -> int:
         """Number of markers and ends that have arrived on a channel."""
-        return self._marks[channel]
+        return self._cuts[channel]
 
     @property
     def is_empty(self) -> bool:
@@ -177,7 +177,7 @@ class Inbox:
             self._ready.remove(channel)
         self.tuples -= sum(frame.batch.num_rows for frame in since if isinstance(frame, Data))
         self.bytes -= sum(frame.size for frame in since if isinstance(frame, Data))
-        self._marks[channel] -= sum(not isinstance(frame, Data) for frame in since)
+        self._cuts[channel] -= sum(not isinstance(frame, Data) for frame in since)
         for frame in (*frames, *since):
             self.put(channel, frame)
 

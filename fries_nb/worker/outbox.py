@@ -114,7 +114,7 @@ class _OutChannel:
         version: version of the first tuples.
     """
 
-    __slots__ = ("buffer", "channel", "marks", "outstanding", "pending", "queue", "rows", "version", "waiting", "window")
+    __slots__ = ("buffer", "channel", "cuts", "outstanding", "pending", "queue", "rows", "version", "waiting", "window")
 
     def __init__(self, channel: ChannelId, pending: _Pending, version: int) -> None:
         self.channel = channel
@@ -122,7 +122,7 @@ class _OutChannel:
         self.version = version
         self.buffer: list[pa.RecordBatch] = []
         self.queue: deque[Frame] = deque()
-        self.rows = self.waiting = self.window = self.outstanding = self.marks = 0
+        self.rows = self.waiting = self.window = self.outstanding = self.cuts = 0  # cuts: markers and ends
 
     def add(self, batch: pa.RecordBatch) -> None:
         if self.buffer and self.buffer[-1].schema != batch.schema:
@@ -335,7 +335,7 @@ class Outbox:
             for channel in (self._channels[name] for name in edge.channels):
                 channel.frame_buffer()
                 channel.pump(self._sends)
-                channel.marks += 1
+                channel.cuts += 1
                 if channel.queue:
                     channel.queue.append(frame)
                 else:
@@ -343,10 +343,10 @@ class Outbox:
         if free:
             self._sends.append(SendFrame(tuple(free), frame))
 
-    def has_settled(self, channel: ChannelId, marks: int) -> bool:
+    def has_settled(self, channel: ChannelId, cuts: int) -> bool:
         """Whether nothing waits or is in transit on a channel, credit included, if so many markers have arrived."""
         out = self._channels[channel]
-        return out.marks == marks and bool(out.window) and not (out.rows or out.queue or out.outstanding)
+        return out.cuts == cuts and bool(out.window) and not (out.rows or out.queue or out.outstanding)
 
     def credit(self, channel: ChannelId, size: int) -> None:
         """Process a grant: the first one sets the window, later ones return credit of consumed frames.

@@ -330,7 +330,8 @@ def leaves_nothing(played):
     for id_, worker in cluster.workers.items():
         assert worker.ended, f"{id_} has not ended"
         assert not worker._inbox.tuples, f"{id_} has {worker._inbox.tuples} tuples left"
-        assert not (worker._held or worker._stalled), f"{id_} still holds"
+        assert not worker._held, f"{id_} still holds"
+        assert not worker._stalled, f"{id_} is still stalled"
         kept = [str(instance.worker) for instance in worker.instances if instance.prepared]
         hears = cluster.hosts.host_of(id_) not in cluster.hosts.dead  # that a change was aborted at the end
         assert not (kept and hears), f"{kept} still keep what they prepared"

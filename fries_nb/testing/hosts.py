@@ -128,8 +128,9 @@ class Hosts:
         return next(instance for instance in self._of[worker].instances if instance.worker == worker)
 
     def running(self, worker: WorkerId) -> Worker | None:
-        """The worker that runs an operator, if it runs on a host that is alive."""
-        return self._of[worker] if worker in self._of and self._lives(worker) else None
+        """The worker that runs an operator, if it has started and its host is alive."""
+        found = self._of.get(worker)
+        return None if found is None or found in self._resting or not self._lives(worker) else found
 
     def replace(self, change: Fused | SplitOff) -> None:
         """Run the workers of a changed chain."""
@@ -165,8 +166,7 @@ class Hosts:
         for host in range(self._plan.hosts):
             for wiring in wirings_of(topology, host):
                 if wiring.id not in self._of:
-                    like = self._of[WorkerId(wiring.id.operator, 0)]
-                    worker = self._assembly.newcomer(wiring, like, decided, issued)
+                    worker = self._assembly.newcomer(wiring, self.worker_of, decided, issued)
                     self._put(worker)
                     self._resting.append(worker)
 
@@ -228,7 +228,7 @@ class Hosts:
                 self.chains.request(worker, control)
             elif isinstance(control, AdoptTopology):
                 chain = tuple(operator.name for operator in self._of[worker].wiring.chain)
-                self.give(worker, heard.Rewired(control.epoch, wire(self.topology, chain, worker.index)))
+                self.give(worker, heard.Rewired(control.epoch, wire(self.topology, chain, worker.index), worker))
             else:
                 self.give(worker, heard.Directed(worker, control))
         return None

@@ -21,15 +21,15 @@ class RechainingCluster(Cluster):
     """A cluster in which chains are requested at random; the arguments are those of ``Cluster``.
 
     Attributes:
-        often: probability at a step that a chain is requested.
+        rechains: probability at a step that a chain is requested.
     """
 
-    often = 0.03
+    rechains = 0.03
 
     def step(self) -> bool:
         """Carry out one event; sometimes request another chain first."""
-        if self.hosts.started and self.random.random() < self.often:
-            self._want()
+        if self.hosts.started and self.random.random() < self.rechains:
+            self._want_chain()
         return super().step()
 
     def chain(self, *operators: str, index: int = 0) -> None:
@@ -41,7 +41,7 @@ class RechainingCluster(Cluster):
         """
         self._say(said.ChainRequested(WorkerId(operators[0], index), operators))
 
-    def _want(self) -> None:
+    def _want_chain(self) -> None:
         """Request some of the operators of a chain, or those of two workers, which mostly may share one."""
         pairs = list(self._pairs())
         alike = [pair for pair in pairs if may_chain(pair[0].wiring.chain[-1], pair[1].wiring.chain[0])]

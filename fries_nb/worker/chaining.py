@@ -177,14 +177,15 @@ def split_refusal(worker: Worker, topology: Topology) -> str:
 
 
 def _unfit(worker: Worker, topology: Topology) -> str:
-    id_, adopts = worker.wiring.id, worker._adoption.under_way
+    id_ = worker.wiring.id
     if worker.failed or worker.ended:
         return f"{id_} has {'failed' if worker.failed else 'ended'}"
     if worker._pause.under_way:
         return f"{id_} is paused on a tuple"
     if worker._versions.under_way:
         return f"{id_} runs two versions, since a multi-version change is under way"
-    if adopts or wire(topology, _names(worker), id_.index) != worker.wiring:
+    stays = id_ in topology.placement and wire(topology, _names(worker), id_.index) == worker.wiring
+    if worker._adoption.under_way or not stays:
         return f"{id_} adopts another topology"
     return ""
 

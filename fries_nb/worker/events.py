@@ -101,10 +101,11 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class Rewired:
-    """The topology has a new epoch, in which the worker has this wiring."""
+    """The topology has a new epoch, in which the worker has this wiring; told to each ``member`` of its chain."""
 
     epoch: int
     wiring: Wiring
+    member: WorkerId
 
 
 Event = (

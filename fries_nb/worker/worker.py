@@ -33,7 +33,6 @@ from fries_nb.messages import (
     Prepare,
     Release,
     SetRate,
-    TopologyAdopted,
     Unguard,
     WorkerId,
 )
@@ -333,9 +332,8 @@ class Worker:
 
     def _adopt(self) -> None:
         """Adopt the wiring of the next topology epoch, if all removed channels have ended."""
-        if (adopted := self._adoption.adopted(self.wiring)) is not None:
-            self.wiring = adopted.wiring
-            self._tell(TopologyAdopted(adopted.epoch, self.wiring.id))
+        self.wiring, answers = self._adoption.adopted(self.wiring)
+        self._instructions += map(TellController, answers)
 
     def _finish(self) -> None:
         """End the output channels, close the sink's part and report the end, since all input is processed."""

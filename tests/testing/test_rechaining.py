@@ -14,6 +14,7 @@ from fries_nb.messages import WorkerId
 from fries_nb.operators.executors import RowExecutor
 from fries_nb.testing import figures
 from fries_nb.testing.drawn_flows import source_rows
+from fries_nb.testing.growing import GrowingCluster
 from fries_nb.testing.rechaining import RechainingCluster
 from fries_nb.testing.scenarios import draw_focused, draw_scenario, draw_troubled, play
 from fries_nb.testing.stamp_functions import Mark, stamps
@@ -33,10 +34,14 @@ def draw_chained(seed):
 DRAWS = {"changed": draw_scenario, "killed": draw_troubled, "keyed": draw_chained}
 
 
-def try_rechained(seed, draw=draw_chained):
+class GrowingAndRechaining(RechainingCluster, GrowingCluster):
+    """Idle workers come and go as well."""
+
+
+def try_rechained(seed, draw=draw_chained, cluster=RechainingCluster):
     """Play the scenario of a seed, with chains that are fused and split, and check it."""
     try:
-        played = play(draw(seed), RechainingCluster)
+        played = play(draw(seed), cluster)
         for law in LAWS:
             law(played)
     except (AssertionError, FriesError) as error:
@@ -51,6 +56,17 @@ def test_every_promise_holds_while_chains_are_fused_and_split(chunk, draw):
     size = RUNS * SOAK // CHUNKS
     for seed in range(chunk * size, (chunk + 1) * size):
         try_rechained(seed, draw)
+
+
+def test_chains_change_while_workers_come_and_go():
+    """A topology is adopted by each operator's worker, whatever chain runs it by then."""
+    met: Counter[str] = Counter()
+    for seed in range(20 * SOAK):
+        cluster = try_rechained(seed, cluster=GrowingAndRechaining).cluster
+        met["topologies"] += len(cluster.adopted)
+        met["chains"] += sum(not answer.error for answer in cluster.chained)
+        met["adopts"] += sum("adopts another topology" in answer.error for answer in cluster.chained)
+    assert min(met["topologies"], met["chains"], met["adopts"]) > 3, met
 
 
 REASONS = {
@@ -90,7 +106,7 @@ def line(seed, window=400, checkpoints=False):
     commits = {"checkpoints": True, "commit_interval_ns": 2_000_000} if checkpoints else {}
     settings = {"hosts": 2, "seed": seed, "window": window, "chaining": False, **commits}
     cluster = RechainingCluster(flow.graph(workers=2), {"S0": source_rows("S0", 60)}, **settings)
-    cluster.often = 0.0
+    cluster.rechains = 0.0
     cluster.hold(cluster.supply.sources)
     cluster.steps(20 + seed % 40)
     return cluster
@@ -181,7 +197,7 @@ def test_a_recovery_in_the_middle_of_a_fuse_and_a_change():
 def test_a_fuse_is_given_up_when_the_second_worker_cannot_go_on():
     """It waits for credit; the first one goes on as before, and so do the rows once there is credit."""
     cluster = line(3, window=60)
-    cluster.often = 0.0
+    cluster.rechains = 0.0
     out = cluster.worker("out")
     held, out._stalled = out._stalled, True
     cluster.steps(600)

@@ -201,6 +201,7 @@ SHORT = {
     "fries_nb.audit.trace_files": "the only module of the audit that reads files: the others judge records",
     "fries_nb.bundles": "frames that the worker makes, the transport sends and both shells divide",
     "fries_nb.commands": "a file for each command",
+    "fries_nb.dataflow.hidden_columns": "names that all rooms share, whatever they do with batches",
     "fries_nb.deprecations": "renamed names of all rooms, emptied with each version",
     "fries_nb.experiments.figure15": "a file for each figure and table",
     "fries_nb.experiments.table5": "a file for each figure and table",

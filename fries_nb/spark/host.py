@@ -25,10 +25,11 @@ from fries_nb.constraints.reactions import ConstraintVerdict, ResizeBuffer
 from fries_nb.dataflow.traits import Execution
 from fries_nb.errors import FriesError
 from fries_nb.measurements import Measurements
-from fries_nb.messages import Answer, Control, Failed, Fcm, Prepare, Rehearse, WorkerId
+from fries_nb.messages import Answer, Control, Failed, Fcm, Prepare, Rehearse, SetChain, WorkerId
 from fries_nb.operators.dry_run import DryRun
 from fries_nb.spark.constraint_watch import ConstraintWatch
 from fries_nb.spark.frame_router import FrameRouter
+from fries_nb.spark.host_chains import HostChains
 from fries_nb.spark.host_loop import HANDOFF_S, HostLoop
 from fries_nb.spark.host_workers import build_workers
 from fries_nb.spark.hosted_worker import HostedWorker
@@ -183,6 +184,7 @@ class Host:
             warm_up()
             built = build_workers(self._region, self._host, self._carry_out)
             self._hosted = built.workers
+            self._chains = HostChains(built.topology, self._hosted, self._loop_of, self._tell)
             pid, machine = os.getpid(), socket.gethostname()
             self._links.say(Hello(self._links.data_address, pid, machine, self._region.incarnation))
             self._serve(built.failures)
@@ -206,7 +208,8 @@ class Host:
     def _serve(self, failures: list[Failed]) -> None:
         ticked = time.monotonic()
         while not self._reason:
-            received = self._links.poll(int(1000 * (HANDOFF_S if time.monotonic() < self._watched_until else TICK_S)))
+            is_urgent = self._chains.is_waiting or time.monotonic() < self._watched_until
+            received = self._links.poll(int(1000 * (HANDOFF_S if is_urgent else TICK_S)))
             now = time.monotonic()
             for message in received.control:
                 self._hear(message, failures)
@@ -217,6 +220,7 @@ class Host:
                     self._router.receive(arrival.channels, arrival.frame)
             self._look_after(now)
             self._watch.step(now)
+            self._chains.advance()
             if now - ticked >= self._tick_s:
                 self._tell_printed(now - ticked)
                 ticked = now
@@ -258,6 +262,9 @@ class Host:
             return  # a worker could not be made, and the run is about to fail
         if isinstance(control, Rehearse):
             self._trials.put((worker, control))
+            return
+        if isinstance(control, SetChain):
+            self._chains.request(worker, control)
             return
         loop, hosted = self._loop_of[worker]
         trial = hosted.worker.preparation.trial(worker, control) if isinstance(control, Prepare) else None
@@ -345,8 +352,9 @@ class Host:
                 self._tell(result.answer)
                 del result  # releases the function before the wait for the next change
             else:
-                workers = [hosted.worker for hosted in dict.fromkeys(self._hosted.values())]
-                self._tell(self._rehearsals.rehearse(*order, workers))
+                with self._chains.kept:
+                    workers = [hosted.worker for hosted in dict.fromkeys(self._hosted.values())]
+                    self._tell(self._rehearsals.rehearse(*order, workers))
             del order
 
     # ---- end

@@ -66,6 +66,15 @@ class HostLoop:
 
     # ---- called by any thread
 
+    def add(self, worker: HostedWorker) -> None:
+        """Run one more worker; called by the control thread."""
+        self.workers += (worker,)
+        self.post(worker, WorkerTick())
+
+    def drop(self, worker: HostedWorker) -> None:
+        """Run a worker only to pass on events that were posted to it before; called by the control thread."""
+        self.workers = tuple(one for one in self.workers if one is not worker)
+
     def start(self) -> None:
         """Start the loop; every worker sends a first report, with the counts of a restored one."""
         for worker in self.workers:

@@ -50,6 +50,7 @@ class HostedWorker:
         owner: held by the thread that runs the worker.
         awake: whether the worker is to be run; set by posting threads, cleared before a turn.
         failed: whether an internal error has ended the worker.
+        rerouted: passes an event on, if another worker runs its operator by now; set once the chain has changed.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class HostedWorker:
         self.owner = threading.Lock()
         self.awake = False
         self.failed = False
+        self.rerouted: Callable[[HostedWorker, Event], bool] | None = None
         self._carry_out = carry_out
         self._sinks = sinks
         self._reader = reader
@@ -105,6 +107,14 @@ class HostedWorker:
         self._events.append(event)
 
     # ---- called by the owner
+
+    def merge(self, other: HostedWorker) -> None:
+        """Take over the sinks of a worker whose operators this one runs from now on."""
+        self._sinks.merge(other._sinks)
+
+    def split_off(self, rest: Worker) -> HostedWorker:
+        """The host's worker for the last operators of this one's chain, which takes over their sinks."""
+        return HostedWorker(rest, self._carry_out, self._sinks.part(rest.wiring.workers))
 
     def process(self) -> None:
         """Process the events of the mailbox, and carry out what follows."""
@@ -155,8 +165,12 @@ class HostedWorker:
 
     def _process_events(self) -> None:
         while self._events:
-            self.worker.handle(self._events.popleft())
+            self._handle(self._events.popleft())
         self._settle()
+
+    def _handle(self, event: Event) -> None:
+        if self.rerouted is None or not self.rerouted(self, event):
+            self.worker.handle(event)
 
     def _settle(self) -> None:
         """Carry out the instructions; if frames wait, also process credit that was posted before they did.
@@ -165,7 +179,7 @@ class HostedWorker:
         """
         self._carry_out_all()
         while self._events and self.is_blocked:
-            self.worker.handle(self._events.popleft())
+            self._handle(self._events.popleft())
             self._carry_out_all()
 
     def _carry_out_all(self) -> None:

@@ -98,7 +98,8 @@ class OutChannel:
     """
 
     __slots__ = (
-        "buffer", "channel", "host", "meter", "outstanding", "pending", "queue", "rows", "version", "waiting", "window",
+        "buffer", "channel", "cuts", "host", "meter", "outstanding", "pending", "queue", "rows", "version", "waiting",
+        "window",
     )  # fmt: skip
 
     def __init__(self, channel: ChannelId, pending: PendingChannels, version: int, host: int | None = None) -> None:
@@ -107,11 +108,8 @@ class OutChannel:
         self.pending = pending
         self.version = version
         self.buffer: list[pa.RecordBatch] = []
-        self.rows = 0
         self.queue: deque[Frame] = deque()
-        self.waiting = 0
-        self.window = 0
-        self.outstanding = 0
+        self.rows = self.waiting = self.window = self.outstanding = self.cuts = 0  # cuts: markers and ends
         self.meter: BufferMeter | None = None
 
     def add(self, batch: pa.RecordBatch) -> None:

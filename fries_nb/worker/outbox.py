@@ -32,9 +32,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from fries_nb.dataflow.graph import Partitioning
+from fries_nb.dataflow.hidden_columns import HIDDEN
 from fries_nb.errors import DeclarationError, ProtocolError
 from fries_nb.measurements import BufferMeasured
-from fries_nb.messages import HIDDEN, ChannelId, End, Frame, Marker
+from fries_nb.messages import ChannelId, End, Frame, Marker
 from fries_nb.topology.partitioning import Binning, Bins, partition, routing_table
 from fries_nb.topology.wiring import OutEdge
 from fries_nb.worker.buffer_meter import BufferMeter
@@ -225,7 +226,11 @@ class Outbox:
 
         It has no effect if buffers are sent only when they are full.
         """
-        return 0 if self.fills_buffers else self._frame(list(self._pending.buffered))
+        return 0 if self.fills_buffers else self.empty()
+
+    def empty(self) -> int:
+        """Do the same even if buffers are sent only when they are full."""
+        return self._frame(list(self._pending.buffered))
 
     def _frame(self, channels: Iterable[OutChannel]) -> int:
         """Frame these buffers, and send what credit allows; returns the number of frames."""
@@ -251,12 +256,18 @@ class Outbox:
         self._frame([channel for channel in channels if channel.buffer])
         for channel in channels:
             channel.pump(self._sends)
+            channel.cuts += 1
             if channel.queue:
                 channel.queue.append(frame)
             else:
                 free.append(channel.channel)
         if free:
             self._sends.append(SendFrame(tuple(free), frame))
+
+    def has_settled(self, channel: ChannelId, cuts: int) -> bool:
+        """Whether nothing waits or is in transit on a channel, credit included, if so many markers have arrived."""
+        out = self._channels[channel]
+        return out.cuts == cuts and bool(out.window) and not (out.rows or out.queue or out.outstanding)
 
     def credit(self, channel: ChannelId, size: int) -> None:
         """Process a grant: the first one sets the window, later ones return credit of consumed frames.

@@ -16,19 +16,9 @@ from patience import PATIENCE_S
 
 from fries_nb.connectors.sink import OpenSinks
 from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
+from fries_nb.dataflow.hidden_columns import DUE
 from fries_nb.dataflow.updates import Update
-from fries_nb.messages import (
-    DUE,
-    ChannelId,
-    Data,
-    Done,
-    Fcm,
-    Marker,
-    Prepare,
-    Prepared,
-    Reconfigure,
-    WorkerId,
-)
+from fries_nb.messages import ChannelId, Data, Done, Fcm, Marker, Prepare, Prepared, Reconfigure, WorkerId
 from fries_nb.operators.instance import Instance
 from fries_nb.spark import host as hosting
 from fries_nb.spark import host_loop

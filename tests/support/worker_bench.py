@@ -16,19 +16,9 @@ from fries_nb.bundles import Bundle
 from fries_nb.checkpoints import CommittedChange, Snapshot
 from fries_nb.connectors.sink import OpenSinks
 from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator, Partitioning
+from fries_nb.dataflow.hidden_columns import DUE, TRANSACTION
 from fries_nb.dataflow.updates import Update
-from fries_nb.messages import (
-    DUE,
-    TRANSACTION,
-    Commit,
-    Data,
-    Frame,
-    Marker,
-    Prepare,
-    Reconfigure,
-    Rehearse,
-    WorkerId,
-)
+from fries_nb.messages import Commit, Data, Frame, Marker, Prepare, Reconfigure, Rehearse, WorkerId
 from fries_nb.operators.dry_run import DryRun
 from fries_nb.operators.instance import Instance
 from fries_nb.topology.topology import Topology

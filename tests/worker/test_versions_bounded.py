@@ -12,8 +12,9 @@ from worker_bench import Bench, Sum, change
 import fries_nb as fn
 from fries_nb.audit import judge
 from fries_nb.dataflow.graph import Operator
+from fries_nb.dataflow.hidden_columns import DUE
 from fries_nb.dataflow.updates import Update
-from fries_nb.messages import DUE, Data, WorkerId
+from fries_nb.messages import Data, WorkerId
 from fries_nb.storage.spill import spilled
 from fries_nb.testing import Cluster, figures
 from fries_nb.testing.drawn_flows import source_rows

@@ -10,10 +10,10 @@ import pytest
 from worker_bench import Bench, Sum, change, data, operations, version
 
 from fries_nb.dataflow.graph import Kind, Operator
+from fries_nb.dataflow.hidden_columns import DUE
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import ProtocolError
 from fries_nb.messages import (
-    DUE,
     Abort,
     Cancel,
     ChannelId,

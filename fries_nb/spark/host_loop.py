@@ -123,14 +123,15 @@ class HostLoop:
                 if turns.generation != generation or turns.leaving:
                     return
                 worker = turns.begin()
-                unflushed = turns.take_unflushed(all_of_them=worker is None)
+                unflushed = turns.take_unflushed(all_of_them=True) if worker is None else []
                 due_ns = turns.next_due_ns if worker is None else None
-            if worker is not None and not self._serve(worker, generation):
+            if worker is None:
+                self._flush(unflushed)
+                if not unflushed:
+                    self._wait(due_ns)
+            elif not self._serve(worker, generation):
                 self._keep(worker)
                 return
-            self._flush(unflushed)
-            if worker is None and not unflushed:
-                self._wait(due_ns)
 
     def _serve(self, worker: HostedWorker, generation: int) -> bool:
         """Run a worker for the turn that has begun; returns whether this is still the thread of the other workers."""
@@ -143,6 +144,9 @@ class HostLoop:
             worker.owner.release()
         with self._baton:
             after = turns.ended(worker, generation, spent_ns, busy)
+            # Not before the turn: if that is handed off, the next thread finds what is to be flushed.
+            unflushed = turns.take_unflushed(all_of_them=False) if after is not After.LEAVE else []
+        self._flush(unflushed)
         if after is After.START_OWN:
             self._start_thread(worker.name, self._run_apart, worker)
         return after is not After.LEAVE

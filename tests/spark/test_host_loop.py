@@ -18,6 +18,7 @@ from patience import PATIENCE_S
 
 from fries_nb.spark.host_loop import HostLoop
 from fries_nb.worker import turns
+from fries_nb.worker.flush_deadline import FlushDeadline
 from fries_nb.worker.slowness import JUDGED_NS
 from fries_nb.worker.turns import Turns
 
@@ -126,6 +127,24 @@ def test_inside_a_long_tuple_the_other_workers_are_handed_on(made: tuple[HostLoo
     first, second = a.when("tuple")
     assert first != b.when("tuple")[0]
     assert second in (first, b.when("tuple")[0])
+
+
+def test_what_is_due_to_be_flushed_does_not_wait_for_a_long_tuple(
+    made: tuple[HostLoop, list[Stub]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread that goes on with the other workers flushes it, even if its deadline passed as the tuple began."""
+    monkeypatch.setattr(FlushDeadline, "adjusted", lambda deadline, now_ns: -1)
+    loop, (a, b, _) = made
+    a.holds = b.holds = True
+    loop.post(b, 1)
+    b.entered.get(timeout=PATIENCE_S)
+    loop.post(a, 1)
+    b.held.release()
+    a.entered.get(timeout=PATIENCE_S)
+    handed_on(loop)
+    b.until("flush")
+    assert not a.when("tuple")
+    a.held.release()
 
 
 def test_a_worker_that_has_a_loop_to_itself_is_left_in_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:

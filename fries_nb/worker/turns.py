@@ -371,4 +371,4 @@ class Turns(Generic[M]):
         self._uses_processor.discard(member)
         member.awake = False
         del self.apart[member]
-        self.posted(member)
+        self.posted(member, urgent=member.worker.interrupt.raised)  # since its last turn has begun

@@ -1,8 +1,8 @@
 """The messages between controller and workers, as typed values.
 
 *Control* messages, from controller to worker, are never blocked by data; an ``Fcm`` is the paper's fast control message
-(Fries, definition 4.1). *Answers* go from workers to the controller, *frames* between workers on FIFO channels. A marker
-is ``(id, scope, action)``; alignment depends on id and scope only, so it is the same for all actions.
+(Fries, definition 4.1). *Answers* go from workers to the controller, *frames* between workers on FIFO channels. The
+alignment of a marker, ``(id, scope, action)``, depends on id and scope only, so it is the same for all actions.
 """
 
 from __future__ import annotations

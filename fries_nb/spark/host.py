@@ -30,7 +30,7 @@ from fries_nb.operators.dry_run import DryRun
 from fries_nb.spark.constraint_watch import ConstraintWatch
 from fries_nb.spark.frame_router import FrameRouter
 from fries_nb.spark.host_chains import HostChains
-from fries_nb.spark.host_loop import HANDOFF_S, HostLoop
+from fries_nb.spark.host_loop import HostLoop
 from fries_nb.spark.host_workers import build_workers
 from fries_nb.spark.hosted_worker import HostedWorker
 from fries_nb.spark.printing import Printer, printing
@@ -71,6 +71,7 @@ from fries_nb.worker.events import (
 )
 from fries_nb.worker.out_channel import SendFrame
 from fries_nb.worker.rehearsal import Rehearsals
+from fries_nb.worker.turns import HANDOFF_NS
 
 SWITCH_INTERVAL_S = 0.0005
 """Interval of thread switches in seconds; with Python's default, 5 ms, an FCM would wait for the interpreter lock."""
@@ -81,7 +82,7 @@ TICK_S = 0.25
 REPORTING = 64
 """Number of workers of a host that report every ``TICK_S``; more of them report less often."""
 WATCHED_S = 1.0
-"""Seconds after a busy loop was seen for which the loops are looked at every ``HANDOFF_S``."""
+"""Seconds after a busy loop was seen for which the loops are looked at every ``HANDOFF_NS``."""
 GRACE_S = 5.0
 """Seconds that all threads together have to end."""
 LINGER_MS = 2_000
@@ -209,7 +210,7 @@ class Host:
         ticked = time.monotonic()
         while not self._reason:
             is_urgent = self._chains.is_waiting or time.monotonic() < self._watched_until
-            received = self._links.poll(int(1000 * (HANDOFF_S if is_urgent else TICK_S)))
+            received = self._links.poll(int(1000 * (HANDOFF_NS / 1e9 if is_urgent else TICK_S)))
             now = time.monotonic()
             for message in received.control:
                 self._hear(message, failures)

@@ -21,11 +21,11 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fries_nb.constraints.reactions import ConstraintVerdict, ResizeBuffer
+from fries_nb.constraints.reactions import ChainOperators, ConstraintVerdict, ResizeBuffer
 from fries_nb.dataflow.traits import Execution
 from fries_nb.errors import FriesError
 from fries_nb.measurements import Measurements
-from fries_nb.messages import Answer, Control, Failed, Fcm, Prepare, Rehearse, SetChain, WorkerId
+from fries_nb.messages import Answer, Chained, Control, Failed, Fcm, Prepare, Rehearse, SetChain, WorkerId
 from fries_nb.operators.dry_run import DryRun
 from fries_nb.spark.constraint_watch import ConstraintWatch
 from fries_nb.spark.frame_router import FrameRouter
@@ -176,7 +176,7 @@ class Host:
         make_room(hosts)
         self._links = HostLinks(region.keys, host, region.controller, interface, silence_s=silence_s, peers=hosts)
         self._router = FrameRouter(self._links, region.topology.placement, self._loop_of)
-        self._watch = ConstraintWatch(region, host, self._router.post, self._notify, self._judged)
+        self._watch = ConstraintWatch(region, host, self._router.post, self._notify, self._judged, self._request_chain)
 
     def run(self) -> HostReport:
         """Join the run, serve until the end, and send the final messages."""
@@ -185,7 +185,7 @@ class Host:
             warm_up()
             built = build_workers(self._region, self._host, self._carry_out)
             self._hosted = built.workers
-            self._chains = HostChains(built.topology, self._hosted, self._loop_of, self._tell)
+            self._chains = HostChains(built.topology, self._hosted, self._loop_of, self._chained)
             pid, machine = os.getpid(), socket.gethostname()
             self._links.say(Hello(self._links.data_address, pid, machine, self._region.incarnation))
             self._serve(built.failures)
@@ -215,7 +215,7 @@ class Host:
             for message in received.control:
                 self._hear(message, failures)
             for arrival in received.data:
-                if isinstance(arrival.frame, Measurements | ResizeBuffer):
+                if isinstance(arrival.frame, Measurements | ResizeBuffer | ChainOperators):
                     self._watch.receive(arrival.frame)
                 else:
                     self._router.receive(arrival.channels, arrival.frame)
@@ -337,6 +337,13 @@ class Host:
 
     def _tell(self, answer: Answer) -> None:
         self._links.say(Said((answer,)))
+
+    def _request_chain(self, worker: WorkerId, operators: tuple[str, ...]) -> None:
+        self._chains.request(worker, SetChain(operators))
+
+    def _chained(self, answer: Chained) -> None:
+        self._tell(answer)
+        self._watch.rechain([one.worker.wiring.workers for one in dict.fromkeys(self._hosted.values())])
 
     def _judged(self, verdicts: tuple[ConstraintVerdict, ...]) -> None:
         self._links.say(Judged(verdicts))

@@ -30,7 +30,7 @@ import msgspec
 import pyarrow as pa
 
 from fries_nb.bundles import Bundle
-from fries_nb.constraints.reactions import ResizeBuffer
+from fries_nb.constraints.reactions import ChainOperators, ResizeBuffer
 from fries_nb.errors import LinkError
 from fries_nb.measurements import Measurements
 from fries_nb.messages import ChannelId, Data, End, Marker, Tag
@@ -61,7 +61,7 @@ class Credit(msgspec.Struct, frozen=True, tag=True):
     sizes: tuple[int, ...]
 
 
-Notice = Measurements | ResizeBuffer
+Notice = Measurements | ResizeBuffer | ChainOperators
 """A message from host to host about latency constraints, on no channel."""
 Payload = Data | Bundle | Marker | End | Credit | Notice
 

@@ -71,7 +71,7 @@ class ElementMeter:
             self._outbox.resize(event.channel, event.size, event.version)
         elif isinstance(event, Observe):
             self._observed = event
-            self._outbox.observe(event.receivers, self._clock, event.size)
+            self._outbox.observe(event.receivers, self._clock, event.size, event.version)
             self._outbox.fills_buffers = event.fills_buffers
         elif measured := [*self._take(), *self._outbox.measured()]:
             return [TellMeasured(tuple(measured))]

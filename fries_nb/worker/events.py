@@ -120,6 +120,7 @@ class Observe:
         receivers: operators to which channels are measured: their buffers.
         tasks: operators whose latency is measured.
         size: size in bytes with which a buffer that was not measured so far begins; 0 for no limit.
+        version: version of that size, larger than those of earlier buffers of the channel.
         fills_buffers: whether buffers are sent only when they are full.
     """
 
@@ -127,6 +128,7 @@ class Observe:
     receivers: frozenset[str]
     tasks: frozenset[str]
     size: int = 0
+    version: int = 0
     fills_buffers: bool = False
 
 

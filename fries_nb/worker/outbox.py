@@ -196,20 +196,21 @@ class Outbox:
         """Whether tuples are in a buffer that ``flush`` would frame."""
         return bool(self._pending.buffered) and not self.fills_buffers
 
-    def observe(self, receivers: Collection[str], clock: Callable[[], int], size: int) -> None:
+    def observe(self, receivers: Collection[str], clock: Callable[[], int], size: int, version: int = 0) -> None:
         """Measure the buffers of the channels to these operators, and of no others.
 
         Args:
             receivers: names of operators.
             clock: returns nanoseconds since the Unix epoch.
             size: the size of buffers that were not measured so far, in bytes; 0 for no limit.
+            version: the version of that size.
         """
         for name, channel in self._channels.items():
             if name.receiver.operator not in receivers:
                 channel.meter = None
             elif channel.meter is None:
                 channel.frame_buffer()  # its rows were added at unknown times
-                channel.meter = BufferMeter(clock, size)
+                channel.meter = BufferMeter(clock, size, version)
 
     def resize(self, channel: ChannelId, size: int, version: int) -> bool:
         """Change the size of a measured buffer by compare and set; see ``BufferMeter.resize``."""

@@ -75,3 +75,11 @@ def test_binder_opens_the_quickstart_in_the_versions_that_were_tried():
     pins = dict(line.split("==") for line in lines[1:])
     for needed in map(Requirement, project["dependencies"] + project["optional-dependencies"]["notebook"]):
         assert needed.specifier.contains(pins[canonicalize_name(needed.name)]), needed
+
+
+def test_constraints_are_kept_by_smaller_buffers_and_then_by_a_lighter_model(tmp_path: Path):
+    """As told: violated and then met; the slow model is replaced by itself, and the audit finds nothing."""
+    notebook = executed("07_latency_constraints.ipynb", tmp_path)
+    assert "at most 150 ms" in said(notebook, "violated = ")
+    assert said(notebook, "while not run.changes").count("done") == 1
+    assert "'slow' is serializable" in said(notebook, "%fries_audit")

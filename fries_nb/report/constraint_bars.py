@@ -171,7 +171,8 @@ def _head(state: ConstraintState, width: float) -> tuple[str, float]:
     letters = int((width - 2 * _PAD - _INDENT) / _LETTER)
     named = textwrap.wrap(_arrows(state.constraint.sequence), int((width - 2 * _PAD) / _BOLD_LETTER))
     figures = textwrap.wrap(_kept_together(in_figures(state)), letters)
-    reason = textwrap.wrap(_kept_together(_arrows(state.reason)), letters, max_lines=4, placeholder=" …")
+    reasons = [line for line in (state.reason, state.remedy) if line]
+    reason = [line for text in reasons for line in _wrapped(text, letters)]
     y, drawn = 24.0, []
     for line in named:
         drawn.append(_text("sequence", _PAD, y, line))
@@ -296,11 +297,16 @@ def _text(kind: str, x: float, y: float, words: str, anchor: str = "start", titl
 def _read_aloud(state: ConstraintState) -> str:
     causes = [f"{part.element} {latency_text(part.mean_ms)}" for part in state.parts]
     parts = f"; by element: {', '.join(causes)}" if causes else ""
-    return f"Latency of {state.constraint.sequence}, {in_figures(state)}; {state.reason}{parts}"
+    said = "; ".join(filter(None, [in_figures(state), state.reason, state.remedy]))
+    return f"Latency of {state.constraint.sequence}, {said}{parts}"
 
 
 def _arrows(text: str) -> str:
     return text.replace(" -> ", " → ")
+
+
+def _wrapped(text: str, letters: int) -> list[str]:
+    return textwrap.wrap(_kept_together(_arrows(text)), letters, max_lines=4, placeholder=" …")
 
 
 def _kept_together(text: str) -> str:

@@ -1,6 +1,6 @@
 """The panel of latency constraints: status, reason and latency by cause of each one, and the changes they propose.
 
-Drawings are made in Python for two widths, and the page shows the wider one that fits; so the panel without a kernel
+Drawings are made in Python for several widths, and the page shows the widest that fits; so the panel without a kernel
 is the same drawing. Nothing is sent while nothing changes. A proposal has buttons to show its plan and to accept it;
 accepting works in a thread, since the kernel handles further messages only when the handler has returned.
 """
@@ -27,7 +27,7 @@ from fries_nb.report.plan_section import foretold
 from fries_nb.running.remedies import Proposal
 from fries_nb.scheduling import Plan
 
-WIDTHS = (440.0, 760.0)
+WIDTHS = (360.0, 540.0, 760.0)
 """Widths of the drawings in pixels."""
 _HERE = Path(__file__).parent
 

@@ -256,7 +256,7 @@ def test_constraints_are_shown_in_each_width(served: Jupyter, program: BrowserCo
         expect(panel).to_contain_text("violated: mean 50.0 ms, worst 75.0 ms")
         expect(panel.locator("rect.bar")).to_have_count(4 + 3)  # FM, the edge in two parts, MC; and their sum by cause
         page.wait_for_function(f"({LIMITS})().includes(60)")
-        for width, drawn in ((1280, 760), (800, 440)):
+        for width, drawn in ((1280, 760), (800, 360)):
             page.set_viewport_size({"width": width, "height": 900})
             expect(panel.locator("svg")).to_have_attribute("width", str(drawn))
             panel.evaluate("one => one.scrollIntoView()")

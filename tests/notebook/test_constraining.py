@@ -88,6 +88,14 @@ def test_a_dataflow_that_does_not_run_may_be_named_beside_one_that_does(
     assert len(shell.user_ns["flow"].constraints()) == 1
 
 
+def test_a_run_is_meant_if_it_has_the_name_of_its_dataflow(shell: InteractiveShell, stand_ins: list[StandIn]) -> None:
+    """Also while another dataflow is the one declared last."""
+    told(shell, "%fries_run")
+    told(shell, SPACED)
+    told(shell, "%fries_constrain FM MC --latency 20 --of fraud")
+    assert len(stand_ins[0].constraints()) == 1
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [

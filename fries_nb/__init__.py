@@ -6,7 +6,7 @@ only from those to its right (``tests/test_layers.py`` checks it):
     notebook | experiments | __main__  ->  commands  ->  run | testing  ->  running  ->  report  ->  changes  ->  spark
         ->  connectors | transport  ->  storage  ->  assembly  ->  controller | worker  ->  operators
         ->  scheduling | constraints  ->  planning  ->  topology
-        ->  messages, trace, checkpoints, measurements  ->  dataflow | progress  ->  transitions  ->  errors
+        ->  messages, bundles, trace, checkpoints, measurements  ->  dataflow | progress  ->  transitions  ->  errors
 
 ``audit`` judges from a trace alone and shares no code with what it judges; ``workloads`` uses this module only.
 """

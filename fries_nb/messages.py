@@ -1,10 +1,8 @@
 """The messages between controller and workers, as typed values.
 
-There are three kinds. *Control* messages, from controller to worker, are never blocked by data; an ``Fcm`` is the
-paper's fast control message (Fries, definition 4.1). *Answers* are sent by workers to the controller. *Frames* are sent
-between workers on FIFO channels, which keep the order of data and markers; credit is sent in the opposite direction.
-
-A marker is ``(id, scope, action)``. Alignment depends on id and scope only, so it is the same for all actions.
+*Control* messages, from controller to worker, are never blocked by data; an ``Fcm`` is the paper's fast control message
+(Fries, definition 4.1). *Answers* go from workers to the controller, *frames* between workers on FIFO channels. The
+alignment of a marker, ``(id, scope, action)``, depends on id and scope only, so it is the same for all actions.
 """
 
 from __future__ import annotations
@@ -101,13 +99,12 @@ class Tag(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """A batch of tuples, with hidden columns (see ``HIDDEN``) in addition to the user's.
+    """A batch of tuples, with hidden columns (see ``hidden_columns``) in addition to the user's.
 
     Attributes:
         batch: the tuples.
         timestamp: progress time.
-        size: cost of the frame in bytes of credit, measured once by the sender and returned unchanged by the receiver,
-            since the size of a batch may differ after a transfer.
+        size: cost in bytes of credit; the receiver returns it unchanged, since a transfer may change a batch's size.
         version: number of tagged changes that the source had applied when it read these tuples.
         tag: a row by which the latency of the channel is measured, if any.
     """
@@ -124,12 +121,6 @@ class End(msgspec.Struct, frozen=True, tag=True):
 
 
 Frame = Data | Marker | End
-
-DUE = "_fries_due"
-"""Hidden int64 column: the time at which the source tuple was due, in nanoseconds since the Unix epoch."""
-TRANSACTION = "_fries_transaction"
-"""Hidden int64 column, present under audit: the identity of the source tuple."""
-HIDDEN = (DUE, TRANSACTION)
 
 
 # ---- control, controller to worker
@@ -210,7 +201,13 @@ class Drain(msgspec.Struct, frozen=True, tag=True):
     """To a source worker: stop reading, and end the stream."""
 
 
-Control = Prepare | Rehearse | Abort | Fcm | Cancel | Unguard | SetRate | Drain | AdoptTopology
+class SetChain(msgspec.Struct, frozen=True, tag=True):
+    """To an operator's worker: from it on, run these operators as one chain. Answered with ``Chained``."""
+
+    operators: tuple[str, ...]
+
+
+Control = Prepare | Rehearse | Abort | Fcm | Cancel | Unguard | SetRate | Drain | AdoptTopology | SetChain
 
 
 # ---- answers, worker to controller
@@ -346,6 +343,7 @@ class Paused(msgspec.Struct, frozen=True, tag=True):
         row: the tuple as JSON; values without a JSON type as text.
         change: id of the guarded change whose configuration failed, if the worker waits for its rollback; otherwise
             empty.
+        chain: the operators that retry the tuple together, in order: those of the worker's chain.
     """
 
     worker: WorkerId
@@ -353,6 +351,7 @@ class Paused(msgspec.Struct, frozen=True, tag=True):
     details: str = ""
     row: str = ""
     change: str = ""
+    chain: tuple[str, ...] = ()
 
 
 class Resumed(msgspec.Struct, frozen=True, tag=True):
@@ -388,4 +387,12 @@ class Report(msgspec.Struct, frozen=True, tag=True):
     columns: bytes = b""
 
 
-Answer = Prepared | Rehearsed | Done | Ended | TopologyAdopted | Failed | Saved | Paused | Resumed | Report
+class Chained(msgspec.Struct, frozen=True, tag=True):
+    """The chain that begins with this worker; ``error`` says why it is not the requested one, and is empty if it is."""
+
+    worker: WorkerId
+    operators: tuple[str, ...]
+    error: str = ""
+
+
+Answer = Prepared | Rehearsed | Done | Ended | TopologyAdopted | Failed | Saved | Paused | Resumed | Report | Chained

@@ -29,13 +29,13 @@ LAYERS = (
     ("scheduling", "constraints"),
     ("planning",),
     ("topology",),
-    ("messages", "trace", "checkpoints", "measurements"),
+    ("messages", "bundles", "trace", "checkpoints", "measurements"),
     ("dataflow", "progress"),
     ("transitions",),
     ("errors", "deprecations"),
 )
 # The pure value rooms of one layer that may know each other.
-SIDE_BY_SIDE = {"messages": {"trace"}, "trace": {"messages"}, "measurements": {"messages"}}
+SIDE_BY_SIDE = {"messages": {"trace"}, "trace": {"messages"}, "measurements": {"messages"}, "bundles": {"messages"}}
 JUDGED_BY = {"notebook", "experiments", "__main__", "commands", "run", "running", "report", "testing", "fries_nb"}
 # The package itself holds the public names; these may use it as a user would. `audit` and `workloads` stand aside.
 USERS = {"notebook", "experiments", "__main__", "commands", "workloads"}
@@ -199,7 +199,9 @@ SHORTEST = 60
 SHORT = {
     "fries_nb.__main__": "what `python -m` runs",
     "fries_nb.audit.trace_files": "the only module of the audit that reads files: the others judge records",
+    "fries_nb.bundles": "frames that the worker makes, the transport sends and both shells divide",
     "fries_nb.commands": "a file for each command",
+    "fries_nb.dataflow.hidden_columns": "names that all rooms share, whatever they do with batches",
     "fries_nb.deprecations": "renamed names of all rooms, emptied with each version",
     "fries_nb.experiments.figure15": "a file for each figure and table",
     "fries_nb.experiments.table5": "a file for each figure and table",

@@ -68,12 +68,14 @@ class Assembly:
             self._restore(instance)
         return self._connected(wiring, instances, self.snapshots.get(instances[-1].worker), 0)
 
-    def newcomer(self, wiring: Wiring, like: Worker, decided: Sequence[CommittedChange], issued: int) -> Worker:
+    def newcomer(
+        self, wiring: Wiring, like: Callable[[WorkerId], Worker], decided: Sequence[CommittedChange], issued: int
+    ) -> Worker:
         """Make an idle worker that is added to a running dataflow: without state, with the current functions.
 
         Args:
             wiring: the new worker's wiring.
-            like: another worker of the same chain, whose configuration it gets.
+            like: returns the worker that runs an operator's worker; it gets the configuration of the first ones.
             decided: all changes in effect, in order.
             issued: id of the last marker that was issued.
 
@@ -81,9 +83,11 @@ class Assembly:
             OperatorError: see ``worker``.
         """
         instances = [self._instance(operator, wiring.index) for operator in wiring.chain]
-        for instance, other in zip(instances, like.instances, strict=True):
+        for instance in instances:
             name = instance.worker.operator
-            snapshot = Snapshot(name, wiring.index, 0, other.applied, version=like.version)
+            other = like(WorkerId(name, 0))
+            applied = next(one.applied for one in other.instances if one.worker.operator == name)
+            snapshot = Snapshot(name, wiring.index, 0, applied, version=other.version)
             restore(instance, snapshot, decided)
         return self._connected(wiring, instances, snapshot, issued)
 

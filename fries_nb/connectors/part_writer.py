@@ -13,8 +13,9 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from fries_nb.dataflow.columns import unreadable
+from fries_nb.dataflow.hidden_columns import HIDDEN
 from fries_nb.errors import SinkError
-from fries_nb.messages import HIDDEN, WorkerId
+from fries_nb.messages import WorkerId
 from fries_nb.storage.locations import join, locate
 from fries_nb.storage.part_files import PartName, fingerprint, pending
 from fries_nb.storage.schemas import fitted, unified
@@ -41,7 +42,7 @@ class PartWriter:
         worker: the sink's worker.
         incarnation: incarnation of the run; part of the file names.
         run: name of the run; part of the file names.
-        keep_hidden: whether the columns named in ``messages.HIDDEN`` are written as well.
+        keep_hidden: whether the columns named in ``hidden_columns.HIDDEN`` are written as well.
         fit: converts each batch to the types of the target's columns, or raises a ``SinkError``.
 
     Attributes:

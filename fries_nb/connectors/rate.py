@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 
 from fries_nb.connectors.source import DueTimes, Position, Split
+from fries_nb.dataflow.hidden_columns import HIDDEN
 from fries_nb.errors import SourceError
-from fries_nb.messages import HIDDEN
 from fries_nb.operators.conversion import NOT_ARROW, to_arrow
 
 

@@ -22,8 +22,8 @@ from pyarrow import fs
 
 from fries_nb.connectors.row_groups import RowGroupReader, fingerprint
 from fries_nb.connectors.source import Position, Split
+from fries_nb.dataflow.hidden_columns import HIDDEN
 from fries_nb.errors import SourceError
-from fries_nb.messages import HIDDEN
 from fries_nb.storage.delta import refuse_delta
 from fries_nb.storage.locations import is_local, locate
 

@@ -53,7 +53,7 @@ A complete sink that writes rows as lines of files:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import pyarrow as pa
@@ -77,7 +77,7 @@ class SinkWriter(Protocol):
         """Write rows, which are invisible until they are committed.
 
         Args:
-            batch: rows, with the columns that the runtime adds (``fries_nb.messages.HIDDEN``).
+            batch: rows, with the columns that the runtime adds (``hidden_columns.HIDDEN``).
 
         Raises:
             SinkError: the sink does not accept the rows, or they cannot be written.
@@ -191,6 +191,18 @@ class OpenSinks:
         except FriesError as error:
             self._has_failed = True
             yield SinkFailed(error)
+
+    def merge(self, other: OpenSinks) -> None:
+        """Take over all writers of a worker whose operators join those of this one."""
+        self._writers.update(other._writers)
+        self._columns.update(other._columns)
+
+    def part(self, workers: Iterable[WorkerId]) -> OpenSinks:
+        """Give up the writers of some operators, which another worker runs from now on; returns them."""
+        writers = {worker: self._writers.pop(worker) for worker in workers if worker in self._writers}
+        apart = OpenSinks(writers)
+        apart._columns = {worker: self._columns.pop(worker) for worker in writers}
+        return apart
 
     def _closed(self, instruction: ClosePart) -> Done | Ended:
         answer = instruction.answer

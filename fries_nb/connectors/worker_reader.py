@@ -38,8 +38,9 @@ from fries_nb.connectors.source import (
     split_count,
     splits_of,
 )
+from fries_nb.dataflow.hidden_columns import DUE, TRANSACTION
 from fries_nb.errors import SourceError
-from fries_nb.messages import DUE, TRANSACTION, WorkerId
+from fries_nb.messages import WorkerId
 from fries_nb.trace import ROW_BITS
 
 POLL_NS = 10_000_000

@@ -93,6 +93,9 @@ class ConstraintMonitor:
         self._measured = MeasuredAllocation(topology, allocation, round(interval_s * 1e9))
         self._rules = ChainRules(topology)
         self._asked_chains: dict[ChainOperators, int] = {}
+        self._futile_chains: set[ChainOperators] = (
+            set()
+        )  # asked for a whole window ago, without an end of the violation
         self._violated_since: int | None = None
 
     def receive(self, measurements: Measurements) -> None:
@@ -114,6 +117,7 @@ class ConstraintMonitor:
         """
         self._measured.evict(now_ns)
         oldest = now_ns - self._window_ns
+        self._futile_chains |= {chain for chain, asked in self._asked_chains.items() if asked <= oldest}
         self._asked_chains = {chain: asked for chain, asked in self._asked_chains.items() if asked > oldest}
         error = sum(layer.clock_error_ms() for layer in self._measured.channels)
         if error > CLOCK_SHARE * self._constraint.latency_ms:
@@ -132,6 +136,7 @@ class ConstraintMonitor:
         else:
             status = ConstraintStatus.NOT_YET_JUDGED if worst is None else ConstraintStatus.MET
             self._violated_since = None
+            self._futile_chains.clear()
         return (*reactions, self._verdict(now_ns, status, layers, worst))
 
     def _resizes(self, now_ns: int, layers: SequenceLayers) -> Iterator[ResizeBuffer]:
@@ -162,6 +167,11 @@ class ConstraintMonitor:
             self._asked_chains[found] = now_ns
             yield found
 
+    @property
+    def _awaits_chains(self) -> bool:
+        """Whether a chain may still be made; a host may refuse it, for instance since an operator is slow."""
+        return not self._futile_chains.issuperset(self._asked_chains)
+
     def _settling(self, now_ns: int) -> int:
         """Number of channels whose buffer was shrunk and whose latency has not been measured since."""
         return sum(int(layer.settling(now_ns).sum()) for layer in self._measured.channels)
@@ -186,7 +196,7 @@ class ConstraintMonitor:
             self._blank(now_ns, status),
             tasks_ms=0.0 if tasks is None else shown_ms(tasks.latency_ms),
             violated_windows=0 if since is None else (now_ns - since) // self._window_ns,
-            exhausted=since is not None and not self._asked_chains and not self._settling(now_ns),
+            exhausted=since is not None and not self._awaits_chains and not self._settling(now_ns),
         )
         if worst is not None and mean is not None:
             verdict = replaced(

@@ -26,8 +26,9 @@ import pyarrow as pa
 from fries_nb.controller.schema_checks import NOTHING_SEEN
 from fries_nb.dataflow.columns import united
 from fries_nb.dataflow.graph import Graph
+from fries_nb.dataflow.hidden_columns import HIDDEN
 from fries_nb.dataflow.table_columns import is_fixed
-from fries_nb.messages import HIDDEN, Report, WorkerId
+from fries_nb.messages import Report, WorkerId
 from fries_nb.topology.expansion import chains
 
 _NUMBERS = frozenset({*(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)), "float", "double"})

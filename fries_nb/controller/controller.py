@@ -50,6 +50,7 @@ from fries_nb.messages import (
     Report,
     Resumed,
     Saved,
+    SetChain,
     TopologyAdopted,
     Unguard,
     WorkerId,
@@ -190,6 +191,9 @@ class Controller:
                 self._life.rewiring.request(event.topology)
             case events.DrainRequested():
                 return self._life.drain(event.spared)
+            case events.ChainRequested():
+                tell = events.Tell(event.worker, SetChain(event.operators))
+                return [tell] if self.state.flows else []
             case events.ColumnRefused():
                 self._agreement.know(event.sink, event.columns)
                 return self._disagreed(event.sink, event.column, event.error, now_ns)
@@ -302,13 +306,13 @@ class Controller:
         watch = self._life.guards.of(paused.change)
         if watch is None:
             return []  # the guard has ended, and ``Unguard`` was sent
-        if watch.in_place(paused.worker.operator):
+        if watch.in_place(paused.chain):
             undo = self._changes.roll_back  # a no-op if the rollback is under way
             return [] if watch.fired else undo(watch, paused.error, paused.details, now_ns)
         if self._life.can_undo(watch):
             return self._life.undo(watch, paused.error, paused.details, now_ns)
-        chain = self._life.guards.chain_of(paused.worker.operator) & watch.guard.plan.targets
-        workers = [worker for worker in self._workers.of(chain) if worker.index == paused.worker.index]
+        targets = watch.guard.plan.targets.intersection(paused.chain)
+        workers = [worker for worker in self._workers.of(targets) if worker.index == paused.worker.index]
         return [events.Tell(worker, Unguard(paused.change, keeps=True)) for worker in workers]
 
     def _failed(self, failed: Failed, now_ns: int) -> list[events.Instruction]:

@@ -70,9 +70,8 @@ class Guard:
 
     Attributes:
         plan: the plan of the rollback.
-        back: whether workers can roll back in place: no state is transformed, or the transformation has an inverse.
-        seconds: its duration from the last worker's switch on; ``None``: limited by ``tuples``.
-        tuples: its duration in tuples that each target operator has processed, over all of its workers.
+        back: whether workers can roll back in place: no state is transformed, or there is an inverse.
+        seconds, tuples: its duration from the last worker's switch on, or in tuples that each target has processed.
     """
 
     plan: Plan
@@ -92,7 +91,7 @@ class ChangeRequested:
         rehearse: the targets without another target upstream; the change is rehearsed on their recent tuples.
         transforms: the targets whose state the change transforms.
         guard: the conditions of an automatic rollback; ``None``: the operators' error policies apply.
-        undoes: id of the change that it rolls back, or empty; it is aborted if that change's guard fires first.
+        undoes: id of the change that it rolls back, or empty; aborted if that change's guard fires first.
     """
 
     change: str
@@ -147,10 +146,7 @@ class DrainRequested:
 
 @dataclass(frozen=True, slots=True)
 class ColumnRefused:
-    """The files of a sink cannot be committed, since they have a column in two types.
-
-    ``columns`` is the target's schema, as a serialized Arrow schema; ``error`` is the message.
-    """
+    """The files of a sink have a column in two types; ``columns`` is the target's serialized Arrow schema."""
 
     sink: str
     column: str
@@ -175,9 +171,18 @@ class TopologyRequested:
     topology: Topology
 
 
+@dataclass(frozen=True, slots=True)
+class ChainRequested:
+    """Run these operators as one chain from this worker on; ``messages.Chained`` is the host's answer."""
+
+    worker: WorkerId
+    operators: tuple[str, ...]
+
+
 Event = (
-    HostJoined | HostLost | HostsUnfit | HostLeft | Answered | ChangeRequested | TopologyRequested | Journaled
-    | CheckpointRequested | CheckpointKept | RateRequested | DrainRequested | ColumnRefused | StopRequested | Tick
+    HostJoined | HostLost | HostsUnfit | HostLeft | Answered | ChangeRequested | TopologyRequested | ChainRequested
+    | Journaled | CheckpointRequested | CheckpointKept | RateRequested | DrainRequested | ColumnRefused
+    | StopRequested | Tick
 )  # fmt: skip
 
 # ---- instructions

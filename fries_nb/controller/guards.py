@@ -13,7 +13,7 @@ failing tuple has passed:
     the same, without a checkpoint         the operator's error policy applies (fail, pause, dead letter)
 
 A chain can retry a tuple in place if it contains a head of the rollback's plan, since then no changed operator is
-upstream of it.
+upstream of it. Hosts rearrange chains while they run, so a paused worker names its own.
 
 A guard fires at most once. It ends after its duration, when a later change is decided whose markers pass an operator
 that its rollback needs, or with the run.
@@ -35,7 +35,7 @@ fail later:
 >>> plan = schedule(flow, {"A", "B"})
 >>> guards.begin("u1", Guard(plan, back=True, seconds=5), frozenset())
 >>> watch = guards.of("u1")
->>> watch.in_place("A"), watch.in_place("B"), sorted(watch.covered)
+>>> watch.in_place(["A"]), watch.in_place(["B"]), sorted(watch.covered)
 (True, False, ['A', 'B', 'C'])
 >>> guards.counting("u1", 0, {}), guards.expired(4 * 10**9, {}), guards.expired(5 * 10**9, {})
 (None, [], ['u1'])
@@ -43,7 +43,7 @@ fail later:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 import networkx as nx
@@ -64,7 +64,7 @@ class Watch:
         transforms: the targets whose state the change transforms.
         covered: the targets and the operators downstream of them.
         scope: the operators that the rollback's markers pass.
-        retried: the operators whose tuples can be retried in place.
+        heads: the operators that get the rollback's FCMs.
         until_ns: time of its end, once the change is done; ``None`` before, and if it is limited by tuples.
         before: number of tuples that each target had processed when the change was done.
         error: the failure for which it has fired; empty if it has not.
@@ -76,7 +76,7 @@ class Watch:
     transforms: frozenset[str]
     covered: frozenset[str]
     scope: frozenset[str]
-    retried: frozenset[str]
+    heads: frozenset[str]
     until_ns: int | None = None
     before: dict[str, int] | None = None
     error: str = ""
@@ -92,9 +92,9 @@ class Watch:
         """Whether the rollback is decided."""
         return bool(self.error)
 
-    def in_place(self, operator: str) -> bool:
-        """Whether the old configuration can retry, in place, a tuple on which this operator failed."""
-        return self.guard.back and operator in self.retried
+    def in_place(self, chain: Collection[str]) -> bool:
+        """Whether the old configuration can retry, in place, a tuple on which an operator of this chain failed."""
+        return self.guard.back and not self.heads.isdisjoint(chain)
 
 
 class Guards:
@@ -102,7 +102,7 @@ class Guards:
 
     Args:
         graph: the dataflow.
-        chaining: whether hosts chain operators; a chain retries a tuple as a whole.
+        chaining: whether hosts chain operators from the start on; a chain retries a tuple as a whole.
     """
 
     def __init__(self, graph: Graph, chaining: bool) -> None:
@@ -120,9 +120,8 @@ class Guards:
         """
         plan = guard.plan
         below = {name for target in plan.targets for name in nx.descendants(self._graph.digraph, target)}
-        heads = {send.operator for stage in plan.stages for send in stage.sends}
-        retried = frozenset[str]().union(*(self._chain_of[head] for head in heads))
-        self._watches[change] = Watch(change, guard, transforms, plan.targets | below, plan.scope, retried)
+        heads = frozenset(send.operator for stage in plan.stages for send in stage.sends)
+        self._watches[change] = Watch(change, guard, transforms, plan.targets | below, plan.scope, heads)
 
     def counting(self, change: str, now_ns: int, reports: Mapping[WorkerId, Report]) -> None:
         """Start the duration of a guard, since its change is done.
@@ -140,7 +139,7 @@ class Guards:
         watch.before = self._processed(watch, reports)
 
     def chain_of(self, operator: str) -> frozenset[str]:
-        """The operators of this one's chain."""
+        """The operators of this one's chain, as hosts form it at the start."""
         return self._chain_of[operator]
 
     def of(self, change: str) -> Watch | None:

@@ -120,8 +120,7 @@ class Rewiring:
         self._move(TopologyPhase.ADOPTING)
         topology, present = self._next, self._workers.of(self._workers.graph.by_name)
         self._leaving = frozenset(present) - set(topology.workers)
-        heads = {chain[0] for chain in topology.chains}
-        asked = [worker for worker in present if worker.operator in heads and worker not in self._leaving]
+        asked = [worker for worker in present if worker not in self._leaving]  # whatever their chains are by now
         self._pending_acks = set(asked)
         order = AdoptTopology(topology.epoch)
         return [ChangeTopology(topology, issued), *(Tell(worker, order) for worker in asked)]

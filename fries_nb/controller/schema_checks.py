@@ -18,8 +18,9 @@ import pyarrow as pa
 from fries_nb.dataflow.columns import clash, united, unreadable
 from fries_nb.dataflow.endpoints import DeltaTable
 from fries_nb.dataflow.graph import Graph
+from fries_nb.dataflow.hidden_columns import HIDDEN
 from fries_nb.dataflow.table_columns import storable
-from fries_nb.messages import HIDDEN, Rehearsed, Report, WorkerId
+from fries_nb.messages import Rehearsed, Report, WorkerId
 
 NOTHING_SEEN = "null"
 """Arrow's type of a column with missing values only; it is compatible with every type."""

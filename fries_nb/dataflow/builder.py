@@ -224,21 +224,18 @@ class DataflowBuilder:
             yield self._streams[operator.name]
 
     def _add_function(
-        self,
-        kind: Kind,
-        name: str,
-        stream: Stream,
-        function: Any,
-        key: Columns | None,
-        workers: int | None,
-        on_error: OnError,
-        branches: int = 1,
+        self, kind: Kind, name: str, stream: Stream, function: Any, key: Columns | None, workers: int | None,
+        on_error: OnError, chain: bool, branches: int = 1,
     ) -> Stream:
         columns = columns_of(name, key)
         check_function(name, function, columns, kind)
         emits = emits_of(kind, function)
         policy = checked_policy(name, on_error)
-        operator = Operator(name, emits, kind=kind, function=function, key=columns, branches=branches, on_error=policy)
+        if not isinstance(chain, bool):
+            raise DataflowError(f"operator {name!r} has chain={chain!r}; expected True or False")
+        operator = Operator(
+            name, emits, kind=kind, function=function, key=columns, branches=branches, on_error=policy, chain=chain
+        )
         return self._add(operator, (stream,), workers, stream.identity if emits is Emits.ONE_TO_ONE else None)
 
     def _add(

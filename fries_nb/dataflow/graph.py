@@ -58,6 +58,7 @@ class Operator:
         key: names of the columns of its key, empty for none.
         branches: number of outputs that it routes between; more than 1 only for a split.
         on_error: the error policy: ``fail``, ``pause``, or the description of a sink for dead letters.
+        chain: whether it may share a worker with its neighbours.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Operator:
     key: tuple[str, ...] = ()
     branches: int = 1
     on_error: Any = field(default="fail", compare=False)
+    chain: bool = True
 
     @property
     def traits(self) -> OperatorTraits:

@@ -2,7 +2,7 @@
 
 All keys except names have defaults: ``one_to_one``, ``false``, ``false``, ``false``, 1 worker; ``forward``.
 ``on_error`` (``fail``, ``pause`` or ``dead_letters``) is included unless it is ``fail``; the sink of dead letters is
-not included.
+not included. ``chain`` is included if it is ``false``.
 
 >>> graph = graph_from_json('''{"name": "w1", "operators": [{"name": "Src"}, {"name": "FD", "workers": 40}],
 ...                             "edges": [{"from": "Src", "to": "FD", "partitioning": "hash"}]}''')
@@ -24,7 +24,9 @@ from fries_nb.dataflow.graph import Edge, Emits, Graph, Operator, Partitioning
 from fries_nb.errors import DataflowError, close_match
 
 _Word = TypeVar("_Word", bound=StrEnum)
-_OPERATOR_KEYS = ("name", "emits", "edgewise_one_to_one", "unique_per_transaction", "blocking", "workers", "on_error")
+_OPERATOR_KEYS = (
+    "name", "emits", "edgewise_one_to_one", "unique_per_transaction", "blocking", "workers", "on_error", "chain",
+)  # fmt: skip
 _EDGE_KEYS = ("from", "to", "partitioning")
 
 
@@ -69,6 +71,7 @@ def graph_to_json(graph: Graph) -> dict[str, Any]:
                 "blocking": operator.blocking,
                 "workers": operator.workers,
                 **_policy_to_json(operator),
+                **({} if operator.chain else {"chain": False}),
             }
             for operator in graph.operators
         ],
@@ -107,6 +110,7 @@ def _operator(given: object, number: int) -> Operator:
         blocking=_flag(item, "blocking", where),
         workers=item.get("workers", 1),
         on_error=Memory() if policy is _Policy.DEAD_LETTERS else policy.value,
+        chain=_flag(item, "chain", where, default=True),
     )
 
 
@@ -138,8 +142,8 @@ def _name(item: Mapping[str, Any], key: str, where: str) -> str:
     return found
 
 
-def _flag(item: Mapping[str, Any], key: str, where: str) -> bool:
-    if not isinstance(found := item.get(key, False), bool):
+def _flag(item: Mapping[str, Any], key: str, where: str, default: bool = False) -> bool:
+    if not isinstance(found := item.get(key, default), bool):
         raise DataflowError(f"{where}: {key!r} is true or false; got {_shown(found)}")
     return found
 

@@ -56,7 +56,7 @@ class Stream:
 
     def map(
         self, name: str, function: Any, key: Columns | None = None, workers: int | None = None,
-        on_error: OnError = "fail",
+        on_error: OnError = "fail", chain: bool = True,
     ) -> Stream:
         """Declare an operator that makes one row of each row.
 
@@ -71,19 +71,21 @@ class Stream:
             on_error: the error policy for tuples on which the function fails. ``"fail"`` ends the run; ``"pause"``
                 pauses the operator until it is fixed, and then retries the tuple; a sink receives the tuple as a dead
                 letter.
+            chain: whether the operator may share a worker with its neighbours; ``False`` keeps it apart, also while
+                the run chains operators to keep a latency constraint.
 
         Returns:
             The output.
 
         Raises:
             DataflowError: duplicate or empty name, a function that cannot be called, a key that is not a column name,
-                or an invalid ``on_error``.
+                or an invalid ``on_error`` or ``chain``.
         """
-        return self.flow._add_function(Kind.MAP, name, self, function, key, workers, on_error)
+        return self.flow._add_function(Kind.MAP, name, self, function, key, workers, on_error, chain)
 
     def flat_map(
         self, name: str, function: Any, key: Columns | None = None, workers: int | None = None,
-        on_error: OnError = "fail",
+        on_error: OnError = "fail", chain: bool = True,
     ) -> Stream:
         """Declare an operator that makes any number of rows of each row.
 
@@ -96,6 +98,7 @@ class Stream:
             key: see ``map``.
             workers: see ``map``.
             on_error: see ``map``.
+            chain: see ``map``.
 
         Returns:
             The output.
@@ -103,9 +106,11 @@ class Stream:
         Raises:
             DataflowError: see ``map``.
         """
-        return self.flow._add_function(Kind.FLAT_MAP, name, self, function, key, workers, on_error)
+        return self.flow._add_function(Kind.FLAT_MAP, name, self, function, key, workers, on_error, chain)
 
-    def filter(self, name: str, predicate: Any, workers: int | None = None, on_error: OnError = "fail") -> Stream:
+    def filter(
+        self, name: str, predicate: Any, workers: int | None = None, on_error: OnError = "fail", chain: bool = True
+    ) -> Stream:
         """Declare an operator that keeps the rows for which a predicate is true.
 
         Args:
@@ -113,6 +118,7 @@ class Stream:
             predicate: function of a row to a truth value, or a batched function to a boolean array.
             workers: see ``map``.
             on_error: see ``map``.
+            chain: see ``map``.
 
         Returns:
             The output.
@@ -120,10 +126,11 @@ class Stream:
         Raises:
             DataflowError: see ``map``.
         """
-        return self.flow._add_function(Kind.FILTER, name, self, predicate, None, workers, on_error)
+        return self.flow._add_function(Kind.FILTER, name, self, predicate, None, workers, on_error, chain)
 
     def split(
-        self, name: str, router: Any, into: int = 2, workers: int | None = None, on_error: OnError = "fail"
+        self, name: str, router: Any, into: int = 2, workers: int | None = None, on_error: OnError = "fail",
+        chain: bool = True,
     ) -> tuple[Stream, ...]:
         """Declare an operator that sends each row to one of several streams.
 
@@ -133,6 +140,7 @@ class Stream:
             into: number of streams, at least 2.
             workers: see ``map``.
             on_error: see ``map``.
+            chain: see ``map``.
 
         Returns:
             The streams, in order of their index.
@@ -141,7 +149,7 @@ class Stream:
             DataflowError: ``into`` is below 2; or see ``map``.
         """
         number_of("split", name, "into", into)
-        self.flow._add_function(Kind.SPLIT, name, self, router, None, workers, on_error, into)
+        self.flow._add_function(Kind.SPLIT, name, self, router, None, workers, on_error, chain, into)
         return tuple(self.flow.stream(f"{name}[{branch}]") for branch in range(into))
 
     def union(self, name: str, *others: Stream, workers: int | None = None) -> Stream:

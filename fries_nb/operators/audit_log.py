@@ -28,8 +28,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from fries_nb.dataflow.hidden_columns import TRANSACTION
 from fries_nb.dataflow.traits import Returns
-from fries_nb.messages import TRANSACTION, WorkerId
+from fries_nb.messages import WorkerId
 from fries_nb.operators.rows import Row
 from fries_nb.trace import Counts, Emitted, RanMany, Updated, WorkerRecord, Wrote
 

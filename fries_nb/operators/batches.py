@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 
+from fries_nb.dataflow.hidden_columns import HIDDEN
 from fries_nb.errors import DeclarationError, OperatorError
-from fries_nb.messages import HIDDEN
 from fries_nb.operators.audit_log import log_batch
 from fries_nb.operators.batch_results import mapped
 from fries_nb.operators.conversion import NOT_ARROW
@@ -133,6 +133,13 @@ class BatchExecutor:
     def load(self, sender: str, batch: pa.RecordBatch) -> None:
         self._batch = batch
         self._position = 0
+
+    def keep_types(self, other: object) -> None:
+        """Nothing to do: a batched function writes columns with their types."""
+
+    @property
+    def unread(self) -> pa.RecordBatch | None:
+        return None if self._batch is None or not self.remaining else self._batch.slice(self._position)
 
     @property
     def remaining(self) -> int:

@@ -27,12 +27,13 @@ import cloudpickle
 import pyarrow as pa
 
 from fries_nb.dataflow.graph import Emits, Operator
+from fries_nb.dataflow.hidden_columns import HIDDEN
 from fries_nb.dataflow.operators import Shape, emits_of, shape_of
 from fries_nb.dataflow.tables import JoinTable
 from fries_nb.dataflow.traits import Holds
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import FriesError, ReconfigurationError
-from fries_nb.messages import HIDDEN, Prepare, Prepared, WorkerId
+from fries_nb.messages import Prepare, Prepared, WorkerId
 from fries_nb.operators.failures import user_traceback
 from fries_nb.operators.instance import Instance, Ready
 from fries_nb.operators.recent import Recent

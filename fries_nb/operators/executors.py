@@ -14,10 +14,10 @@ from typing import ParamSpec, Protocol, TypeVar
 
 import pyarrow as pa
 
+from fries_nb.dataflow.hidden_columns import TRANSACTION
 from fries_nb.dataflow.operators import Shape, shape_of
 from fries_nb.dataflow.traits import Emits, Execution
 from fries_nb.errors import DeclarationError, OperatorError
-from fries_nb.messages import TRANSACTION
 from fries_nb.operators.batches import BatchExecutor
 from fries_nb.operators.chain_compiler import compile_chain, joined_columns, joined_types
 from fries_nb.operators.column_types import culprit
@@ -69,6 +69,13 @@ class ChainExecutor(Protocol):
 
     def facing(self) -> pa.RecordBatch | None:
         """The next tuple, as a batch of one row without hidden columns; ``None`` if there is none."""
+
+    def keep_types(self, other: ChainExecutor) -> None:
+        """Continue with the column types of another executor, whose last operator is the same."""
+
+    @property
+    def unread(self) -> pa.RecordBatch | None:
+        """The tuples of the frame not yet taken; ``None`` if there are none."""
 
     @property
     def reads(self) -> Sequence[str]:
@@ -135,6 +142,11 @@ class RowExecutor:
     def reads(self) -> Sequence[str]:
         return self._reads.names
 
+    def keep_types(self, other: ChainExecutor) -> None:
+        if isinstance(other, RowExecutor):
+            for own, known in zip(self._outputs, other._outputs, strict=True):
+                own.types = dict(known.types)
+
     def _side(self) -> str:
         return "left" if self._sender == self._left else "right"
 
@@ -166,6 +178,10 @@ class RowExecutor:
     @property
     def remaining(self) -> int:
         return 0 if self._columns is None else self._columns.batch.num_rows - self._position
+
+    @property
+    def unread(self) -> pa.RecordBatch | None:
+        return None if self._columns is None or not self.remaining else self._columns.batch.slice(self._position)
 
     def advance(self, quota: int) -> int:
         if self._failed and self._columns is not None:
@@ -289,8 +305,15 @@ class PassExecutor:
     def facing(self) -> pa.RecordBatch | None:
         return None
 
+    def keep_types(self, other: ChainExecutor) -> None:
+        """Nothing to do: no column is written."""
+
     def load(self, sender: str, batch: pa.RecordBatch) -> None:
         self._batch = batch
+
+    @property
+    def unread(self) -> pa.RecordBatch | None:
+        return self._batch
 
     @property
     def remaining(self) -> int:

@@ -132,6 +132,11 @@ class Instance:
         """The prepared configuration for tuples of the next version, if a tagged change is prepared."""
         return self.prepared.get(self._tagged)
 
+    @property
+    def expects_tagged(self) -> bool:
+        """Whether a tagged change is being prepared, or is ready."""
+        return self.expects(self._tagged)
+
     def fork(self, ready: Ready) -> Instance:
         """Make an instance of the same operator with another configuration, without state, counts or records."""
         fork = Instance(self.worker, self.operator, None, self.audit)

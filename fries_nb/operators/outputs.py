@@ -31,7 +31,7 @@ import msgspec
 import pyarrow as pa
 
 from fries_nb.dataflow.columns import alike
-from fries_nb.messages import HIDDEN
+from fries_nb.dataflow.hidden_columns import HIDDEN
 from fries_nb.operators.conversion import to_arrow
 from fries_nb.operators.rows import NOTHING, Columns, Row, WholeRow
 

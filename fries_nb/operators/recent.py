@@ -21,7 +21,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from fries_nb.messages import HIDDEN
+from fries_nb.dataflow.hidden_columns import HIDDEN
 from fries_nb.operators.instance import Instance
 from fries_nb.operators.rows import Columns, Reads, Row, WholeRow, derived
 from fries_nb.operators.values import as_value

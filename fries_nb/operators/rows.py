@@ -29,7 +29,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from fries_nb.messages import HIDDEN, TRANSACTION
+from fries_nb.dataflow.hidden_columns import HIDDEN, TRANSACTION
 from fries_nb.operators.conversion import copied, is_mutable, to_python, unchanged
 
 UNKNOWN, SETTLED, UNWRITTEN = range(3)

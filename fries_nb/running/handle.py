@@ -18,6 +18,7 @@ from fries_nb.dataflow.regions import regions
 from fries_nb.dataflow.updates import as_updates, check_updates
 from fries_nb.errors import DataflowError, PlanError, RunError, unknown
 from fries_nb.running.region_runner import RegionRunner
+from fries_nb.running.rollbacks import functions_of
 from fries_nb.running.run_checkpoints import CheckpointLayout
 from fries_nb.running.run_end import live, warn_of
 from fries_nb.running.run_monitor import RunMonitor
@@ -51,9 +52,11 @@ class Run(RunMonitor):
         self._telemetry = Telemetry(graph, constraints=options.constraints)
         places = CheckpointLayout(checkpoint, graph, len(cut), resumed, key)
         try:
-            self._runner = RegionRunner(graph, cut, places, options, self._telemetry, self._closed, places.decided())
+            decided = places.decided()
+            self._runner = RegionRunner(graph, cut, places, options, self._telemetry, self._closed, decided)
             for constraint, lighter in (lighters or {}).items():
                 self._runner.remedies.add(constraint, lighter)
+            self._runner.remedies.resumed(functions_of(decided))
             live.add(self)
             self._runner.start(spark)
         except BaseException:

@@ -140,7 +140,7 @@ def _guarded(
     guards = Guards(graph, chaining)
     guards.begin("", guard, frozenset())
     watch = guards.of("")
-    others = sorted(name for name in chosen if watch is None or not watch.in_place(name))
+    others = sorted(name for name in chosen if watch is None or not watch.in_place(guards.chain_of(name)))
     if not others:
         words = f"where {names(chosen)} fails; a failure below would need a checkpoint to go back to"
         return limit, f"for {for_long}, {words}"

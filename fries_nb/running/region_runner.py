@@ -29,7 +29,7 @@ from fries_nb.dataflow.lighter import Lighter
 from fries_nb.dataflow.regions import Kept, Region
 from fries_nb.dataflow.updates import Update, check_updates
 from fries_nb.errors import CheckpointError, FriesError, RunError, in_one_line
-from fries_nb.messages import Report
+from fries_nb.messages import Chained, Report
 from fries_nb.running.change_queue import ChangeQueue
 from fries_nb.running.listeners import RegionListener
 from fries_nb.running.remedies import Remedies
@@ -196,12 +196,7 @@ class RegionRunner:
                 self.launched[region].driver.post(said.RateRequested(source, rate))
 
     def constrain(self, constraint: LatencyConstraint, lighter: Lighter) -> None:
-        """Add a latency constraint, for this region and later ones.
-
-        Raises:
-            RunError: the run has ended.
-            DataflowError: it contradicts another one.
-        """
+        """Add a latency constraint, for this region and later ones; see ``Run.constrain``."""
         with self._lock:
             self.refuse_if_over("a latency is limited while the dataflow runs")
             constraints = self.remedies.add(constraint, lighter)
@@ -324,6 +319,8 @@ class RegionRunner:
             self.queue.flows(number)
         if isinstance(event.answer, Report):
             self.telemetry.report(self._regions[number], event.answer)
+        elif isinstance(event.answer, Chained):
+            self.telemetry.chain(event.answer)
 
     def over(self, number: int, state: str, error: str, details: str) -> None:
         """Record the outcome of the region, which is that of the run unless another region follows."""

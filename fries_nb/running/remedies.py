@@ -205,6 +205,20 @@ class Remedies:
         return constraints
 
     @locked
+    def resumed(self, changed: Iterable[str]) -> None:
+        """End the automatism of operators that do not run their original functions, since the run was resumed.
+
+        Their state may have the form of another function, and the way back is not known.
+
+        Args:
+            changed: the operators that run other functions than declared.
+        """
+        names = frozenset(changed)
+        for case in self._cases.values():
+            if both := sorted(names & case.lighter.updates.keys()):
+                case.remedy.user_changed(f"{', '.join(both)} had been changed before the run was resumed")
+
+    @locked
     def proposals(self) -> tuple[Proposal, ...]:
         """The open proposals."""
         return tuple(case.proposal for case in self._cases.values() if case.proposal is not None)

@@ -21,7 +21,7 @@ from fries_nb.controller.metrics import Metrics, MetricsSnapshot
 from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.regions import Region
-from fries_nb.messages import Paused, Report, WorkerId
+from fries_nb.messages import Chained, Paused, Report, WorkerId
 from fries_nb.running.constraint_states import ConstraintStates
 from fries_nb.running.locks import locked
 from fries_nb.storage.schemas import first_come
@@ -79,6 +79,7 @@ class Telemetry:
         checkpoints: the complete checkpoints, in order.
         recoveries: the restarts of hosts, in order.
         constraints: the latency constraints, and whether they are met.
+        chains: the last answer to a request for the chain that begins with a worker, since the hosts were restarted.
     """
 
     def __init__(
@@ -94,6 +95,7 @@ class Telemetry:
         self.paused: Mapping[str, tuple[Paused, ...]] = {}
         self.checkpoints: tuple[KeptCheckpoint, ...] = ()
         self.recoveries: tuple[RecoveryTime, ...] = ()
+        self.chains: Mapping[WorkerId, Chained] = {}
         self._columns: dict[WorkerId, pa.Schema] = {}
         self.constraints = ConstraintStates(constraints)
 
@@ -126,6 +128,11 @@ class Telemetry:
         self.paused = others | ({event.operator: event.paused} if event.paused else {})
 
     @locked
+    def chain(self, answer: Chained) -> None:
+        """Record the answer to a request for a chain."""
+        self.chains = {**self.chains, answer.worker: answer}
+
+    @locked
     def kept(self, region: int, event: CheckpointEnded) -> None:
         """Record a checkpoint that has ended; aborted ones are ignored."""
         if not event.reason:
@@ -139,7 +146,7 @@ class Telemetry:
         now_s, checkpoint = time.time(), event.restoration.checkpoint
         self.recoveries += (RecoveryTime(event.reason, now_s, checkpoint.epoch if checkpoint else 0),)
         self._history.mark(f"r{len(self.recoveries)}", "recovery", event.reason, now_s)
-        self.paused = {}
+        self.paused, self.chains = {}, {}
         self.constraints.forget()
 
     @locked

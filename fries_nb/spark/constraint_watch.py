@@ -24,6 +24,8 @@ from fries_nb.spark.region_spec import RegionSpec
 from fries_nb.transport.wire import Notice
 from fries_nb.worker.events import Event, Measure, Observe, Resize
 
+VERSIONS = 1 << 20
+"""Number of versions of a buffer's size that are reserved for each time that workers are told what to measure."""
 PER_WINDOW = 5
 """Minimum number of measurements in a window."""
 
@@ -37,6 +39,7 @@ class ConstraintWatch:
         post: posts an event to a local worker.
         send: sends a notice to another host.
         tell: sends verdicts to the controller.
+        chain: requests that these operators become one chain, beginning with this local worker.
     """
 
     def __init__(
@@ -46,12 +49,16 @@ class ConstraintWatch:
         post: Callable[[WorkerId, Event], None],
         send: Callable[[int, Notice], None],
         tell: Callable[[tuple[ConstraintVerdict, ...]], None],
+        chain: Callable[[WorkerId, tuple[str, ...]], None],
     ) -> None:
         self._region = region
         self._host = host
         self._post = post
         self._send = send
         self._tell = tell
+        self._chain = chain
+        self._constraints: tuple[LatencyConstraint, ...] = ()
+        self._observations = 0
         self._chains: tuple[tuple[WorkerId, ...], ...] = ()
         self._clock_error_ms = 0.0
         self._observed: tuple[WorkerId, ...] = ()
@@ -79,6 +86,7 @@ class ConstraintWatch:
         Args:
             constraints: all constraints on paths of the region.
         """
+        self._constraints = constraints
         topology = self._region.topology
         setup = constraint_setup(topology, constraints)
         self._subscriptions = subscriptions(topology, setup, self._host)
@@ -86,16 +94,30 @@ class ConstraintWatch:
         self._interval_s = min([INTERVAL_S, *windows])
         judged = setup.get(self._host, ())
         self._monitors = tuple(ConstraintMonitor(topology, allocation, self._interval_s) for allocation in judged)
-        self._observe(constraints)
+        self._observe()
         self._next_s = time.monotonic() + self._interval_s * (1 + random.random())  # reports of hosts do not coincide
-        for chain in self._chains:
-            if len(chain) > 1:
-                self._measured.append(ChainMeasured(tuple(one.operator for one in chain), chain[0].index))
+        self._tell_chains([chain for chain in self._chains if len(chain) > 1])
 
-    def _observe(self, constraints: tuple[LatencyConstraint, ...]) -> None:
+    def rechain(self, chains: Iterable[tuple[WorkerId, ...]]) -> None:
+        """Measure workers whose chains have changed.
+
+        Args:
+            chains: the operator workers of each local worker.
+        """
+        before, self._chains = set(self._chains), tuple(chains)
+        self._observe()
+        self._tell_chains([chain for chain in self._chains if chain not in before])
+
+    def _tell_chains(self, chains: Iterable[tuple[WorkerId, ...]]) -> None:
+        for chain in chains:
+            self._measured.append(ChainMeasured(tuple(one.operator for one in chain), chain[0].index))
+
+    def _observe(self) -> None:
         """Tell local workers what to measure."""
-        edges = {edge for constraint in constraints for edge in constraint.edges}
-        tasks = frozenset(name for constraint in constraints for name in constraint.path)
+        self._observations += 1
+        version = self._observations * VERSIONS
+        edges = {edge for constraint in self._constraints for edge in constraint.edges}
+        tasks = frozenset(name for constraint in self._constraints for name in constraint.path)
         size, observed = self._region.options.buffer_bytes, list[WorkerId]()
         for chain in self._chains:
             first, last = chain[0].operator, chain[-1].operator
@@ -105,7 +127,8 @@ class ConstraintWatch:
             if size:
                 receivers = frozenset(edge.to for edge in self._region.graph.out_edges(last))
             if size or names or chain[0] in self._observed:
-                self._post(chain[0], Observe(senders, receivers, names, size or START_BYTES, bool(size)))
+                begins = size or START_BYTES
+                self._post(chain[0], Observe(senders, receivers, names, begins, version, fills_buffers=bool(size)))
             if names:
                 observed.append(chain[0])
         self._observed = tuple(observed)
@@ -118,13 +141,16 @@ class ConstraintWatch:
         """Process a notice of another host, or of this one.
 
         Args:
-            notice: measurements for the constraints judged here, or another size of a local output buffer.
+            notice: measurements for the constraints judged here, another size of a local output buffer, or a chain of
+                local workers.
         """
         if isinstance(notice, Measurements):
             for monitor in self._monitors:
                 monitor.receive(notice)
-        else:
+        elif isinstance(notice, ResizeBuffer):
             self._post(notice.channel.sender, Resize(notice.channel, notice.size, notice.version))
+        else:
+            self._chain(WorkerId(notice.operators[0], notice.index), notice.operators)
 
     def step(self, now_s: float) -> None:
         """Send reports, judge, and measure again, if the interval has passed.
@@ -155,12 +181,15 @@ class ConstraintWatch:
             for reaction in monitor.judge(time.time_ns()):
                 if isinstance(reaction, ConstraintVerdict):
                     verdicts.append(reaction)
-                elif isinstance(reaction, ResizeBuffer) and self._region.options.adapt:
-                    self._notify(self._region.topology.host_of(reaction.channel.sender), reaction)
-                elif isinstance(reaction, ChainOperators):
-                    pass
+                elif self._region.options.adapt:
+                    self._notify(self._host_of(reaction), reaction)
         if verdicts:
             self._tell(tuple(verdicts))
+
+    def _host_of(self, reaction: ResizeBuffer | ChainOperators) -> int:
+        if isinstance(reaction, ResizeBuffer):
+            return self._region.topology.host_of(reaction.channel.sender)
+        return self._region.topology.host_of(WorkerId(reaction.operators[0], reaction.index))
 
     def _notify(self, host: int, notice: Notice) -> None:
         if host == self._host:

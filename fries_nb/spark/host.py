@@ -21,14 +21,16 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fries_nb.constraints.reactions import ConstraintVerdict, ResizeBuffer
+from fries_nb.constraints.reactions import ChainOperators, ConstraintVerdict, ResizeBuffer
 from fries_nb.dataflow.traits import Execution
 from fries_nb.errors import FriesError
 from fries_nb.measurements import Measurements
-from fries_nb.messages import Answer, ChannelId, Control, Failed, Fcm, Prepare, Rehearse, WorkerId
+from fries_nb.messages import Answer, Chained, Control, Failed, Fcm, Prepare, Rehearse, SetChain, WorkerId
 from fries_nb.operators.dry_run import DryRun
 from fries_nb.spark.constraint_watch import ConstraintWatch
-from fries_nb.spark.host_loop import HANDOFF_S, HostLoop
+from fries_nb.spark.frame_router import FrameRouter
+from fries_nb.spark.host_chains import HostChains
+from fries_nb.spark.host_loop import HostLoop
 from fries_nb.spark.host_workers import build_workers
 from fries_nb.spark.hosted_worker import HostedWorker
 from fries_nb.spark.printing import Printer, printing
@@ -55,14 +57,11 @@ from fries_nb.transport.envelopes import (
 from fries_nb.transport.links import HostLinks
 from fries_nb.transport.packing import pack
 from fries_nb.transport.payloads import PayloadReceiver
-from fries_nb.transport.wire import Arrival, Credit, Notice
+from fries_nb.transport.wire import Notice
 from fries_nb.worker.events import (
-    Arrived,
     Directed,
-    Event,
     Expected,
     Grant,
-    Granted,
     Instruction,
     Save,
     TellController,
@@ -72,6 +71,7 @@ from fries_nb.worker.events import (
 )
 from fries_nb.worker.out_channel import SendFrame
 from fries_nb.worker.rehearsal import Rehearsals
+from fries_nb.worker.turns import HANDOFF_NS
 
 SWITCH_INTERVAL_S = 0.0005
 """Interval of thread switches in seconds; with Python's default, 5 ms, an FCM would wait for the interpreter lock."""
@@ -82,7 +82,7 @@ TICK_S = 0.25
 REPORTING = 64
 """Number of workers of a host that report every ``TICK_S``; more of them report less often."""
 WATCHED_S = 1.0
-"""Seconds after a busy loop was seen for which the loops are looked at every ``HANDOFF_S``."""
+"""Seconds after a busy loop was seen for which the loops are looked at every ``HANDOFF_NS``."""
 GRACE_S = 5.0
 """Seconds that all threads together have to end."""
 LINGER_MS = 2_000
@@ -175,7 +175,8 @@ class Host:
         hosts, silence_s = region.options.hosts, region.options.silence_s
         make_room(hosts)
         self._links = HostLinks(region.keys, host, region.controller, interface, silence_s=silence_s, peers=hosts)
-        self._watch = ConstraintWatch(region, host, self._post, self._notify, self._judged)
+        self._router = FrameRouter(self._links, region.topology.placement, self._loop_of)
+        self._watch = ConstraintWatch(region, host, self._router.post, self._notify, self._judged, self._request_chain)
 
     def run(self) -> HostReport:
         """Join the run, serve until the end, and send the final messages."""
@@ -184,6 +185,7 @@ class Host:
             warm_up()
             built = build_workers(self._region, self._host, self._carry_out)
             self._hosted = built.workers
+            self._chains = HostChains(built.topology, self._hosted, self._loop_of, self._chained)
             pid, machine = os.getpid(), socket.gethostname()
             self._links.say(Hello(self._links.data_address, pid, machine, self._region.incarnation))
             self._serve(built.failures)
@@ -207,14 +209,19 @@ class Host:
     def _serve(self, failures: list[Failed]) -> None:
         ticked = time.monotonic()
         while not self._reason:
-            received = self._links.poll(int(1000 * (HANDOFF_S if time.monotonic() < self._watched_until else TICK_S)))
+            is_urgent = self._chains.is_waiting or time.monotonic() < self._watched_until
+            received = self._links.poll(int(1000 * (HANDOFF_NS / 1e9 if is_urgent else TICK_S)))
             now = time.monotonic()
             for message in received.control:
                 self._hear(message, failures)
             for arrival in received.data:
-                self._deliver(arrival)
+                if isinstance(arrival.frame, Measurements | ResizeBuffer | ChainOperators):
+                    self._watch.receive(arrival.frame)
+                else:
+                    self._router.receive(arrival.channels, arrival.frame)
             self._look_after(now)
             self._watch.step(now)
+            self._chains.advance()
             if now - ticked >= self._tick_s:
                 self._tell_printed(now - ticked)
                 ticked = now
@@ -257,6 +264,9 @@ class Host:
         if isinstance(control, Rehearse):
             self._trials.put((worker, control))
             return
+        if isinstance(control, SetChain):
+            self._chains.request(worker, control)
+            return
         loop, hosted = self._loop_of[worker]
         trial = hosted.worker.preparation.trial(worker, control) if isinstance(control, Prepare) else None
         if isinstance(control, Fcm):
@@ -286,7 +296,7 @@ class Host:
             HostLoop(name, [one for one in hosted if names[one] == name], tickets) for name in {*names.values()}
         )
         loops = {one: loop for loop in self._loops for one in loop.workers}
-        self._loop_of = {worker: (loops[one], one) for worker, one in self._hosted.items()}
+        self._loop_of.update((worker, (loops[one], one)) for worker, one in self._hosted.items())
         self._tick_s = TICK_S * max(1, len(hosted) // REPORTING)
         self._started = True
         gc.freeze()
@@ -295,21 +305,6 @@ class Host:
         for loop in self._loops:
             loop.start()
         self._watch.begin([one.worker.wiring.workers for one in hosted], peers)
-
-    def _deliver(self, arrival: Arrival) -> None:
-        """Deliver a frame from another host to its channels' receivers, a credit to their senders, or a notice."""
-        if isinstance(arrival.frame, Measurements | ResizeBuffer):
-            self._watch.receive(arrival.frame)
-            return
-        for channel in arrival.channels:
-            if isinstance(arrival.frame, Credit):
-                self._post(channel.sender, Granted(channel, arrival.frame.size))
-            else:
-                self._post(channel.receiver, Arrived(channel, arrival.frame))
-
-    def _post(self, worker: WorkerId, event: Event) -> None:
-        loop, hosted = self._loop_of[worker]
-        loop.post(hosted, event)
 
     def _tick(self) -> None:
         for loop in self._loops:
@@ -324,9 +319,9 @@ class Host:
 
     def _carry_out(self, instruction: Instruction) -> None:
         if isinstance(instruction, SendFrame):
-            self._send(instruction)
+            self._router.send(instruction)
         elif isinstance(instruction, Grant):
-            self._grant(instruction.channel, instruction.size)
+            self._router.grant(instruction.sizes)
         elif isinstance(instruction, TellController):
             self._tell(instruction.answer)
         elif isinstance(instruction, TellMeasured):
@@ -343,21 +338,12 @@ class Host:
     def _tell(self, answer: Answer) -> None:
         self._links.say(Said((answer,)))
 
-    def _send(self, send: SendFrame) -> None:
-        remote: dict[int, list[ChannelId]] = {}
-        for channel in send.channels:
-            if channel.receiver in self._loop_of:
-                self._post(channel.receiver, Arrived(channel, send.frame))
-            else:
-                remote.setdefault(self._region.topology.host_of(channel.receiver), []).append(channel)
-        for host, channels in remote.items():
-            self._links.post(host, send.frame, channels)
+    def _request_chain(self, worker: WorkerId, operators: tuple[str, ...]) -> None:
+        self._chains.request(worker, SetChain(operators))
 
-    def _grant(self, channel: ChannelId, size: int) -> None:
-        if channel.sender in self._loop_of:
-            self._post(channel.sender, Granted(channel, size))
-        else:
-            self._links.post(self._region.topology.host_of(channel.sender), Credit(size), (channel,))
+    def _chained(self, answer: Chained) -> None:
+        self._tell(answer)
+        self._watch.rechain([one.worker.wiring.workers for one in dict.fromkeys(self._hosted.values())])
 
     def _judged(self, verdicts: tuple[ConstraintVerdict, ...]) -> None:
         self._links.say(Judged(verdicts))
@@ -370,12 +356,13 @@ class Host:
         while (order := self._trials.get()) is not None:
             if isinstance(order, DryRun):
                 result = self._rehearsals.prepare(order)
-                self._post(order.worker, result)
+                self._router.post(order.worker, result)
                 self._tell(result.answer)
                 del result  # releases the function before the wait for the next change
             else:
-                workers = [hosted.worker for hosted in dict.fromkeys(self._hosted.values())]
-                self._tell(self._rehearsals.rehearse(*order, workers))
+                with self._chains.kept:
+                    workers = [hosted.worker for hosted in dict.fromkeys(self._hosted.values())]
+                    self._tell(self._rehearsals.rehearse(*order, workers))
             del order
 
     # ---- end

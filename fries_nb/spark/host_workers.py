@@ -18,6 +18,7 @@ from fries_nb.spark.hosted_worker import HostedWorker
 from fries_nb.spark.region_spec import RegionSpec
 from fries_nb.storage.snapshot_files import read_snapshots
 from fries_nb.storage.spill import spilled
+from fries_nb.topology.topology import Topology
 from fries_nb.topology.wiring import Wiring, wirings_of
 from fries_nb.worker.events import Instruction
 from fries_nb.worker.worker import Worker
@@ -31,10 +32,12 @@ class HostWorkers:
     """The workers of one host.
 
     Attributes:
+        topology: the topology, with the host's own copies of functions.
         workers: operator's worker to the worker that runs it; those of a chain are one.
         failures: the workers that could not be made, for the controller.
     """
 
+    topology: Topology
     workers: dict[WorkerId, HostedWorker] = field(default_factory=dict)
     failures: list[Failed] = field(default_factory=list)
 
@@ -47,20 +50,19 @@ def build_workers(region: RegionSpec, host: int, carry_out: Callable[[Instructio
         host: index of the host.
         carry_out: carries out instructions of workers that concern neither readers nor sinks.
     """
-    built = HostWorkers()
     try:
         graph = region.with_functions(f"host {host} ({socket.gethostname()})")
     except OperatorError as error:
-        return HostWorkers(failures=[Failed(WorkerId(error.operator, 0), str(error))])
-    options = region.options
-    wirings = list(wirings_of(region.topology.with_graph(graph), host))
+        return HostWorkers(region.topology, failures=[Failed(WorkerId(error.operator, 0), str(error))])
+    options, built = region.options, HostWorkers(region.topology.with_graph(graph))
+    wirings = list(wirings_of(built.topology, host))
     # Each channel may buffer a window at both ends: in the receiver's inbox, and in the sender's outbox for credit.
     windows = max(1, sum(len(wiring.incoming) + _out_channels(wiring) for wiring in wirings))
     window = max(SMALLEST_WINDOW, options.budget // windows)
     try:
         snapshots = _snapshots(region, [worker for wiring in wirings for worker in wiring.workers])
     except CheckpointError as error:
-        return HostWorkers(failures=[Failed(wirings[0].id, str(error))])
+        return HostWorkers(built.topology, failures=[Failed(wirings[0].id, str(error))])
     assembly = _assembly(region, window, snapshots)
     for wiring in wirings:
         try:

@@ -50,6 +50,7 @@ class HostedWorker:
         owner: held by the thread that runs the worker.
         awake: whether the worker is to be run; set by posting threads, cleared before a turn.
         failed: whether an internal error has ended the worker.
+        rerouted: passes an event on, if another worker runs its operator by now; set once the chain has changed.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class HostedWorker:
         self.owner = threading.Lock()
         self.awake = False
         self.failed = False
+        self.rerouted: Callable[[HostedWorker, Event], bool] | None = None
         self._carry_out = carry_out
         self._sinks = sinks
         self._reader = reader
@@ -86,6 +88,11 @@ class HostedWorker:
         return self.worker.outbox.buffered
 
     @property
+    def is_blocked(self) -> bool:
+        """Whether frames wait for credit; to be read by any thread, after it has posted the credit."""
+        return self.worker.outbox.blocked
+
+    @property
     def is_ahead(self) -> bool:
         """Whether its receivers have much to process, so that they should be served first; see ``rota``."""
         return self.worker.outbox.outstanding > AHEAD_BYTES
@@ -101,6 +108,14 @@ class HostedWorker:
 
     # ---- called by the owner
 
+    def merge(self, other: HostedWorker) -> None:
+        """Take over the sinks of a worker whose operators this one runs from now on."""
+        self._sinks.merge(other._sinks)
+
+    def split_off(self, rest: Worker) -> HostedWorker:
+        """The host's worker for the last operators of this one's chain, which takes over their sinks."""
+        return HostedWorker(rest, self._carry_out, self._sinks.part(rest.wiring.workers))
+
     def process(self) -> None:
         """Process the events of the mailbox, and carry out what follows."""
         self._guarded(self._process_events)
@@ -112,7 +127,7 @@ class HostedWorker:
     def flush(self) -> int:
         """Send what is buffered; returns the number of frames."""
         flushed = self.worker.outbox.flush()
-        self._guarded(self._carry_out_all)
+        self._guarded(self._settle)
         return flushed
 
     def finish(self) -> None:
@@ -145,13 +160,27 @@ class HostedWorker:
         self._process_events()  # the answer to a fast control message does not wait for the next tuple
         self._feed()
         busy = self.worker.run()
-        self._carry_out_all()
+        self._settle()
         return busy or self.due_ns == DUE
 
     def _process_events(self) -> None:
         while self._events:
-            self.worker.handle(self._events.popleft())
+            self._handle(self._events.popleft())
+        self._settle()
+
+    def _handle(self, event: Event) -> None:
+        if self.rerouted is None or not self.rerouted(self, event):
+            self.worker.handle(event)
+
+    def _settle(self) -> None:
+        """Carry out the instructions; if frames wait, also process credit that was posted before they did.
+
+        Such credit did not wake the worker. It is seen here, since events are looked at after the frames began to wait.
+        """
         self._carry_out_all()
+        while self._events and self.is_blocked:
+            self._handle(self._events.popleft())
+            self._carry_out_all()
 
     def _carry_out_all(self) -> None:
         while instructions := self.worker.take():

@@ -34,11 +34,12 @@ from fries_nb.controller import events as said
 from fries_nb.controller.controller import Controller, EventQueue
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.limits import Limit
-from fries_nb.messages import WorkerId
+from fries_nb.messages import Chained, WorkerId
 from fries_nb.operators.instance import Instance
 from fries_nb.testing.clock import ManualClock
+from fries_nb.testing.deployment import Deployment
 from fries_nb.testing.faults import DriverKilled, Fate, Faults
-from fries_nb.testing.hosts import Deployment, Hosts
+from fries_nb.testing.hosts import Hosts
 from fries_nb.testing.network import SeededNetwork
 from fries_nb.testing.ports import ListPort
 from fries_nb.testing.readers import Rows, Supply
@@ -84,6 +85,7 @@ class Cluster:
         recoveries: the reason of each restart of the hosts.
         ended: checkpoints that are complete or aborted, in order.
         paused: paused operators.
+        chained: the answers to requests for chains, in order.
         asked: requests for checkpoints to the reason why they were aborted (empty: complete), ``None`` while open.
         random: the source of all randomness.
     """
@@ -109,7 +111,7 @@ class Cluster:
         self.outcomes, self.guards = self.changes.outcomes, self.changes.guards
         self.orphans, self.paused = self.changes.orphans, self.changes.paused
         self.state, self.error, self.details = "running", "", ""
-        self.recoveries, self.ended = list[str](), list[said.CheckpointEnded]()
+        self.recoveries, self.ended, self.chained = list[str](), list[said.CheckpointEnded](), list[Chained]()
         self.asked: dict[str, str | None] = {}
         self.store = Store()
         self._fate = Fate(faults, hosts, self.random)
@@ -261,6 +263,7 @@ class Cluster:
 
     def settle(self) -> None:
         """After the end: deliver all messages in flight."""
+        self.hosts.chains.drop()
         while self._news or len(self.hosts.draws):
             self._happen()
 
@@ -294,6 +297,7 @@ class Cluster:
         if self._news and (not len(self.hosts.draws) or self.random.random() < NEWS):
             self._say(self._news.pop(self.random.randrange(len(self._news))))
         elif (answer := self.hosts.happen()) is not None:
+            self.chained += [answer] if isinstance(answer, Chained) else []
             self._say(said.Answered(answer, self.hosts.incarnation))
 
     # ---- faults

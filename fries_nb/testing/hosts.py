@@ -7,60 +7,44 @@ instructions are carried out here; their answers wait on the lane of their host 
 from __future__ import annotations
 
 import itertools
-import random
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-import cloudpickle
-
-from fries_nb.assembly.workers import Assembly
+from fries_nb.bundles import deliveries
 from fries_nb.checkpoints import Restoration, Snapshot, in_effect
 from fries_nb.connectors.sink import OpenSinks
 from fries_nb.connectors.source import restored_positions
 from fries_nb.connectors.worker_reader import Positions, SourcePlan
-from fries_nb.dataflow.endpoints import Sink
-from fries_nb.dataflow.graph import Graph
-from fries_nb.dataflow.traits import Holds
 from fries_nb.errors import OperatorError
-from fries_nb.messages import AdoptTopology, Answer, ChannelId, Control, Drain, Failed, Rehearse, Saved, WorkerId
+from fries_nb.messages import (
+    AdoptTopology,
+    Answer,
+    ChannelId,
+    Control,
+    Drain,
+    Failed,
+    Rehearse,
+    Saved,
+    SetChain,
+    WorkerId,
+)  # fmt: skip
 from fries_nb.operators.dry_run import DryRun
 from fries_nb.operators.instance import Instance
 from fries_nb.testing import network
+from fries_nb.testing.deployment import Deployment
 from fries_nb.testing.draws import Draws
-from fries_nb.testing.faults import Fate
 from fries_nb.testing.network import SeededNetwork
 from fries_nb.testing.ports import ListPort
-from fries_nb.testing.readers import Rows, Supply, plans_of
-from fries_nb.testing.store import Store
+from fries_nb.testing.readers import Supply, plans_of
+from fries_nb.testing.seeded_chains import SeededChains
 from fries_nb.topology.topology import Topology
 from fries_nb.topology.wiring import wire, wirings_of
 from fries_nb.worker import events as heard
+from fries_nb.worker.chaining import Fused, SplitOff
 from fries_nb.worker.out_channel import SendFrame
 from fries_nb.worker.redistribution import Redistribution
 from fries_nb.worker.rehearsal import Rehearsals
 from fries_nb.worker.worker import Worker
-
-
-@dataclass(frozen=True)
-class Deployment:
-    """The settings that all incarnations share; see ``Cluster``."""
-
-    graph: Graph
-    inputs: Mapping[str, Rows]
-    hosts: int
-    window: int
-    chaining: bool
-    audit: bool
-    clock: Callable[[], int]
-    due_ns: int
-    random: random.Random
-    store: Store
-    fate: Fate
-
-    def reshaped(self) -> Deployment:
-        """The settings with which a dead driver's run is resumed."""
-        return replace(self, graph=self.fate.reshaped(self.graph), chaining=self.chaining ^ self.fate.rechains())
 
 
 class Hosts:
@@ -72,6 +56,7 @@ class Hosts:
         supply: the input that the sources have not read yet.
         dead: hosts that were killed.
         spent: workers that had ended before the marker of the incarnation's checkpoint.
+        chains: the chains that were requested while it runs.
         started: whether the controller has admitted them.
     """
 
@@ -80,11 +65,9 @@ class Hosts:
         self.workers: dict[WorkerId, Worker] = {}
         self.ports: dict[WorkerId, ListPort] = {}
         self.dead: set[int] = set()
-        self.spent: set[WorkerId] = set()
         self.started = False
         self._plan = plan
         self._random = plan.random
-        self._restoration = restoration
         self.topology = Topology.dealt(plan.graph, plan.hosts, plan.chaining)
         self._placement = dict(self.topology.placement)  # includes removed workers
         self._redistribution = Redistribution(restoration.checkpoint, plan.graph)
@@ -97,7 +80,9 @@ class Hosts:
         self._resting: list[Worker] = []
         self.draws = Draws(plan.random, lambda one: plan.fate.slow is not None and self._home(one) == plan.fate.slow)
         self.network = SeededNetwork(self.draws)
-        self._assembly = self._assembled()
+        self.chains = SeededChains(self, plan.clock)
+        self.spent = {worker for worker in self.topology.workers if self._redistribution.had_ended(worker)}
+        self._assembly = plan.assembly(self.topology, restoration, self._redistribution)
         for host in range(plan.hosts):
             for wiring in wirings_of(self.topology, host):
                 try:
@@ -113,37 +98,18 @@ class Hosts:
 
     # ---- construction
 
-    def _assembled(self) -> Assembly:
-        plan, restoration = self._plan, self._restoration
-        workers = self.topology.workers
-        self.spent = {worker for worker in workers if self._redistribution.had_ended(worker)}
-        given = {one.name: one.function for one in plan.graph.operators if one.traits.holds is not Holds.ENDPOINT}
-        return Assembly(
-            restoration=restoration,
-            snapshots={worker: self._snapshot(worker) for worker in workers},
-            payloads={name: cloudpickle.dumps(function) for name, function in given.items() if function is not None},
-            letters=[one.name for one in plan.graph.operators if isinstance(one.on_error, Sink)],
-            window=plan.window,
-            clock=plan.clock,
-            audit=plan.audit,
-        )
-
     def _put(self, worker: Worker) -> None:
         writing = [one.worker for one in worker.instances if one.operator.traits.is_sink or one.has_dead_letters]
-        self._sinks[worker.wiring.id] = OpenSinks({one: self._open_port(one) for one in writing})
+        self._add(worker, OpenSinks({one: self._open_port(one) for one in writing}))
+
+    def _add(self, worker: Worker, sinks: OpenSinks) -> None:
+        self._sinks[worker.wiring.id] = sinks
         self.workers[worker.wiring.id] = worker
         self._of.update((instance.worker, worker) for instance in worker.instances)
 
     def _open_port(self, worker: WorkerId) -> ListPort:
         self.ports[worker] = self._plan.store.open_port(worker, self.incarnation)
         return self.ports[worker]
-
-    def _snapshot(self, worker: WorkerId) -> Snapshot | None:
-        record, needed = self._restoration.checkpoint, self._redistribution.read_from(worker)
-        if record is None:
-            return None
-        held = {each: self._plan.store.snapshot(record.snapshots[str(each)], each) for each in needed}
-        return self._redistribution.snapshot(worker, held)
 
     def _positions(self, source: WorkerId, plan: SourcePlan) -> Positions | None:
         if source in self.spent:
@@ -162,6 +128,31 @@ class Hosts:
         """The operator's instance at one worker."""
         return next(instance for instance in self._of[worker].instances if instance.worker == worker)
 
+    def running(self, worker: WorkerId) -> Worker | None:
+        """The worker that runs an operator, if it has started and its host is alive."""
+        found = self._of.get(worker)
+        return None if found is None or found in self._resting or not self._lives(worker) else found
+
+    def replace(self, change: Fused | SplitOff) -> None:
+        """Run the workers of a changed chain."""
+        worker, id_ = change.worker, change.worker.wiring.id
+        if isinstance(change, Fused):
+            gone = change.gone.wiring.id
+            self._all.remove(self.workers.pop(gone))
+            self.draws.discard(("work", gone))
+            self._sinks[id_].merge(self._sinks.pop(gone))
+            self._of.update((instance.worker, worker) for instance in worker.instances)
+        else:
+            self._add(change.rest, self._sinks[id_].part(change.rest.wiring.workers))
+            self._begin(change.rest)
+        self.draws.add(("work", id_))
+        self._carry_out(worker)
+
+    def _begin(self, worker: Worker) -> None:
+        self._all.append(worker)
+        self.draws.add(("work", worker.wiring.id))
+        self._carry_out(worker)
+
     def worker_of(self, worker: WorkerId) -> Worker:
         """The worker that runs an operator."""
         return self._of[worker]
@@ -176,8 +167,7 @@ class Hosts:
         for host in range(self._plan.hosts):
             for wiring in wirings_of(topology, host):
                 if wiring.id not in self._of:
-                    like = self._of[WorkerId(wiring.id.operator, 0)]
-                    worker = self._assembly.newcomer(wiring, like, decided, issued)
+                    worker = self._assembly.newcomer(wiring, self.worker_of, decided, issued)
                     self._put(worker)
                     self._resting.append(worker)
 
@@ -185,9 +175,7 @@ class Hosts:
         """Start the added workers and drop the removed ones, since all workers have adopted the topology."""
         resting, self._resting = self._resting, []
         for worker in resting:
-            self._all.append(worker)
-            self.draws.add(("work", worker.wiring.id))
-            self._carry_out(worker)
+            self._begin(worker)
         for id_ in [id_ for id_ in self._of if id_ not in set(topology.workers)]:
             gone = self._of.pop(id_)
             if self.workers.pop(id_, None) is gone:
@@ -219,6 +207,8 @@ class Hosts:
             self._try()
         elif kind == "save":
             self._save()
+        elif kind == "chain":
+            self.chains.step()
         else:
             return self._arrive(kind, place, self.network.take(thing))
         return None
@@ -235,9 +225,11 @@ class Hosts:
             worker, control = what
             if isinstance(control, Rehearse):
                 self._try_later((worker, control))
+            elif isinstance(control, SetChain):
+                self.chains.request(worker, control)
             elif isinstance(control, AdoptTopology):
                 chain = tuple(operator.name for operator in self._of[worker].wiring.chain)
-                self.give(worker, heard.Rewired(control.epoch, wire(self.topology, chain, worker.index)))
+                self.give(worker, heard.Rewired(control.epoch, wire(self.topology, chain, worker.index), worker))
             else:
                 self.give(worker, heard.Directed(worker, control))
         return None
@@ -259,8 +251,7 @@ class Hosts:
         else:
             there = [one for id_, one in self.workers.items() if self.host_of(id_) == home]
             answer = self._rehearsals[home].rehearse(*order, there)
-        if self._lives(worker):
-            self._answer(self._of[worker], answer)
+        self.answer(worker, answer)
 
     def _save(self) -> None:
         worker, epoch, snapshots = self._saves.pop(self._random.randrange(len(self._saves)))
@@ -331,10 +322,9 @@ class Hosts:
     def _carry_out(self, worker: Worker) -> None:
         for instruction in itertools.chain.from_iterable(iter(worker.take, [])):
             if isinstance(instruction, SendFrame):
-                for channel in instruction.channels:
-                    self.network.put((network.LaneKind.FRAMES, channel), instruction.frame)
+                self.network.put_all(network.LaneKind.FRAMES, deliveries(instruction.channels, instruction.frame))
             elif isinstance(instruction, heard.Grant):
-                self.network.put((network.LaneKind.GRANTS, instruction.channel), instruction.size)
+                self.network.put_all(network.LaneKind.GRANTS, instruction.sizes.items())
             elif isinstance(instruction, heard.TellController):
                 self._answer(worker, instruction.answer)
             elif isinstance(instruction, DryRun):
@@ -356,6 +346,11 @@ class Hosts:
                 self._answer(worker, effect.answer)
             else:
                 worker.handle(effect)
+
+    def answer(self, worker: WorkerId, answer: Answer) -> None:
+        """Send an answer from a worker's host, if it is alive."""
+        if self._lives(worker):
+            self._answer(self._of[worker], answer)
 
     def _answer(self, worker: Worker, answer: Answer) -> None:
         self.network.put((network.LaneKind.ANSWERS, self.host_of(worker.wiring.id)), answer)

@@ -11,7 +11,7 @@ The links between the hosts of a run on Spark give the same guarantees.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from enum import Enum
 from typing import Any
 
@@ -47,6 +47,11 @@ class SeededNetwork:
         if not queue:
             self._draws.add(lane)
         queue.append(what)
+
+    def put_all(self, kind: LaneKind, elements: Iterable[tuple[Hashable, Any]]) -> None:
+        """Append each element to the lane of this kind that it is paired with."""
+        for place, what in elements:
+            self.put((kind, place), what)
 
     def take(self, lane: Lane) -> Any:
         """Remove the first element of a non-empty lane."""

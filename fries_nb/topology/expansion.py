@@ -62,8 +62,8 @@ def chains(graph: Graph, chaining: bool = True) -> tuple[tuple[str, ...], ...]:
 
     A chain follows forward edges between equally parallel operators that are executed alike, if the edge is the only
     one out of its tail and into its head. It may end in a split. Operators of a kind that is not ``chained`` (see
-    ``dataflow.traits``) form a chain of one, and so does one that pauses on errors, since it blocks its chain. With
-    ``chaining=False`` all chains have one operator.
+    ``dataflow.traits``) form a chain of one, and so does one that pauses on errors, since it blocks its chain, or that
+    is declared with ``chain=False``. With ``chaining=False`` all chains have one operator.
     """
     grouped: list[tuple[str, ...]] = []
     seen: set[str] = set()
@@ -88,15 +88,19 @@ def _chained_after(graph: Graph, name: str) -> str | None:
     out = graph.out_edges(name)
     if len(out) != 1 or len(graph.in_edges(out[0].to)) != 1 or not _is_one_to_one(graph, out[0]):
         return None
-    tail, head = graph.operator(name), graph.operator(out[0].to)
+    head = graph.operator(out[0].to)
+    return head.name if may_chain(graph.operator(name), head) else None
+
+
+def may_chain(tail: Operator, head: Operator) -> bool:
+    """Whether one operator may follow another in a chain, if they are connected by a one-to-one edge alone."""
     family = _family(tail)
-    is_alike = family is not None and family is _family(head)
-    return head.name if is_alike and not tail.traits.routes else None
+    return family is not None and family is _family(head) and not tail.traits.routes
 
 
 def _family(operator: Operator) -> _Family | None:
     """How an operator is executed in a chain; ``None`` if it is not chained. Graphs read from JSON count as rows."""
-    if not operator.traits.chained or operator.on_error == "pause":
+    if not (operator.traits.chained and operator.chain) or operator.on_error == "pause":
         return None
     if not operator.traits.runs_user_code or operator.function is None:
         return _Family.ROWS

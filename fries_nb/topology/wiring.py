@@ -32,6 +32,7 @@ class OutEdge:
         channels: the channels to the receiver's workers, by index (a single one if the edge is one to one).
         start: index of the first receiver of a round-robin edge.
         routed: number of channels that get rows, counted from the first; the others lead to idle workers. 0 for all.
+        hosts: index of the host of each channel's receiver; empty if every frame is to be sent alone.
     """
 
     to: str
@@ -41,6 +42,7 @@ class OutEdge:
     channels: tuple[ChannelId, ...]
     start: int = 0
     routed: int = 0
+    hosts: tuple[int, ...] = ()
 
     @property
     def routed_channels(self) -> tuple[ChannelId, ...]:
@@ -122,4 +124,5 @@ def _out_edge(topology: Topology, edge: Edge, sender: WorkerId) -> OutEdge:
     channels = tuple(channel for channel in topology.channels_of(edge) if channel.sender == sender)
     routed = min(len(channels), topology.routed(edge.to))
     start = sender.index % routed
-    return OutEdge(edge.to, edge.partitioning, edge.key, edge.branch, channels, start, routed)
+    hosts = tuple(topology.host_of(channel.receiver) for channel in channels)
+    return OutEdge(edge.to, edge.partitioning, edge.key, edge.branch, channels, start, routed, hosts)

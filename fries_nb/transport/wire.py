@@ -29,7 +29,8 @@ from typing import NamedTuple
 import msgspec
 import pyarrow as pa
 
-from fries_nb.constraints.reactions import ResizeBuffer
+from fries_nb.bundles import Bundle
+from fries_nb.constraints.reactions import ChainOperators, ResizeBuffer
 from fries_nb.errors import LinkError
 from fries_nb.measurements import Measurements
 from fries_nb.messages import ChannelId, Data, End, Marker, Tag
@@ -55,14 +56,14 @@ SELF_DESCRIBED = -1
 
 
 class Credit(msgspec.Struct, frozen=True, tag=True):
-    """Sent against the stream: the receiver of the channel allows its sender to send so many bytes more."""
+    """Sent against the stream: the receivers of the channels allow their senders to send so many bytes more, each."""
 
-    size: int
+    sizes: tuple[int, ...]
 
 
-Notice = Measurements | ResizeBuffer
+Notice = Measurements | ResizeBuffer | ChainOperators
 """A message from host to host about latency constraints, on no channel."""
-Payload = Data | Marker | End | Credit | Notice
+Payload = Data | Bundle | Marker | End | Credit | Notice
 
 
 class Arrival(NamedTuple):
@@ -83,6 +84,19 @@ class DataFrame(msgspec.Struct, frozen=True, array_like=True, tag=0, gc=False):
     body: bytes | None
     version: int = 0
     tag: Tag | None = None
+
+
+class BundleFrame(msgspec.Struct, frozen=True, array_like=True, tag=2, gc=False):
+    """A bundle, with the schema and the body as in a data frame, and the tags of those frames that have one."""
+
+    channels: tuple[int, ...]
+    rows: tuple[int, ...]
+    sizes: tuple[int, ...]
+    schema: int
+    definition: bytes
+    body: bytes | None
+    version: int
+    tags: dict[int, Tag]
 
 
 class OtherFrame(msgspec.Struct, frozen=True, array_like=True, tag=1):
@@ -109,7 +123,7 @@ class Head(msgspec.Struct, frozen=True, array_like=True):
     number: int
     epoch: int
     routes: int
-    frames: tuple[DataFrame | OtherFrame, ...]
+    frames: tuple[DataFrame | BundleFrame | OtherFrame, ...]
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -218,13 +232,13 @@ class Packer:
         Raises:
             LinkError: a frame is larger than the limit.
         """
-        frames: list[DataFrame | OtherFrame] = []
+        frames: list[DataFrame | BundleFrame | OtherFrame] = []
         bodies: list[Part] = []
         size = 0
         while waiting and size < MERGED:
             numbers, payload = waiting.popleft()
-            if isinstance(payload, Data):
-                frame, body = self._data(numbers, payload)
+            if isinstance(payload, Data | Bundle):
+                frame, body = self._with_batch(numbers, payload)
                 frames.append(frame)
                 size += len(body)
                 if frame.body is None:
@@ -234,25 +248,25 @@ class Packer:
                 size += SMALL
         return self._message(frames, bodies)
 
-    def _message(self, frames: list[DataFrame | OtherFrame], bodies: list[Part]) -> list[Part]:
+    def _message(self, frames: list[DataFrame | BundleFrame | OtherFrame], bodies: list[Part]) -> list[Part]:
         epoch = self._routes.epoch
         checksum = self._routes.checksums[epoch]
         head = Head(self._incarnation, self._sender, self._number, epoch, checksum, tuple(frames))
         self._number += 1
         return [_encoder.encode(head), *bodies]
 
-    def _data(self, numbers: tuple[int, ...], data: Data) -> tuple[DataFrame, Part]:
-        schema, definition = self._schema(data.batch.schema)
-        buffer = _stream(data.batch) if schema == SELF_DESCRIBED else data.batch.serialize()
+    def _with_batch(self, numbers: tuple[int, ...], frame: Data | Bundle) -> tuple[DataFrame | BundleFrame, Part]:
+        schema, definition = self._schema(frame.batch.schema)
+        buffer = _stream(frame.batch) if schema == SELF_DESCRIBED else frame.batch.serialize()
         _check_size(buffer.size, self._limit)
-        if buffer.size > INLINE:
-            return self._frame(numbers, data, schema, definition, None), memoryview(buffer)
-        body = buffer.to_pybytes()
-        return self._frame(numbers, data, schema, definition, body), body
-
-    @staticmethod
-    def _frame(numbers: tuple[int, ...], data: Data, schema: int, definition: bytes, body: bytes | None) -> DataFrame:
-        return DataFrame(numbers, data.timestamp, data.size, schema, definition, body, data.version, data.tag)
+        inline = buffer.to_pybytes() if buffer.size <= INLINE else None
+        body = memoryview(buffer) if inline is None else inline
+        if isinstance(frame, Bundle):
+            tags = dict(frame.tags)
+            return BundleFrame(numbers, frame.rows, frame.sizes, schema, definition, inline, frame.version, tags), body
+        return DataFrame(
+            numbers, frame.timestamp, frame.size, schema, definition, inline, frame.version, frame.tag
+        ), body
 
     def _schema(self, schema: pa.Schema) -> tuple[int, bytes]:
         for number, known in enumerate(self._schemas):
@@ -301,13 +315,34 @@ class Unpacker:
         arrivals = []
         for frame in head.frames:
             channels = self._routes.channels(frame.channels)
-            if isinstance(frame, DataFrame):
-                body = next(bodies) if frame.body is None else frame.body
-                data = Data(self._batch(frame, body), frame.timestamp, frame.size, frame.version, frame.tag)
-                arrivals.append(Arrival(channels, data))
-            else:
+            if isinstance(frame, OtherFrame):
+                if isinstance(frame.payload, Credit):
+                    self._check_each("credits", len(frame.payload.sizes), channels)
                 arrivals.append(Arrival(channels, frame.payload))
+            else:
+                batch = self._batch(frame, next(bodies) if frame.body is None else frame.body)
+                arrivals.append(Arrival(channels, self._with_batch(frame, batch, channels)))
         return arrivals
+
+    def _with_batch(
+        self, frame: DataFrame | BundleFrame, batch: pa.RecordBatch, channels: tuple[ChannelId, ...]
+    ) -> Data | Bundle:
+        if isinstance(frame, DataFrame):
+            return Data(batch, frame.timestamp, frame.size, frame.version, frame.tag)
+        self._check_each("sizes", len(frame.sizes), channels)
+        self._check_each("numbers of rows", len(frame.rows), channels)
+        if min(frame.rows, default=0) < 0 or sum(frame.rows) != batch.num_rows:
+            raise LinkError(
+                f"got a bundle of {batch.num_rows} rows from host {self._sender}; its frame announced {frame.rows}"
+            )
+        return Bundle(batch, frame.rows, frame.sizes, frame.version, frame.tags)
+
+    def _check_each(self, what: str, count: int, channels: tuple[ChannelId, ...]) -> None:
+        if count != len(channels):
+            raise LinkError(
+                f"got {count} {what} for {len(channels)} channels from host {self._sender}; expected one for each; "
+                "likely sent by another version of fries_nb"
+            )
 
     def _check(self, head: Head, parts: Sequence[Part]) -> None:
         if head.routes != self._routes.checksums.get(head.epoch):
@@ -318,13 +353,13 @@ class Unpacker:
                 "likely the connection broke and frames were lost"
             )
         self._number += 1
-        expected = sum(isinstance(frame, DataFrame) and frame.body is None for frame in head.frames)
+        expected = sum(not isinstance(frame, OtherFrame) and frame.body is None for frame in head.frames)
         if len(parts) != expected:
             raise LinkError(f"got {len(parts)} batches from host {self._sender}; its head announced {expected}")
         for part in parts:
             _check_size(len(part), self._limit)
 
-    def _batch(self, frame: DataFrame, body: Part) -> pa.RecordBatch:
+    def _batch(self, frame: DataFrame | BundleFrame, body: Part) -> pa.RecordBatch:
         try:
             if frame.definition:
                 self._schemas[frame.schema] = pa.ipc.read_schema(pa.py_buffer(frame.definition))

@@ -2,13 +2,13 @@
 
 New channels open at once: their senders are granted credit, and alignment awaits markers on them. A removed channel is
 ended by its sender after the last frame, and is kept until that end arrives. When all removed channels have ended, the
-epoch is adopted and the controller is notified. No marker is in transit meanwhile (see ``controller.rewiring``), so
-every marker arrives either on the old channels or on the new ones.
+epoch is adopted, and the controller is notified for each operator of the chain that was told. No marker is in transit
+meanwhile (see ``controller.rewiring``), so every marker arrives either on the old channels or on the new ones.
 """
 
 from __future__ import annotations
 
-from fries_nb.messages import ChannelId
+from fries_nb.messages import ChannelId, TopologyAdopted, WorkerId
 from fries_nb.topology.wiring import Wiring
 from fries_nb.worker.alignment import Alignment
 from fries_nb.worker.events import Grant, Rewired
@@ -34,6 +34,12 @@ class TopologyAdoption:
         self._open = open_
         self._window = window
         self._next: Rewired | None = None
+        self._members: list[WorkerId] = []
+
+    @property
+    def under_way(self) -> bool:
+        """Whether removed channels have not ended yet."""
+        return self._next is not None
 
     def begin(self, present: Wiring, event: Rewired, ended: bool) -> list[Grant]:
         """Open the new channels; returns the credit for their senders.
@@ -46,16 +52,19 @@ class TopologyAdoption:
         Raises:
             ProtocolError: rows are queued on a removed output channel.
         """
+        self._members.append(event.member)
+        if self._next is not None:
+            return []  # the epoch is being adopted already
         fresh = [channel for channel in event.wiring.incoming if channel not in present.incoming]
         self._inbox.extend(fresh)
         self._alignment.extend(fresh)
         self._open.update(fresh)
         self._outbox.rewire(event.wiring.edges, ended)
         self._next = event
-        return [Grant(channel, self._window) for channel in fresh]
+        return Grant.of(dict.fromkeys(fresh, self._window))
 
-    def adopted(self, present: Wiring) -> Rewired | None:
-        """Return the next wiring once, when all removed channels have ended; ``None`` before and afterwards.
+    def adopted(self, present: Wiring) -> tuple[Wiring, list[TopologyAdopted]]:
+        """The next wiring and the answers, once all removed channels have ended; before, the present one and no answer.
 
         Args:
             present: the current wiring.
@@ -65,8 +74,9 @@ class TopologyAdoption:
         """
         adopted = self._next
         if adopted is None or self._open - set(adopted.wiring.incoming):
-            return None
+            return present, []
         for channel in set(present.incoming) - set(adopted.wiring.incoming):
             self._inbox.drop(channel)
-        self._next = None
-        return adopted
+        answers = [TopologyAdopted(adopted.epoch, member) for member in self._members]
+        self._next, self._members = None, []
+        return adopted.wiring, answers

@@ -65,6 +65,14 @@ class Alignment:
         """Add channels; markers that have not arrived yet are awaited on them as well."""
         self._live.update(channels)
 
+    def merge(self, other: Alignment) -> None:
+        """Record as passed what has passed at another worker, since their operators share one, or did before.
+
+        A marker that was cancelled at the other one, for example, is dropped here as well.
+        """
+        self._passed |= other._passed
+        self._issued = max(self._issued, other._issued)
+
     def arrived(self, marker: Marker, channel: ChannelId, holds: bool = True) -> Marker | None:
         """Process the arrival of a marker on a channel; returns the marker if it is complete and must be applied.
 

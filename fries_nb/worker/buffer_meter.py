@@ -32,19 +32,21 @@ class BufferMeter:
 
     Args:
         clock: returns nanoseconds since the Unix epoch.
+        size: the size at first.
+        version: the version at first.
 
     Attributes:
         size: number of bytes at which the buffer is framed; 0 for no limit.
         bytes: number of bytes in the buffer.
-        version: number of changes of the size.
+        version: raised by one with each change of the size.
         rows: number of rows that were framed since the last ``take``.
     """
 
     __slots__ = ("_added", "_clock", "_row_ns", "_tagged", "bytes", "rows", "size", "version")
 
-    def __init__(self, clock: Callable[[], int], size: int = 0) -> None:
-        self.size = size
-        self.version = self.rows = self.bytes = 0
+    def __init__(self, clock: Callable[[], int], size: int = 0, version: int = 0) -> None:
+        self.size, self.version = size, version
+        self.rows = self.bytes = 0
         self._clock = clock
         self._added: list[tuple[int, int]] = []
         self._row_ns = 0

@@ -8,14 +8,16 @@ buffer    at its sender; see ``buffer_meter``
 
 Elements that are not observed cost nothing.
 
->>> from fries_nb.messages import WorkerId
+>>> import pyarrow as pa
+>>> from fries_nb.messages import Tag, WorkerId
 >>> channel = ChannelId(WorkerId("FC", 0), WorkerId("FM", 1))
 >>> now = [0]
 >>> inbox = Inbox([channel])
 >>> meter = ElementMeter([WorkerId("FM", 1)], inbox, Outbox([]), lambda: now[0])
 >>> meter.process(Observe(senders=frozenset(["FC"]), receivers=frozenset(), tasks=frozenset(["FM"])))
 []
->>> meter.loaded([(channel, 2, Tag(1, 500_000))])              # of two rows, the second one is tagged
+>>> rows = pa.RecordBatch.from_pydict({"n": [1, 2]})
+>>> meter.loaded([(channel, Data(rows, tag=Tag(1, 500_000)))])     # of two rows, the second one is tagged
 >>> meter.sliced(1_000_000, 3_000_000, taken=1, emits=True)    # processes the first
 >>> meter.sliced(4_000_000, 5_000_000, taken=1, emits=True)
 >>> now[0] = 10_000_000
@@ -30,13 +32,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from fries_nb.measurements import ChannelMeasured, Measured, QueueMeasured, TaskMeasured
-from fries_nb.messages import ChannelId, Tag, WorkerId
+from fries_nb.messages import ChannelId, Data, WorkerId
 from fries_nb.worker.events import Instruction, Measure, Observe, Resize, TellMeasured
 from fries_nb.worker.inbox import Inbox
 from fries_nb.worker.outbox import Outbox
-
-Loaded = tuple[ChannelId, int, Tag | None]
-"""A frame of a loaded batch: its channel, its number of rows, and its tag."""
 
 
 class ElementMeter:
@@ -62,11 +61,6 @@ class ElementMeter:
         self._pending_ns: int | None = None
         self._task_ns = self._samples = self._busy_ns = 0
 
-    @property
-    def is_active(self) -> bool:
-        """Whether anything is to be measured."""
-        return self._observed is not None
-
     def process(self, event: Observe | Measure | Resize) -> list[Instruction]:
         """Process an event that concerns measurements; returns the instruction to send them at the end of an interval.
 
@@ -77,20 +71,22 @@ class ElementMeter:
             self._outbox.resize(event.channel, event.size, event.version)
         elif isinstance(event, Observe):
             self._observed = event
-            self._outbox.observe(event.receivers, self._clock, event.size)
+            self._outbox.observe(event.receivers, self._clock, event.size, event.version)
             self._outbox.fills_buffers = event.fills_buffers
         elif measured := [*self._take(), *self._outbox.measured()]:
             return [TellMeasured(tuple(measured))]
         return []
 
-    def loaded(self, frames: Sequence[Loaded]) -> None:
-        """Record that a batch is about to be processed, which consists of these frames."""
+    def loaded(self, frames: Sequence[tuple[ChannelId, Data]]) -> None:
+        """Record that a batch is about to be processed, which consists of these frames, each with its channel."""
+        if self._observed is None:
+            return
         first = 0
-        for channel, rows, tag in frames:
-            if tag is not None:
-                self._ahead.append((first + tag.row, channel, tag.time_ns))
-            self._rows[channel] = self._rows.get(channel, 0) + rows
-            first += rows
+        for channel, frame in frames:
+            if frame.tag is not None:
+                self._ahead.append((first + frame.tag.row, channel, frame.tag.time_ns))
+            self._rows[channel] = self._rows.get(channel, 0) + frame.batch.num_rows
+            first += frame.batch.num_rows
 
     def sliced(self, began_ns: int, ended_ns: int, taken: int, emits: bool) -> None:
         """Record a slice.
@@ -101,6 +97,8 @@ class ElementMeter:
             taken: its number of rows.
             emits: whether it has results.
         """
+        if self._observed is None:
+            return
         self._busy_ns += ended_ns - began_ns
         if taken:
             self._reach(began_ns, taken)

@@ -12,6 +12,7 @@ SinkWidened   the columns of the sink are recorded for reports and dry runs; Sin
 WorkerTick    the worker reports its measurements
 Observe       the worker measures tasks, channels and buffers for latency constraints (see ``element_meter``)
 Measure       it tells these measurements; Resize: an output buffer has another size
+Stalled       the worker sends what it has buffered, and takes no tuple until it is released (see ``chaining``)
 """
 
 from __future__ import annotations
@@ -72,6 +73,13 @@ class WorkerTick:
 
 
 @dataclass(frozen=True, slots=True)
+class Stalled:
+    """The worker is about to be joined with the one that it feeds; or is released, with ``stalled`` false."""
+
+    stalled: bool
+
+
+@dataclass(frozen=True, slots=True)
 class SinkWidened:
     """The columns of this operator's sink have changed to these."""
 
@@ -96,10 +104,11 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class Rewired:
-    """The topology has a new epoch, in which the worker has this wiring."""
+    """The topology has a new epoch, in which the worker has this wiring; told to each ``member`` of its chain."""
 
     epoch: int
     wiring: Wiring
+    member: WorkerId
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +120,7 @@ class Observe:
         receivers: operators to which channels are measured: their buffers.
         tasks: operators whose latency is measured.
         size: size in bytes with which a buffer that was not measured so far begins; 0 for no limit.
+        version: version of that size, larger than those of earlier buffers of the channel.
         fills_buffers: whether buffers are sent only when they are full.
     """
 
@@ -118,6 +128,7 @@ class Observe:
     receivers: frozenset[str]
     tasks: frozenset[str]
     size: int = 0
+    version: int = 0
     fills_buffers: bool = False
 
 
@@ -136,28 +147,21 @@ class Resize:
 
 
 Event = (
-    Arrived
-    | Rewired
-    | Supplied
-    | Granted
-    | Directed
-    | Expected
-    | DryRunResult
-    | WorkerTick
-    | SinkWidened
-    | SinkFailed
-    | Observe
-    | Measure
-    | Resize
+    Arrived | Rewired | Supplied | Granted | Directed | Expected | DryRunResult | WorkerTick | Stalled | SinkWidened
+    | SinkFailed | Observe | Measure | Resize
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """An instruction: grant the sender of this channel this many bytes of credit."""
+    """An instruction: grant the senders of these channels so many bytes of credit each."""
 
-    channel: ChannelId
-    size: int
+    sizes: Mapping[ChannelId, int]
+
+    @classmethod
+    def of(cls, sizes: Mapping[ChannelId, int]) -> list[Grant]:
+        """The instruction to grant these sizes; none if there are none."""
+        return [cls(sizes)] if sizes else []
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ frames and does not affect the others (DESIGN, section 7).
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import pyarrow as pa
@@ -30,6 +30,15 @@ from fries_nb.messages import ChannelId, Data, Frame
 
 MERGED_ROWS = 1024
 """Number of tuples up to which waiting frames are merged: a frame costs as much as hundreds of tuples."""
+
+
+def owed(frames: Iterable[tuple[ChannelId, Data]]) -> dict[ChannelId, int]:
+    """The credit to return for frames of these channels, in bytes; no channel is mapped to 0."""
+    sizes: dict[ChannelId, int] = {}
+    for channel, frame in frames:
+        if frame.size:
+            sizes[channel] = sizes.get(channel, 0) + frame.size
+    return sizes
 
 
 class Inbox:
@@ -45,6 +54,7 @@ class Inbox:
         self._ready: deque[ChannelId] = deque()
         self._blocked: set[ChannelId] = set()
         self._supplied: deque[tuple[pa.RecordBatch | None, Mapping[int, Position | None]]] = deque()
+        self._cuts: Counter[ChannelId] = Counter()
         self.tuples = 0
         self.bytes = 0
 
@@ -77,6 +87,17 @@ class Inbox:
         if isinstance(frame, Data):
             self.tuples += frame.batch.num_rows
             self.bytes += frame.size
+        else:
+            self._cuts[channel] += 1
+
+    def cuts(self, channel: ChannelId) -> int:
+        """Number of markers and ends that have arrived on a channel."""
+        return self._cuts[channel]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no frame and no batch of a reader is queued, not even on a blocked channel."""
+        return not self._supplied and not any(self._queues.values())
 
     def supply(self, batch: pa.RecordBatch | None, positions: Mapping[int, Position | None]) -> None:
         """Append a batch from a source's reader, with the positions after it; ``None`` is the source's end."""
@@ -174,6 +195,7 @@ class Inbox:
             self._ready.remove(channel)
         self.tuples -= sum(frame.batch.num_rows for frame in since if isinstance(frame, Data))
         self.bytes -= sum(frame.size for frame in since if isinstance(frame, Data))
+        self._cuts[channel] -= sum(not isinstance(frame, Data) for frame in since)
         for frame in (*frames, *since):
             self.put(channel, frame)
 

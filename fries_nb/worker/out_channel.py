@@ -23,7 +23,8 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from fries_nb.messages import ChannelId, Data, Frame
+from fries_nb.bundles import Bundle
+from fries_nb.messages import ChannelId, Data, Frame, Tag
 from fries_nb.worker.buffer_meter import BufferMeter
 
 FLUSH_ROWS = 8192
@@ -36,10 +37,10 @@ SMALL_BYTES = 1024
 
 @dataclass(frozen=True, slots=True)
 class SendFrame:
-    """An instruction: send this frame on these channels, in the order of the instructions."""
+    """An instruction: send this frame on these channels, in the order of the instructions; a bundle to one host."""
 
     channels: tuple[ChannelId, ...]
-    frame: Frame
+    frame: Frame | Bundle
 
 
 def _size(batch: pa.RecordBatch) -> int:
@@ -93,22 +94,22 @@ class OutChannel:
         channel: the id of the channel.
         pending: the channels of the outbox on which something waits.
         version: version of the first tuples.
+        host: index of the receiver's host, if frames to several of its workers may travel together.
     """
 
     __slots__ = (
-        "buffer", "channel", "meter", "outstanding", "pending", "queue", "rows", "version", "waiting", "window",
+        "buffer", "channel", "cuts", "host", "meter", "outstanding", "pending", "queue", "rows", "version", "waiting",
+        "window",
     )  # fmt: skip
 
-    def __init__(self, channel: ChannelId, pending: PendingChannels, version: int) -> None:
+    def __init__(self, channel: ChannelId, pending: PendingChannels, version: int, host: int | None = None) -> None:
         self.channel = channel
+        self.host = host
         self.pending = pending
         self.version = version
         self.buffer: list[pa.RecordBatch] = []
-        self.rows = 0
         self.queue: deque[Frame] = deque()
-        self.waiting = 0
-        self.window = 0
-        self.outstanding = 0
+        self.rows = self.waiting = self.window = self.outstanding = self.cuts = 0  # cuts: markers and ends
         self.meter: BufferMeter | None = None
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -131,13 +132,25 @@ class OutChannel:
             size = max(1, _size(whole))
             if _keeps_more(whole, size):
                 whole = pa.concat_batches([whole])
-            tag = None if self.meter is None else self.meter.framed()
-            self.queue.append(Data(whole, size=size, version=self.version, tag=tag))
+            self.queue.append(Data(whole, size=size, version=self.version, tag=self.empty()))
             self.pending.queued[self] = None
-            del self.pending.buffered[self]
             self._waits(size)
-            self.buffer = []
-            self.rows = 0
+
+    def empty(self) -> Tag | None:
+        """Empty the buffer, which has become a frame; returns the tag of that frame."""
+        del self.pending.buffered[self]
+        self.buffer = []
+        self.rows = 0
+        return None if self.meter is None else self.meter.framed()
+
+    def fits(self, size: int) -> bool:
+        """Whether there is credit for a data frame of this size, behind all that is queued."""
+        return self.window > 0 and (not self.outstanding or self.outstanding + size <= self.window)
+
+    def spend(self, size: int) -> None:
+        """Use credit for a data frame of this size, which is sent."""
+        self.outstanding += size
+        self.pending.outstanding += size
 
     def _waits(self, more: int) -> None:
         """Change the number of bytes that wait for credit; the channel is full when they exceed a window."""
@@ -152,10 +165,9 @@ class OutChannel:
         while self.queue:
             frame = self.queue[0]
             if isinstance(frame, Data):
-                if self.window == 0 or (self.outstanding and self.outstanding + frame.size > self.window):
+                if not self.fits(frame.size):
                     return
-                self.outstanding += frame.size
-                self.pending.outstanding += frame.size
+                self.spend(frame.size)
                 self._waits(-frame.size)
             into.append(SendFrame((self.channel,), self.queue.popleft()))
         self.pending.queued.pop(self, None)

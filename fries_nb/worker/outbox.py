@@ -25,20 +25,22 @@ only for the data of its own channel. A frame holds tuples of one version: when 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from fries_nb.dataflow.graph import Partitioning
+from fries_nb.dataflow.hidden_columns import HIDDEN
 from fries_nb.errors import DeclarationError, ProtocolError
 from fries_nb.measurements import BufferMeasured
-from fries_nb.messages import HIDDEN, ChannelId, End, Frame, Marker
+from fries_nb.messages import ChannelId, End, Frame, Marker
 from fries_nb.topology.partitioning import Binning, Bins, partition, routing_table
 from fries_nb.topology.wiring import OutEdge
 from fries_nb.worker.buffer_meter import BufferMeter
 from fries_nb.worker.out_channel import OutChannel, PendingChannels, SendFrame
+from fries_nb.worker.small_frames import bundled
 
 
 def _rebalances(edge: OutEdge) -> bool:
@@ -69,9 +71,9 @@ class Outbox:
     def _connect(self, edges: Sequence[OutEdge]) -> None:
         self._edges = tuple(edges)
         self._channels = {
-            name: self._channels.get(name) or OutChannel(name, self._pending, self.version)
+            name: self._channels.get(name) or OutChannel(name, self._pending, self.version, host)
             for edge in edges
-            for name in edge.channels
+            for name, host in zip(edge.channels, edge.hosts or [None] * len(edge.channels), strict=True)
         }
         self._ways = [(edge, tuple(self._channels[name] for name in edge.routed_channels)) for edge in edges]
         self._tables = {edge.to: routing_table(len(edge.routed_channels)) for edge in edges}
@@ -123,9 +125,8 @@ class Outbox:
         """Set the version of further tuples; a frame never contains two versions."""
         if version != self.version:
             self.version = version
+            self._frame(list(self._pending.buffered))
             for channel in self._channels.values():
-                channel.frame_buffer()
-                channel.pump(self._sends)
                 channel.version = version
 
     def add(self, branch: int, batch: pa.RecordBatch) -> None:
@@ -195,20 +196,21 @@ class Outbox:
         """Whether tuples are in a buffer that ``flush`` would frame."""
         return bool(self._pending.buffered) and not self.fills_buffers
 
-    def observe(self, receivers: Collection[str], clock: Callable[[], int], size: int) -> None:
+    def observe(self, receivers: Collection[str], clock: Callable[[], int], size: int, version: int = 0) -> None:
         """Measure the buffers of the channels to these operators, and of no others.
 
         Args:
             receivers: names of operators.
             clock: returns nanoseconds since the Unix epoch.
             size: the size of buffers that were not measured so far, in bytes; 0 for no limit.
+            version: the version of that size.
         """
         for name, channel in self._channels.items():
             if name.receiver.operator not in receivers:
                 channel.meter = None
             elif channel.meter is None:
                 channel.frame_buffer()  # its rows were added at unknown times
-                channel.meter = BufferMeter(clock, size)
+                channel.meter = BufferMeter(clock, size, version)
 
     def resize(self, channel: ChannelId, size: int, version: int) -> bool:
         """Change the size of a measured buffer by compare and set; see ``BufferMeter.resize``."""
@@ -225,11 +227,20 @@ class Outbox:
 
         It has no effect if buffers are sent only when they are full.
         """
-        waiting = [] if self.fills_buffers else list(self._pending.buffered)
-        for channel in waiting:
+        return 0 if self.fills_buffers else self.empty()
+
+    def empty(self) -> int:
+        """Do the same even if buffers are sent only when they are full."""
+        return self._frame(list(self._pending.buffered))
+
+    def _frame(self, channels: Iterable[OutChannel]) -> int:
+        """Frame these buffers, and send what credit allows; returns the number of frames."""
+        bundles, alone = bundled(channels)
+        self._sends += bundles
+        for channel in alone:
             channel.frame_buffer()
             channel.pump(self._sends)
-        return len(waiting)
+        return len(bundles) + len(alone)
 
     def mark(self, marker: Marker) -> None:
         """Append a marker to every channel of its scope, after the buffered tuples."""
@@ -242,16 +253,22 @@ class Outbox:
     def _to_all(self, edges: Sequence[OutEdge], frame: Frame) -> None:
         """Sends a frame; channels with empty queues share one SendFrame, so that a host gets the frame once."""
         free: list[ChannelId] = []
-        for edge in edges:
-            for channel in (self._channels[name] for name in edge.channels):
-                channel.frame_buffer()
-                channel.pump(self._sends)
-                if channel.queue:
-                    channel.queue.append(frame)
-                else:
-                    free.append(channel.channel)
+        channels = [self._channels[name] for edge in edges for name in edge.channels]
+        self._frame([channel for channel in channels if channel.buffer])
+        for channel in channels:
+            channel.pump(self._sends)
+            channel.cuts += 1
+            if channel.queue:
+                channel.queue.append(frame)
+            else:
+                free.append(channel.channel)
         if free:
             self._sends.append(SendFrame(tuple(free), frame))
+
+    def has_settled(self, channel: ChannelId, cuts: int) -> bool:
+        """Whether nothing waits or is in transit on a channel, credit included, if so many markers have arrived."""
+        out = self._channels[channel]
+        return out.cuts == cuts and bool(out.window) and not (out.rows or out.queue or out.outstanding)
 
     def credit(self, channel: ChannelId, size: int) -> None:
         """Process a grant: the first one sets the window, later ones return credit of consumed frames.

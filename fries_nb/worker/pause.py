@@ -103,7 +103,13 @@ class PauseState:
         self._reported = self._reported or not self._guard
         row = execution.facing()
         shown = row_as_json(row.to_pylist()[0]) if row is not None else ""
-        self._tell(Paused(failed.worker, str(error), error.details, shown, self._guard))
+        chain = tuple([instance.worker.operator for instance in self._instances])
+        self._tell(Paused(failed.worker, str(error), error.details, shown, self._guard, chain))
+
+    @property
+    def under_way(self) -> bool:
+        """Whether a tuple is paused on, or retried and not yet reported as processed."""
+        return self.paused or self._retries or self._reported
 
     def fixed(self) -> None:
         """Retry the tuple, since the operator was switched ahead of it."""

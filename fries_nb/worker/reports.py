@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pyarrow as pa
 
-from fries_nb.messages import DUE, Report
+from fries_nb.dataflow.hidden_columns import DUE
+from fries_nb.messages import Report
 from fries_nb.operators.dry_run import types_of
 from fries_nb.operators.executors import ChainExecutor
 from fries_nb.operators.instance import Instance

@@ -20,10 +20,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from fries_nb.dataflow.hidden_columns import HIDDEN
 from fries_nb.dataflow.operators import Shape, shape_of
 from fries_nb.dataflow.traits import Execution
 from fries_nb.errors import DeclarationError, OperatorError
-from fries_nb.messages import HIDDEN, WorkerId
+from fries_nb.messages import WorkerId
 from fries_nb.operators.batches import call_of_batch
 from fries_nb.operators.chain_compiler import compile_chain, joined_columns, joined_types
 from fries_nb.operators.column_types import culprit

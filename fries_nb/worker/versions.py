@@ -170,6 +170,11 @@ class Versions:
         self._in_memory.clear()
         self._bytes_in_memory = self._bytes = 0
 
+    @property
+    def under_way(self) -> bool:
+        """Whether an operator prepares a tagged change, or tuples of the next version are set aside or processed."""
+        return bool(self._next or self._aside) or any(instance.expects_tagged for instance in self._instances)
+
     def held(self) -> int:
         """Maximum number of bytes that were set aside at a time since the last call, on disk included."""
         most, self._most = self._most, self._bytes

@@ -33,7 +33,6 @@ from fries_nb.messages import (
     Prepare,
     Release,
     SetRate,
-    TopologyAdopted,
     Unguard,
     WorkerId,
 )
@@ -62,11 +61,12 @@ from fries_nb.worker.events import (
     Save,
     SinkFailed,
     SinkWidened,
+    Stalled,
     Supplied,
     TellController,
     ToReader,
 )
-from fries_nb.worker.inbox import MERGED_ROWS, Inbox
+from fries_nb.worker.inbox import MERGED_ROWS, Inbox, owed
 from fries_nb.worker.marker_actions import acknowledgement
 from fries_nb.worker.outbox import Outbox
 from fries_nb.worker.pause import PauseState
@@ -114,34 +114,38 @@ class Worker:
         issued: int = 0,
     ) -> None:
         self.wiring = wiring
-        self.instances = tuple(instances)
         for instance, needed in zip(instances, wiring.needed, strict=True):
             instance.written.needed = needed
         self.interrupt = InterruptFlag()
-        self.ended = self.failed = self._held = self._in_hand = False
+        self.ended = self.failed = self._held = self._stalled = self._in_hand = False
         self.came: dict[str, pa.Schema] = {}
-        self._clock = clock
-        self._inbox = Inbox(wiring.incoming)
-        self._alignment = Alignment(wiring.incoming, issued)
-        self.outbox = Outbox(wiring.edges)
-        self._telemetry = WorkerReports(self.instances, self._inbox, clock)
-        self._output = WorkerOutput(self.instances, self.outbox, self._telemetry)
-        self._executor = self._running = self._compiled(self.instances)
-        version, limit = snapshot.version if snapshot else 0, window * max(1, len(wiring.incoming))
-        self._versions = Versions(self.instances, version, self._inbox, self._compiled, limit, spill)
-        self._pause = PauseState(self.instances, self._tell)
-        self._meter = ElementMeter(wiring.workers, self._inbox, self.outbox, clock)
+        self._clock, self._window, self._spill = clock, window, spill
+        self._inbox, self._alignment = Inbox(wiring.incoming), Alignment(wiring.incoming, issued)
         self._open = set(wiring.incoming)
-        self._adoption = TopologyAdoption(self._inbox, self._alignment, self.outbox, self._open, window)
-        self._pending_grants: list[Grant] = []
-        self.slices = AdaptiveBatchSize()
-        self.slowness = Slowness()
-        self.preparation = Preparation(self.instances, self._recent, clock)
-        self._instructions: list[Instruction] = [Grant(channel, window) for channel in wiring.incoming]
+        self._sender = ""
+        self._owed: dict[ChannelId, int] = {}
+        self._earlier: dict[WorkerId, tuple[Recent, ...]] = {}
+        self._compose(instances, Outbox(wiring.edges), snapshot.version if snapshot else 0)
+        self._instructions: list[Instruction] = [*Grant.of(dict.fromkeys(wiring.incoming, window))]
         self._instructions += self._telemetry.traced()  # the initial record counts
         if snapshot is not None:
             refuse_another(snapshot, self.instances[-1])
             self.outbox.resume(snapshot.round_robin_positions)
+
+    def _compose(self, instances: Sequence[Instance], outbox: Outbox, version: int) -> None:
+        """Set up the processing of a chain, which begins with the worker's first operator; see ``chaining`` as well."""
+        self.instances = tuple(instances)
+        self.outbox = outbox
+        self._telemetry = WorkerReports(self.instances, self._inbox, self._clock)
+        self._output = WorkerOutput(self.instances, outbox, self._telemetry)
+        self._executor = self._running = self._compiled(self.instances)
+        limit = self._window * max(1, len(self.wiring.incoming))
+        self._versions = Versions(self.instances, version, self._inbox, self._compiled, limit, self._spill)
+        self._pause = PauseState(self.instances, self._tell)
+        self._meter = ElementMeter(self.wiring.workers, self._inbox, outbox, self._clock)
+        self._adoption = TopologyAdoption(self._inbox, self._alignment, outbox, self._open, self._window)
+        self.slices, self.slowness = AdaptiveBatchSize(), Slowness()
+        self.preparation = Preparation(self.instances, self._recent, self._clock)
 
     def _compiled(self, instances: Sequence[Instance]) -> ChainExecutor:
         return executor_of(instances, self.interrupt, self.wiring.branches, self.wiring.left)
@@ -171,10 +175,13 @@ class Worker:
             self._instructions += self._meter.process(event)
         elif isinstance(event, DryRunResult):
             keep_ready(event, self._instance(event.answer.worker)[1])
+        elif isinstance(event, Stalled):
+            self._stalled = event.stalled
+            self.outbox.empty()
         elif isinstance(event, SinkWidened):
             self._telemetry.widened(event)
         elif isinstance(event, SinkFailed):
-            self._fail(event.error, self.instances[0].worker.operator, "")
+            self._fail(event.error)
         else:
             reads, in_hand, held = self._executor.reads, self._running.remaining, self._versions.held()
             self._instructions.extend(self._telemetry.report(reads, in_hand, held))
@@ -207,7 +214,7 @@ class Worker:
             try:
                 self._apply(marker, position)
             except OperatorError as error:
-                self._fail(error, error.operator, error.details)
+                self._fail(error)
 
     def _instance(self, worker: WorkerId) -> tuple[int, Instance]:
         for position, instance in enumerate(self.instances):
@@ -218,15 +225,17 @@ class Worker:
     def _recent(self, position: int) -> tuple[Recent, ...]:
         """Tuples for a rehearsal; if the worker is paused, the tuple that a fix has to process."""
         facing = self._executor.facing() if self._pause.paused else None
-        return (Recent(facing, facing=True),) if facing is not None else tuple(self._executor.samples(position))
+        if facing is not None:
+            return (Recent(facing, facing=True),)
+        return tuple(self._executor.samples(position)) or self._earlier.get(self.instances[position].worker, ())
 
     # ---- work
 
     @property
     def wants_input(self) -> bool:
         """Whether a source's reader may supply more: nothing is queued, and no output channel is full."""
-        waits = self._inbox.is_supplied or self._in_hand
-        return not waits and not self.outbox.full and not self.failed and not self._held
+        waits = self._inbox.is_supplied or self._in_hand or self.outbox.full
+        return not (waits or self.failed or self._held)
 
     @property
     def columns(self) -> pa.Schema:
@@ -249,15 +258,13 @@ class Worker:
             return True
         try:
             return self._work(limit)
-        except OperatorError as error:
-            self._fail(error, error.operator or self.instances[0].worker.operator, error.details)
         except FriesError as error:
-            self._fail(error, self.instances[0].worker.operator, "")
+            self._fail(error)
         return True
 
     def _work(self, limit: int) -> bool:
-        if self.outbox.full or self._held or self._pause.paused:
-            return False  # until there is credit, the source is released, or the tuple has a fix
+        if self.outbox.full or self._held or self._stalled or self._pause.paused:
+            return False  # until there is credit, the source or the chain is released, or the tuple has a fix
         if self._in_hand:
             self._advance(limit)
         elif self._inbox.is_supplied:
@@ -282,20 +289,19 @@ class Worker:
         elif not isinstance(frame, Data):
             self._end_of(channel)
         elif frame.version > self._versions.number and self._versions.sets_aside(channel, frame):
-            self._instructions += [Grant(channel, frame.size)] if frame.size else []
+            self._instructions += Grant.of(owed([(channel, frame)]))
         else:
             batch, frames = self._inbox.merged(channel, frame, min(MERGED_ROWS, self.slices.quota))
             self._begin(channel.sender.operator, batch, frame.version)
-            self._pending_grants = [Grant(on, one.size) for on, one in frames if one.size]
-            if self._meter.is_active:
-                self._meter.loaded([(on, one.batch.num_rows, one.tag) for on, one in frames])
+            self._owed = owed(frames)
+            self._meter.loaded(frames)
             self._advance(limit)
 
     def _begin(self, sender: str, batch: pa.RecordBatch, version: int) -> None:
         """Begin a batch."""
         self._running = self._versions.executor_of(version, self._executor)
         self.outbox.turn_to(version)
-        self.came[sender] = batch.schema
+        self.came[sender], self._sender = batch.schema, sender
         self._running.load(sender, batch)
         self._in_hand = True
 
@@ -311,15 +317,14 @@ class Worker:
         taken = self._pause.advance(self._running, min(limit, self.slices.quota))
         self._instructions += self._output.collect(self._running)
         now = self._clock()
-        if self._meter.is_active:
-            self._meter.sliced(began, now, taken, self._output.emits)
+        self._meter.sliced(began, now, taken, self._output.emits)
         self.slices.learn(now - began, taken)
         self.slowness.learn(now - began, taken)
         self.preparation.withdraw(now - began, taken)
         if not self._running.remaining:
             self._in_hand = False
-            self._instructions += self._pending_grants
-            self._pending_grants = []
+            self._instructions += Grant.of(self._owed)
+            self._owed = {}
 
     def _end_of(self, channel: ChannelId) -> None:
         self._open.discard(channel)
@@ -332,9 +337,8 @@ class Worker:
 
     def _adopt(self) -> None:
         """Adopt the wiring of the next topology epoch, if all removed channels have ended."""
-        if (adopted := self._adoption.adopted(self.wiring)) is not None:
-            self.wiring = adopted.wiring
-            self._tell(TopologyAdopted(adopted.epoch, self.wiring.id))
+        self.wiring, answers = self._adoption.adopted(self.wiring)
+        self._instructions += map(TellController, answers)
 
     def _finish(self) -> None:
         """End the output channels, close the sink's part and report the end, since all input is processed."""
@@ -373,6 +377,7 @@ class Worker:
             self._running = self._executor
         if switched:
             self._executor.rebuild()
+            self._earlier.clear()
             self._pause.fixed()
             self.slowness = Slowness()
 
@@ -380,15 +385,15 @@ class Worker:
 
     def take(self) -> list[Instruction]:
         """The instructions for the shell, in order; removes them."""
-        instructions = self._instructions
-        instructions.extend(self.outbox.sends())
-        self._instructions = []
-        return instructions
+        taken, self._instructions = [*self._instructions, *self.outbox.sends()], []
+        return taken
 
     def _tell(self, answer: Answer) -> None:
         self._instructions.append(TellController(answer))
 
-    def _fail(self, error: FriesError, operator: str, details: str) -> None:
+    def _fail(self, error: FriesError) -> None:
         self.failed = True
+        operator, details = (error.operator, error.details) if isinstance(error, OperatorError) else ("", "")
+        operator = operator or self.instances[0].worker.operator
         column, before = (error.column, error.before) if isinstance(error, ColumnError) else ("", b"")
         self._tell(Failed(WorkerId(operator, self.wiring.index), str(error), details, column, before))

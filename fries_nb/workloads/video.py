@@ -245,7 +245,12 @@ def _pixels(content: bytes, height: int, width: int) -> Pixels:
 
 
 def video_flow(
-    source: Any, sink: Any, workers: int | None = None, marquees: tuple[Marquee, ...] = FEEDS, level: int = COMPRESSION
+    source: Any,
+    sink: Any,
+    workers: int | None = None,
+    marquees: tuple[Marquee, ...] = FEEDS,
+    level: int = COMPRESSION,
+    chain: bool = True,
 ) -> fn.Dataflow:
     """The dataflow, with one worker for Src.
 
@@ -255,14 +260,15 @@ def video_flow(
         workers: parallel instances of the other operators; the run's default if None.
         marquees: texts of the Overlay.
         level: compression level of the Encoder.
+        chain: whether Merger, Overlay and Encoder may share a worker.
     """
     flow = fn.Dataflow("video")
     packets = flow.source("Src", source, workers=1)
     grouped = packets.map("Partitioner", Partitioner(), key="stream", workers=workers)
     frames = grouped.map("Decoder", Decoder(), key="group", workers=workers)
     merged = frames.map("Merger", Merger(), key="group", workers=workers)
-    drawn = merged.map("Overlay", Overlay(marquees), workers=workers)
-    encoded = drawn.map("Encoder", Encoder(level), workers=workers)
+    drawn = merged.map("Overlay", Overlay(marquees), workers=workers, chain=chain)
+    encoded = drawn.map("Encoder", Encoder(level), workers=workers, chain=chain)
     encoded.map("Server", Server(), key="group", workers=workers).sink("Sink", sink, workers=workers)
     return flow
 

@@ -16,8 +16,9 @@ from pyspark.sql import SparkSession
 
 import fries_nb as fn
 from fries_nb.connectors.part_writer import GROUP_ROWS, PartWriter
+from fries_nb.dataflow.hidden_columns import DUE, TRANSACTION
 from fries_nb.errors import SinkError
-from fries_nb.messages import DUE, TRANSACTION, WorkerId
+from fries_nb.messages import WorkerId
 from fries_nb.spark.launch import _sinks
 from fries_nb.spark.output import output
 from fries_nb.storage import manifest

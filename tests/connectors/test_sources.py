@@ -22,8 +22,9 @@ from fries_nb.connectors.source import Position
 from fries_nb.connectors.worker_reader import WorkerReader, open_reader
 from fries_nb.dataflow import JoinTable
 from fries_nb.dataflow.endpoints import replay
+from fries_nb.dataflow.hidden_columns import DUE, TRANSACTION
 from fries_nb.errors import SourceError
-from fries_nb.messages import DUE, TRANSACTION, WorkerId
+from fries_nb.messages import WorkerId
 from fries_nb.spark.staged_tables import stage_table
 from fries_nb.spark.staging import make_scratch, plan_source, remove_scratch
 from fries_nb.trace import ROW_BITS

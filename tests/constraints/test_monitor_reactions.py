@@ -135,6 +135,18 @@ def test_tasks_are_chained_once_no_buffer_can_shrink():
     assert watch.instructions == [ChainOperators(("A", "B"), 0)]
 
 
+def test_a_chain_that_is_not_made_leaves_the_remedies_exhausted():
+    """A host may refuse it, since an operator is slow: it is asked again each window, and no longer waited for."""
+    watch = Watch(window_s=3)
+    assert [watch(*HIGH).exhausted for _ in range(9)] == [False] * 3 + [True] * 6
+    assert watch.instructions == []
+    watch(*HIGH)
+    assert watch.instructions == [ChainOperators(("A", "B"), 0)]
+    low = (*TASKS, sample("AB", 1.0, samples=99), sample("BC", 1.0), buffer("AB", 1.0), buffer("BC", 5.0))
+    assert watch(*low, seconds=4).status is MET
+    assert [watch(*HIGH, seconds=4).exhausted for _ in range(2)] == [False, True]
+
+
 def test_buffers_come_first():
     """While one on the worst sequence shrinks, nothing is chained."""
     watch = Watch()

@@ -40,7 +40,7 @@ def guarded(desk, operators=FM_AND_MC, **guard):
 
 def fails(worker, change="u1"):
     """A worker waits with a tuple."""
-    return Paused(worker, f"{worker.operator}: no", "Traceback", change=change)
+    return Paused(worker, f"{worker.operator}: no", "Traceback", change=change, chain=(worker.operator,))
 
 
 def test_the_rollback_of_a_head_comes_at_once_and_prepares_nothing():

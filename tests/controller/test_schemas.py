@@ -11,7 +11,8 @@ from controller_setting import FM_ALONE, FM_AND_MC, FRAUD, MC_ALONE, Desk, flow,
 from fries_nb.controller.schema_checks import readers
 from fries_nb.dataflow.endpoints import delta
 from fries_nb.dataflow.graph import Graph, Kind
-from fries_nb.messages import DUE, Abort, Fcm, Prepared, Rehearsed, Report, WorkerId
+from fries_nb.dataflow.hidden_columns import DUE
+from fries_nb.messages import Abort, Fcm, Prepared, Rehearsed, Report, WorkerId
 
 BEFORE = {"amount": "double", "p_m5": "double", "flag": "int64"}
 TAKEN = {"amount": pa.float64(), "flag": pa.int64(), "at": pa.struct([("x", pa.int64())]), DUE: pa.int64()}

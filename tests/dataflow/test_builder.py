@@ -18,6 +18,7 @@ from fries_nb.dataflow import (
     rate,
     replay,
 )
+from fries_nb.dataflow.interchange import graph_from_json, graph_to_json
 from fries_nb.errors import DataflowError
 
 
@@ -310,3 +311,16 @@ def test_sources_take_descriptions(flow, tmp_path):
     """Both kinds, and workers of their own."""
     flow.source("A", replay(tmp_path / "payments.parquet", rate=5), workers=2)
     assert flow.graph(workers=7).operator("A").workers == 2
+
+
+def test_an_operator_can_be_kept_out_of_chains(flow):
+    """Whichever of the four runs the user's function; anything but a truth value is refused."""
+    stream = flow.source("S", rate(1)).map("M", same, chain=False).flat_map("F", same, chain=False)
+    first, second = stream.filter("K", bool, chain=False).split("SP", bool, chain=False)
+    first.map("A", same).sink("one", memory())
+    second.sink("two", memory())
+    graph = flow.graph()
+    assert [operator.name for operator in graph.operators if not operator.chain] == ["M", "F", "K", "SP"]
+    assert graph_from_json(graph_to_json(graph)).operator("M").chain is False
+    with pytest.raises(DataflowError, match="operator 'B' has chain='no'; expected True or False"):
+        flow.stream("A").map("B", same, chain="no")

@@ -11,12 +11,12 @@ from fries_nb.experiments.nephele7 import LIMIT_MS, MODES, Measured, constrained
 
 
 def test_the_constraint_is_the_papers() -> None:
-    """Five channels and four tasks (equation 4)."""
+    """Five channels and four tasks (equation 4), behind the source and the Partitioner, which are one in the paper."""
     [constraint] = constrained_flow(15.0).constraints()
     assert constraint.latency_ms == LIMIT_MS
-    assert constraint.tasks == ("Decoder", "Merger", "Overlay", "Encoder")
+    assert constraint.tasks == ("Partitioner", "Decoder", "Merger", "Overlay", "Encoder")
     assert [str(one) for one in constraint.edges][:: len(constraint.edges) - 1] == [
-        "Partitioner -> Decoder",
+        "Src -> Partitioner",
         "Encoder -> Server",
     ]
 

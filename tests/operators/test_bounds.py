@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from worker_bench import Bench
 
 from fries_nb.dataflow.graph import Emits, Kind, Operator, Partitioning
+from fries_nb.dataflow.hidden_columns import DUE, TRANSACTION
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import OperatorError
-from fries_nb.messages import DUE, TRANSACTION, ChannelId, Data, Rehearsed, WorkerId
+from fries_nb.messages import ChannelId, Data, Rehearsed, WorkerId
 from fries_nb.operators.batch_size import MOST_PER_SLICE, SLICE_NS, AdaptiveBatchSize
 from fries_nb.operators.executors import InterruptFlag, executor_of
 from fries_nb.operators.instance import Instance

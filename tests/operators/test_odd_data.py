@@ -25,9 +25,10 @@ from fries_nb.connectors.source import SPLITS_PER_SOURCE
 from fries_nb.connectors.worker_reader import open_reader, planned
 from fries_nb.dataflow.endpoints import memory
 from fries_nb.dataflow.graph import Edge, Emits, Graph, Kind, Operator, Partitioning
+from fries_nb.dataflow.hidden_columns import DUE, TRANSACTION
 from fries_nb.dataflow.operators import batched
 from fries_nb.errors import OperatorError, SinkError, SourceError
-from fries_nb.messages import DUE, TRANSACTION, WorkerId
+from fries_nb.messages import WorkerId
 from fries_nb.operators.conversion import to_arrow
 from fries_nb.operators.executors import InterruptFlag, executor_of
 from fries_nb.operators.instance import Instance
@@ -221,7 +222,8 @@ def test_an_operator_may_be_called_as_the_reader_was() -> None:
     graph = Graph("g", operators, (Edge("<reader>", "M", Partitioning.FORWARD),))
     instance = Instance(WorkerId("M", 0), operators[1], dict, audit=False)
     worker = Worker(wire(Topology.dealt(graph, 1), ("M",), 0), [instance], 1000, lambda: 0)
-    assert [one.channel.sender.operator for one in worker.take() if isinstance(one, Grant)] == ["<reader>"]
+    [grant] = [one for one in worker.take() if isinstance(one, Grant)]
+    assert [channel.sender.operator for channel in grant.sizes] == ["<reader>"]
 
 
 def names_of(*names: str) -> Any:
@@ -352,6 +354,7 @@ class NoBoolean:
 @pytest.mark.parametrize("answer", [NoBoolean, lambda: sys.exit(3)])
 def test_an_answer_that_is_none_is_a_failure_on_its_tuple(answer: Callable[[], Any]) -> None:
     """So it goes the way of its operator's error policy."""
+
     def judge(row: dict[str, Any]) -> Any:
         return answer() if row["n"] == 2 else True
 

@@ -14,8 +14,8 @@ import pytest
 from operator_setting import Count, batch, execution, guarded, instance, letters, outcome
 
 from fries_nb.dataflow import Edge, Graph, JoinTable, Kind, Operator, batched, memory
+from fries_nb.dataflow.hidden_columns import DUE
 from fries_nb.errors import DeclarationError, OperatorError
-from fries_nb.messages import DUE
 from fries_nb.operators.failures import LETTER
 from fries_nb.operators.instance import Instance
 from fries_nb.topology.expansion import chains

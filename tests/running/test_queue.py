@@ -136,7 +136,7 @@ class Play:
         """Whether a failure of this function is undone in front of the tuple."""
         guards = self.launched[-1].controller._life.guards
         return any(
-            guards.of(change).in_place(name)
+            guards.of(change).in_place(guards.chain_of(name))
             for change in guards.all()
             for name, one in self.tokens[change].items()
             if one == token

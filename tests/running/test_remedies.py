@@ -330,6 +330,15 @@ def test_declared_again_an_ended_automatism_begins_anew() -> None:
     assert desk.queue.changes[-1].updates["A"].function.__name__ == "lightest"
 
 
+def test_a_resumed_run_does_not_make_a_state_lighter_twice() -> None:
+    """Operators that were changed before are left to the user; others are not."""
+    desk = ConstrainedDesk()
+    desk.remedies.resumed(["B"])
+    assert desk.said == ""
+    desk.remedies.resumed(["A", "B"])
+    assert desk.said == "ended: A had been changed before the run was resumed"
+
+
 def test_a_second_constraint_on_an_operator_that_has_lighter_functions_is_refused() -> None:
     """And is not kept."""
     desk = ConstrainedDesk()

@@ -5,25 +5,28 @@ The threads are real; the workers are stubs that are held inside a tuple until t
 
 from __future__ import annotations
 
+import itertools
 import random
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from loop_setting import QUICK, SLOW, Stub
 from patience import PATIENCE_S
 
-from fries_nb.spark import host_loop
 from fries_nb.spark.host_loop import HostLoop
-from fries_nb.spark.hosted_worker import HostedWorker
+from fries_nb.worker import turns
+from fries_nb.worker.flush_deadline import FlushDeadline
 from fries_nb.worker.slowness import JUDGED_NS
+from fries_nb.worker.turns import Turns
 
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[HostLoop, list[Stub]]]:
     """A loop of three workers that has started, whose turns may be handed on at once."""
-    monkeypatch.setattr(host_loop, "HANDOFF_S", 0.0)
+    monkeypatch.setattr(turns, "HANDOFF_NS", 0)
     notes: list[tuple[str, str, int]] = []
     stubs = [Stub(name, notes) for name in "ABC"]
     loop = HostLoop("loop", stubs, tickets=1)  # type: ignore[arg-type]
@@ -126,9 +129,27 @@ def test_inside_a_long_tuple_the_other_workers_are_handed_on(made: tuple[HostLoo
     assert second in (first, b.when("tuple")[0])
 
 
+def test_what_is_due_to_be_flushed_does_not_wait_for_a_long_tuple(
+    made: tuple[HostLoop, list[Stub]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread that goes on with the other workers flushes it, even if its deadline passed as the tuple began."""
+    monkeypatch.setattr(FlushDeadline, "adjusted", lambda deadline, now_ns: -1)
+    loop, (a, b, _) = made
+    a.holds = b.holds = True
+    loop.post(b, 1)
+    b.entered.get(timeout=PATIENCE_S)
+    loop.post(a, 1)
+    b.held.release()
+    a.entered.get(timeout=PATIENCE_S)
+    handed_on(loop)
+    b.until("flush")
+    assert not a.when("tuple")
+    a.held.release()
+
+
 def test_a_worker_that_has_a_loop_to_itself_is_left_in_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """However long it takes: nothing waits for its end."""
-    monkeypatch.setattr(host_loop, "HANDOFF_S", 0.0)
+    monkeypatch.setattr(turns, "HANDOFF_NS", 0)
     alone = Stub("A", [])
     alone.holds = True
     loop = HostLoop("loop", [alone])  # type: ignore[list-item]
@@ -145,20 +166,19 @@ def test_a_worker_that_has_a_loop_to_itself_is_left_in_its_turn(monkeypatch: pyt
 
 
 @pytest.mark.parametrize("look", [1, 2, 3])
-def test_an_event_that_comes_as_a_turn_begins_is_not_the_last_one_heard(look: int) -> None:
+def test_an_event_that_comes_as_a_turn_begins_is_not_the_last_one_heard(
+    monkeypatch: pytest.MonkeyPatch, look: int
+) -> None:
     """It was, when its waking was taken for that of the turn: a run stood still after a recovery."""
-    stub = Stub("A", [])
+    stub, looks, take_woken = Stub("A", []), itertools.count(1), Turns._take_woken
 
-    class Posting(HostLoop):
-        looks = 0
+    def posting(decisions: Turns[Any]) -> None:
+        if next(looks) == look:
+            loop.post(stub, 1)  # type: ignore[arg-type]
+        take_woken(decisions)
 
-        def _take_woken(self) -> None:
-            self.looks += 1
-            if self.looks == look:
-                self.post(stub, 1)  # type: ignore[arg-type]
-            super()._take_woken()
-
-    loop = Posting("loop", [stub])  # type: ignore[list-item]
+    monkeypatch.setattr(Turns, "_take_woken", posting)
+    loop = HostLoop("loop", [stub])  # type: ignore[list-item]
     loop.start()
     stub.until("flush")
     loop.post(stub, 1)  # type: ignore[arg-type]
@@ -168,9 +188,9 @@ def test_an_event_that_comes_as_a_turn_begins_is_not_the_last_one_heard(look: in
 
 
 def test_a_worker_that_two_threads_leave_to_each_other_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One finds it in the other's hands, as its long tuple ends; neither would run it, once."""
-    monkeypatch.setattr(host_loop, "HANDOFF_S", 0.0)
-    stub, other, kept = Stub("A", []), Stub("B", []), threading.Event()
+    """One finds it in the other's hands, just before its long tuple ends; neither would run it, once."""
+    monkeypatch.setattr(turns, "HANDOFF_NS", 0)
+    stub, other, released = Stub("A", []), Stub("B", []), threading.Event()
 
     class Owner:
         lock = threading.Lock()
@@ -180,19 +200,15 @@ def test_a_worker_that_two_threads_leave_to_each_other_is_run(monkeypatch: pytes
             if not got and not blocking:  # the second thread: the first one leaves its tuple now
                 stub.holds = False
                 stub.held.release()
-                assert kept.wait(PATIENCE_S)
+                assert released.wait(PATIENCE_S)
             return got
 
         def release(self) -> None:
             self.lock.release()
-
-    class Keeping(HostLoop):
-        def _keep(self, worker: HostedWorker) -> None:
-            super()._keep(worker)
-            kept.set()
+            released.set()
 
     stub.owner, stub.holds = Owner(), True  # type: ignore[assignment]
-    loop = Keeping("loop", [stub, other])  # type: ignore[list-item]
+    loop = HostLoop("loop", [stub, other])  # type: ignore[list-item]
     loop.post(stub, 2)
     loop.start()
     stub.entered.get(timeout=PATIENCE_S)
@@ -274,9 +290,9 @@ def test_slow_workers_that_use_the_processor_take_turns(made: tuple[HostLoop, li
     loop, (a, b, _) = made
     for stub in (a, b):
         loop.post(stub, SLOW)
-    real = host_loop.PROCESSOR_SHARE
+    real = turns.PROCESSOR_SHARE
     try:
-        host_loop.PROCESSOR_SHARE = -1.0
+        turns.PROCESSOR_SHARE = -1.0
         for stub in (a, b):
             loop.post(stub, 1)
             stub.until("tuple")
@@ -291,7 +307,7 @@ def test_slow_workers_that_use_the_processor_take_turns(made: tuple[HostLoop, li
         a.held.release()
         b.until("tuple", 2)
     finally:
-        host_loop.PROCESSOR_SHARE = real
+        turns.PROCESSOR_SHARE = real
 
 
 @pytest.mark.parametrize("seed", range(20))

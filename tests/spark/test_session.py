@@ -16,8 +16,8 @@ import pytest
 from pyspark import InheritableThread, SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
+from fries_nb.dataflow.hidden_columns import DUE
 from fries_nb.errors import SessionError
-from fries_nb.messages import DUE
 from fries_nb.spark import java, session
 from fries_nb.spark.memory import MachineMemory, memory
 from fries_nb.spark.session import driver_address, driver_interface, slots_of, start_or_find

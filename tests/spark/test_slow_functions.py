@@ -16,28 +16,18 @@ from patience import PATIENCE_S
 
 from fries_nb.connectors.sink import OpenSinks
 from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
+from fries_nb.dataflow.hidden_columns import DUE
 from fries_nb.dataflow.updates import Update
-from fries_nb.messages import (
-    DUE,
-    ChannelId,
-    Data,
-    Done,
-    Fcm,
-    Marker,
-    Prepare,
-    Prepared,
-    Reconfigure,
-    WorkerId,
-)
+from fries_nb.messages import ChannelId, Data, Done, Fcm, Marker, Prepare, Prepared, Reconfigure, WorkerId
 from fries_nb.operators.instance import Instance
 from fries_nb.spark import host as hosting
-from fries_nb.spark import host_loop
 from fries_nb.spark.hosted_worker import HostedWorker
 from fries_nb.spark.region_spec import Options, RegionSpec
 from fries_nb.topology.topology import Topology
 from fries_nb.topology.wiring import wire
 from fries_nb.transport.envelopes import Said, ToWorker
 from fries_nb.transport.sockets import make_keys
+from fries_nb.worker import turns
 from fries_nb.worker.events import Arrived, Granted
 from fries_nb.worker.worker import Worker
 
@@ -124,7 +114,7 @@ def host_of(monkeypatch, *operators):
 def test_a_change_of_a_slow_function_waits_for_the_tuple_in_hand_only(monkeypatch, operators):
     """Requested while tuple 3 is in hand: tuple 4 is the new function's. It was the seventh tuple that was, once."""
     monkeypatch.setattr(sys.modules[__name__], "gate", Gate())
-    monkeypatch.setattr(host_loop, "HANDOFF_S", 0.0)
+    monkeypatch.setattr(turns, "HANDOFF_NS", 0)
     host, hosted = host_of(monkeypatch, *operators)
     target = WorkerId(operators[-1].name, 0)
     marker = Marker(1, frozenset({target.operator}), Reconfigure("u1", frozenset({target.operator})))

@@ -114,7 +114,7 @@ class Watched(Crowd):
         """A worker waits in front of a tuple, for the rollback of the change that it has switched to."""
         self.waits[worker] = self.guarded[worker]
         self.stuck.add(worker)
-        self.answers[worker].append(Paused(worker, "boom", change=self.guarded[worker]))
+        self.answers[worker].append(Paused(worker, "boom", change=self.guarded[worker], chain=(worker.operator,)))
 
     def pause(self, worker: WorkerId) -> None:
         """Under guard it waits for the rollback instead."""

@@ -26,8 +26,8 @@ from interleaving_played import (
 
 from fries_nb.audit import judge
 from fries_nb.checkpoints import in_effect
+from fries_nb.dataflow.hidden_columns import TRANSACTION
 from fries_nb.errors import FriesError
-from fries_nb.messages import TRANSACTION
 from fries_nb.testing.scenarios import draw_focused, draw_pausing, draw_scenario, draw_troubled, play
 from fries_nb.testing.stamp_functions import stamps, without_versions
 from fries_nb.trace import Ran, RanMany, Updated, flow_of
@@ -331,6 +331,7 @@ def leaves_nothing(played):
         assert worker.ended, f"{id_} has not ended"
         assert not worker._inbox.tuples, f"{id_} has {worker._inbox.tuples} tuples left"
         assert not worker._held, f"{id_} still holds"
+        assert not worker._stalled, f"{id_} is still stalled"
         kept = [str(instance.worker) for instance in worker.instances if instance.prepared]
         hears = cluster.hosts.host_of(id_) not in cluster.hosts.dead  # that a change was aborted at the end
         assert not (kept and hears), f"{kept} still keep what they prepared"

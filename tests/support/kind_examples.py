@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 
 from fries_nb.dataflow import DataflowBuilder, Graph, Stream, memory, rate
+from fries_nb.dataflow.hidden_columns import HIDDEN
 from fries_nb.dataflow.traits import Kind
-from fries_nb.messages import HIDDEN
 
 Row = dict[str, Any]
 ROWS: list[Row] = [{"k": number % 4, "x": number, "items": [number, number]} for number in range(60)]

@@ -13,7 +13,8 @@ import msgspec
 
 from fries_nb.connectors.source import Position, Source, Split, SplitReader
 from fries_nb.connectors.worker_reader import Positions, SourcePlan, WorkerReader, open_reader, planned
-from fries_nb.messages import DUE, TRANSACTION, WorkerId
+from fries_nb.dataflow.hidden_columns import DUE, TRANSACTION
+from fries_nb.messages import WorkerId
 
 NOW = 1_700_000_000_000_000_000
 SECOND = 10**9

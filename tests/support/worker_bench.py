@@ -12,22 +12,13 @@ import cloudpickle
 import msgspec
 import pyarrow as pa
 
+from fries_nb.bundles import Bundle
 from fries_nb.checkpoints import CommittedChange, Snapshot
 from fries_nb.connectors.sink import OpenSinks
 from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator, Partitioning
+from fries_nb.dataflow.hidden_columns import DUE, TRANSACTION
 from fries_nb.dataflow.updates import Update
-from fries_nb.messages import (
-    DUE,
-    TRANSACTION,
-    Commit,
-    Data,
-    Frame,
-    Marker,
-    Prepare,
-    Reconfigure,
-    Rehearse,
-    WorkerId,
-)
+from fries_nb.messages import Commit, Data, Frame, Marker, Prepare, Reconfigure, Rehearse, WorkerId
 from fries_nb.operators.dry_run import DryRun
 from fries_nb.operators.instance import Instance
 from fries_nb.topology.topology import Topology
@@ -74,8 +65,8 @@ class Port:
 class Bench:
     """One worker between two senders A[0], A[1] and receivers Z[0], ..., and all that it has said.
 
-    With a ``key`` its rows are partitioned by it. With ``snapshots``, or with changes ``decided``, it is restored
-    before its first event.
+    Each receiver has granted ``credit``. With a ``key`` its rows are partitioned by it. With ``snapshots``, or with
+    changes ``decided``, it is restored before its first event.
     """
 
     def __init__(
@@ -88,6 +79,7 @@ class Bench:
         decided: Sequence[CommittedChange] = (),
         spill: Spill = list,
         key: tuple[str, ...] = (),
+        credit: int = 1 << 20,
     ) -> None:
         names = [operator.name for operator in chain]
         out = Edge(names[-1], "Z", Partitioning.HASH, key) if key else Edge(names[-1], "Z")
@@ -115,7 +107,7 @@ class Bench:
         self.said: list[Any] = []
         self.rehearsals = Rehearsals(lambda: 0)
         for channel in (channel for edge in self.worker.wiring.edges for channel in edge.channels):
-            self.worker.handle(Granted(channel, 1 << 20))
+            self.worker.handle(Granted(channel, credit))
 
     def arrive(self, index: int, frame: Frame) -> None:
         if not self.incoming:
@@ -178,7 +170,7 @@ class Bench:
         out: list[Any] = []
         for send in self.said:
             if isinstance(send, SendFrame):
-                data = isinstance(send.frame, Data)
+                data = isinstance(send.frame, Data | Bundle)
                 out += [row.get("v", row) for row in send.frame.batch.to_pylist()] if data else [send.frame]
         return out
 

@@ -188,11 +188,12 @@ def _grow_at_once(life, now=None):
     return life.rewiring.advance(True, life.lane.issued)
 
 
-def _await_no_end(adoption, present):
-    adopted, adoption._next = adoption._next, None
-    for channel in set(present.incoming) - set(adopted.wiring.incoming) if adopted is not None else ():
-        adoption._inbox.drop(channel)
-    return adopted
+def _await_no_end(adoption, present, adopted=TopologyAdoption.adopted):
+    open_, adoption._open = adoption._open, set()
+    try:
+        return adopted(adoption, present)
+    finally:
+        adoption._open = open_
 
 
 def _end_nothing(outbox, edges, ended=False):

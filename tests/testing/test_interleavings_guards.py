@@ -29,12 +29,13 @@ from fries_nb.controller.guards import Guards, Watch
 from fries_nb.controller.known_changes import KnownChanges
 from fries_nb.dataflow.endpoints import memory, rate
 from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
+from fries_nb.dataflow.hidden_columns import TRANSACTION
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import FriesError
-from fries_nb.messages import TRANSACTION
 from fries_nb.operators import chain_compiler
 from fries_nb.operators.instance import Instance
 from fries_nb.testing import Cluster
+from fries_nb.testing.rechaining import RechainingCluster
 from fries_nb.testing.scenarios import MOST_STEPS, draw_guarded, play
 from fries_nb.testing.stamp_functions import stamps
 from fries_nb.worker import snapshot
@@ -43,11 +44,11 @@ RUNS = 160
 CHUNKS = 8
 
 
-def try_guarded(seed):
+def try_guarded(seed, cluster=Cluster):
     """Play the scenario of a seed and check it; a failure names the seed."""
     scenario = draw_guarded(seed)
     try:
-        played = play(scenario)
+        played = play(scenario, cluster)
         for law in LAWS:
             law(played)
     except (AssertionError, FriesError) as error:
@@ -61,6 +62,17 @@ def test_what_fails_under_guard_is_rolled_back_and_everything_is_whole(chunk):
     size = RUNS * SOAK // CHUNKS
     for seed in range(chunk * size, (chunk + 1) * size):
         try_guarded(seed)
+
+
+def test_what_fails_under_guard_is_rolled_back_while_chains_are_fused_and_split():
+    """Where a tuple is tried again by the workers that share it then, which the paused one names."""
+    met: Counter[str] = Counter()
+    for seed in range(40 * SOAK):
+        cluster = try_guarded(seed, RechainingCluster).cluster
+        met["chains"] += sum(not answer.error for answer in cluster.chained)
+        met["paused"] += sum("is paused on a tuple" in answer.error for answer in cluster.chained)
+        met["rolled back"] += sum(ended.rolled_back for ended in cluster.guards.values())
+    assert min(met["chains"], met["paused"], met["rolled back"]) > 0, met
 
 
 def test_guarded_runs_meet_what_they_are_for():

@@ -13,6 +13,7 @@ from planning_graphs import drawn
 from fries_nb.dataflow import Edge, Graph, Kind, Operator, Partitioning, batched
 from fries_nb.errors import DataflowError
 from fries_nb.planning import chains, channel_count, channels_of, cover, workers_of
+from fries_nb.topology.expansion import may_chain
 
 
 def workflow_2(workers: int) -> Graph:
@@ -126,3 +127,11 @@ def test_chaining_can_be_switched_off():
     graph = drawn("A > B > C")
     assert chains(graph) == (("A", "B", "C"),)
     assert chains(graph, chaining=False) == (("A",), ("B",), ("C",))
+
+
+def test_an_operator_may_be_kept_out_of_chains():
+    """One that is declared with ``chain=False`` has a worker of its own, and so may not be fused while running."""
+    one, other = Operator("A", function=row), Operator("B", function=row)
+    apart = Operator("X", function=row, chain=False)
+    assert chain_of(one, apart, other) == (("A",), ("X",), ("B",))
+    assert (may_chain(one, other), may_chain(one, apart), may_chain(apart, other)) == (True, False, False)

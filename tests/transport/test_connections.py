@@ -56,7 +56,7 @@ def test_data_connection_that_broke_is_noticed(net: Net) -> None:
     with Wire(second.data_address) as wire:
         for host in net.hosts:
             host.join(1, {0: first.data_address, 1: wire.address}, CHANNELS)
-        first.post(1, Credit(1), [AB])
+        first.post(1, Credit((1,)), [AB])
         net.until(lambda: bool(net.frames[1]))
         first.check()
         wire.cut()

@@ -40,12 +40,12 @@ def test_frames_of_an_earlier_epoch_arrive_behind_the_extension(net: Net) -> Non
     net.join(1)
     sender, receiver = net.hosts
     receiver.extend(GROWN)
-    sender.post(1, Credit(5), [AC])
+    sender.post(1, Credit((5,)), [AC])
     net.until(lambda: len(net.frames[1]) == 1)
     sender.extend(GROWN)
-    sender.post(1, Credit(6), [AC])
+    sender.post(1, Credit((6,)), [AC])
     net.until(lambda: len(net.frames[1]) == 2)
-    assert net.frames[1] == [Arrival((AC,), Credit(5)), Arrival((AC,), Credit(6))]
+    assert net.frames[1] == [Arrival((AC,), Credit((5,))), Arrival((AC,), Credit((6,)))]
 
 
 def test_a_channel_that_is_taken_away_keeps_its_number(net: Net) -> None:
@@ -58,9 +58,9 @@ def test_a_channel_that_is_taken_away_keeps_its_number(net: Net) -> None:
     receiver.extend(CHANNELS)
     net.until(lambda: len(net.frames[1]) == 1)
     sender.extend(CHANNELS)
-    sender.post(1, Credit(7), [AC])
+    sender.post(1, Credit((7,)), [AC])
     net.until(lambda: len(net.frames[1]) == 2)
-    assert net.frames[1] == [Arrival((AD,), End()), Arrival((AC,), Credit(7))]
+    assert net.frames[1] == [Arrival((AD,), End()), Arrival((AC,), Credit((7,)))]
 
 
 def test_an_added_host_is_reached(net: Net) -> None:

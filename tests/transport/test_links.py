@@ -54,14 +54,14 @@ def test_frames_arrive_in_order(net: Net) -> None:
     net.join(1)
     marker = Marker(7, frozenset({"A", "B"}), Reconfigure("r", frozenset({"B"})))
     large = batch(100_000)
-    for frame, channels in ((Data(batch(3), 5), [AB]), (Data(large), [AC]), (marker, CHANNELS), (Credit(9), [AB])):
+    for frame, channels in ((Data(batch(3), 5), [AB]), (Data(large), [AC]), (marker, CHANNELS), (Credit((9,)), [AB])):
         net.hosts[0].post(1, frame, channels)
     net.until(lambda: len(net.frames[1]) == 4)
     assert net.frames[1] == [
         Arrival((AB,), Data(batch(3), 5)),
         Arrival((AC,), Data(large)),
         Arrival(CHANNELS, marker),
-        Arrival((AB,), Credit(9)),
+        Arrival((AB,), Credit((9,))),
     ]
 
 
@@ -69,7 +69,7 @@ def test_merged_per_host(net: Net) -> None:
     """What is posted between two polls travels as one message: one receiving socket event brings all of it."""
     net.join(1)
     for number in range(50):
-        net.hosts[0].post(1, Credit(number), [AB])
+        net.hosts[0].post(1, Credit((number,)), [AB])
     net.hosts[0].poll(0)
     arrivals: list[Arrival] = []
     for _ in range(TURNS):
@@ -77,7 +77,7 @@ def test_merged_per_host(net: Net) -> None:
         net.hosts[0].poll(0)
         if arrivals:
             break
-    assert [arrival.frame for arrival in arrivals] == [Credit(number) for number in range(50)]
+    assert [arrival.frame for arrival in arrivals] == [Credit((number,)) for number in range(50)]
 
 
 def test_posting_from_many_threads(net: Net) -> None:
@@ -86,7 +86,7 @@ def test_posting_from_many_threads(net: Net) -> None:
 
     def work(thread: int) -> None:
         for number in range(200):
-            net.hosts[0].post(1, Credit(thread * 1000 + number), [AB])
+            net.hosts[0].post(1, Credit((thread * 1000 + number,)), [AB])
         net.hosts[0].say(Goodbye(str(thread)))
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
@@ -95,7 +95,7 @@ def test_posting_from_many_threads(net: Net) -> None:
     net.until(lambda: len(net.frames[1]) == 800 and len(net.heard) == 4)
     for thread in threads:
         thread.join()
-    sizes = [arrival.frame.size for arrival in net.frames[1] if isinstance(arrival.frame, Credit)]
+    sizes = [arrival.frame.sizes[0] for arrival in net.frames[1] if isinstance(arrival.frame, Credit)]
     for first in range(0, 4000, 1000):
         assert [size for size in sizes if first <= size < first + 1000] == list(range(first, first + 200))
 
@@ -108,7 +108,7 @@ def test_control_is_not_delayed_by_data(net: Net) -> None:
     net.until(lambda: bool(net.heard))
     count = 8 * BURST_MESSAGES
     for number in range(count):
-        sender.post(1, Credit(number), [AB])
+        sender.post(1, Credit((number,)), [AB])
         sender.poll(0)
     data: list[Arrival] = []
     for _ in range(TURNS):  # until the backlog has come as far as this host
@@ -145,12 +145,11 @@ def test_control_is_not_delayed_by_posts(net: Net) -> None:
     net.until(lambda: len(net.frames[1]) == 20)
 
 
-
 def test_older_incarnation_is_dropped(net: Net) -> None:
     """Frames, answers and orders of an older incarnation are dropped and counted; a hello always passes."""
     net.join(1)
     survivor, host = net.hosts
-    survivor.post(1, Credit(1), [AB])
+    survivor.post(1, Credit((1,)), [AB])
     survivor.say(WORD)
     host.say(WORD)
     net.until(lambda: len(net.heard) == 2 and len(net.frames[1]) == 1)
@@ -159,16 +158,16 @@ def test_older_incarnation_is_dropped(net: Net) -> None:
     net.server.incarnation = 1
     net.server.send(net.peer(1), Probe())
     net.server.incarnation = 2
-    survivor.post(1, Credit(2), [AB])
+    survivor.post(1, Credit((2,)), [AB])
     survivor.say(WORD)
     survivor.say(hello(survivor))
     net.until(lambda: host.stale == 2 and net.server.stale == 1 and len(net.heard) == 3)
     assert net.heard[2].message == hello(survivor)
     assert net.orders[1] == []
     survivor.join(2, net.peers(), CHANNELS)
-    survivor.post(1, Credit(3), [AB])
+    survivor.post(1, Credit((3,)), [AB])
     net.until(lambda: len(net.frames[1]) == 2)
-    assert [arrival.frame for arrival in net.frames[1]] == [Credit(1), Credit(3)]
+    assert [arrival.frame for arrival in net.frames[1]] == [Credit((1,)), Credit((3,))]
 
 
 def test_host_that_never_joined_is_heard(net: Net) -> None:
@@ -196,12 +195,12 @@ def test_early_frames_wait_for_the_welcome(net: Net) -> None:
     first, second = net.hosts
     first.join(1, net.peers(), CHANNELS)
     first.post(1, Data(batch(2)), [AB])
-    first.post(1, Credit(1), [AC])
+    first.post(1, Credit((1,)), [AC])
     net.until(lambda: bool(second._data._early))
     assert net.frames[1] == []
     second.join(1, net.peers(), CHANNELS)
     net.until(lambda: len(net.frames[1]) == 2)
-    assert net.frames[1] == [Arrival((AB,), Data(batch(2))), Arrival((AC,), Credit(1))]
+    assert net.frames[1] == [Arrival((AB,), Data(batch(2))), Arrival((AC,), Credit((1,)))]
 
 
 def test_replaced_host(net: Net) -> None:
@@ -286,10 +285,10 @@ def test_oversized_frame_is_refused_at_the_sender(net: Net) -> None:
 def test_unknown_host_and_channel(net: Net) -> None:
     """Posting to nowhere is an error in the thread that posts."""
     with pytest.raises(LinkError, match="no link from host 0 to host 1"):
-        net.hosts[0].post(1, Credit(1), [AB])
+        net.hosts[0].post(1, Credit((1,)), [AB])
     net.join(1)
     with pytest.raises(LinkError, match=r"no channel B\[1\]->A\[0\]"):
-        net.hosts[0].post(1, Credit(1), [ChannelId(B, A)])
+        net.hosts[0].post(1, Credit((1,)), [ChannelId(B, A)])
     with pytest.raises(LinkError, match="cannot join incarnation 1"):
         net.hosts[0].join(1, {}, CHANNELS)
 
@@ -342,7 +341,7 @@ def converse() -> None:
         close()
         close()
     with pytest.raises(LinkError, match="closed"):
-        net.hosts[0].post(1, Credit(1), [AB])
+        net.hosts[0].post(1, Credit((1,)), [AB])
     with pytest.raises(LinkError, match="closed"):
         net.server.send(net.heard[0].peer, Probe())
 

@@ -65,10 +65,10 @@ def test_stranger_is_refused(net: Net, how: str, lane: str) -> None:
         net.until(lambda: bool(monitor.poll(0)))
         assert recv_monitor_message(monitor)["event"] & REFUSALS
         net.hosts[0].say(WORD)
-        net.hosts[0].post(1, Credit(1), [AB])
+        net.hosts[0].post(1, Credit((1,)), [AB])
         net.until(lambda: bool(net.heard) and bool(net.frames[1]))
         assert [heard.message for heard in net.heard] == [WORD]
-        assert net.frames[1] == [Arrival((AB,), Credit(1))]
+        assert net.frames[1] == [Arrival((AB,), Credit((1,)))]
         raw.disable_monitor()
 
 
@@ -123,7 +123,6 @@ def test_runs_do_not_meet(net: Net) -> None:
         lost.close()
         found.close()
         server.close()
-
 
 
 def test_keys_are_not_printed() -> None:
@@ -193,7 +192,7 @@ def test_strangers_leave_files_to_open(net: Net, lane: str) -> None:
     """At a port at which too many do nothing, nobody gets in until some have gone; who is in notices nothing."""
     net.join(1)
     net.hosts[0].say(WORD)
-    net.hosts[0].post(1, Credit(1), [AB])
+    net.hosts[0].post(1, Credit((1,)), [AB])
     net.until(lambda: bool(net.heard) and bool(net.frames[1]))
     address = net.server.address if lane == "control" else net.hosts[1].data_address
     before = held()
@@ -205,7 +204,7 @@ def test_strangers_leave_files_to_open(net: Net, lane: str) -> None:
             except TimeoutError:
                 break
         net.hosts[0].say(WORD)
-        net.hosts[0].post(1, Credit(2), [AB])
+        net.hosts[0].post(1, Credit((2,)), [AB])
         net.until(lambda: len(net.heard) == 2 and len(net.frames[1]) == 2)
         assert STRANGERS < count < 3 * STRANGERS
         assert held() - before - count < 3 * STRANGERS
@@ -215,7 +214,7 @@ def test_strangers_leave_files_to_open(net: Net, lane: str) -> None:
     net.frames.append([])
     net.join(2)
     late.say(WORD)
-    net.hosts[0].post(1, Credit(3), [AB])
+    net.hosts[0].post(1, Credit((3,)), [AB])
     net.until(lambda: len(net.heard) == 3 and len(net.frames[1]) == 3)
 
 

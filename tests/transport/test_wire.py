@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import string
 from collections import deque
-from typing import Any, get_args, get_origin
+from typing import Any
 
 import msgspec
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from message_values import values
 
+from fries_nb.bundles import Bundle
 from fries_nb.errors import LinkError
-from fries_nb.messages import Answer, ChannelId, Data, End, Marker, Reconfigure, SetRate, WorkerId
+from fries_nb.messages import Answer, ChannelId, Data, End, Marker, Reconfigure, SetRate, Tag, WorkerId
 from fries_nb.transport.envelopes import (
     ControllerMessage,
     FromHost,
     HostMessage,
-    Line,
     Said,
     ToHost,
     ToWorker,
@@ -48,39 +48,6 @@ WORKERS = [WorkerId(name, index) for name in ("A", "B") for index in range(3)]
 CHANNELS = tuple(ChannelId(a, b) for a in WORKERS[:3] for b in WORKERS[3:])
 ROUTES = Routes(CHANNELS)
 
-names = st.text(string.ascii_letters, min_size=1, max_size=8)
-PLAIN: dict[type, st.SearchStrategy[Any]] = {
-    str: st.text(max_size=20),
-    bytes: st.binary(max_size=20),
-    bool: st.booleans(),
-    int: st.integers(-(2**63), 2**64 - 1),
-    float: st.floats(allow_nan=False),
-    type(None): st.none(),
-}
-
-
-def values(kind: Any) -> st.SearchStrategy[Any]:
-    """Any value of a type that a message may hold."""
-    origin, arguments = get_origin(kind), get_args(kind)
-    if kind is WorkerId:
-        return st.builds(WorkerId, names, st.integers(0, 1000))
-    if kind is Line:
-        return st.builds(Line, names, st.text())
-    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-        return st.builds(kind, **{field.name: values(field.type) for field in msgspec.structs.fields(kind)})
-    if origin is tuple and arguments[-1] is Ellipsis:
-        return st.lists(values(arguments[0]), max_size=3).map(tuple)
-    if origin is tuple:
-        return st.tuples(*map(values, arguments))
-    if origin is dict:
-        return st.dictionaries(*map(values, arguments), max_size=3)
-    if origin is frozenset:
-        return st.frozensets(names, max_size=3)
-    if arguments:
-        return st.one_of(*map(values, arguments))
-    return PLAIN[kind]
-
-
 batches = st.builds(
     lambda numbers, words: pa.RecordBatch.from_pydict(
         {"n": numbers[: len(words)], "w": words[: len(numbers)]},
@@ -90,12 +57,14 @@ batches = st.builds(
     st.lists(st.none() | st.text(max_size=500), max_size=20),
 )
 payloads = (
-    st.builds(Data, batches, st.integers(0, 2**60), version=st.integers(0, 2**31))
-    | values(Marker)
-    | st.just(End())
-    | st.builds(Credit, st.integers(0, 2**40))
+    st.builds(Data, batches, st.integers(0, 2**60), version=st.integers(0, 2**31)) | values(Marker) | st.just(End())
 )
-posts = st.lists(st.tuples(st.lists(st.sampled_from(CHANNELS), min_size=1, unique=True), payloads), max_size=20)
+some_channels = st.lists(st.sampled_from(CHANNELS), min_size=1, unique=True)
+credits_of_channels = some_channels.flatmap(
+    lambda channels: st.tuples(
+        st.just(channels), st.builds(Credit, st.tuples(*[st.integers(0, 2**40) for _ in channels]))
+    )
+)
 
 
 def batch(rows: int = 1) -> pa.RecordBatch:
@@ -106,6 +75,15 @@ def batch(rows: int = 1) -> pa.RecordBatch:
 def column(**values: list[Any]) -> pa.RecordBatch:
     """A batch of these columns."""
     return pa.RecordBatch.from_pydict(values)
+
+
+bundles = st.lists(st.integers(0, 3), min_size=1, max_size=len(CHANNELS)).map(
+    lambda rows: (
+        list(CHANNELS[: len(rows)]),
+        Bundle(batch(sum(rows)), tuple(rows), tuple([9 * one for one in rows]), len(rows), {0: Tag(1, 2)}),
+    )
+)
+posts = st.lists(st.tuples(some_channels, payloads) | credits_of_channels | bundles, max_size=20)
 
 
 def pack(packer: Packer, *payloads: Payload) -> list[Part]:
@@ -269,7 +247,7 @@ def test_large_batch_is_read_where_it_lies(packer: Packer, unpacker: Unpacker) -
 
 def test_frames_are_merged_up_to_a_size(packer: Packer, unpacker: Unpacker) -> None:
     """Many small frames make one message; a backlog of large ones makes several, each within reach of the limit."""
-    assert len(pack_all(packer, [((0,), Credit(1))] * 500)) == 1
+    assert len(pack_all(packer, [((0,), Credit((1,)))] * 500)) == 1
     unpacker._number = 1
     each = Data(batch(MERGED // 32))
     messages = pack_all(packer, [((0,), each)] * 9)
@@ -327,6 +305,29 @@ def test_garbage_batch(garbage: bytes) -> None:
         damaged = DataFrame((0,), 0, 0, schema, garbage, garbage)
         with pytest.raises(LinkError):
             Unpacker(ROUTES, 0).unpack(msgspec.structs.replace(head, frames=(damaged,)), [])
+
+
+def test_credit_for_other_channels_than_those_named(packer: Packer, unpacker: Unpacker) -> None:
+    """Each channel has its own credit: one too few or too many is refused."""
+    [parts] = pack_all(packer, [((0, 1), Credit((5,)))])
+    with pytest.raises(LinkError, match="got 1 credits for 2 channels from host 0; expected one for each"):
+        unpack(unpacker, parts)
+
+
+@pytest.mark.parametrize(
+    ("bundle", "words"),
+    [
+        (Bundle(batch(3), (1, 1), (5, 5)), r"a bundle of 3 rows from host 0; its frame announced \(1, 1\)"),
+        (Bundle(batch(1), (2, -1), (5, 5)), r"announced \(2, -1\)"),
+        (Bundle(batch(3), (3,), (5, 5)), "got 1 numbers of rows for 2 channels"),
+        (Bundle(batch(3), (1, 2), (5,)), "got 1 sizes for 2 channels"),
+    ],
+)
+def test_a_bundle_that_does_not_add_up(packer: Packer, unpacker: Unpacker, bundle: Bundle, words: str) -> None:
+    """Rows would go to the wrong worker, or credit to the wrong channel."""
+    [parts] = pack_all(packer, [((0, 1), bundle)])
+    with pytest.raises(LinkError, match=words):
+        unpack(unpacker, parts)
 
 
 def test_oversized(packer: Packer) -> None:

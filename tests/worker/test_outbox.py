@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fries_nb.bundles import deliveries
 from fries_nb.dataflow.graph import Partitioning
 from fries_nb.errors import DeclarationError, ProtocolError
 from fries_nb.messages import ChannelId, Commit, Data, End, Marker, WorkerId
@@ -26,9 +27,16 @@ def channels(to: str, count: int) -> tuple[ChannelId, ...]:
     return tuple(ChannelId(ME, WorkerId(to, index)) for index in range(count))
 
 
-def edge(to: str, partitioning: Partitioning, count: int, key: tuple[str, ...] = (), branch: int = 0) -> OutEdge:
+def edge(
+    to: str,
+    partitioning: Partitioning,
+    count: int,
+    key: tuple[str, ...] = (),
+    branch: int = 0,
+    hosts: tuple[int, ...] = (),
+) -> OutEdge:
     """An out-edge of the operator under test."""
-    return OutEdge(to, partitioning, key, branch, channels(to, count))
+    return OutEdge(to, partitioning, key, branch, channels(to, count), hosts=hosts)
 
 
 def batch(*numbers: int) -> pa.RecordBatch:
@@ -40,11 +48,8 @@ def received(sends: list[SendFrame]) -> dict[ChannelId, list[Any]]:
     """What each channel got, in order."""
     got: dict[ChannelId, list[Any]] = defaultdict(list)
     for send in sends:
-        for channel in send.channels:
-            if isinstance(send.frame, Data):
-                got[channel] += send.frame.batch.column("n").to_pylist()
-            else:
-                got[channel].append(send.frame)
+        for channel, frame in deliveries(send.channels, send.frame):
+            got[channel] += frame.batch.column("n").to_pylist() if isinstance(frame, Data) else [frame]
     return got
 
 
@@ -58,10 +63,15 @@ ACTIONS = st.lists(
 )
 
 
-@given(PARTITIONINGS, ACTIONS, st.integers(1, 60))
-def test_under_any_actions_order_markers_and_credit_are_right(how: Partitioning, actions: list, window: int) -> None:
-    """Under any actions order markers and credit are right."""
-    outbox = Outbox([edge("B", how, 3, ("n",))])
+HOSTS = st.sampled_from([(), (0, 0, 0), (0, 1, 0), (0, 1, 2)])
+
+
+@given(PARTITIONINGS, ACTIONS, st.integers(1, 60), HOSTS)
+def test_under_any_actions_order_markers_and_credit_are_right(
+    how: Partitioning, actions: list, window: int, hosts: tuple[int, ...]
+) -> None:
+    """Whether frames travel alone or in bundles."""
+    outbox = Outbox([edge("B", how, 3, ("n",), hosts=hosts)])
     names = channels("B", 3)
     table = routing_table(3)
     due: dict[ChannelId, list[Any]] = {name: [] for name in names}
@@ -71,12 +81,12 @@ def test_under_any_actions_order_markers_and_credit_are_right(how: Partitioning,
 
     def carry_out() -> None:
         for send in outbox.sends():
-            for channel in send.channels:
-                got[channel] += received([SendFrame((channel,), send.frame)])[channel]
-                if isinstance(send.frame, Data):
+            for channel, frame in deliveries(send.channels, send.frame):
+                got[channel] += received([SendFrame((channel,), frame)])[channel]
+                if isinstance(frame, Data):
                     under_way = sum(owed[channel])
-                    assert not under_way or under_way + send.frame.size <= window
-                    owed[channel].append(send.frame.size)
+                    assert not under_way or under_way + frame.size <= window
+                    owed[channel].append(frame.size)
 
     for name in names:
         outbox.credit(name, window)
@@ -118,10 +128,12 @@ def is_marker(one: Any) -> bool:
     return isinstance(one, Marker)
 
 
-@given(ACTIONS, st.integers(1, 60))
-def test_round_robin_sends_each_row_once_and_before_the_markers_behind_it(actions: list, window: int) -> None:
+@given(ACTIONS, st.integers(1, 60), HOSTS)
+def test_round_robin_sends_each_row_once_and_before_the_markers_behind_it(
+    actions: list, window: int, hosts: tuple[int, ...]
+) -> None:
     """Whichever receivers wait for credit, and are passed over, nothing is lost, repeated or out of order."""
-    outbox = Outbox([edge("B", Partitioning.REBALANCE, 3)])
+    outbox = Outbox([edge("B", Partitioning.REBALANCE, 3, hosts=hosts)])
     names = channels("B", 3)
     got: dict[ChannelId, list[Any]] = {name: [] for name in names}
     owed: dict[ChannelId, list[int]] = {name: [] for name in names}
@@ -129,10 +141,10 @@ def test_round_robin_sends_each_row_once_and_before_the_markers_behind_it(action
 
     def carry_out() -> None:
         for send in outbox.sends():
-            for channel in send.channels:
-                got[channel] += received([SendFrame((channel,), send.frame)])[channel]
-                if isinstance(send.frame, Data):
-                    owed[channel].append(send.frame.size)
+            for channel, frame in deliveries(send.channels, send.frame):
+                got[channel] += received([SendFrame((channel,), frame)])[channel]
+                if isinstance(frame, Data):
+                    owed[channel].append(frame.size)
 
     for name in names:
         outbox.credit(name, window)

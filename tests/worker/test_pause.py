@@ -87,7 +87,7 @@ def test_tuples_in_front_leave_and_the_one_that_failed_is_told_as_it_came() -> N
     assert bench.worker.instances[0].processed == 1
     assert bench.answers(Failed) == []
     assert not bench.worker.failed
-    assert [one.size for one in bench.said if isinstance(one, Grant)][2:] == []
+    assert [one.sizes for one in bench.said if isinstance(one, Grant)][1:] == []
 
 
 def test_a_standing_worker_takes_no_tuple_and_no_marker_and_hears_control() -> None:
@@ -120,7 +120,7 @@ def test_a_fix_retries_the_tuple_and_goes_on_with_the_frame_and_what_waits_behin
     assert [done.marker for done in bench.answers(Done)] == [2, 1]
     (save,) = [one for one in bench.said if isinstance(one, Save)]
     assert save.snapshots[0].processed == 3
-    assert [one.size for one in bench.said if isinstance(one, Grant)][2:] == [10]
+    assert [one.sizes for one in bench.said if isinstance(one, Grant)][1:] == [{bench.incoming[0]: 10}]
 
 
 def test_a_fix_that_does_not_get_past_the_tuple_lets_it_stand_again() -> None:

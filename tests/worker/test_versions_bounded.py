@@ -12,8 +12,9 @@ from worker_bench import Bench, Sum, change
 import fries_nb as fn
 from fries_nb.audit import judge
 from fries_nb.dataflow.graph import Operator
+from fries_nb.dataflow.hidden_columns import DUE
 from fries_nb.dataflow.updates import Update
-from fries_nb.messages import DUE, Data, WorkerId
+from fries_nb.messages import Data, WorkerId
 from fries_nb.storage.spill import spilled
 from fries_nb.testing import Cluster, figures
 from fries_nb.testing.drawn_flows import source_rows
@@ -43,7 +44,7 @@ def test_what_comes_in_front_of_the_marker_is_granted_back_and_kept_on_disk() ->
         bench.arrive(0, wide(number))
         bench.run()
         assert pa.total_allocated_bytes() - before <= 2 * WINDOW + FRAME, f"frame {number}"
-    assert sum(one.size for one in bench.said if isinstance(one, Grant)) == 256 * FRAME
+    assert sum(size for one in bench.said if isinstance(one, Grant) for size in one.sizes.values()) == 256 * FRAME
     for index in (0, 1):
         bench.arrive(index, TAG)
     bench.run()
@@ -63,7 +64,7 @@ def test_what_comes_behind_the_marker_waits_for_its_credit() -> None:
     assert not [one for one in bench.said if isinstance(one, Grant)]
     bench.arrive(1, TAG)
     bench.run()
-    assert sum(one.size for one in bench.said if isinstance(one, Grant)) == 4 * FRAME
+    assert sum(size for one in bench.said if isinstance(one, Grant) for size in one.sizes.values()) == 4 * FRAME
 
 
 @pytest.mark.parametrize("window", [1, 200, 2_000])

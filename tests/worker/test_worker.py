@@ -10,10 +10,10 @@ import pytest
 from worker_bench import Bench, Sum, change, data, operations, version
 
 from fries_nb.dataflow.graph import Kind, Operator
+from fries_nb.dataflow.hidden_columns import DUE
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import ProtocolError
 from fries_nb.messages import (
-    DUE,
     Abort,
     Cancel,
     ChannelId,
@@ -42,10 +42,10 @@ from fries_nb.worker.out_channel import SendFrame
 def test_a_frame_is_processed_granted_back_and_flushed_when_nothing_is_left_to_do() -> None:
     """A frame is processed granted back and flushed when nothing is left to do."""
     bench = Bench(Operator("M", function=version(1)))
-    assert [one for one in bench.take() if isinstance(one, Grant)] == [Grant(one, 1 << 20) for one in bench.incoming]
+    assert [one for one in bench.take() if isinstance(one, Grant)] == [Grant(dict.fromkeys(bench.incoming, 1 << 20))]
     bench.arrive(0, data(1, 2, size=77))
     assert not bench.worker.run()
-    assert [one for one in bench.take() if isinstance(one, Grant)] == [Grant(bench.incoming[0], 77)]
+    assert [one for one in bench.take() if isinstance(one, Grant)] == [Grant({bench.incoming[0]: 77})]
     assert bench.sent == []
     assert bench.worker.outbox.buffered
     bench.worker.outbox.flush()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from argparse import Namespace
 from collections.abc import Sequence
+from typing import Any
 
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
@@ -50,6 +51,7 @@ class FriesConstraints(Magics):
     @argument("--latency", type=float, metavar="MS", help="the limit of the mean latency in milliseconds")
     @argument("--window", type=float, metavar="SECONDS", help=f"over which latencies are averaged ({WINDOW_S:g})")
     @argument("--on-violation", metavar="WHAT", help=f"if it cannot be kept: {', '.join(OnViolation)} (tell)")
+    @argument("--lighter", metavar="VARIABLE", help="that holds fn.lighter({...}), for propose and apply")
     @argument("--of", metavar="NAME", help="of the dataflow or run; what runs, or else was declared last, if left out")
     def fries_constrain(self, line: str) -> Summary:
         """Limit the mean latency of a sequence of operators and edges; without operators show all limits.
@@ -59,6 +61,7 @@ class FriesConstraints(Magics):
 
             %fries_constrain FC FM --latency 300
             %fries_constrain payments->FC FC FC->FM --latency 80 --window 5 --on-violation tell
+            %fries_constrain FC FM --latency 300 --on-violation propose --lighter small_models
             %fries_constrain "my operator" -> FM --latency 80 --of fraud
             %fries_constrain
         """
@@ -72,7 +75,8 @@ class FriesConstraints(Magics):
         owner = self._known.flow(args.of) if run is None else run
         window_s = WINDOW_S if args.window is None else args.window
         policy = args.on_violation or OnViolation.TELL
-        constraint = owner.constrain(elements_of(args.operators), args.latency, window_s, policy)
+        lighter = self._lighter(args.lighter)
+        constraint = owner.constrain(elements_of(args.operators), args.latency, window_s, policy, lighter)
         return of_constraint(constraint, owner.name if isinstance(owner, Dataflow) else "", self._then(run))
 
     def _shown(self, name: str | None) -> Summary:
@@ -87,6 +91,13 @@ class FriesConstraints(Magics):
         ended = [run for run in self._known.runs() if run.graph.name == flow.name]
         states |= {state.constraint: state for run in ended for state in run.constraints()}
         return of_constraints(flow.name, tuple(states.values()), f"%fries_run {quoted(flow.name)}")
+
+    def _lighter(self, variable: str | None) -> Any:
+        """What a variable of the user holds; the constraint refuses it if it is no ``fn.lighter(...)``."""
+        if variable is not None and variable not in self.shell.user_ns:
+            given = f"--lighter {shortened(variable)}"
+            raise UsageError(f"{given}: there is no such variable; expected one that holds fn.lighter({{...}})")
+        return None if variable is None else self.shell.user_ns[variable]
 
     def _then(self, run: Run | None) -> str:
         return "%fries_run" if run is None else f"%fries_constrain, {self._known.variable(run)}.constraints_frame()"
@@ -124,7 +135,7 @@ def elements_of(tokens: Sequence[str]) -> list[Element]:
 
 def _refuse_options(args: Namespace) -> None:
     """Refuse the options of a limit without the operators to which it applies."""
-    given = [name for name in ("latency", "window", "on_violation") if name in args.given]
+    given = [name for name in ("latency", "window", "on_violation", "lighter") if name in args.given]
     if given:
         option = f"--{given[0].replace('_', '-')}"
         raise UsageError(f"{option} belongs to a sequence; name its operators, as in {_EXAMPLE}")

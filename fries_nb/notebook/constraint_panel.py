@@ -1,24 +1,33 @@
-"""The panel of latency constraints: for each one its status, the reason, and the latency of its sequence by cause.
+"""The panel of latency constraints: status, reason and latency by cause of each one, and the changes they propose.
 
-Drawings are made in Python for two widths, and the page shows the wider one that fits; so the panel without a kernel
-is the same drawing. Nothing is sent while nothing changes.
+Drawings are made in Python for several widths, and the page shows the widest that fits; so the panel without a kernel
+is the same drawing. Nothing is sent while nothing changes. A proposal has buttons to show its plan and to accept it;
+accepting works in a thread, since the kernel handles further messages only when the handler has returned.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import anywidget
+import ipywidgets
 import traitlets
 
 from fries_nb.constraints.judgements import ConstraintState
+from fries_nb.errors import FriesError
 from fries_nb.notebook.static_pictures import stacked
+from fries_nb.notebook.summaries import of_change
+from fries_nb.notebook.widgets import answer_in_subshell, said
 from fries_nb.report.constraint_bars import constraint_svg, in_figures
+from fries_nb.report.plan_section import foretold
+from fries_nb.running.remedies import Proposal
+from fries_nb.scheduling import Plan
 
-WIDTHS = (440.0, 760.0)
+WIDTHS = (360.0, 540.0, 760.0)
 """Widths of the drawings in pixels."""
 _HERE = Path(__file__).parent
 
@@ -59,3 +68,61 @@ class ConstraintPanel(anywidget.AnyWidget):
         data, metadata = bundle if isinstance(bundle, tuple) else (bundle or {}, {})
         picture = stacked(*(constraint_svg(one) for one in self._states))
         return {**data, "image/svg+xml": picture, "text/plain": repr(self)}, metadata
+
+
+class ProposalList(ipywidgets.VBox):
+    """The open proposals of a run, each with the buttons ``Plan`` and ``Accept``, and the result of the last accepted.
+
+    Args:
+        show_plan: called with the plan of a proposal when the user wants to see it.
+    """
+
+    def __init__(self, show_plan: Callable[[Plan], None]) -> None:
+        self._show_plan = show_plan
+        self._open: tuple[Proposal, ...] = ()
+        self._rows = ipywidgets.VBox()
+        self.result = ipywidgets.HTML()
+        super().__init__([self._rows, self.result])
+
+    def show(self, proposals: Sequence[Proposal]) -> None:
+        """Show proposals; may be called from any thread.
+
+        Args:
+            proposals: the open proposals.
+        """
+        # One that is proposed again after it was withdrawn is another one, though it may be equal.
+        if list(map(id, proposals)) != list(map(id, self._open)):
+            self._open = tuple(proposals)
+            self._rows.children = [self._row(proposal) for proposal in self._open]
+
+    def _row(self, proposal: Proposal) -> ipywidgets.Widget:
+        targets = ", ".join(sorted(proposal.plan.targets))
+        heading = f"Proposed for {proposal.constraint.sequence}: change {targets}"
+        words = ipywidgets.HTML(said("\n".join([heading, proposal.reason, *foretold(proposal.plan)])))
+        words.layout.flex = "1 1 300px"
+        plan = ipywidgets.Button(description="Plan", tooltip="Show what the change would synchronise")
+        accept = ipywidgets.Button(description="Accept", button_style="primary", tooltip=f"Change {targets} now")
+        for button in (plan, accept):
+            button.layout.width = "80px"
+        plan.on_click(lambda _: self._show_plan(proposal.plan))
+        accept.on_click(partial(self._accepted, proposal))
+        row = ipywidgets.HBox([words, plan, accept])
+        row.layout.flex_flow = "row wrap"
+        answer_in_subshell(row)
+        return row
+
+    def _accepted(self, proposal: Proposal, button: ipywidgets.Button) -> None:
+        button.disabled = True
+        self.result.value = said("under way ...")
+        threading.Thread(target=self._accept, args=[proposal], name="fries-accept", daemon=True).start()
+
+    def _accept(self, proposal: Proposal) -> None:
+        try:
+            change = proposal.accept()
+            result = change.result()
+        except FriesError as error:
+            self.result.value = said(str(error), failed=True)
+            return
+        is_done = result.outcome == "done"
+        words = repr(of_change(result)) if is_done else f"{change.label} {result.outcome}: {result.error}"
+        self.result.value = said(words, failed=not is_done)

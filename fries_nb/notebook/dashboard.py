@@ -14,7 +14,7 @@ from typing import Any
 import ipywidgets
 
 from fries_nb.controller.metrics import MetricsSnapshot
-from fries_nb.notebook.constraint_panel import ConstraintPanel
+from fries_nb.notebook.constraint_panel import ConstraintPanel, ProposalList
 from fries_nb.notebook.endings import Ending
 from fries_nb.notebook.form import ChangeForm
 from fries_nb.notebook.function_sources import FunctionSource
@@ -32,7 +32,9 @@ PERIOD_S = 0.2
 
 
 class RunView(ipywidgets.VBox):
-    """The live view of one run: the widgets ``status``, ``stop``, ``dag``, ``latency``, ``constraints`` and ``form``.
+    """The live view of one run.
+
+    Its widgets are ``status``, ``stop``, ``dag``, ``latency``, ``constraints``, ``proposals`` and ``form``.
 
     It does not show what operators print; the cell that started the run does (``cell_outputs.CellEcho``).
 
@@ -68,11 +70,13 @@ class RunView(ipywidgets.VBox):
         self.dag = DagView(run.graph)
         self.latency = LatencyPlot()
         self.constraints = ConstraintPanel()
+        self.proposals = ProposalList(self._show_plan)
         self.form = ChangeForm(run, source, self._show_plan)
         self.dag.observe(lambda change: self.form.choose(change["new"]), names="selected")
         pictures = ipywidgets.HBox([self.dag, self.latency])
         pictures.layout.flex_flow = "row wrap-reverse"  # side by side; on narrow pages the plot is on top
-        super().__init__([ipywidgets.HBox([self.status, self.stop]), pictures, self.constraints, self.form])
+        top = ipywidgets.HBox([self.status, self.stop])
+        super().__init__([top, pictures, self.constraints, self.proposals, self.form])
         self.add_class(LIVE)
         answer_in_subshell(self)
         self._update()
@@ -114,6 +118,7 @@ class RunView(ipywidgets.VBox):
             self._changes_shown = len(changes)
             self._show_plan(None)
         self.constraints.show(self._run.constraints())
+        self.proposals.show(() if self._run.state in OVER else self._run.proposals())
         points, marks, judged = self._run.history(), self._run.marks(), self._run.constraint_history()
         plotted = (points[-1].at_s if points else 0.0, len(marks), judged[-1].at_s if judged else 0.0)
         if plotted != self._plotted:

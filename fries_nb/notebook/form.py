@@ -20,7 +20,7 @@ from fries_nb.notebook import summaries
 from fries_nb.notebook.cell_outputs import DEFAULT_S
 from fries_nb.notebook.function_sources import FunctionSource
 from fries_nb.notebook.statuses import in_the_way
-from fries_nb.notebook.widgets import answer_in_subshell
+from fries_nb.notebook.widgets import answer_in_subshell, said
 from fries_nb.report.plan_section import in_words
 from fries_nb.run import Run
 from fries_nb.scheduling import SCHEDULERS, Plan
@@ -166,9 +166,4 @@ class ChangeForm(ipywidgets.VBox):
 
     def _say(self, text: str, failed: bool = False) -> None:
         self._says_plan = False
-        colour = "color: var(--jp-error-color1, #b3261e); " if failed else ""
-        role = "alert" if failed else "status"
-        shown = html.escape(text)
-        self.result.value = (
-            f'<div role="{role}" style="{colour}margin: 4px 0; line-height: 1.5; white-space: pre-wrap">{shown}</div>'
-        )
+        self.result.value = said(text, failed)

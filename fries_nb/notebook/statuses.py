@@ -81,7 +81,9 @@ def of_constraints(flow: str, states: Sequence[ConstraintState], then: str) -> S
     if not states:
         return Summary(f"{flow!r} has no latency constraints", "%fries_constrain OPERATOR OPERATOR --latency MS")
     rows = [_constraint_row(state) for state in states]
-    reasons = [f"{state.constraint.sequence}: {state.reason}" for state in states]
+    reasons = [
+        f"{state.constraint.sequence}: {'; '.join(filter(None, [state.reason, state.remedy]))}" for state in states
+    ]
     drawings = "".join(map(constraint_svg, states))  # with the reasons
     rich = {"text/html": _as_html(_CONSTRAINT_COLUMNS, rows, ()) + drawings}
     return Summary("\n".join([*_aligned([_CONSTRAINT_COLUMNS, *rows], range(2, 6)), *reasons]), then, rich)

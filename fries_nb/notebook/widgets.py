@@ -12,6 +12,7 @@ that a click has to wait.
 from __future__ import annotations
 
 import base64
+import html
 import threading
 from pathlib import Path
 from typing import Any
@@ -113,6 +114,18 @@ class DagView(anywidget.AnyWidget):
         if png := dag_png(self._graph, shown.states, flows):
             still["image/png"] = base64.b64encode(png).decode()
         return {**data, **still}, metadata
+
+
+def said(text: str, failed: bool = False) -> str:
+    """A message to the user as HTML, which is read aloud when it appears.
+
+    Args:
+        text: the message; line ends are kept.
+        failed: whether it is an error.
+    """
+    colour = "color: var(--jp-error-color1, #b3261e); " if failed else ""
+    style = f"{colour}margin: 4px 0; line-height: 1.5; white-space: pre-wrap"
+    return f'<div role="{"alert" if failed else "status"}" style="{style}">{html.escape(text)}</div>'
 
 
 def answer_in_subshell(*widgets: ipywidgets.Widget) -> None:

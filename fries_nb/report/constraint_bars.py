@@ -34,7 +34,7 @@ CAUSES = {"task": "task", "buffer": "output buffer", "transport": "transport and
 """The causes of latency in words, by the class of their bars."""
 _PAD, _LINE, _ROW, _BAR = 16.0, 17.0, 21.0, 12.0
 _FIGURES, _LABELS, _INDENT = 62.0, 190.0, 22.0
-_BOLD_LETTER, _LETTER = 7.2, 6.3
+_BOLD_LETTER, _LETTER, _MEAN_LETTER = 7.2, 6.3, 6.2
 _FAR = 2.5
 """A limit above this multiple of the latencies is not drawn to scale."""
 _STATUS_CLASSES = {
@@ -168,10 +168,11 @@ def latency_text(value: float | None) -> str:
 def _head(state: ConstraintState, width: float) -> tuple[str, float]:
     """Sequence, status and reason; and the height that they take."""
     kind = _STATUS_CLASSES[state.status]
-    letters = int((width - 2 * _PAD - _INDENT) / _LETTER)
+    letters = int((width - 2 * _PAD - _INDENT) / _MEAN_LETTER)
     named = textwrap.wrap(_arrows(state.constraint.sequence), int((width - 2 * _PAD) / _BOLD_LETTER))
     figures = textwrap.wrap(_kept_together(in_figures(state)), letters)
-    reason = textwrap.wrap(_kept_together(_arrows(state.reason)), letters, max_lines=4, placeholder=" …")
+    reasons = [line for line in (state.reason, state.remedy) if line]
+    reason = [line for text in reasons for line in _wrapped(text, letters)]
     y, drawn = 24.0, []
     for line in named:
         drawn.append(_text("sequence", _PAD, y, line))
@@ -296,11 +297,16 @@ def _text(kind: str, x: float, y: float, words: str, anchor: str = "start", titl
 def _read_aloud(state: ConstraintState) -> str:
     causes = [f"{part.element} {latency_text(part.mean_ms)}" for part in state.parts]
     parts = f"; by element: {', '.join(causes)}" if causes else ""
-    return f"Latency of {state.constraint.sequence}, {in_figures(state)}; {state.reason}{parts}"
+    said = "; ".join(filter(None, [in_figures(state), state.reason, state.remedy]))
+    return f"Latency of {state.constraint.sequence}, {said}{parts}"
 
 
 def _arrows(text: str) -> str:
     return text.replace(" -> ", " → ")
+
+
+def _wrapped(text: str, letters: int) -> list[str]:
+    return textwrap.wrap(_kept_together(_arrows(text)), letters, max_lines=4, placeholder=" …")
 
 
 def _kept_together(text: str) -> str:

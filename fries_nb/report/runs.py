@@ -122,7 +122,7 @@ def _latency(story: Story) -> Html:
         return tag("p", "No tuple has reached a sink yet, so there is nothing to draw.")
     drawing = latency_svg(story.points, story.marks, bands_of(story.judged))
     lines = "; vertical lines show when a change was requested and when it came to its end" if story.marks else ""
-    bands = "; bands span mean and worst of constrained sequences, below a line at the limit" if story.judged else ""
+    bands = "; bands span mean and worst of constrained sequences, dashed lines are limits" if story.judged else ""
     return figure(drawing, f"End-to-end latency of the tuples that reached the sinks, over time{lines}{bands}.")
 
 

@@ -46,6 +46,18 @@ widgets._as_asked = lambda data, asked: None
 run = flow.run(workers=2)
 run
 """
+CONSTRAIN = "%fries_constrain FM MC --latency 60"
+JUDGE = """# judged
+import time
+from fries_nb.running.remedies import Proposal
+from verdicts import verdict_on
+[state] = run.constraints()
+run.judged.judge([verdict_on(state.constraint, time.time() + second - 10) for second in range(10)])
+run.proposed = (Proposal(state.constraint, run.plan(["FM"]), "60 ms", lambda: run.reconfigure({"FM": dict})),)
+"""
+# What the plot shows at this moment, out of Bokeh's own documents.
+LIMITS = """() => (globalThis.Bokeh?.documents ?? []).flatMap(one => [...one._all_models.values()])
+  .filter(one => one.name === "limits").flatMap(one => one.data.limit)"""
 # Bokeh draws into canvases, in shadow trees where a selector of the page does not reach.
 # Lab may scroll back while it restores a notebook, and makes outputs anew, so it is looked for again at each turn.
 IN_FRONT = ".jp-NotebookPanel:not(.lm-mod-hidden)"
@@ -227,4 +239,36 @@ def test_a_plan_has_its_words_beside_its_picture(served: Jupyter, program: Brows
         operator = plan.locator('svg g.node[data-operator="FM"]')
         expect(operator).to_have_attribute("data-state", "target head mcs")
         expect(operator.locator("title")).to_contain_text("target of the change")
+        assert here.errors == []
+
+
+def test_constraints_are_shown_in_each_width(served: Jupyter, program: BrowserContext, tmp_path: Path) -> None:
+    """The plot has the limit, the panel a drawing that fits, and a proposal is accepted while a cell runs."""
+    with shown(program, tmp_path) as here:
+        page = here.page
+        written(served, "limit.ipynb", CONSTRAIN, SHOW.format(0), JUDGE, BUSY.format("limit"))
+        started(page, served, "limit.ipynb")
+        run_cell(page, CONSTRAIN)
+        view = run_cell(page, "# view 0").locator(".jp-OutputArea")
+        panel = view.locator(".fries-constraints")
+        expect(panel).to_contain_text("not yet judged: at most 60 ms over 15 s")
+        run_cell(page, "# judged")
+        expect(panel).to_contain_text("violated: mean 50.0 ms, worst 75.0 ms")
+        expect(panel.locator("rect.bar")).to_have_count(4 + 3)  # FM, the edge in two parts, MC; and their sum by cause
+        page.wait_for_function(f"({LIMITS})().includes(60)")
+        for width, drawn in ((1280, 760), (800, 360)):
+            page.set_viewport_size({"width": width, "height": 900})
+            expect(panel.locator("svg")).to_have_attribute("width", str(drawn))
+            panel.evaluate("one => one.scrollIntoView()")
+            page.screenshot(path=tmp_path / f"constraints-{width}.png")
+            drawing, frame = panel.locator("svg").bounding_box(), view.locator(".fries-live").bounding_box()
+            assert drawing
+            assert frame
+            assert drawing["x"] >= frame["x"]
+            assert drawing["x"] + drawing["width"] <= frame["x"] + frame["width"] + 1
+        begun(page, "# busy limit")
+        view.get_by_role("button", name="Accept").click()
+        expect(view.get_by_role("status").filter(has_text="done by fries in")).to_be_visible()
+        (served.directory / "over limit").touch()
+        assert here.abroad == []
         assert here.errors == []

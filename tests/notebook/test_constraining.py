@@ -67,7 +67,8 @@ def test_names_with_blanks_and_arrows(shell: InteractiveShell) -> None:
 def test_a_limit_on_what_runs_is_that_runs(shell: InteractiveShell, stand_ins: list[StandIn]) -> None:
     """The dataflow is left as it was, since it may be run without."""
     told(shell, "%fries_run")
-    shown = told(shell, "%fries_constrain FM MC --latency 300 --window 7 --on-violation propose")
+    told(shell, "import fries_nb as fn; small = fn.lighter({'FM': dict}); small")
+    shown = told(shell, "%fries_constrain FM MC --latency 300 --window 7 --on-violation propose --lighter small")
     assert shown.splitlines() == [
         "FM -> MC: at most 300 ms over 7 s, in this run; if it cannot be kept: propose",
         "Next: %fries_constrain, run.constraints_frame()",
@@ -87,6 +88,14 @@ def test_a_dataflow_that_does_not_run_may_be_named_beside_one_that_does(
     assert len(shell.user_ns["flow"].constraints()) == 1
 
 
+def test_a_run_is_meant_if_it_has_the_name_of_its_dataflow(shell: InteractiveShell, stand_ins: list[StandIn]) -> None:
+    """Also while another dataflow is the one declared last."""
+    told(shell, "%fries_run")
+    told(shell, SPACED)
+    told(shell, "%fries_constrain FM MC --latency 20 --of fraud")
+    assert len(stand_ins[0].constraints()) == 1
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [
@@ -94,6 +103,8 @@ def test_a_dataflow_that_does_not_run_may_be_named_beside_one_that_does(
         ("--latency 300", "--latency belongs to a sequence; name its operators"),
         ("--window 3", "--window belongs to a sequence"),
         ("--on-violation tell", "--on-violation belongs to a sequence"),
+        ("--lighter small", "--lighter belongs to a sequence"),
+        ("FM --latency 3 --lighter smal", "--lighter smal: there is no such variable"),
         ("FM --latency 0", "--latency 0: expected a number of milliseconds, more than 0"),
         ("FM --latency -3", "--latency -3: expected a number of milliseconds, more than 0"),
         ("FM --latency nan", "--latency nan: expected a number of milliseconds, more than 0"),
@@ -124,6 +135,8 @@ def test_what_is_no_limit_is_refused_in_a_line(
         ("MC FM --latency 3", "was the order meant to be reversed?"),
         ("numbers MC --latency 3", "did you mean ['numbers', 'FM', 'MC']"),
         ("FM MC --latency 3 --on-violation telll", "did you mean 'tell'"),
+        ("FM MC --latency 3 --on-violation apply", "on_violation='apply' got lighter=None; expected fn.lighter({...})"),
+        ("FM MC --latency 3 --lighter flow", "on_violation='tell' changes no function"),
     ],
 )
 def test_what_the_dataflow_refuses_is_refused_in_a_line(

@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import inf
 from pathlib import Path
 
+import ipywidgets
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from notebook_shell import FRAUD, StandIn, ipython, replace_runs, told
 from patience import PATIENCE_S, until
 from verdicts import verdict_on
 
+from fries_nb.changes import Change
 from fries_nb.constraints.judgements import ConstraintPoint, state_of
 from fries_nb.constraints.reactions import ConstraintStatus
 from fries_nb.controller.history import Point
 from fries_nb.dataflow.constraints import LatencyConstraint
-from fries_nb.notebook.constraint_panel import WIDTHS, ConstraintPanel
+from fries_nb.errors import PlanError
+from fries_nb.notebook.constraint_panel import WIDTHS, ConstraintPanel, ProposalList
 from fries_nb.notebook.dashboard import RunView
 from fries_nb.notebook.function_sources import TypedFunctions
 from fries_nb.notebook.plots import WINDOW_S, LatencyPlot, window
 from fries_nb.notebook.static_pictures import run_svg
+from fries_nb.running.remedies import Proposal
+from fries_nb.scheduling import Plan
 
 CONSTRAINT = LatencyConstraint(("FM", "MC"), latency_ms=60)
 POINTS = [Point(100.0 + index / 4, 5.0, 20.0, 4_000.0) for index in range(40)]
@@ -130,3 +135,85 @@ def test_the_picture_of_a_run_has_its_constraints(run: StandIn) -> None:
     svg = run_svg(run)  # type: ignore[arg-type]
     assert "FM → MC ≤ 60 ms" in svg
     assert "output buffer" in svg
+
+
+def proposal_of(run: StandIn, accept: Callable[[], Change]) -> Proposal:
+    """A change of FM, which is proposed by a constraint on it."""
+    return Proposal(CONSTRAINT, run.plan(["FM"]), "it takes <90 ms>", accept)
+
+
+def buttons(shown: ProposalList) -> list[tuple[ipywidgets.Button, ipywidgets.Button]]:
+    """Those of each proposal: to see its plan, and to accept it."""
+    return [(row.children[1], row.children[2]) for row in shown.children[0].children]
+
+
+def test_a_proposal_is_shown_with_its_reason_and_accepted_by_a_click(run: StandIn) -> None:
+    """Its plan is drawn on demand; the view goes on while the change is made."""
+    planned, release = list[Plan](), threading.Event()
+
+    def accept() -> Change:
+        release.wait(PATIENCE_S)
+        return run.reconfigure({"FM": dict})
+
+    shown, proposal = ProposalList(planned.append), proposal_of(run, accept)
+    shown.show([proposal])
+    [(plan, button)] = buttons(shown)
+    words = shown.children[0].children[0].children[0].value
+    assert "Proposed for FM -&gt; MC: change FM" in words
+    assert "it takes &lt;90 ms&gt;" in words
+    plan.click()
+    assert planned == [proposal.plan]
+    button.click()
+    assert button.disabled
+    assert "under way" in shown.result.value
+    release.set()
+    until(lambda: "done by fries" in shown.result.value)
+    shown.show([])
+    assert buttons(shown) == []
+    assert "done by fries" in shown.result.value
+
+
+def test_a_proposal_that_was_withdrawn_meanwhile_says_so(run: StandIn) -> None:
+    """As an error that is read aloud."""
+
+    def accept() -> Change:
+        raise PlanError("the proposal was withdrawn already")
+
+    shown = ProposalList(lambda _: None)
+    shown.show([proposal_of(run, accept)])
+    buttons(shown)[0][1].click()
+    until(lambda: "was withdrawn already" in shown.result.value)
+    assert 'role="alert"' in shown.result.value
+
+
+def test_a_change_that_is_aborted_says_why(run: StandIn) -> None:
+    """With its error."""
+    run.outcome = "aborted"
+    shown = ProposalList(lambda _: None)
+    shown.show([proposal_of(run, lambda: run.reconfigure({"FM": dict}))])
+    buttons(shown)[0][1].click()
+    until(lambda: "aborted: FM[0]: open() raised" in shown.result.value)
+
+
+def test_an_equal_proposal_after_a_withdrawn_one_has_its_own_button(run: StandIn) -> None:
+    """That of the first one would be refused; a proposal that stays keeps its button."""
+    first, second = (proposal_of(run, lambda: run.reconfigure({"FM": dict})) for _ in range(2))
+    assert first == second
+    shown = ProposalList(lambda _: None)
+    shown.show([first])
+    [(_, button)] = buttons(shown)
+    shown.show((first,))
+    assert buttons(shown)[0][1] is button
+    shown.show([second])
+    assert buttons(shown)[0][1] is not button
+
+
+def test_a_view_shows_proposals_until_the_run_ends(run: StandIn) -> None:
+    """Nothing can be changed any more then."""
+    view = RunView(run, TypedFunctions(run.graph, {}), period_s=lambda: 0.01)  # type: ignore[arg-type]
+    assert buttons(view.proposals) == []
+    run.proposed = (proposal_of(run, lambda: run.reconfigure({"FM": dict})),)
+    until(lambda: len(buttons(view.proposals)) == 1)
+    run.state = "stopped"
+    until(lambda: buttons(view.proposals) == [])
+    view.close()

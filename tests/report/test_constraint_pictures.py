@@ -158,6 +158,13 @@ def test_all_text_has_room(width: float) -> None:
         assert len(shown) * 5.4 <= width, shown
 
 
+def test_what_its_policy_has_done_is_said() -> None:
+    """Below the reason, and to those who cannot see it."""
+    svg = constraint_svg(replace(measured(), remedy="lighter functions of FM are proposed"))
+    assert ">lighter functions of FM are proposed</text>" in svg
+    assert "lighter functions of FM are proposed" in (ET.fromstring(svg).get("aria-label") or "")
+
+
 def test_names_are_only_names() -> None:
     """Markup in them is escaped."""
     svg = constraint_svg(measured(LatencyConstraint((NASTY, "FM"), latency_ms=100)))
@@ -220,6 +227,15 @@ def test_the_lowest_limits_have_bands() -> None:
     points = [one for index in range(6) for one in points_of((1.0, 2.0), sequence=f"s{index}", limit_ms=60.0 - index)]
     assert [band.sequence for band in bands_of(points)] == ["s5", "s4", "s3"]
     assert len(bands_of(points)) == MOST_BANDS
+
+
+def test_several_bands_are_named_and_one_needs_no_name() -> None:
+    """The label of its limit has it."""
+    one = points_of((40.0, 60.0), (40.0, 60.0))
+    two = one + points_of((10.0, 12.0), (10.0, inf), sequence="FM -> MC", limit_ms=20.0)
+    assert ">FC → FM</text>" not in latency_svg(POINTS, (), bands_of(one))
+    svg = latency_svg(POINTS, (), bands_of(two))
+    assert [svg.count(f">{name}</text>") for name in ("FC → FM", "FM → MC")] == [1, 1]
 
 
 def test_an_hour_is_thinned_and_keeps_its_peak() -> None:

@@ -21,6 +21,7 @@ from fries_nb.controller.history import PlotMark, Point
 from fries_nb.controller.metrics import Metrics, MetricsSnapshot
 from fries_nb.dataflow.constraints import Element, LatencyConstraint, constraint_of
 from fries_nb.dataflow.graph import Graph
+from fries_nb.dataflow.lighter import Lighter, check_lighter
 from fries_nb.dataflow.updates import as_updates, check_updates
 from fries_nb.errors import RunError
 from fries_nb.messages import Paused, Report, WorkerId
@@ -28,6 +29,7 @@ from fries_nb.notebook.magics import PROGRESS
 from fries_nb.planning import Prediction
 from fries_nb.run import Dataflow
 from fries_nb.running.constraint_states import ConstraintStates
+from fries_nb.running.remedies import Proposal
 from fries_nb.running.run_end import UncommittedCheck
 from fries_nb.running.telemetry import RecoveryTime
 from fries_nb.scheduling import Plan, schedule
@@ -126,6 +128,7 @@ class StandIn:
         self.drains = self.resumable = False
         self.uncommitted: UncommittedCheck | None = None
         self.judged = ConstraintStates()
+        self.proposed: tuple[Proposal, ...] = ()
 
     def plan(self, change: Iterable[str], scheduler: str = "fries", pruning: bool = True) -> Plan:
         """What a scheduler says of the whole graph, and ``prediction``."""
@@ -180,16 +183,26 @@ class StandIn:
         return (PlotMark(100.1, "u1", "request", "FM by fries"),)
 
     def constrain(
-        self, sequence: Sequence[Element], latency_ms: float, window_s: float, on_violation: str
+        self,
+        sequence: Sequence[Element],
+        latency_ms: float,
+        window_s: float,
+        on_violation: str,
+        lighter: Lighter | None = None,
     ) -> LatencyConstraint:
         """Refuses what a run refuses."""
         constraint = constraint_of(self.graph, sequence, latency_ms, window_s, on_violation)
+        check_lighter(self.graph, constraint, lighter)
         self.judged.add(constraint)
         return constraint
 
     def constraints(self) -> tuple[ConstraintState, ...]:
         """As told to ``judged``."""
         return self.judged.states()
+
+    def proposals(self) -> tuple[Proposal, ...]:
+        """As told."""
+        return self.proposed
 
     def constraint_history(self) -> tuple[ConstraintPoint, ...]:
         """As told to ``judged``."""

@@ -38,7 +38,7 @@ from fries_nb.messages import HIDDEN, ChannelId, End, Frame, Marker
 from fries_nb.topology.partitioning import Binning, Bins, partition, routing_table
 from fries_nb.topology.wiring import OutEdge
 from fries_nb.worker.buffer_meter import BufferMeter
-from fries_nb.worker.out_channel import OutChannel, PendingChannels, SendFrame
+from fries_nb.worker.out_channel import EdgeBuffer, OutChannel, PendingChannels, SendFrame
 from fries_nb.worker.small_frames import bundled
 
 
@@ -74,6 +74,7 @@ class Outbox:
             for edge in edges
             for name, host in zip(edge.channels, edge.hosts or [None] * len(edge.channels), strict=True)
         }
+        self._undivided = {edge.to: EdgeBuffer(len(edge.routed_channels)) for edge in edges}
         self._ways = [(edge, tuple(self._channels[name] for name in edge.routed_channels)) for edge in edges]
         self._tables = {edge.to: routing_table(len(edge.routed_channels)) for edge in edges}
 
@@ -89,6 +90,7 @@ class Outbox:
         Raises:
             ProtocolError: rows are queued on a removed channel.
         """
+        self._divide_all(self._edges)
         before = self._channels
         self._connect(edges)
         gone = [name for name in before if name not in self._channels]
@@ -123,13 +125,14 @@ class Outbox:
     def turn_to(self, version: int) -> None:
         """Set the version of further tuples; a frame never contains two versions."""
         if version != self.version:
+            self._divide_all(self._edges)
             self.version = version
             self._frame(list(self._pending.buffered))
             for channel in self._channels.values():
                 channel.version = version
 
     def add(self, branch: int, batch: pa.RecordBatch) -> None:
-        """Partition a batch among the channels of every edge that carries this branch.
+        """Partition a batch among the channels of every edge that carries this branch, now or before it is sent.
 
         Raises:
             DeclarationError: the batch lacks an edge's key column, or its key column has a type that cannot be a key.
@@ -147,10 +150,28 @@ class Outbox:
             for channel in channels:
                 channel.add(batch)
         elif edge.partitioning is Partitioning.HASH:
-            for worker, part in partition(batch, self._tables[edge.to][self._bins(edge, batch)], len(channels)):
-                channels[worker].add(part)
+            waiting = self._undivided[edge.to]
+            if waiting.schema is None or not waiting.schema.equals(batch.schema, check_metadata=True):
+                self._bins(edge, batch.slice(0, 0))  # fails here if there is no key, not when the rows are divided
+                self._divide(edge, channels)
+            waiting.add(batch)
+            if waiting.is_full or channels[0].meter is not None:
+                self._divide(edge, channels)
         else:
             for worker, part in partition(batch, self._round_robin(edge, channels, batch.num_rows), len(channels)):
+                channels[worker].add(part)
+
+    def _divide_all(self, edges: Collection[OutEdge]) -> None:
+        """Divide the rows that wait for these edges among their channels."""
+        for edge, channels in self._ways:
+            if edge in edges:
+                self._divide(edge, channels)
+
+    def _divide(self, edge: OutEdge, channels: tuple[OutChannel, ...]) -> None:
+        waiting = self._undivided[edge.to]
+        if waiting.rows:
+            batch = waiting.take()
+            for worker, part in partition(batch, self._tables[edge.to][self._bins(edge, batch)], len(channels)):
                 channels[worker].add(part)
 
     def _round_robin(self, edge: OutEdge, channels: tuple[OutChannel, ...], rows: int) -> npt.NDArray[np.int64]:
@@ -193,7 +214,9 @@ class Outbox:
     @property
     def buffered(self) -> bool:
         """Whether tuples are in a buffer that ``flush`` would frame."""
-        return bool(self._pending.buffered) and not self.fills_buffers
+        if self.fills_buffers:
+            return False
+        return bool(self._pending.buffered) or any(waiting.rows for waiting in self._undivided.values())
 
     def observe(self, receivers: Collection[str], clock: Callable[[], int], size: int) -> None:
         """Measure the buffers of the channels to these operators, and of no others.
@@ -203,6 +226,7 @@ class Outbox:
             clock: returns nanoseconds since the Unix epoch.
             size: the size of buffers that were not measured so far, in bytes; 0 for no limit.
         """
+        self._divide_all(self._edges)
         for name, channel in self._channels.items():
             if name.receiver.operator not in receivers:
                 channel.meter = None
@@ -225,7 +249,10 @@ class Outbox:
 
         It has no effect if buffers are sent only when they are full.
         """
-        return 0 if self.fills_buffers else self._frame(list(self._pending.buffered))
+        if self.fills_buffers:
+            return 0
+        self._divide_all(self._edges)
+        return self._frame(list(self._pending.buffered))
 
     def _frame(self, channels: Iterable[OutChannel]) -> int:
         """Frame these buffers, and send what credit allows; returns the number of frames."""
@@ -247,6 +274,7 @@ class Outbox:
     def _to_all(self, edges: Sequence[OutEdge], frame: Frame) -> None:
         """Sends a frame; channels with empty queues share one SendFrame, so that a host gets the frame once."""
         free: list[ChannelId] = []
+        self._divide_all(edges)
         channels = [self._channels[name] for edge in edges for name in edge.channels]
         self._frame([channel for channel in channels if channel.buffer])
         for channel in channels:

@@ -239,7 +239,7 @@ class Worker:
         return self._versions.number
 
     def run(self, limit: int = MOST_PER_SLICE) -> bool:
-        """Process one slice: at most ``limit`` tuples, or one marker. Returns whether there may be more to do.
+        """Process markers, and one slice of at most ``limit`` tuples; returns whether there may be more to do.
 
         While ``interrupt`` is raised no tuple is taken: lower it, then deliver the events, then run.
         """
@@ -255,15 +255,21 @@ class Worker:
             self._fail(error, self.instances[0].worker.operator, "")
         return True
 
+    @property
+    def _is_stopped(self) -> bool:  # until there is credit, the source is released, or the tuple has a fix
+        return self.outbox.full or self._held or self._pause.paused
+
     def _work(self, limit: int) -> bool:
-        if self.outbox.full or self._held or self._pause.paused:
-            return False  # until there is credit, the source is released, or the tuple has a fix
+        if self._is_stopped:
+            return False
         if self._in_hand:
             self._advance(limit)
         elif self._inbox.is_supplied:
             self._read(*self._inbox.take_supplied(), limit)
-        elif (taken := self._inbox.take()) is not None:
-            self._receive(*taken, limit)
+        else:
+            while (taken := self._inbox.take()) is not None and not self._receive(*taken, limit):
+                if self._is_stopped or self.interrupt.raised:
+                    break  # a marker needs no turn of its own, but a tuple behind it is not to be taken
         return self._in_hand or self._inbox.is_supplied or self._inbox.is_ready
 
     def _read(self, batch: pa.RecordBatch | None, positions: Mapping[int, Position | None], limit: int) -> None:
@@ -275,8 +281,8 @@ class Worker:
             self._advance(limit)
             self.instances[0].positions.update(positions)
 
-    def _receive(self, channel: ChannelId, frame: Frame, limit: int) -> None:
-        """Process a frame from a channel; a small one together with others that wait."""
+    def _receive(self, channel: ChannelId, frame: Frame, limit: int) -> bool:
+        """Process a frame from a channel, a small one together with others that wait; returns whether it had tuples."""
         if isinstance(frame, Marker):
             self._arrived(frame, channel)
         elif not isinstance(frame, Data):
@@ -290,6 +296,7 @@ class Worker:
             if self._meter.is_active:
                 self._meter.loaded([(on, one.batch.num_rows, one.tag) for on, one in frames])
             self._advance(limit)
+        return isinstance(frame, Data)
 
     def _begin(self, sender: str, batch: pa.RecordBatch, version: int) -> None:
         """Begin a batch."""
@@ -380,9 +387,7 @@ class Worker:
 
     def take(self) -> list[Instruction]:
         """The instructions for the shell, in order; removes them."""
-        instructions = self._instructions
-        instructions.extend(self.outbox.sends())
-        self._instructions = []
+        instructions, self._instructions = [*self._instructions, *self.outbox.sends()], []
         return instructions
 
     def _tell(self, answer: Answer) -> None:

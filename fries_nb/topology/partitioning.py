@@ -115,10 +115,10 @@ def partition(batch: pa.RecordBatch, targets: Bins, workers: int) -> list[tuple[
         targets: worker index of each row.
         workers: number of workers.
     """
-    counts = np.bincount(targets, minlength=workers).tolist()
     first = int(targets[0])
-    if counts[first] == targets.size:
+    if targets.size == 1 or bool((targets == first).all()):
         return [(first, batch)]
+    counts = np.bincount(targets, minlength=workers).tolist()
     sorted_batch = batch.take(pa.array(targets.argsort(kind="stable")))
     parts = []
     start = 0

@@ -25,7 +25,7 @@ only for the data of its own channel. A frame holds tuples of one version: when 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -151,7 +151,7 @@ class Outbox:
                 channel.add(batch)
         elif edge.partitioning is Partitioning.HASH:
             waiting = self._undivided[edge.to]
-            if waiting.schema is None or not waiting.schema.equals(batch.schema, check_metadata=True):
+            if waiting.schema is None or waiting.schema != batch.schema:
                 self._bins(edge, batch.slice(0, 0))  # fails here if there is no key, not when the rows are divided
                 self._divide(edge, channels)
             waiting.add(batch)
@@ -254,9 +254,9 @@ class Outbox:
         self._divide_all(self._edges)
         return self._frame(list(self._pending.buffered))
 
-    def _frame(self, channels: Iterable[OutChannel]) -> int:
+    def _frame(self, channels: list[OutChannel]) -> int:
         """Frame these buffers, and send what credit allows; returns the number of frames."""
-        bundles, alone = bundled(channels)
+        bundles, alone = bundled(channels) if len(channels) > 1 else ([], channels)
         self._sends += bundles
         for channel in alone:
             channel.frame_buffer()

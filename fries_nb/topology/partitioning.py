@@ -118,14 +118,15 @@ def partition(batch: pa.RecordBatch, targets: Bins, workers: int) -> list[tuple[
     first = int(targets[0])
     if targets.size == 1 or bool((targets == first).all()):
         return [(first, batch)]
-    order = np.argsort(targets, kind="stable")
-    sorted_batch = batch.take(pa.array(order))
-    bounds = np.searchsorted(targets[order], np.arange(workers + 1))
-    return [
-        (worker, sorted_batch.slice(int(bounds[worker]), int(bounds[worker + 1] - bounds[worker])))
-        for worker in range(workers)
-        if bounds[worker + 1] > bounds[worker]
-    ]
+    counts = np.bincount(targets, minlength=workers).tolist()
+    sorted_batch = batch.take(pa.array(targets.argsort(kind="stable")))
+    parts = []
+    start = 0
+    for worker, count in enumerate(counts):
+        if count:
+            parts.append((worker, sorted_batch.slice(start, count)))
+            start += count
+    return parts
 
 
 def _mix(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:

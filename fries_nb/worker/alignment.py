@@ -93,10 +93,10 @@ class Alignment:
         if held is not None:
             again = "twice" if held == marker.id else f"behind marker {held}, not yet applied,"
             raise ProtocolError(f"marker {marker.id} came {again} on {channel}; markers must not cross")
-        _, awaited = self._waiting.setdefault(
-            marker.id, (marker, {live for live in self._live if live.sender.operator in marker.scope})
-        )
-        awaited.discard(channel)
+        if marker.id not in self._waiting:
+            awaited = {live for live in self._live if live.sender.operator in marker.scope}
+            self._waiting[marker.id] = marker, awaited
+        self._waiting[marker.id][1].discard(channel)
         if not holds:
             self._loose.add(marker.id)
         if channel in self._live:

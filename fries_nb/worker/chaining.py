@@ -272,4 +272,4 @@ class _Memory:
 def _continue_output(worker: Worker, other: Worker) -> None:
     """Write columns as another worker did, whose last operator and outbox this one has taken over."""
     worker._executor.keep_types(other._executor)
-    worker._telemetry.written = other._telemetry.written
+    worker.reports.written = other.reports.written

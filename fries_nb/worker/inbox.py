@@ -20,7 +20,7 @@ frames and does not affect the others (DESIGN, section 7).
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 
 import pyarrow as pa
 
@@ -199,9 +199,12 @@ class Inbox:
         for frame in (*frames, *since):
             self.put(channel, frame)
 
-    def block_only(self, channels: Collection[ChannelId]) -> None:
+    def block_only(self, channels: Set[ChannelId]) -> None:
         """Block these channels, and unblock the others."""
-        for channel in self._queues:  # not in a set's order, which differs from process to process
+        changed: Collection[ChannelId] = self._blocked ^ channels
+        if len(changed) > 1:  # not in a set's order, which differs from process to process
+            changed = [channel for channel in self._queues if channel in changed]
+        for channel in changed:
             if channel in channels:
                 self.block(channel)
             else:

@@ -1,4 +1,4 @@
-"""The output buffer and queue of one channel.
+"""The output buffer and queue of one channel, and the buffer of an edge in front of them.
 
 Tuples are buffered; ``frame_buffer`` turns the buffer into one frame at the tail of the queue, and ``pump`` sends
 frames from the queue: data against credit, markers and ends without. The receiver's first grant sets the window; a
@@ -29,6 +29,8 @@ from fries_nb.worker.buffer_meter import BufferMeter
 
 FLUSH_ROWS = 8192
 """Number of rows at which a channel's buffer is framed."""
+UNDIVIDED_ROWS = 16
+"""Number of rows for each channel of an edge from which on a batch is divided among them at once."""
 SLACK, SLACK_BYTES = 1.25, 4096
 """Factor, and number of bytes, by which the memory that a frame keeps alive may exceed its size."""
 SMALL_BYTES = 1024
@@ -85,6 +87,47 @@ class PendingChannels:
     buffered: dict[OutChannel, None] = field(default_factory=dict)
     queued: dict[OutChannel, None] = field(default_factory=dict)
     outstanding: int = 0
+
+
+class EdgeBuffer:
+    """The rows of a keyed edge that are not yet divided among its channels: batches of one schema.
+
+    To divide a batch costs as much for a dozen rows as for hundreds, so small ones wait until they are many, or are to
+    be sent.
+
+    Args:
+        channels: number of channels among which they are to be divided.
+
+    Attributes:
+        rows: number of rows that wait.
+        schema: that of the last batch that was added; its key columns are known to be there.
+    """
+
+    __slots__ = ("_batches", "_limit", "rows", "schema")
+
+    def __init__(self, channels: int) -> None:
+        self.rows = 0
+        self.schema: pa.Schema | None = None
+        self._limit = UNDIVIDED_ROWS * channels
+        self._batches: list[pa.RecordBatch] = []
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Add a batch; of the schema of those that wait, if any do."""
+        self.schema = batch.schema
+        self._batches.append(batch)
+        self.rows += batch.num_rows
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there are so many rows that they should be divided."""
+        return self.rows >= self._limit
+
+    def take(self) -> pa.RecordBatch:
+        """Remove all rows, as one batch; there must be some."""
+        whole = self._batches[0] if len(self._batches) == 1 else pa.concat_batches(self._batches)
+        self._batches = []
+        self.rows = 0
+        return whole
 
 
 class OutChannel:

@@ -25,7 +25,7 @@ only for the data of its own channel. A frame holds tuples of one version: when 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -39,7 +39,7 @@ from fries_nb.messages import ChannelId, End, Frame, Marker
 from fries_nb.topology.partitioning import Binning, Bins, partition, routing_table
 from fries_nb.topology.wiring import OutEdge
 from fries_nb.worker.buffer_meter import BufferMeter
-from fries_nb.worker.out_channel import OutChannel, PendingChannels, SendFrame
+from fries_nb.worker.out_channel import EdgeBuffer, OutChannel, PendingChannels, SendFrame
 from fries_nb.worker.small_frames import bundled
 
 
@@ -61,6 +61,7 @@ class Outbox:
         self._pending = PendingChannels()
         self._channels: dict[ChannelId, OutChannel] = {}
         self._left: set[ChannelId] = set()
+        self._since = min((name.epoch for edge in edges for name in edge.channels), default=0)
         self._positions = {edge.to: edge.start for edge in edges}
         self._binnings = {edge.to: Binning(edge.key) for edge in edges}
         self._sends: list[SendFrame] = []
@@ -75,6 +76,7 @@ class Outbox:
             for edge in edges
             for name, host in zip(edge.channels, edge.hosts or [None] * len(edge.channels), strict=True)
         }
+        self._undivided = {edge.to: EdgeBuffer(len(edge.routed_channels)) for edge in edges}
         self._ways = [(edge, tuple(self._channels[name] for name in edge.routed_channels)) for edge in edges]
         self._tables = {edge.to: routing_table(len(edge.routed_channels)) for edge in edges}
 
@@ -90,6 +92,7 @@ class Outbox:
         Raises:
             ProtocolError: rows are queued on a removed channel.
         """
+        self._divide_all(self._edges)
         before = self._channels
         self._connect(edges)
         gone = [name for name in before if name not in self._channels]
@@ -124,13 +127,14 @@ class Outbox:
     def turn_to(self, version: int) -> None:
         """Set the version of further tuples; a frame never contains two versions."""
         if version != self.version:
+            self._divide_all(self._edges)
             self.version = version
             self._frame(list(self._pending.buffered))
             for channel in self._channels.values():
                 channel.version = version
 
     def add(self, branch: int, batch: pa.RecordBatch) -> None:
-        """Partition a batch among the channels of every edge that carries this branch.
+        """Partition a batch among the channels of every edge that carries this branch, now or before it is sent.
 
         Raises:
             DeclarationError: the batch lacks an edge's key column, or its key column has a type that cannot be a key.
@@ -148,10 +152,28 @@ class Outbox:
             for channel in channels:
                 channel.add(batch)
         elif edge.partitioning is Partitioning.HASH:
-            for worker, part in partition(batch, self._tables[edge.to][self._bins(edge, batch)], len(channels)):
-                channels[worker].add(part)
+            waiting = self._undivided[edge.to]
+            if waiting.schema is None or waiting.schema != batch.schema:
+                self._bins(edge, batch.slice(0, 0))  # fails here if there is no key, not when the rows are divided
+                self._divide(edge, channels)
+            waiting.add(batch)
+            if waiting.is_full or channels[0].meter is not None:
+                self._divide(edge, channels)
         else:
             for worker, part in partition(batch, self._round_robin(edge, channels, batch.num_rows), len(channels)):
+                channels[worker].add(part)
+
+    def _divide_all(self, edges: Collection[OutEdge]) -> None:
+        """Divide the rows that wait for these edges among their channels."""
+        for edge, channels in self._ways:
+            if edge in edges:
+                self._divide(edge, channels)
+
+    def _divide(self, edge: OutEdge, channels: tuple[OutChannel, ...]) -> None:
+        waiting = self._undivided[edge.to]
+        if waiting.rows:
+            batch = waiting.take()
+            for worker, part in partition(batch, self._tables[edge.to][self._bins(edge, batch)], len(channels)):
                 channels[worker].add(part)
 
     def _round_robin(self, edge: OutEdge, channels: tuple[OutChannel, ...], rows: int) -> npt.NDArray[np.int64]:
@@ -194,7 +216,9 @@ class Outbox:
     @property
     def buffered(self) -> bool:
         """Whether tuples are in a buffer that ``flush`` would frame."""
-        return bool(self._pending.buffered) and not self.fills_buffers
+        if self.fills_buffers:
+            return False
+        return bool(self._pending.buffered) or any(waiting.rows for waiting in self._undivided.values())
 
     def observe(self, receivers: Collection[str], clock: Callable[[], int], size: int, version: int = 0) -> None:
         """Measure the buffers of the channels to these operators, and of no others.
@@ -205,6 +229,7 @@ class Outbox:
             size: the size of buffers that were not measured so far, in bytes; 0 for no limit.
             version: the version of that size.
         """
+        self._divide_all(self._edges)
         for name, channel in self._channels.items():
             if name.receiver.operator not in receivers:
                 channel.meter = None
@@ -231,11 +256,12 @@ class Outbox:
 
     def empty(self) -> int:
         """Do the same even if buffers are sent only when they are full."""
+        self._divide_all(self._edges)
         return self._frame(list(self._pending.buffered))
 
-    def _frame(self, channels: Iterable[OutChannel]) -> int:
+    def _frame(self, channels: list[OutChannel]) -> int:
         """Frame these buffers, and send what credit allows; returns the number of frames."""
-        bundles, alone = bundled(channels)
+        bundles, alone = bundled(channels) if len(channels) > 1 else ([], channels)
         self._sends += bundles
         for channel in alone:
             channel.frame_buffer()
@@ -253,6 +279,7 @@ class Outbox:
     def _to_all(self, edges: Sequence[OutEdge], frame: Frame) -> None:
         """Sends a frame; channels with empty queues share one SendFrame, so that a host gets the frame once."""
         free: list[ChannelId] = []
+        self._divide_all(edges)
         channels = [self._channels[name] for edge in edges for name in edge.channels]
         self._frame([channel for channel in channels if channel.buffer])
         for channel in channels:
@@ -277,8 +304,8 @@ class Outbox:
             ProtocolError: no such channel, or more was returned than sent.
         """
         out = self._channels.get(channel)
-        if channel in self._left:
-            return  # granted before the receiver removed the channel
+        if channel in self._left or channel.epoch < self._since:
+            return  # granted before the receiver removed the channel; or to an earlier worker with this index
         if out is None:
             raise ProtocolError(f"credit came for {channel}, which is not one of this worker's channels")
         if out.window == 0:

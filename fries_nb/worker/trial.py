@@ -79,7 +79,7 @@ class TrialLayout:
 
     def taken(self, sink: str) -> pa.Schema:
         """The schema that a sink's worker has accepted so far."""
-        return self._places[sink][0].columns
+        return self._places[sink][0].reports.columns
 
     def below(self, operators: Iterable[str]) -> set[str]:
         """These operators and all downstream operators that are reached through chains on this host."""

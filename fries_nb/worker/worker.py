@@ -94,13 +94,12 @@ class Worker:
 
     Attributes:
         interrupt: raise it to make ``run`` return at the next tuple boundary.
-        ended: whether all input is processed and the output channels have ended.
-        failed: whether an operator failed, so that the worker takes no further tuple.
-        slices: the number of tuples of the next slice.
-        slowness: whether its tuples take so long that it should not share a thread.
+        ended, failed: whether all input is processed; whether an operator failed, so that no further tuple is taken.
+        slices, slowness: the number of tuples of the next slice; whether it should not share a thread.
         outbox: its output; to be flushed when there is nothing more to do, or after some time.
-        preparation: the input of dry runs; see ``preparation``.
+        preparation: the input of dry runs.
         came: sending operator to the schema of its last batch.
+        reports: its measurements, and the columns of a sink.
     """
 
     def __init__(
@@ -127,7 +126,7 @@ class Worker:
         self._earlier: dict[WorkerId, tuple[Recent, ...]] = {}
         self._compose(instances, Outbox(wiring.edges), snapshot.version if snapshot else 0)
         self._instructions: list[Instruction] = [*Grant.of(dict.fromkeys(wiring.incoming, window))]
-        self._instructions += self._telemetry.traced()  # the initial record counts
+        self._instructions += self.reports.traced()  # the initial record counts
         if snapshot is not None:
             refuse_another(snapshot, self.instances[-1])
             self.outbox.resume(snapshot.round_robin_positions)
@@ -136,8 +135,8 @@ class Worker:
         """Set up the processing of a chain, which begins with the worker's first operator; see ``chaining`` as well."""
         self.instances = tuple(instances)
         self.outbox = outbox
-        self._telemetry = WorkerReports(self.instances, self._inbox, self._clock)
-        self._output = WorkerOutput(self.instances, outbox, self._telemetry)
+        self.reports = WorkerReports(self.instances, self._inbox, self._clock)
+        self._output = WorkerOutput(self.instances, outbox, self.reports)
         self._executor = self._running = self._compiled(self.instances)
         limit = self._window * max(1, len(self.wiring.incoming))
         self._versions = Versions(self.instances, version, self._inbox, self._compiled, limit, self._spill)
@@ -179,12 +178,12 @@ class Worker:
             self._stalled = event.stalled
             self.outbox.empty()
         elif isinstance(event, SinkWidened):
-            self._telemetry.widened(event)
+            self.reports.widened(event)
         elif isinstance(event, SinkFailed):
             self._fail(event.error)
         else:
-            reads, in_hand, held = self._executor.reads, self._running.remaining, self._versions.held()
-            self._instructions.extend(self._telemetry.report(reads, in_hand, held))
+            in_hand, held = self._running.remaining, self._versions.held()
+            self._instructions += self.reports.report(self._executor.reads, in_hand, held)
 
     def _direct(self, worker: WorkerId, control: Control) -> None:
         position, instance = self._instance(worker)
@@ -225,9 +224,8 @@ class Worker:
     def _recent(self, position: int) -> tuple[Recent, ...]:
         """Tuples for a rehearsal; if the worker is paused, the tuple that a fix has to process."""
         facing = self._executor.facing() if self._pause.paused else None
-        if facing is not None:
-            return (Recent(facing, facing=True),)
-        return tuple(self._executor.samples(position)) or self._earlier.get(self.instances[position].worker, ())
+        taken = tuple(self._executor.samples(position)) or self._earlier.get(self.instances[position].worker, ())
+        return taken if facing is None else (Recent(facing, facing=True),)
 
     # ---- work
 
@@ -238,17 +236,12 @@ class Worker:
         return not (waits or self.failed or self._held)
 
     @property
-    def columns(self) -> pa.Schema:
-        """All columns that a sink has written so far; empty for other workers."""
-        return self._telemetry.columns
-
-    @property
     def version(self) -> int:
         """Number of tagged changes that have been applied."""
         return self._versions.number
 
     def run(self, limit: int = MOST_PER_SLICE) -> bool:
-        """Process one slice: at most ``limit`` tuples, or one marker. Returns whether there may be more to do.
+        """Process markers, and one slice of at most ``limit`` tuples; returns whether there may be more to do.
 
         While ``interrupt`` is raised no tuple is taken: lower it, then deliver the events, then run.
         """
@@ -262,15 +255,21 @@ class Worker:
             self._fail(error)
         return True
 
+    @property
+    def _is_stopped(self) -> bool:  # until there is credit, the source or the chain is released, or the tuple has a fix
+        return self.outbox.full or self._held or self._stalled or self._pause.paused
+
     def _work(self, limit: int) -> bool:
-        if self.outbox.full or self._held or self._stalled or self._pause.paused:
-            return False  # until there is credit, the source or the chain is released, or the tuple has a fix
+        if self._is_stopped:
+            return False
         if self._in_hand:
             self._advance(limit)
         elif self._inbox.is_supplied:
             self._read(*self._inbox.take_supplied(), limit)
-        elif (taken := self._inbox.take()) is not None:
-            self._receive(*taken, limit)
+        else:
+            while (taken := self._inbox.take()) is not None and not self._receive(*taken, limit):
+                if self._is_stopped or self.interrupt.raised:
+                    break  # a marker needs no turn of its own, but a tuple behind it is not to be taken
         return self._in_hand or self._inbox.is_supplied or self._inbox.is_ready
 
     def _read(self, batch: pa.RecordBatch | None, positions: Mapping[int, Position | None], limit: int) -> None:
@@ -282,8 +281,8 @@ class Worker:
             self._advance(limit)
             self.instances[0].positions.update(positions)
 
-    def _receive(self, channel: ChannelId, frame: Frame, limit: int) -> None:
-        """Process a frame from a channel; a small one together with others that wait."""
+    def _receive(self, channel: ChannelId, frame: Frame, limit: int) -> bool:
+        """Process a frame from a channel, a small one together with others that wait; returns whether it had tuples."""
         if isinstance(frame, Marker):
             self._arrived(frame, channel)
         elif not isinstance(frame, Data):
@@ -296,6 +295,7 @@ class Worker:
             self._owed = owed(frames)
             self._meter.loaded(frames)
             self._advance(limit)
+        return isinstance(frame, Data)
 
     def _begin(self, sender: str, batch: pa.RecordBatch, version: int) -> None:
         """Begin a batch."""
@@ -345,7 +345,7 @@ class Worker:
         self.outbox.end()
         self.ended = True
         # The last trace records are sent first: once a checkpoint records the worker as finished, none can be added.
-        self._instructions.extend(self._telemetry.traced(ended=True))
+        self._instructions.extend(self.reports.traced(ended=True))
         for instance in self.instances:
             instance.unguard()
             self._instructions.append(ClosePart(Ended(instance.worker)))
@@ -359,7 +359,7 @@ class Worker:
         if isinstance(action, Commit) and action.checkpoint and not self.ended:
             positions = self.outbox.round_robin_positions
             keep = kept(action.epoch, self.instances, positions, self._versions.number)
-            self._instructions.extend(self._telemetry.traced())
+            self._instructions.extend(self.reports.traced())
         for instance in self.instances[start:]:
             if instance.worker.operator not in marker.scope:
                 break

@@ -94,4 +94,4 @@ def test_a_worker_reports_the_columns_of_its_sink_and_not_those_of_dead_letters(
     sink.worker.handle(SinkWidened(WorkerId("M", 0), ROW.schema))
     sink.worker.handle(WorkerTick())
     assert [pa.ipc.read_schema(pa.py_buffer(report.columns)) for report in sink.answers(Report)] == [ROW.schema]
-    assert sink.worker.columns == ROW.schema
+    assert sink.worker.reports.columns == ROW.schema

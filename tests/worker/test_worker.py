@@ -7,7 +7,7 @@ import threading
 import cloudpickle
 import pyarrow as pa
 import pytest
-from worker_bench import Bench, Sum, change, data, operations, version
+from worker_bench import Bench, Sum, change, checkpoint, data, operations, version
 
 from fries_nb.dataflow.graph import Kind, Operator
 from fries_nb.dataflow.hidden_columns import DUE
@@ -309,3 +309,37 @@ def test_a_columns_type_outlives_nulls_and_a_switch() -> None:
     bench.run()
     kinds = [str(one.frame.batch.schema.field("x").type) for one in bench.said if isinstance(one, SendFrame)]
     assert kinds == ["double", "double"]
+
+
+@pytest.mark.parametrize("behind", ["a tuple", "nothing"])
+def test_markers_need_no_turn_of_their_own(behind: str) -> None:
+    """With forty senders forty of them come at once."""
+    bench = Bench(Operator("M", function=version(1)))
+    bench.arrive(0, checkpoint(1))
+    bench.arrive(1, checkpoint(1))
+    if behind == "a tuple":
+        bench.arrive(1, data(1))
+    assert not bench.worker.run()
+    assert [done.marker for done in bench.answers(Done)] == [1]
+    assert bench.worker.instances[0].processed == (behind == "a tuple")
+
+
+def test_an_interrupt_at_a_marker_comes_before_the_tuple_behind_it() -> None:
+    """A control message that arrives meanwhile is processed first."""
+    bench = Bench(Operator("M", function=version(1)))
+    held = Marker(1, frozenset("AMZ"), Commit(1))
+    for index in (0, 1):
+        bench.arrive(index, held)
+    bench.arrive(0, data(1))
+    apply = bench.worker._apply
+
+    def interrupting(marker: Marker, start: int) -> None:
+        apply(marker, start)
+        bench.worker.interrupt.raised = True
+
+    bench.worker._apply = interrupting  # type: ignore[method-assign]
+    assert bench.worker.run()
+    assert bench.worker.instances[0].processed == 0
+    bench.worker.interrupt.raised = False
+    assert not bench.worker.run()
+    assert bench.worker.instances[0].processed == 1

@@ -266,6 +266,17 @@ def test_a_violation_that_began_before_the_change_is_counted_anew() -> None:
     assert [t for t, decision in told.items() if decision] == [2 * WINDOW_S]
 
 
+def test_calm_windows_are_those_of_the_lighter_functions() -> None:
+    """The load may fall while the change is still under way."""
+    remedy = Remedy(LIMIT_MS, 60, OnViolation.APPLY)
+    remedy.observe(0, **VIOLATED, old_cost_share=0.1)
+    for t in range(1, 300):
+        remedy.observe(t, **CALM, old_cost_share=0.1)
+    remedy.settled(300)
+    decisions = {t: remedy.observe(t, **CALM, old_cost_share=0.1) for t in range(301, 600)}
+    assert [t for t, decision in decisions.items() if decision] == [301 + 4 * 60]
+
+
 @pytest.mark.parametrize(
     ("phase", "seen", "back"),
     [

@@ -23,7 +23,10 @@ from fries_nb.planning.constraint_setup import Subscription, constraint_setup, s
 from fries_nb.spark.region_spec import RegionSpec
 from fries_nb.transport.wire import Notice
 from fries_nb.worker.events import Event, Measure, Observe, Resize
+from fries_nb.worker.flush_deadline import LONGEST_NS
 
+BUFFERED_SHARE = 0.5
+"""Share of a limit that buffers of a busy host may take."""
 VERSIONS = 1 << 20
 """Number of versions of a buffer's size that are reserved for each time that workers are told what to measure."""
 PER_WINDOW = 5
@@ -97,6 +100,12 @@ class ConstraintWatch:
         self._observe()
         self._next_s = time.monotonic() + self._interval_s * (1 + random.random())  # reports of hosts do not coincide
         self._tell_chains([chain for chain in self._chains if len(chain) > 1])
+
+    @property
+    def deadline_ns(self) -> int:
+        """The longest time for which a busy host may buffer tuples: half of the limits, if each edge took as long."""
+        shares = [int(one.latency_ms * 1e6 * BUFFERED_SHARE / max(1, len(one.edges))) for one in self._constraints]
+        return min(shares, default=LONGEST_NS)
 
     def rechain(self, chains: Iterable[tuple[WorkerId, ...]]) -> None:
         """Measure workers whose chains have changed.

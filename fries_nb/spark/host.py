@@ -253,6 +253,7 @@ class Host:
                 self._start(message.peers)
         elif isinstance(message, Constrain):
             self._watch.constrain(message.constraints)
+            self._limit_deadlines()
         elif isinstance(message, (Leave, Refused)):
             self._reason = message.reason or "dismissed"
             self._tell_printed(TICK_S)  # before blocked threads can delay the end beyond the driver's timeout
@@ -305,6 +306,11 @@ class Host:
         for loop in self._loops:
             loop.start()
         self._watch.begin([one.worker.wiring.workers for one in hosted], peers)
+        self._limit_deadlines()
+
+    def _limit_deadlines(self) -> None:
+        for loop in self._loops:
+            loop.limit_deadline(self._watch.deadline_ns)
 
     def _tick(self) -> None:
         for loop in self._loops:

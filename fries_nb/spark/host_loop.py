@@ -79,6 +79,10 @@ class HostLoop:
             finally:
                 self._turns.switch_ended(worker)
 
+    def limit_deadline(self, longest_ns: int) -> None:
+        """Let tuples be buffered for at most so many nanoseconds while the host is busy."""
+        self._turns.deadline.longest_ns = longest_ns
+
     def check(self) -> None:
         """Interrupt a turn that takes long; if it is inside one tuple, hand the other workers on; call it often."""
         if self._turns.is_stuck():

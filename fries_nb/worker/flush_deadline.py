@@ -31,11 +31,15 @@ class FlushDeadline:
 
     Args:
         now_ns: the time in nanoseconds; only differences have a meaning.
+
+    Attributes:
+        longest_ns: the deadline does not grow beyond it; latency constraints lower it.
     """
 
-    __slots__ = ("_frames", "_ns", "_since_ns", "_waited_ns")
+    __slots__ = ("_frames", "_ns", "_since_ns", "_waited_ns", "longest_ns")
 
     def __init__(self, now_ns: int) -> None:
+        self.longest_ns = LONGEST_NS
         self._ns = SHORTEST_NS
         self._frames = self._waited_ns = 0
         self._since_ns = now_ns
@@ -59,7 +63,8 @@ class FlushDeadline:
             if self._waited_ns > passed * WAITING_SHARE:
                 self._ns = max(self._ns // 2, SHORTEST_NS)
             elif self._frames * FRAME_NS > passed * FRAMING_SHARE:
-                self._ns = min(self._ns * 2, LONGEST_NS)
+                self._ns *= 2
+            self._ns = min(self._ns, max(self.longest_ns, SHORTEST_NS))
             self._frames = self._waited_ns = 0
             self._since_ns = now_ns
         return self._ns

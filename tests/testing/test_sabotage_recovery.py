@@ -104,12 +104,6 @@ def _keep_no_record(checkpoints):
     return [*checkpoints._commit(), CheckpointEnded(checkpoints._attempt.epoch, checkpoints._attempt.requests)]
 
 
-def _mix_versions(outbox, version):
-    outbox.version = version
-    for channel in outbox._channels.values():
-        channel.version = version
-
-
 def _release_at_once(worker, marker, start, apply=Worker._apply):
     apply(worker, marker, start)
     if isinstance(marker.action, Hold):
@@ -170,7 +164,6 @@ BROKEN = {
     "an older incarnation's answer counts": (Controller, "_heard", _count_old_answers),
     "files are committed without a record": (Checkpoints, "_keep", _keep_no_record),
     "new tuples meet old state": (Versions, "waits", property(lambda versions: False), "multiversion"),
-    "a buffer mixes versions": (Outbox, "turn_to", _mix_versions, "multiversion"),
     "sources are not held": (Worker, "_apply", _release_at_once, "minibatch"),
     "a failed tuple leaves its state": (guarding, "remembering", lambda instance: lambda row: guarding._no_state),
     "a poisonous tuple is taken twice": (chain_compiler, "guarded", _digest_twice),

@@ -117,10 +117,13 @@ class Store:
             self._noted[epoch][worker] = len(self._trace[worker])
 
     def cut(self) -> None:
-        """Remove the trace after the last record, since a recovery processes these tuples again."""
+        """Remove the trace after the last record, since a recovery processes these tuples again.
+
+        What an earlier driver left stays: its run may have had workers that this one does not have.
+        """
         noted = self._noted[self.records[-1].epoch] if self.records else {}
         for place, records in self._trace.items():
-            del records[noted.get(place, 0) :]
+            del records[max(noted.get(place, 0), self._resumed.get(place, 0)) :]
 
     def traced(self) -> list[WorkerRecord]:
         """The trace, with each worker's records in order."""

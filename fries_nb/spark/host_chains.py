@@ -100,7 +100,10 @@ class HostChains:
 
     @contextmanager
     def _owned(self, workers: Sequence[HostedWorker]) -> Iterator[bool]:
-        """Own the workers, if no other thread does, and chains may change."""
+        """Own the workers, if no other thread does, and chains may change; they are woken behind it.
+
+        A loop that finds a worker owned leaves it to its owner.
+        """
         held = []
         for lock in (self.kept, *(worker.owner for worker in workers)):
             if not lock.acquire(blocking=False):
@@ -111,6 +114,9 @@ class HostChains:
         finally:
             for lock in held:
                 lock.release()
+            for worker in workers:
+                loop, _ = self._loop_of[worker.worker.wiring.id]
+                loop.wake(worker)
 
     def _stall(self, request: ChainRequest) -> None:
         loop, self._stalled[request] = self._loop_of[request.worker]

@@ -64,6 +64,10 @@ class HostLoop:
         worker.post(event)
         self._turns.posted(worker, urgent)
 
+    def wake(self, worker: HostedWorker) -> None:
+        """Run a worker in a turn, since a thread that owned it without one has released it."""
+        self._turns.posted(worker)
+
     def post_credit(self, worker: HostedWorker, event: Granted) -> None:
         """Post credit to a worker; it is woken only if frames wait for credit, and otherwise processes it later."""
         worker.post(event)

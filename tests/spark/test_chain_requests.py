@@ -150,3 +150,19 @@ def test_a_fused_chain_that_turns_slow_is_split(monkeypatch: pytest.MonkeyPatch)
     desk.chains.advance()
     assert desk.hosted[A] is not desk.hosted[B]
     assert desk.told[-1] == Chained(A, ("A",))
+
+
+def test_a_loop_that_met_a_worker_in_the_hands_of_the_control_thread_runs_it_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It has dropped the worker from its rota meanwhile; without a wake-up it would sleep until its next event."""
+    desk = Desk(monkeypatch)
+    desk.arrive(1)
+    with desk.chains._owned([desk.hosted[A]]) as owned:
+        assert owned
+        desk.loop._turns.posted(desk.hosted[A])
+        assert desk.loop._turns.begin() is not desk.hosted[A]
+    for _ in range(len(desk.hosted) + 1):
+        if desk.loop._turns.begin() is desk.hosted[A]:
+            return
+    raise AssertionError("the worker was not run")

@@ -207,6 +207,12 @@ def test_a_worker_that_two_threads_leave_to_each_other_is_run(monkeypatch: pytes
             self.lock.release()
             released.set()
 
+        def __enter__(self) -> bool:
+            return self.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            self.release()
+
     stub.owner, stub.holds = Owner(), True  # type: ignore[assignment]
     loop = HostLoop("loop", [stub, other])  # type: ignore[list-item]
     loop.post(stub, 2)

@@ -1,9 +1,8 @@
 """Measurements of tasks, channels and output buffers, which constraints are judged by.
 
 Each host measures once an interval and sends a bundle to every host that judges a constraint on the measured elements
-(Nephele Streaming, section 3.3); it sends none without measurements. Times are of the host's clock: monotonic, and
-anchored once to nanoseconds since the Unix epoch. A channel is measured where it is received, its buffer where it is
-sent.
+(Nephele Streaming, section 3.3); it sends none without measurements. Times are of the host's clock, in nanoseconds
+since the Unix epoch. A channel is measured where it is received, its buffer where it is sent.
 
 >>> from fries_nb.messages import WorkerId
 >>> channel = ChannelId(WorkerId("FC", 0), WorkerId("FM", 1))

@@ -45,6 +45,7 @@ STREAMS, FRAMES_PER_S, WORKERS = 16, 4.0, 4
 LIMIT_MS, PAPER_WINDOW_S, LEAST_WINDOW_S = 300.0, 15.0, 2.0
 PAPER_S, SHORTEST_S = 900.0, 4.0
 """Duration of each mode in seconds; in the paper buffers converge after nine minutes."""
+CAUSES = ("task ms", "buffer ms", "transport ms")
 LOOK_S = 0.5
 
 
@@ -137,13 +138,11 @@ def rows_of(mode: str, measured: Measured) -> list[Row]:
         measured: its measurements.
     """
     rows: list[Row] = []
-    for one in measured.state.elements:
-        is_edge = "->" in one.element
-        buffered = min(one.buffer_ms, one.mean_ms) if is_edge else None
-        rows.append({
-            "mode": mode, "element": one.element, "task ms": None if is_edge else one.mean_ms, "buffer ms": buffered,
-            "transport ms": one.mean_ms - buffered if buffered is not None else None,
-        })  # fmt: skip
+    tasks = set(measured.state.constraint.tasks)
+    for one in measured.state.parts:
+        causes = {"buffer ms": one.buffer_ms, "transport ms": one.transport_ms}
+        causes = {"task ms": one.task_ms} if one.element in tasks else causes
+        rows.append({"mode": mode, "element": one.element, **dict.fromkeys(CAUSES), **causes})
     mean_ms, worst_ms = PAPER_MS.get(mode, (None, None))
     rows.append({
         "mode": mode, "element": "sequence", "mean ms": measured.state.mean_ms, "worst ms": measured.state.worst_ms,

@@ -24,7 +24,7 @@ def test_the_constraint_is_the_papers() -> None:
 def test_a_channels_latency_is_split_into_buffer_and_transport() -> None:
     """A task has neither."""
     [constraint] = constrained_flow(15.0).constraints()
-    elements = (ElementLatency("A -> B", 10.0, 12.0, 7.0), ElementLatency("B", 3.0, 4.0))
+    elements = (ElementLatency("Encoder -> Server", 10.0, 12.0, 7.0), ElementLatency("Encoder", 3.0, 4.0))
     state = ConstraintState(constraint, ConstraintStatus.MET, "", 13.0, 16.0, (), elements)
     channel, task, sequence = rows_of("none", Measured(state, 4.0, 40.0))
     assert (channel["buffer ms"], channel["transport ms"], channel["task ms"]) == (7.0, 3.0, None)

@@ -90,6 +90,8 @@ class Cluster:
         random: the source of all randomness.
     """
 
+    hosts_of: type[Hosts] = Hosts
+
     def __init__(
         self,
         graph: Graph,
@@ -124,7 +126,7 @@ class Cluster:
         self._doom: int | None = None
         self._news: list[said.Event] = []
         self._lead(1, None)
-        self.hosts = Hosts(self._plan, 1, Restoration(None))
+        self.hosts = self.hosts_of(self._plan, 1, Restoration(None))
         for host in range(hosts):
             self._say(said.HostJoined(host, f"host-{host}", 1))
 
@@ -329,7 +331,7 @@ class Cluster:
         old, self._news = self.hosts, []
         late = [answer for answer in old.unsaid() if self.random.random() < 0.5]
         self.store.cut()
-        self.hosts = Hosts(self._plan, incarnation, restoration)
+        self.hosts = self.hosts_of(self._plan, incarnation, restoration)
         held = {held.operator for held in self._held}
         self.supply.held.update(source for source in self.supply.sources if source.operator in held)
         self._news = [said.Answered(answer, old.incarnation) for answer in late]

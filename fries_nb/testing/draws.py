@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Hashable
+from typing import Any
 
 PACES = (1.0, 1.0, 1.0, 0.2, 0.02)
 PATIENCE = 8
@@ -33,6 +34,10 @@ class Draws:
 
     def __len__(self) -> int:
         return len(self._things)
+
+    def of_kind(self, kind: str) -> list[Any]:
+        """The places of the possible events of a kind."""
+        return [thing[1] for thing in self._things if isinstance(thing, tuple) and thing[0] == kind]
 
     def add(self, thing: Hashable) -> None:
         """Make an event possible; idempotent."""

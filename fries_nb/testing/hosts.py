@@ -391,4 +391,4 @@ class Hosts:
             place = place.receiver if kind is network.LaneKind.GRANTS else place.sender
         if isinstance(place, WorkerId):
             return self.host_of(place)
-        return place if isinstance(place, int) else None
+        return place if isinstance(place, int) else getattr(place, "host", None)

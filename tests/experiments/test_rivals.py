@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fries_nb.experiments.rivals.streaming_w1 import _scratch
+from fries_nb.experiments.rivals.streaming_w1 import scratch_directory
 
 
 def test_files_that_spark_creates_during_the_removal_are_removed_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -20,7 +20,7 @@ def test_files_that_spark_creates_during_the_removal_are_removed_too(monkeypatch
             Path(directory, name).touch()
         remove(path, **options)
 
-    with _scratch() as directory:
+    with scratch_directory() as directory:
         Path(directory, "checkpoint", "state").mkdir(parents=True)
         monkeypatch.setattr(os, "rmdir", rmdir)
     assert not Path(directory).exists()

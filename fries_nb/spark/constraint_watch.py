@@ -136,7 +136,7 @@ class ConstraintWatch:
             if size:
                 receivers = frozenset(edge.to for edge in self._region.graph.out_edges(last))
             if size or names or chain[0] in self._observed:
-                begins = size or START_BYTES
+                begins = size or (START_BYTES if self._region.options.adapt else 0)  # measuring alone bounds none
                 self._post(chain[0], Observe(senders, receivers, names, begins, version, fills_buffers=bool(size)))
             if names:
                 observed.append(chain[0])

@@ -32,11 +32,11 @@ def test_files_that_spark_creates_during_the_removal_are_removed_too(monkeypatch
 def test_structured_streaming_serves_the_frames_that_the_pipeline_defines() -> None:
     """However the packets of a group are divided among micro-batches."""
     feed = VideoFeed(streams=4, height=24, width=32)
-    packets = pd.DataFrame([feed(value) | {"due": float(value)} for value in range(12)])
+    packets = pd.DataFrame([feed(value) | {"group": 0, "due": float(value)} for value in range(12)])
     state, found = GroupState(), list[pd.DataFrame]()
     for first, last in ((0, 3), (3, 9), (9, 12)):
         found += served((0,), [packets[first:last]], state)
-    frames = pd.concat(found)
+    frames = pd.concat([one for one in found if len(one)])
     assert frames[["group", "number", "size", "checksum"]].to_dict("records") == list(video_reference(feed, frames=3))
     assert frames["due"].tolist() == [0.0, 4.0, 8.0], "of the first of four packets"
 

@@ -70,14 +70,14 @@ class PacketReader(DataSourceStreamReader):
             yield row["stream"], row["number"], row["packet"], self._since + value / self._rate
 
 
-def served(key: tuple[int, ...], frames: Iterable[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
+def served(_: tuple[int, ...], frames: Iterable[pd.DataFrame], state: Any) -> Iterator[pd.DataFrame]:
     """Decode, merge, overlay, encode and serve the packets of one group; a function of ``applyInPandasWithState``."""
     decoded, waiting, dues = pickle.loads(state.get[0]) if state.exists else ({}, {}, {})
     decoder, merger, overlay, encoder, server = Decoder(), Merger(), Overlay(), Encoder(), Server()
     made = []
     for packet in pd.concat(list(frames)).sort_values(["number", "stream"]).to_dict("records"):
         dues.setdefault(packet["number"], packet["due"])
-        merged = merger.process(decoder.process(packet | {"group": key[0]}, decoded), waiting)
+        merged = merger.process(decoder.process(packet, decoded), waiting)
         if merged is not None:
             row = encoder(overlay(merged))
             made.append(server(row) | {"due": dues.pop(packet["number"]), "at": time.time()})
@@ -105,8 +105,8 @@ def latencies(spark: SparkSession, streams: int, frames_per_s: float, workers: i
     with shuffled_in(spark, workers), scratch_directory() as directory:
         options = {"streams": streams, "rate": streams * frames_per_s, "since": time.time()}
         packets = spark.readStream.format("packets").options(**options).load()
-        groups = packets.groupBy((f.col("stream") / GROUP).cast("int").alias("group"))
-        frames = groups.applyInPandasWithState(served, SERVED, STATE, "append", "NoTimeout")
+        grouped = packets.withColumn("group", (f.col("stream") / GROUP).cast("int"))
+        frames = grouped.groupBy("group").applyInPandasWithState(served, SERVED, STATE, "append", "NoTimeout")
         place = str(Path(directory, "checkpoint"))
         query = frames.writeStream.option("checkpointLocation", place).format("memory").queryName(TABLE).start()
         try:

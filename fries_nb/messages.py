@@ -388,7 +388,10 @@ class Report(msgspec.Struct, frozen=True, tag=True):
 
 
 class Chained(msgspec.Struct, frozen=True, tag=True):
-    """The chain that begins with this worker; ``error`` says why it is not the requested one, and is empty if it is."""
+    """The chain in which this worker runs; ``error`` says why it is not the requested one, and is empty if it is.
+
+    ``operators`` is empty if the host does not run the worker.
+    """
 
     worker: WorkerId
     operators: tuple[str, ...]

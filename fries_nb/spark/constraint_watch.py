@@ -108,12 +108,14 @@ class ConstraintWatch:
         return min(shares, default=LONGEST_NS)
 
     def rechain(self, chains: Iterable[tuple[WorkerId, ...]]) -> None:
-        """Measure workers whose chains have changed.
+        """Measure workers whose chains have changed; does nothing if none has, as after a refused request.
 
         Args:
             chains: the operator workers of each local worker.
         """
         before, self._chains = set(self._chains), tuple(chains)
+        if set(self._chains) == before:
+            return
         self._observe()
         self._tell_chains([chain for chain in self._chains if chain not in before])
 

@@ -236,7 +236,8 @@ class ConstraintMonitor:
                 yield ElementLatency(str(edge), shown_ms(mean.edges[place - 1]), shown_ms(worst_ms), waits)
             if name in self._constraint.tasks:
                 worst_ms = layers.tasks[place][worst.positions[place]]
-                yield ElementLatency(name, shown_ms(mean.tasks[place]), shown_ms(worst_ms))
+                row_ms = self._measured.tasks[place].row.mean()
+                yield ElementLatency(name, shown_ms(mean.tasks[place]), shown_ms(worst_ms), row_ms=row_ms)
 
     def _unmeasured(self, layers: SequenceLayers) -> list[str]:
         """The elements of which no task or channel has a value."""

@@ -128,7 +128,8 @@ class _Case:
 
     Attributes:
         lighter: its lighter functions; without any by the policy ``tell``.
-        costs_ms: operator to the mean latency of its original function at the last decision to replace it.
+        costs_ms: operator to the time of a worker for each row by its original function, as measured at the last
+            decision to replace it; infinite if it is unknown.
         applied: id of the change to the lighter functions that is in effect.
         under_way: id of the requested change that has not ended.
         proposal: the open proposal.
@@ -254,9 +255,9 @@ class Remedies:
             self._clock(), state.status, state.exhausted, state.violated_windows, state.mean_ms, share
         )
         if decision in (RemedyDecision.APPLY, RemedyDecision.PROPOSE):
-            counted = {one.element: one.mean_ms for one in state.elements}
+            measured = {one.element: one.row_ms for one in state.elements if one.row_ms}
             tasks = case.lighter.updates.keys() & set(case.constraint.tasks)
-            case.costs_ms = {name: counted.get(name, float("inf")) for name in tasks}
+            case.costs_ms = {name: measured.get(name, float("inf")) for name in tasks}
         match decision:
             case RemedyDecision.TELL:
                 self._violations += (Violation(time.time(), state.constraint, state.reason),)

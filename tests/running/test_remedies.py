@@ -56,6 +56,7 @@ class ConstrainedDesk(Desk):
         self.light = lighter({"A": Update(function("light"), state=list, back=tuple)})
         self.remedies.add(self.constraint, NONE_LIGHTER if policy == "tell" else self.light)
         self.over = ""
+        self.row_ms = 10.0
 
     def requested(self, change: Any) -> None:
         """To the remedies as well."""
@@ -76,7 +77,7 @@ class ConstrainedDesk(Desk):
         return self.queue.plan(targets, scheduler, pruning, None)
 
     def judge(self, seconds: float, mean_ms: float, rate: float = 50.0) -> None:
-        """For so long the mean is this, at a rate of rows per second; A takes 10 ms of it."""
+        """For so long the mean is this, at a rate of rows per second; A takes 10 ms for a row, in batches of 16."""
         violated_s = 0.0
         end_s = self.now_s + seconds
         while self.now_s < end_s:
@@ -84,7 +85,10 @@ class ConstrainedDesk(Desk):
             is_violated = mean_ms > 300
             violated_s += is_violated
             status = ConstraintStatus.VIOLATED if is_violated else ConstraintStatus.MET
-            elements = (ElementLatency("A", 10.0, 10.0), ElementLatency("A -> B", mean_ms - 10, mean_ms - 10))
+            elements = (
+                ElementLatency("A", 160.0, 160.0, row_ms=self.row_ms),
+                ElementLatency("A -> B", mean_ms - 160, mean_ms - 160),
+            )
             verdict = ConstraintVerdict(
                 self.constraint.sequence, 300, WINDOW_S, 0, int(self.now_s * 1e9), status, REASON, mean_ms, mean_ms,
                 elements=elements, rows=1, violated_windows=int(violated_s // WINDOW_S), exhausted=is_violated,
@@ -132,6 +136,18 @@ def test_the_lighter_function_comes_and_goes_by_ordinary_changes() -> None:
     words = "A by fries, by constraint"
     assert labels == [("u1", "request", words), ("u1", "done", words), ("u2", "request", words), ("u2", "done", words)]
     assert desk.remedies.violations() == ()
+
+
+def test_it_does_not_return_if_the_cost_of_a_row_is_unknown() -> None:
+    """Whatever the latency of its batch was."""
+    desk = ConstrainedDesk()
+    desk.row_ms = 0.0
+    desk.judge(30, 900)
+    desk.later.make()
+    desk.end(0, "u1")
+    desk.row_ms = 10.0  # that of the lighter function
+    desk.judge(200, 100, rate=20.0)
+    assert desk.phase == "lighter"
 
 
 def test_it_returns_below_later_changes_of_other_operators() -> None:

@@ -388,10 +388,7 @@ class Report(msgspec.Struct, frozen=True, tag=True):
 
 
 class Chained(msgspec.Struct, frozen=True, tag=True):
-    """The chain in which this worker runs; ``error`` says why it is not the requested one, and is empty if it is.
-
-    ``operators`` is empty if the host does not run the worker.
-    """
+    """The chain of this worker, empty if its host does not run it; ``error`` says why it is not the requested one."""
 
     worker: WorkerId
     operators: tuple[str, ...]

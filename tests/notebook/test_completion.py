@@ -58,6 +58,15 @@ def test_python_is_completed_in_expressions_only(shell: InteractiveShell, stand_
     assert "another" in completions(shell, "%fries_reconfigure FM=an")
 
 
+def test_variables_that_hold_lighter_functions_are_completed(
+    shell: InteractiveShell, stand_ins: list[StandIn]
+) -> None:
+    """No others: a bare function is refused there, since it does not say whose it is."""
+    told(shell, "small = fn.lighter({'FM': dict}); smaller = dict; small")
+    assert completions(shell, "%fries_constrain FM --latency 80 --lighter sm") == {"small"}
+    assert "small" in completions(shell, "%fries_constrain FM --latency 80 --lighter ")
+
+
 def completions(shell: InteractiveShell, begun: str) -> set[str]:
     """What a kernel offers behind a line that has begun so."""
     assert shell.Completer is not None

@@ -96,7 +96,8 @@ class ConstraintWatch:
         windows = [constraint.window_s / PER_WINDOW for constraint in constraints]
         self._interval_s = min([INTERVAL_S, *windows])
         judged = setup.get(self._host, ())
-        self._monitors = tuple(ConstraintMonitor(topology, allocation, self._interval_s) for allocation in judged)
+        adapts = self._region.options.adapt
+        self._monitors = tuple(ConstraintMonitor(topology, one, self._interval_s, adapts) for one in judged)
         self._observe()
         self._next_s = time.monotonic() + self._interval_s * (1 + random.random())  # reports of hosts do not coincide
         self._tell_chains([chain for chain in self._chains if len(chain) > 1])
@@ -192,7 +193,7 @@ class ConstraintWatch:
             for reaction in monitor.judge(time.time_ns()):
                 if isinstance(reaction, ConstraintVerdict):
                     verdicts.append(reaction)
-                elif self._region.options.adapt:
+                else:
                     self._notify(self._host_of(reaction), reaction)
         if verdicts:
             self._tell(tuple(verdicts))

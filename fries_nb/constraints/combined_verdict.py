@@ -63,6 +63,7 @@ def _element(measured: Sequence[ConstraintVerdict], place: int, worst: ElementLa
         worst,
         mean_ms=_mean(measured, lambda one: one.elements[place].mean_ms),
         buffer_ms=_mean(measured, lambda one: one.elements[place].buffer_ms),
+        row_ms=_mean(measured, lambda one: one.elements[place].row_ms),
     )
 
 

@@ -24,7 +24,7 @@ from fries_nb.notebook.summaries import of_change
 from fries_nb.notebook.widgets import answer_in_subshell, said
 from fries_nb.report.constraint_bars import constraint_svg, in_figures
 from fries_nb.report.plan_section import foretold
-from fries_nb.running.remedies import Proposal
+from fries_nb.running.proposals import OPEN, UNDER_WAY, Proposal
 from fries_nb.scheduling import Plan
 
 WIDTHS = (360.0, 540.0, 760.0)
@@ -71,7 +71,10 @@ class ConstraintPanel(anywidget.AnyWidget):
 
 
 class ProposalList(ipywidgets.VBox):
-    """The open proposals of a run, each with the buttons ``Plan`` and ``Accept``, and the result of the last accepted.
+    """The proposals of a run, and the result of the one that was accepted last.
+
+    An open one has the buttons ``Plan`` and ``Accept``, or ``Go back`` if the original functions would return. An
+    accepted one says what became of it.
 
     Args:
         show_plan: called with the plan of a proposal when the user wants to see it.
@@ -79,7 +82,8 @@ class ProposalList(ipywidgets.VBox):
 
     def __init__(self, show_plan: Callable[[Plan], None]) -> None:
         self._show_plan = show_plan
-        self._open: tuple[Proposal, ...] = ()
+        self._shown: list[tuple[int, str]] = []
+        self._proposals: tuple[Proposal, ...] = ()
         self._rows = ipywidgets.VBox()
         self.result = ipywidgets.HTML()
         super().__init__([self._rows, self.result])
@@ -88,20 +92,21 @@ class ProposalList(ipywidgets.VBox):
         """Show proposals; may be called from any thread.
 
         Args:
-            proposals: the open proposals.
+            proposals: the proposals, as ``Run.proposals`` returns them.
         """
         # One that is proposed again after it was withdrawn is another one, though it may be equal.
-        if list(map(id, proposals)) != list(map(id, self._open)):
-            self._open = tuple(proposals)
-            self._rows.children = [self._row(proposal) for proposal in self._open]
+        shown = [(id(one), one.outcome) for one in proposals]
+        if shown != self._shown:
+            self._shown, self._proposals = shown, tuple(proposals)  # kept, so that no id is used again
+            self._rows.children = [self._row(one) if one.outcome == OPEN else _accepted_row(one) for one in proposals]
 
     def _row(self, proposal: Proposal) -> ipywidgets.Widget:
-        targets = ", ".join(sorted(proposal.plan.targets))
-        heading = f"Proposed for {proposal.constraint.sequence}: change {targets}"
-        words = ipywidgets.HTML(said("\n".join([heading, proposal.reason, *foretold(proposal.plan)])))
+        heading = f"Proposed for {proposal.constraint.sequence}: {proposal.what},"
+        words = ipywidgets.HTML(said("\n".join([heading, f"since {proposal.reason}", *foretold(proposal.plan)])))
         words.layout.flex = "1 1 300px"
         plan = ipywidgets.Button(description="Plan", tooltip="Show what the change would synchronise")
-        accept = ipywidgets.Button(description="Accept", button_style="primary", tooltip=f"Change {targets} now")
+        word = "Go back" if proposal.undoes else "Accept"
+        accept = ipywidgets.Button(description=word, button_style="primary", tooltip=f"Now: {proposal.what}")
         for button in (plan, accept):
             button.layout.width = "80px"
         plan.on_click(lambda _: self._show_plan(proposal.plan))
@@ -123,6 +128,14 @@ class ProposalList(ipywidgets.VBox):
         except FriesError as error:
             self.result.value = said(str(error), failed=True)
             return
-        is_done = result.outcome == "done"
-        words = repr(of_change(result)) if is_done else f"{change.label} {result.outcome}: {result.error}"
-        self.result.value = said(words, failed=not is_done)
+        # A change that was not made is told by the proposal, in all views.
+        self.result.value = said(repr(of_change(result))) if result.outcome == "done" else ""
+
+
+def _accepted_row(proposal: Proposal) -> ipywidgets.Widget:
+    """What became of a proposal that was accepted."""
+    heading = f"Accepted for {proposal.constraint.sequence}: {proposal.what}"
+    if proposal.outcome == UNDER_WAY:
+        return ipywidgets.HTML(said(f"{heading}; under way ..."))
+    change = proposal.change.id if proposal.change is not None else ""
+    return ipywidgets.HTML(said(f"{heading}\nchange {change} {proposal.outcome}: {proposal.error}", failed=True))

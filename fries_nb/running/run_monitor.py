@@ -17,8 +17,9 @@ from fries_nb.controller.metrics import MetricsSnapshot
 from fries_nb.dataflow.graph import Graph
 from fries_nb.messages import Paused
 from fries_nb.report import Story, run_page, write_page
+from fries_nb.running.proposals import Proposal
 from fries_nb.running.region_runner import RegionRunner
-from fries_nb.running.remedies import Proposal, Violation
+from fries_nb.running.remedies import Violation
 from fries_nb.running.run_end import UncommittedCheck
 from fries_nb.running.telemetry import KeptCheckpoint, RecoveryTime, Telemetry
 from fries_nb.spark.region_spec import Options
@@ -104,10 +105,11 @@ class RunMonitor:
     def proposals(self) -> tuple[Proposal, ...]:
         """The changes proposed by constraints with ``on_violation="propose"``; ``accept()`` makes one.
 
-        A proposal is withdrawn when its reason has passed, or when the user changes the operators.
+        A proposal is withdrawn when its reason has passed, or when the user changes the operators. One that was
+        accepted stays until its change is done: if it was not made, ``outcome`` and ``error`` say why.
 
         Returns:
-            The open proposals, in order of declaration of their constraints.
+            The proposals that are open or not made, in order of declaration of their constraints.
         """
         return self._runner.remedies.proposals()
 

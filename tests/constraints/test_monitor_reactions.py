@@ -48,6 +48,20 @@ def test_a_size_is_asked_for_once_a_version():
     assert watch.instructions == [ResizeBuffer(channel("AB"), 11_933, 0)]
 
 
+@pytest.mark.parametrize("adapts", [True, False])
+def test_without_adaptation_a_violation_is_exhausted_at_once(adapts: bool):
+    """The policy of the constraint need not wait for buffers that nobody shrinks; they would be asked for ever."""
+    watch = Watch(window_s=5, adapts=adapts)
+    measured = (*TASKS, sample("AB", 900.0), sample("BC", 1.0), buffer("AB", 800.0))
+    verdicts, instructions = [], []
+    for _ in range(12):
+        verdicts.append(watch(*measured))
+        instructions += watch.instructions
+    assert {one.status for one in verdicts} == {VIOLATED}
+    assert (bool(instructions), {one.exhausted for one in verdicts}) == (adapts, {not adapts})
+    assert verdicts[-1].violated_windows == 2
+
+
 def test_samples_of_the_earlier_size_are_dropped():
     """The interval of the change does not count for the channel either; the one after it does."""
     watch = Watch()

@@ -29,7 +29,7 @@ from fries_nb.notebook.magics import PROGRESS
 from fries_nb.planning import Prediction
 from fries_nb.run import Dataflow
 from fries_nb.running.constraint_states import ConstraintStates
-from fries_nb.running.remedies import Proposal
+from fries_nb.running.proposals import Proposal
 from fries_nb.running.run_end import UncommittedCheck
 from fries_nb.running.telemetry import RecoveryTime
 from fries_nb.scheduling import Plan, schedule

@@ -237,7 +237,10 @@ class ConstraintMonitor:
                 edge, layer = self._constraint.edges[place - 1], self._measured.channels[place - 1]
                 worst_ms = layers.edges[place - 1][_on(layer, worst, place - 1)]
                 waits = 0.0 if self._measured.inside_chains(place - 1).all() else layer.buffers.mean()
-                yield ElementLatency(str(edge), shown_ms(mean.edges[place - 1]), shown_ms(worst_ms), waits)
+                smallest, largest = self._measured.buffer_bytes(place - 1)
+                yield ElementLatency(
+                    str(edge), shown_ms(mean.edges[place - 1]), shown_ms(worst_ms), waits, 0.0, smallest, largest
+                )
             if name in self._constraint.tasks:
                 worst_ms = layers.tasks[place][worst.positions[place]]
                 row_ms = self._measured.tasks[place].row.mean()

@@ -1,4 +1,4 @@
-"""The panel of latency constraints: status, reason and latency by cause of each one, and the changes they propose.
+"""The panel of latency constraints: status and latency by cause of each one, buffers, and the changes they propose.
 
 Drawings are made in Python for several widths, and the page shows the widest that fits; so the panel without a kernel
 is the same drawing. Nothing is sent while nothing changes. A proposal has buttons to show its plan and to accept it;
@@ -17,15 +17,17 @@ import anywidget
 import ipywidgets
 import traitlets
 
-from fries_nb.constraints.judgements import ConstraintState
+from fries_nb.constraints.judgements import BufferSize, ConstraintPoint, ConstraintState
 from fries_nb.errors import FriesError
 from fries_nb.notebook.static_pictures import stacked
 from fries_nb.notebook.summaries import of_change
 from fries_nb.notebook.widgets import answer_in_subshell, said
+from fries_nb.report.buffer_steps import buffers_svg
 from fries_nb.report.constraint_bars import constraint_svg, in_figures
 from fries_nb.report.plan_section import foretold
 from fries_nb.running.proposals import OPEN, UNDER_WAY, Proposal
 from fries_nb.scheduling import Plan
+from fries_nb.topology.running_chains import ChainChange
 
 WIDTHS = (360.0, 540.0, 760.0)
 """Widths of the drawings in pixels."""
@@ -35,7 +37,8 @@ _HERE = Path(__file__).parent
 class ConstraintPanel(anywidget.AnyWidget):
     """The latency constraints of a run; empty without any.
 
-    ``drawings`` holds the drawings by width, as text since keys of JSON are; one for each constraint.
+    ``drawings`` holds the drawings by width, as text since keys of JSON are; one for each constraint, and one of the
+    output buffers over time once they are measured.
     """
 
     _esm = (_HERE / "constraints.js").read_text("utf8")
@@ -45,19 +48,33 @@ class ConstraintPanel(anywidget.AnyWidget):
     def __init__(self) -> None:
         self._one_at_a_time = threading.Lock()
         self._states: Sequence[ConstraintState] = ()
+        self._draw_buffers: Callable[[float], list[str]] = lambda width: []
         super().__init__()
         self.layout.width = "100%"
 
-    def show(self, states: Sequence[ConstraintState]) -> None:
+    def show(
+        self,
+        states: Sequence[ConstraintState],
+        sizes: Sequence[BufferSize] = (),
+        chains: Sequence[ChainChange] = (),
+        judged: Sequence[ConstraintPoint] = (),
+    ) -> None:
         """Show constraints; may be called from any thread.
 
         Args:
             states: the states of all constraints of the run.
+            sizes: the sizes of output buffers over time.
+            chains: the changes of chains.
+            judged: the constraints over time, which give the drawing of buffers its time axis.
         """
         with self._one_at_a_time:
             if states != self._states:
                 self._states = states
-                self.drawings = {f"{width:g}": [constraint_svg(one, width) for one in states] for width in WIDTHS}
+                self._draw_buffers = partial(_buffers, sizes, chains, judged)
+                self.drawings = {f"{width:g}": self._drawn(width) for width in WIDTHS}
+
+    def _drawn(self, width: float) -> list[str]:
+        return [constraint_svg(one, width) for one in self._states] + self._draw_buffers(width)
 
     def __repr__(self) -> str:
         return f"ConstraintPanel({'; '.join(f'{one.constraint.sequence} {in_figures(one)}' for one in self._states)})"
@@ -66,8 +83,15 @@ class ConstraintPanel(anywidget.AnyWidget):
         """The widget and, for front ends without a kernel, a static picture."""
         bundle = super()._repr_mimebundle_(**asked)
         data, metadata = bundle if isinstance(bundle, tuple) else (bundle or {}, {})
-        picture = stacked(*(constraint_svg(one) for one in self._states))
+        picture = stacked(*self._drawn(WIDTHS[-1]))
         return {**data, "image/svg+xml": picture, "text/plain": repr(self)}, metadata
+
+
+def _buffers(
+    sizes: Sequence[BufferSize], chains: Sequence[ChainChange], judged: Sequence[ConstraintPoint], width: float
+) -> list[str]:
+    """The drawing of output buffers over time, if any was measured."""
+    return [buffers_svg(sizes, chains, judged[0].at_s, judged[-1].at_s, width)] if sizes and judged else []
 
 
 class ProposalList(ipywidgets.VBox):

@@ -202,8 +202,14 @@ class Remedies:
     def states(self) -> tuple[ConstraintState, ...]:
         """The state of each constraint, in order of declaration, with that of its remedy."""
         states = self._shell.telemetry.constraints.states()
+        chained = self._shell.telemetry.running_chains.chained
         with self.lock:
-            return tuple(replace(one, remedy=self._cases[one.constraint].described()) for one in states)
+            return tuple(
+                replace(one, remedy=self._cases[one.constraint].described(), chains=tuple(
+                    chain for chain in chained if len({*one.constraint.path}.intersection(chain.operators)) > 1
+                ))
+                for one in states
+            )  # fmt: skip
 
     # ---- events
 

@@ -147,7 +147,7 @@ class ElementMeter:
         share = len(self._instances)
         latency_ms = self._task_ns / self._samples / 1e6 / share
         processor = min(1.0, self._busy_ns / interval_ns) / share
-        measured = []
+        measured = list[Measured]()
         for one, before in zip(self._instances, self._processed, strict=True):
             if one.worker.operator in observed.tasks:
                 rows = max(0, one.processed - before)

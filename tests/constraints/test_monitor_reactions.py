@@ -35,6 +35,22 @@ def test_all_buffers_above_the_limit_shrink_and_no_others():
     assert watch.instructions == [ResizeBuffer(channel("BC", 1, 0), int(32_768 * 0.98**50), 0)]
 
 
+def test_the_verdict_has_the_sizes_of_buffers():
+    """Of an edge the smallest and the largest; none inside a chain, and none before they are reported."""
+    watch = Watch(workers=2, sequence=("B", "C"))
+    tasks = [replace_index(one, index) for one in TASKS[1:] for index in (0, 1)]
+    samples = [sample("BC", 100.0, b, c) for b in (0, 1) for c in (0, 1)]
+    verdict = watch(*tasks, *samples)
+    assert [(one.smallest_bytes, one.largest_bytes) for one in verdict.elements] == [(0, 0)] * 3
+    verdict = watch(buffer("BC", 9.0, 400, sender=0, receiver=0), buffer("BC", 9.0, 900, sender=1, receiver=0))
+    assert [(one.smallest_bytes, one.largest_bytes) for one in verdict.elements] == [(0, 0), (400, 900), (0, 0)]
+    chained = Watch(sequence=("A", "B"))
+    verdict = chained(*TASKS, buffer("AB", 9.0, 400), sample("AB", 1.0))
+    assert verdict.elements[1].largest_bytes == 400
+    verdict = chained(ChainMeasured(("A", "B"), 0))
+    assert verdict.elements[1].largest_bytes == 0
+
+
 def test_a_size_is_asked_for_once_a_version():
     """Until the new version is reported, or a window has passed, in case the instruction was lost."""
     watch = Watch(window_s=5)

@@ -30,6 +30,7 @@ from fries_nb.notebook.plots import WINDOW_S, LatencyPlot, window
 from fries_nb.notebook.static_pictures import run_svg
 from fries_nb.running.proposals import Proposal
 from fries_nb.scheduling import Plan
+from fries_nb.topology.running_chains import ChainChange
 
 CONSTRAINT = LatencyConstraint(("FM", "MC"), latency_ms=60)
 POINTS = [Point(100.0 + index / 4, 5.0, 20.0, 4_000.0) for index in range(40)]
@@ -137,6 +138,23 @@ def test_the_picture_of_a_run_has_its_constraints(run: StandIn) -> None:
     svg = run_svg(run)  # type: ignore[arg-type]
     assert "FM → MC ≤ 60 ms" in svg
     assert "output buffer" in svg
+
+
+def test_the_panel_shows_buffers_and_chains_as_they_change(run: StandIn) -> None:
+    """Live, in each width, and in the picture for saved notebooks."""
+    view = RunView(run, TypedFunctions(run.graph, {}), period_s=lambda: 0.01)  # type: ignore[arg-type]
+    constraint = run.constrain(["FM", "MC"], 60.0, 15.0, "tell")
+    for second, size in enumerate((32_768, 11_933)):
+        run.judged.judge([verdict_on(constraint, 100.0 + second, buffer_bytes=size)])
+    run.rechained = (ChainChange(100.5, ("FM + MC",)),)
+    run.judged.judge([verdict_on(constraint, 102.0, buffer_bytes=200)])
+    until(lambda: "200 B to 400 B" in str(view.constraints.drawings))
+    assert all("chained: FM + MC" in drawings[-1] for drawings in view.constraints.drawings.values())
+    assert "FM → MC: 200 B to 400 B" in run_svg(run)  # type: ignore[arg-type]
+    data, _ = view.constraints._repr_mimebundle_()
+    assert "chained: FM + MC" in data["image/svg+xml"]
+    run.state = "stopped"
+    view.close()
 
 
 def proposal_of(run: StandIn, accept: Callable[[], Change]) -> Proposal:

@@ -20,8 +20,8 @@ Host 0 reads up to 5 and sends a message of time 3 to host 1. The other source c
 >>> frame.number, a.frontier("W").elements == (t0,)
 (1, True)
 
-Host 1 uses up the message before it learns of it. That is not minimal in its view, so it says nothing yet; the end of its
-own source is:
+Host 1 uses up the message before it learns of it. That is not minimal in its view, so it says nothing yet; the end of
+its own source is:
 
 >>> b.record([CountChange(edge, (0, 3), -1)]) is None
 True

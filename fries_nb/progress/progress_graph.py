@@ -1,7 +1,7 @@
 """The dataflow as progress sees it: operators with the loops around them, edges, and what a path does to a time.
 
->>> flow = ProgressGraph({"Src": (), "L": ("L",), "B": ("L",), "Out": ()},
-...                      (FlowEdge("Src", "L"), FlowEdge("L", "B"), FlowEdge("B", "L", feedback=True), FlowEdge("B", "Out")))
+>>> edges = FlowEdge("Src", "L"), FlowEdge("L", "B"), FlowEdge("B", "L", feedback=True), FlowEdge("B", "Out")
+>>> flow = ProgressGraph({"Src": (), "L": ("L",), "B": ("L",), "Out": ()}, edges)
 >>> [flow.summary(edge.location).apply((0, 7, 4)[: flow.length(edge.source)]) for edge in flow.edges]
 [(0, 7, 0), (0, 7, 4), (0, 7, 5), (0, 7)]
 

@@ -93,7 +93,7 @@ class WorkerCounts:
 
         Args:
             channel: the channel.
-            rest: whether rows remain in the buffer; they have the same stamp, and are counted as a message of their own.
+            rest: whether rows remain in the buffer; they have the same stamp, and are counted as another message.
 
         Raises:
             ProtocolError: the buffer is empty.

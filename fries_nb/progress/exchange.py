@@ -105,6 +105,8 @@ class _Waiting:
 
     def extend(self, changes: Iterable[CountChange]) -> None:
         for location, time, delta in changes:
+            if not self._tracker.graph.leads_on(location):
+                continue
             was_release = self._batch.get(location, time) < 0
             self._batch.update(location, time, delta)
             is_release = self._batch.get(location, time) < 0

@@ -90,6 +90,14 @@ class ProgressGraph:
         """Number of components of the times at a location: on an edge, those of its receiver."""
         return self.length(location.to or location.operator)
 
+    def leads_on(self, location: GraphLocation) -> bool:
+        """Whether anything can follow from a location: not from the output of an operator without out-edges."""
+        return bool(location.to) or location.operator in self._senders
+
+    @cached_property
+    def _senders(self) -> frozenset[str]:
+        return frozenset(edge.source for edge in self.edges)
+
     @cached_property
     def locations(self) -> tuple[GraphLocation, ...]:
         """All locations: the outputs of the operators, then the edges."""

@@ -118,12 +118,16 @@ class Tracker:
     def update(self, changes: Iterable[CountChange]) -> dict[str, Antichain]:
         """Apply whole batches of changes; returns the new frontiers of those listeners whose frontier has changed.
 
+        Tokens of an operator without out-edges hold nothing back, and are not counted.
+
         Raises:
             ProtocolError: a location or a time that the graph does not have.
         """
         before = {listener: antichain.frontier for listener, antichain in self._antichains.items()}
         for location, time, delta in changes:
             self._check(location, time)
+            if not self.graph.leads_on(location):
+                continue
             old = self._view.get(location, time)
             self._view.update(location, time, delta)
             if (old > 0) != (old + delta > 0):

@@ -53,7 +53,7 @@ from fries_nb.progress.antichain import Antichain
 from fries_nb.progress.change_batch import ChangeBatch, CountChange, CountChanges, GraphLocation, Pointstamp
 from fries_nb.progress.progress_graph import FlowEdge, ProgressGraph
 from fries_nb.progress.times import Time, start_time
-from fries_nb.progress.tracker import Holder, Tracker
+from fries_nb.progress.tracker import FrontierHolder, Tracker
 
 __all__ = ["FlowEdge", "HostProgress", "ProgressFrame", "ProgressState", "first_counts"]
 
@@ -230,7 +230,7 @@ class HostProgress:
         """The lower bound of what can still arrive at an operator; see ``Tracker.frontier``."""
         return self._tracker.frontier(listener)
 
-    def holders(self, listener: str) -> tuple[Holder, ...]:
+    def holders(self, listener: str) -> tuple[FrontierHolder, ...]:
         """What keeps a listener's frontier from advancing; see ``Tracker.holders``."""
         return self._tracker.holders(listener)
 

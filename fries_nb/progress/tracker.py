@@ -20,7 +20,7 @@ the time 6, and so decides alone when B's frontier advances.
 >>> tracker.update([CountChange(to_b, (0, 4), -1)])["B"].elements           # B has used its input of time 4
 ((0, 6),)
 >>> tracker.holders("B")
-(Holder(operator='A', time=(0, 6), count=1, to=''),)
+(FrontierHolder(operator='A', time=(0, 6), count=1, to=''),)
 >>> tracker.update([CountChange(token, (0, 6), -1)])["B"].elements
 ()
 
@@ -40,10 +40,10 @@ from fries_nb.progress.path_summary import PathSummary
 from fries_nb.progress.progress_graph import FlowEdge, ProgressGraph
 from fries_nb.progress.times import Time
 
-__all__ = ["FlowEdge", "Holder", "Tracker"]
+__all__ = ["FlowEdge", "FrontierHolder", "Tracker"]
 
 
-class Holder(NamedTuple):
+class FrontierHolder(NamedTuple):
     """What keeps a frontier from advancing.
 
     Attributes:
@@ -165,7 +165,7 @@ class Tracker:
             raise ProtocolError(f"{listener} is not a listener, so its frontier is unknown; listeners are {listeners}")
         return self._antichains[listener].frontier
 
-    def holders(self, listener: str) -> tuple[Holder, ...]:
+    def holders(self, listener: str) -> tuple[FrontierHolder, ...]:
         """What keeps a listener's frontier from advancing, the earliest first.
 
         Raises:
@@ -173,7 +173,7 @@ class Tracker:
         """
         frontier = self.frontier(listener)
         found = [
-            Holder(location.operator, time, count, location.to)
+            FrontierHolder(location.operator, time, count, location.to)
             for location, time, count in self._view
             if count > 0
             and any(summary.apply(time) in frontier for summary in self._below[location].get(listener, ()))

@@ -10,6 +10,7 @@ import random
 from collections import deque
 from functools import cache
 
+from fries_nb.errors import DataflowError
 from fries_nb.progress.change_batch import CountChange, GraphLocation
 from fries_nb.progress.exchange import HostProgress, ProgressState, first_counts
 from fries_nb.progress.progress_graph import FlowEdge, ProgressGraph
@@ -36,7 +37,10 @@ def drawn_graph(draw: random.Random) -> ProgressGraph:
     inside = [(a, b) for n, a in enumerate(names) for b in names[n + 1 :] if loops[a] and loops[a] == loops[b]]
     for first, second in draw.sample(inside, min(len(inside), draw.randint(0, 2))):
         edges.append(FlowEdge(second, first, branch=2, feedback=True))
-    return ProgressGraph(loops, tuple(dict.fromkeys(edges)))
+    try:
+        return ProgressGraph(loops, tuple(dict.fromkeys(edges)))
+    except DataflowError:  # a cycle through feedback of an inner loop and out again: it is drawn anew
+        return drawn_graph(draw)
 
 
 class Observer:

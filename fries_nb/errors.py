@@ -94,6 +94,10 @@ class PlaceHeldError(CheckpointError):
     """A checkpoint directory that another run holds or has taken over; names its process, machine and start time."""
 
 
+class TokenError(FriesError):
+    """A timestamp token used wrongly: after it was dropped, for an earlier time, or outside of its function."""
+
+
 class RunError(FriesError):
     """The run has ended or failed; gives the reason, and what remains readable."""
 

@@ -74,12 +74,17 @@ class TaskMeasured(msgspec.Struct, frozen=True, tag=True):
         latency_ms: mean over the measured rows, in milliseconds.
         samples: number of measured rows.
         processor: share of a core that the task used, 0 to 1.
+        row_ms: time of the worker, with all tasks of its chain, for each row that the task took in. Less than the
+            latency, which is that of the slice, or of the batch, in which the row was processed.
+        rows: number of rows that the task took in.
     """
 
     worker: WorkerId
     latency_ms: float
     samples: int
     processor: float
+    row_ms: float = 0.0
+    rows: int = 0
 
 
 class ChainMeasured(msgspec.Struct, frozen=True, tag=True):

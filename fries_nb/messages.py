@@ -388,7 +388,7 @@ class Report(msgspec.Struct, frozen=True, tag=True):
 
 
 class Chained(msgspec.Struct, frozen=True, tag=True):
-    """The chain that begins with this worker; ``error`` says why it is not the requested one, and is empty if it is."""
+    """The chain of this worker, empty if its host does not run it; ``error`` says why it is not the requested one."""
 
     worker: WorkerId
     operators: tuple[str, ...]

@@ -68,7 +68,8 @@ class Dataflow(builder.DataflowBuilder):
                 Python code that is busy for longer, on a host or in the notebook, does not cause a loss.
             buffer_bytes: size of output buffers that are sent only when they are full, as in systems made for
                 throughput; for comparisons. 0: buffers are sent when a host would wait.
-            adapt: adapt output buffers and chains to keep latency constraints; otherwise constraints are only judged.
+            adapt: adapt output buffers and chains to keep latency constraints. Otherwise constraints are judged, and
+                ``on_violation`` applies after two violated windows, without an attempt of buffers and chains.
             checkpoint: directory or URI that the driver and all hosts reach. With it every commit is a checkpoint, the
                 run recovers from lost hosts, and ``resume`` continues it after the driver has ended. On a local disk
                 only the current user can read it.

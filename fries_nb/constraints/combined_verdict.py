@@ -59,10 +59,14 @@ def _unjudged(verdict: ConstraintVerdict) -> str:
 
 
 def _element(measured: Sequence[ConstraintVerdict], place: int, worst: ElementLatency) -> ElementLatency:
+    sizes = [one.elements[place] for one in measured if one.elements[place].largest_bytes]
     return replace(
         worst,
         mean_ms=_mean(measured, lambda one: one.elements[place].mean_ms),
         buffer_ms=_mean(measured, lambda one: one.elements[place].buffer_ms),
+        row_ms=_mean(measured, lambda one: one.elements[place].row_ms),
+        smallest_bytes=min((one.smallest_bytes for one in sizes), default=0),
+        largest_bytes=max((one.largest_bytes for one in sizes), default=0),
     )
 
 

@@ -84,10 +84,14 @@ class ConstraintMonitor:
         topology: the workers and their hosts.
         allocation: the runtime constraints.
         interval_s: interval of measurements in seconds.
+        adapts: whether buffers and chains are adapted; otherwise a violation is exhausted from the beginning.
     """
 
-    def __init__(self, topology: Topology, allocation: Allocation, interval_s: float = INTERVAL_S) -> None:
+    def __init__(
+        self, topology: Topology, allocation: Allocation, interval_s: float = INTERVAL_S, adapts: bool = True
+    ) -> None:
         self._allocation = allocation
+        self._adapts = adapts
         self._constraint = allocation.constraint
         self._window_ns = round(allocation.constraint.window_s * 1e9)
         self._measured = MeasuredAllocation(topology, allocation, round(interval_s * 1e9))
@@ -126,12 +130,12 @@ class ConstraintMonitor:
             return (replaced(self._blank(now_ns, ConstraintStatus.NOT_YET_JUDGED), reason=reason),)
         layers = self._measured.latencies(now_ns)
         worst = worst_sequence(layers)
-        reactions: list[Reaction] = list(self._resizes(now_ns, layers))
+        reactions: list[Reaction] = list(self._resizes(now_ns, layers)) if self._adapts else []
         is_over = worst is not None and worst.latency_ms > self._constraint.latency_ms
         if is_over or (self._violated_since is not None and self._settling(now_ns)):
             status = ConstraintStatus.VIOLATED
             self._violated_since = now_ns if self._violated_since is None else self._violated_since
-            if worst is not None and is_over:
+            if worst is not None and is_over and self._adapts:
                 reactions += self._chains(now_ns, worst)
         else:
             status = ConstraintStatus.NOT_YET_JUDGED if worst is None else ConstraintStatus.MET
@@ -233,10 +237,14 @@ class ConstraintMonitor:
                 edge, layer = self._constraint.edges[place - 1], self._measured.channels[place - 1]
                 worst_ms = layers.edges[place - 1][_on(layer, worst, place - 1)]
                 waits = 0.0 if self._measured.inside_chains(place - 1).all() else layer.buffers.mean()
-                yield ElementLatency(str(edge), shown_ms(mean.edges[place - 1]), shown_ms(worst_ms), waits)
+                smallest, largest = self._measured.buffer_bytes(place - 1)
+                yield ElementLatency(
+                    str(edge), shown_ms(mean.edges[place - 1]), shown_ms(worst_ms), waits, 0.0, smallest, largest
+                )
             if name in self._constraint.tasks:
                 worst_ms = layers.tasks[place][worst.positions[place]]
-                yield ElementLatency(name, shown_ms(mean.tasks[place]), shown_ms(worst_ms))
+                row_ms = self._measured.tasks[place].row.mean()
+                yield ElementLatency(name, shown_ms(mean.tasks[place]), shown_ms(worst_ms), row_ms=row_ms)
 
     def _unmeasured(self, layers: SequenceLayers) -> list[str]:
         """The elements of which no task or channel has a value."""

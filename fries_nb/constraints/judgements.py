@@ -23,6 +23,7 @@ from fries_nb.constraints.combined_verdict import combined_verdict
 from fries_nb.constraints.reactions import ConstraintStatus, ConstraintVerdict, ElementLatency
 from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.messages import WorkerId
+from fries_nb.topology.running_chains import ChainedOperators
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,9 @@ class LatencyParts:
         buffer_ms: time in output buffers; 0 for an operator.
         transport_ms: transport, and waiting in the receiver's queue; 0 for an operator.
         worst_ms: latency of the element on the slowest sequence of workers.
+        smallest_bytes, largest_bytes: sizes of the smallest and the largest output buffer of an edge; 0 for an
+            operator, and for an edge inside chains.
+        chain: the chains to which it belongs, as text; empty without any.
     """
 
     element: str
@@ -42,6 +46,9 @@ class LatencyParts:
     buffer_ms: float
     transport_ms: float
     worst_ms: float
+    smallest_bytes: int = 0
+    largest_bytes: int = 0
+    chain: str = ""
 
     @property
     def mean_ms(self) -> float:
@@ -70,6 +77,25 @@ class ConstraintPoint:
     worst_ms: float | None
 
 
+@dataclass(frozen=True, slots=True)
+class BufferSize:
+    """The sizes of an edge's output buffers from a time on, for plots.
+
+    Attributes:
+        at_s: time at which they were reported, in seconds since the Unix epoch.
+        sequence: the sequence as text.
+        edge: the edge as in ``FC -> FM``.
+        smallest_bytes: size of the smallest buffer; 0 if all workers of the edge are chained.
+        largest_bytes: size of the largest buffer; 0 if all workers of the edge are chained.
+    """
+
+    at_s: float
+    sequence: str
+    edge: str
+    smallest_bytes: int
+    largest_bytes: int
+
+
 @dataclass(frozen=True)
 class ConstraintState:
     """Whether a latency constraint is met, and the measurements.
@@ -86,6 +112,7 @@ class ConstraintState:
         violated_windows: number of whole windows for which it has been violated without interruption.
         remedy: what its policy has done: whether lighter functions run or are proposed, or why it makes no further
             change; empty while the original functions run.
+        chains: the chains in which operators of the sequence run now.
     """
 
     constraint: LatencyConstraint
@@ -98,12 +125,19 @@ class ConstraintState:
     exhausted: bool = False
     violated_windows: int = 0
     remedy: str = ""
+    chains: tuple[ChainedOperators, ...] = ()
 
     @property
     def parts(self) -> tuple[LatencyParts, ...]:
         """The latency of each element by cause."""
-        tasks = set(self.constraint.tasks)
-        return tuple(_parts(one, one.element in tasks) for one in self.elements)
+        tasks, edges = set(self.constraint.tasks), {str(edge): edge for edge in self.constraint.edges}
+        parts = []
+        for one in self.elements:
+            edge = edges.get(one.element)
+            ends = {one.element} if edge is None else {edge.source, edge.to}
+            chain = ", ".join(str(chain) for chain in self.chains if ends.issubset(chain.operators))
+            parts.append(_parts(one, one.element in tasks, chain))
+        return tuple(parts)
 
     def point(self, at_s: float) -> ConstraintPoint:
         """The state as a point of a plot at this time."""
@@ -129,9 +163,12 @@ def state_of(constraint: LatencyConstraint, verdicts: Sequence[ConstraintVerdict
     )  # fmt: skip
 
 
-def _parts(element: ElementLatency, is_task: bool) -> LatencyParts:
+def _parts(element: ElementLatency, is_task: bool, chain: str) -> LatencyParts:
     if is_task:
-        return LatencyParts(element.element, element.mean_ms, 0.0, 0.0, element.worst_ms)
+        return LatencyParts(element.element, element.mean_ms, 0.0, 0.0, element.worst_ms, chain=chain)
     # The two are means of different samples, so that the part may exceed the whole.
     buffer_ms = min(element.buffer_ms, element.mean_ms)
-    return LatencyParts(element.element, 0.0, buffer_ms, element.mean_ms - buffer_ms, element.worst_ms)
+    return LatencyParts(
+        element.element, 0.0, buffer_ms, element.mean_ms - buffer_ms, element.worst_ms, element.smallest_bytes,
+        element.largest_bytes, chain,
+    )  # fmt: skip

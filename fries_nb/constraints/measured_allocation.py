@@ -138,6 +138,16 @@ class MeasuredAllocation:
         indices = self._allocation.layers[place]
         return np.array([after in self.chain_of(WorkerId(before, index)) for index in indices])
 
+    def buffer_bytes(self, place: int) -> tuple[int, int]:
+        """The sizes of the smallest and the largest buffer of an edge that are known, outside of chains; 0 for none.
+
+        Args:
+            place: index of the edge on the path.
+        """
+        layer = self.channels[place]
+        sizes = layer.sizes[(layer.versions >= 0) & ~self.inside_chains(place).ravel()]
+        return (int(sizes.min()), int(sizes.max())) if sizes.size else (0, 0)
+
     def chain_of(self, worker: WorkerId) -> tuple[str, ...]:
         """The operators of the chain in which a worker runs."""
         return self._chains.get(worker, self._static[worker.operator])

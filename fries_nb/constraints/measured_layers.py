@@ -39,11 +39,17 @@ class TaskLayer:
     Args:
         size: number of tasks.
         window_ns: window of the constraint in nanoseconds.
+
+    Attributes:
+        latency: latencies of the tasks.
+        processor: shares of a core that they used.
+        row: times for each row that they took in.
     """
 
     def __init__(self, size: int, window_ns: int) -> None:
         self.latency = RunningMeans(size, window_ns)
         self.processor = RunningMeans(size, window_ns)
+        self.row = RunningMeans(size, window_ns)
 
     def add(self, time_ns: int, positions: Sequence[int], measured: Sequence[TaskMeasured]) -> None:
         """Add measurements of an interval.
@@ -56,11 +62,13 @@ class TaskLayer:
         self.latency.add(time_ns, positions, [one.latency_ms for one in measured], [one.samples for one in measured])
         # Every interval counts alike, whatever the number of rows: the processor is shared out over time.
         self.processor.add(time_ns, positions, [one.processor for one in measured], [1] * len(measured))
+        self.row.add(time_ns, positions, [one.row_ms for one in measured], [one.rows for one in measured])
 
     def evict(self, now_ns: int) -> None:
         """Remove what the window has passed."""
         self.latency.evict(now_ns)
         self.processor.evict(now_ns)
+        self.row.evict(now_ns)
 
 
 class ChannelLayer:

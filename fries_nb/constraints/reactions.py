@@ -58,12 +58,19 @@ class ElementLatency(msgspec.Struct, frozen=True, tag=True):
         mean_ms: mean over all rows.
         worst_ms: that on the worst sequence.
         buffer_ms: mean waiting time in the output buffers of an edge, which ``mean_ms`` includes; 0 for an operator.
+        row_ms: time of a worker for each row that an operator takes in, with all operators of its chain; 0 for an edge,
+            or if it is unknown.
+        smallest_bytes, largest_bytes: sizes of the smallest and the largest output buffer of an edge; 0 for an
+            operator, and for an edge inside chains.
     """
 
     element: str
     mean_ms: float
     worst_ms: float
     buffer_ms: float = 0.0
+    row_ms: float = 0.0
+    smallest_bytes: int = 0
+    largest_bytes: int = 0
 
 
 class ConstraintVerdict(msgspec.Struct, frozen=True, tag=True):

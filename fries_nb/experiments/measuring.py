@@ -100,8 +100,9 @@ def waiting(run: Run, operator: str) -> int:
 
 
 def until(
-    run: Run, holds: Callable[[], bool], what: str, patience_s: float = STARTING_S, clock: Clock = MONOTONIC
-) -> None:
+    run: Run, holds: Callable[[], bool], what: str, patience_s: float = STARTING_S, clock: Clock = MONOTONIC,
+    look_s: float = _LOOK_S,
+) -> None:  # fmt: skip
     """Wait until a condition holds.
 
     Args:
@@ -110,6 +111,7 @@ def until(
         what: what is waited for, for the error.
         patience_s: maximum waiting time in seconds.
         clock: the clock on which to wait.
+        look_s: time between two looks in seconds.
 
     Raises:
         RunError: the condition does not hold in time, or the run has ended.
@@ -118,7 +120,7 @@ def until(
     while not holds():
         if run.state in ("finished", "stopped", "failed") or clock.now() > deadline:
             raise RunError(f"waited for {what}; the run is {run.state}: {run.error or 'it took too long'}")
-        clock.wait(_LOOK_S)
+        clock.wait(look_s)
 
 
 def fill(

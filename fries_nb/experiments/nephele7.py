@@ -7,7 +7,10 @@ measured; the modes differ in what is done about it:
 none                    nothing: the paper's Figure 7
 flush                   nothing; buffers are sent when a host would wait, as by default
 buffers                 the sizes of buffers are adapted: Figure 8
-buffers and chaining    and Merger, Overlay and Encoder are chained as well: Figure 9
+buffers and chaining    and Merger, Overlay and Encoder may be chained as well: Figure 9
+
+Beside them, ``outside`` is the same pipeline in Structured Streaming. Latencies of a mode are means over the span in
+which the constraint was met for good, or over its last half if it was not.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import mean
 from typing import Any
 
 import fries_nb as fn
@@ -47,6 +51,7 @@ PAPER_S, SHORTEST_S = 900.0, 4.0
 """Duration of each mode in seconds; in the paper buffers converge after nine minutes."""
 CAUSES = ("task ms", "buffer ms", "transport ms")
 LOOK_S = 0.5
+OUTSIDE = "outside: Structured Streaming"
 
 
 @dataclass(frozen=True)
@@ -55,11 +60,14 @@ class Measured:
 
     Attributes:
         state: the state of the constraint at the end.
+        mean_ms, worst_ms: means over all looks of the settled span; ``None`` if nothing was judged in it.
         converged_s: seconds until it was met for good; ``None`` if it was not met at the end.
         frames_per_s: merged frames per second in the last half.
     """
 
     state: ConstraintState
+    mean_ms: float | None
+    worst_ms: float | None
     converged_s: float | None
     frames_per_s: float
 
@@ -73,6 +81,7 @@ def nephele7(scale: ExperimentScale) -> Result:
         for mode, options in MODES.items():
             flow = constrained_flow(window_s, chain=mode == CHAINING)
             rows += rows_of(mode, _measured(spark, flow, options, seconds))
+        rows.append(_outside(spark, seconds))
     parameters = {
         "hosts": HOSTS, "streams": STREAMS, "frames/s each": FRAMES_PER_S, "workers": WORKERS, "limit ms": LIMIT_MS,
         "window s": window_s, "seconds": seconds, "merged frames/s offered": STREAMS / 4 * FRAMES_PER_S,
@@ -97,17 +106,45 @@ def constrained_flow(window_s: float, chain: bool = True) -> fn.Dataflow:
 def _measured(spark: Any, flow: fn.Dataflow, options: Mapping[str, Any], seconds: float) -> Measured:
     # Without commits, since the marker of a commit sends whatever is buffered in front of it.
     with running(flow, spark, workers=WORKERS, commit_interval_s=None, **options) as run:
-        began_s, states = time.time(), list[tuple[float, ConstraintStatus]]()
+        began_s, states = time.time(), list[tuple[float, ConstraintState]]()
         half, processed = began_s + seconds / 2, 0
         while (now_s := time.time()) < began_s + seconds:
             [state] = run.constraints()
-            states.append((now_s - began_s, state.status))
+            states.append((now_s - began_s, state))
             if now_s < half:
-                processed, since_s = run.metrics().operators["Server"].processed, now_s
+                processed, half_s = run.metrics().operators["Server"].processed, now_s
             pause(LOOK_S)
         [state] = run.constraints()
-        frames_per_s = (run.metrics().operators["Server"].processed - processed) / (time.time() - since_s)
-        return Measured(state, converged(states), frames_per_s)
+        frames_per_s = (run.metrics().operators["Server"].processed - processed) / (time.time() - half_s)
+        met_s = converged([(at_s, one.status) for at_s, one in states])
+        since_s = seconds / 2 if met_s is None else met_s
+        settled = [one for at_s, one in states if at_s >= since_s]
+        mean_ms, worst_ms = mean_of([one.mean_ms for one in settled]), mean_of([one.worst_ms for one in settled])
+        return Measured(state, mean_ms, worst_ms, met_s, frames_per_s)
+
+
+def _outside(spark: Any, seconds: float) -> Row:
+    """The row of Structured Streaming; its latencies are of merged frames, the worst is the mean of a group."""
+    from fries_nb.experiments.rivals.streaming_video import latencies
+
+    found = latencies(spark, STREAMS, FRAMES_PER_S, WORKERS, seconds)
+    return {
+        "mode": OUTSIDE, "element": "sequence", "mean ms": float(found["ms"].mean()),
+        "worst ms": float(found.groupby("group")["ms"].mean().max()), "frames/s": len(found) / (seconds / 2),
+    }  # fmt: skip
+
+
+def mean_of(looks: Sequence[float | None]) -> float | None:
+    """The mean over those looks at which there was a value; ``None`` if there was none.
+
+    >>> mean_of([10.0, None, 20.0]), mean_of([None])
+    (15.0, None)
+
+    Args:
+        looks: a value for each look.
+    """
+    known = [value for value in looks if value is not None]
+    return mean(known) if known else None
 
 
 def converged(states: Sequence[tuple[float, ConstraintStatus]]) -> float | None:
@@ -145,7 +182,7 @@ def rows_of(mode: str, measured: Measured) -> list[Row]:
         rows.append({"mode": mode, "element": one.element, **dict.fromkeys(CAUSES), **causes})
     mean_ms, worst_ms = PAPER_MS.get(mode, (None, None))
     rows.append({
-        "mode": mode, "element": "sequence", "mean ms": measured.state.mean_ms, "worst ms": measured.state.worst_ms,
+        "mode": mode, "element": "sequence", "mean ms": measured.mean_ms, "worst ms": measured.worst_ms,
         "status": str(measured.state.status), "met after s": measured.converged_s,
         "frames/s": measured.frames_per_s, "paper mean ms": mean_ms, "paper worst ms": worst_ms,
     })  # fmt: skip

@@ -1,4 +1,4 @@
-"""Tab completion behind the magics: names of dataflows, runs, operators and schedulers, and options."""
+"""Tab completion behind the magics: names of dataflows, runs, operators, schedulers and variables, and options."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, completion_matcher
 
 from fries_nb.dataflow.constraints import OnViolation
+from fries_nb.dataflow.lighter import Lighter
 from fries_nb.notebook.known import Registry
 from fries_nb.notebook.options import options
 from fries_nb.notebook.summaries import changeable, quoted
@@ -51,6 +52,8 @@ def _offered(magic: Any, before: Sequence[str], known: Registry) -> list[str]:
         return list(SCHEDULERS)
     if before and before[-1] == "--on-violation":
         return list(OnViolation)
+    if before and before[-1] == "--lighter":
+        return known.variables_of(Lighter)
     if before and before[-1] == "--of":
         return [quoted(flow) for flow in dict.fromkeys([*known.flows(), *(run.graph.name for run in known.runs())])]
     return [*_names(magic.__name__, known), *options(magic)]

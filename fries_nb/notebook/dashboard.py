@@ -117,9 +117,10 @@ class RunView(ipywidgets.VBox):
         if len(changes) > self._changes_shown:
             self._changes_shown = len(changes)
             self._show_plan(None)
-        self.constraints.show(self._run.constraints())
         self.proposals.show(() if self._run.state in OVER else self._run.proposals())
         points, marks, judged = self._run.history(), self._run.marks(), self._run.constraint_history()
+        sizes, chains = self._run.buffer_history(), self._run.chain_history()
+        self.constraints.show(self._run.constraints(), sizes, chains, judged)
         plotted = (points[-1].at_s if points else 0.0, len(marks), judged[-1].at_s if judged else 0.0)
         if plotted != self._plotted:
             self._plotted = plotted

@@ -127,6 +127,10 @@ class Registry:
         """A variable that holds the run; ``run`` if there is none."""
         return next((name for name, value in list(self._names.items()) if value is run and name[:1] != "_"), "run")
 
+    def variables_of(self, kind: type) -> list[str]:
+        """The user's variables that hold a value of this kind."""
+        return [name for name, value in list(self._names.items()) if isinstance(value, kind) and name[:1] != "_"]
+
     def _refuse_unstarted(self, name: str | None) -> None:
         for start in self.starts():
             newest = start.under_way or start.flow == self._newest

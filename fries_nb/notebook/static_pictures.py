@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from fries_nb.controller.metrics import MetricsSnapshot
 from fries_nb.dataflow.graph import Edge, Graph
 from fries_nb.dataflow.traits import Emits, Execution, Returns
+from fries_nb.report.buffer_steps import buffers_svg
 from fries_nb.report.constraint_bars import constraint_svg
 from fries_nb.report.dag import Ends, dag_png, dag_svg, explained, state_words
 from fries_nb.report.latency import latency_svg
@@ -104,10 +105,12 @@ def plan_svg(graph: Graph, plan: Plan, labels: Mapping[Ends, str] = {}, width: f
 
 
 def run_svg(run: Run) -> str:
-    """The dataflow with the last change, latency and throughput so far, and the latency constraints, as one SVG."""
+    """The dataflow with the last change, latency and throughput so far, constraints and buffers, as one SVG."""
     dataflow = plan_svg(run.graph, run.changes[-1].plan) if run.changes else dag_svg(run.graph)
     latency = latency_svg(run.history(), run.marks(), bands_of(run.constraint_history()))
-    return stacked(dataflow, latency, *map(constraint_svg, run.constraints()))
+    sizes, judged = run.buffer_history(), run.constraint_history()
+    buffers = [buffers_svg(sizes, run.chain_history(), judged[0].at_s, judged[-1].at_s)] if sizes else []
+    return stacked(dataflow, latency, *map(constraint_svg, run.constraints()), *buffers)
 
 
 def stacked(*drawings: str) -> str:

@@ -150,6 +150,11 @@ def in_figures(state: ConstraintState) -> str:
     return f"{state.status}: {', '.join([*facts, limit])}"
 
 
+def chained_text(state: ConstraintState) -> str:
+    """The chains of a sequence in one line; empty without any."""
+    return f"chained: {', '.join(map(str, state.chains))}" if state.chains else ""
+
+
 def latency_text(value: float | None) -> str:
     """A latency as text.
 
@@ -171,7 +176,7 @@ def _head(state: ConstraintState, width: float) -> tuple[str, float]:
     letters = int((width - 2 * _PAD - _INDENT) / _MEAN_LETTER)
     named = textwrap.wrap(_arrows(state.constraint.sequence), int((width - 2 * _PAD) / _BOLD_LETTER))
     figures = textwrap.wrap(_kept_together(in_figures(state)), letters)
-    reasons = [line for line in (state.reason, state.remedy) if line]
+    reasons = [line for line in (state.reason, chained_text(state), state.remedy) if line]
     reason = [line for text in reasons for line in _wrapped(text, letters)]
     y, drawn = 24.0, []
     for line in named:
@@ -262,11 +267,15 @@ def _headings(columns: BarColumns, first: float) -> str:
 
 
 def _scale(columns: BarColumns, first: float, bottom: float) -> str:
-    drawn = []
+    drawn, free = [], -math.inf
     for value, words in columns.bars.ticks:
-        x = number(columns.at(value))
-        drawn.append(f'<line class="grid" x1="{x}" x2="{x}" y1="{number(first)}" y2="{number(bottom)}"/>')
-        drawn.append(_text("unit", columns.at(value), bottom + 14, words if value else f"{words} ms", "middle"))
+        x, told = columns.at(value), words if value else f"{words} ms"
+        ends = f'x1="{number(x)}" x2="{number(x)}" y1="{number(first)}" y2="{number(bottom)}"'
+        drawn.append(f'<line class="grid" {ends}/>')
+        half = _LETTER * len(told) / 2
+        if x - half >= free:  # on narrow pages only some of them have room
+            drawn.append(_text("unit", x, bottom + 14, told, "middle"))
+            free = x + half + 6
     return "".join(drawn)
 
 
@@ -297,7 +306,7 @@ def _text(kind: str, x: float, y: float, words: str, anchor: str = "start", titl
 def _read_aloud(state: ConstraintState) -> str:
     causes = [f"{part.element} {latency_text(part.mean_ms)}" for part in state.parts]
     parts = f"; by element: {', '.join(causes)}" if causes else ""
-    said = "; ".join(filter(None, [in_figures(state), state.reason, state.remedy]))
+    said = "; ".join(filter(None, [in_figures(state), state.reason, chained_text(state), state.remedy]))
     return f"Latency of {state.constraint.sequence}, {said}{parts}"
 
 

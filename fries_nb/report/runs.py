@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fries_nb.audit import Verdict
 from fries_nb.changes import Change, ChangeResult
-from fries_nb.constraints.judgements import ConstraintPoint, ConstraintState, LatencyParts
+from fries_nb.constraints.judgements import BufferSize, ConstraintPoint, ConstraintState, LatencyParts
 from fries_nb.controller.history import PlotMark, Point
 from fries_nb.controller.metrics import MetricsSnapshot
 from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import TraceError
 from fries_nb.report.audit_section import verdict_parts
+from fries_nb.report.buffer_steps import buffers_svg, bytes_text
 from fries_nb.report.constraint_bars import CAUSES, constraint_svg, latency_text
 from fries_nb.report.latency import latency_svg
 from fries_nb.report.latency_bands import bands_of
@@ -30,6 +31,7 @@ from fries_nb.report.markup import (
 )
 from fries_nb.report.page import JUDGE, Place, page, schedulers, terms
 from fries_nb.report.plan_section import dag_parts
+from fries_nb.topology.running_chains import ChainChange
 
 _CHANGE_COLUMNS = (
     Column("Change"),
@@ -55,10 +57,15 @@ _ELEMENT_COLUMNS = (
     *(Column(words.capitalize(), number=True) for words in CAUSES.values()),
     Column("Mean", number=True),
     Column("Worst", number=True),
+    Column("Buffer size", number=True),
 )
 _BARS = (
     "Each bar begins where the one before it ends; the last one sums up the causes. The diamond marks the slowest "
     "sequence of workers."
+)
+_BUFFERS = (
+    "Sizes of the output buffers between operators. A band spans the smallest and the largest of an edge; a line ends "
+    "where its operators are chained, since no buffer is left between them."
 )
 
 
@@ -66,7 +73,8 @@ _BARS = (
 class Story:
     """The data of a run so far. ``verdict`` is ``None`` without a trace, and an error if the trace cannot be judged.
 
-    ``constraints`` are the latency constraints as last judged, ``judged`` their states over time.
+    ``constraints`` are the latency constraints as last judged, ``judged`` their states over time; ``sizes`` are those
+    of output buffers over time, ``chains`` the changes of chains.
     """
 
     graph: Graph
@@ -81,6 +89,8 @@ class Story:
     verdict: Verdict | TraceError | None
     constraints: Sequence[ConstraintState] = ()
     judged: Sequence[ConstraintPoint] = ()
+    sizes: Sequence[BufferSize] = ()
+    chains: Sequence[ChainChange] = ()
 
 
 def run_page(story: Story) -> str:
@@ -93,7 +103,7 @@ def run_page(story: Story) -> str:
             _outcome(story),
             section("The dataflow", dag_parts(story.graph, last)),
             section("Latency", _latency(story)),
-            section("Latency constraints", _constraints(story.constraints)),
+            section("Latency constraints", _constraints(story)),
             section("Changes", _changes(story.changes)),
             section("Operators", _operators(story.graph, story.snapshot)),
             section("Audit", _audit(story)),
@@ -126,10 +136,16 @@ def _latency(story: Story) -> Html:
     return figure(drawing, f"End-to-end latency of the tuples that reached the sinks, over time{lines}{bands}.")
 
 
-def _constraints(states: Sequence[ConstraintState]) -> Html:
-    if not states:
+def _constraints(story: Story) -> Html:
+    if not story.constraints:
         return tag("p", "No latency constraint was declared.")
-    return joined(_constraint(state) for state in states)
+    return joined([*map(_constraint, story.constraints), *_buffers(story)])
+
+
+def _buffers(story: Story) -> Iterator[Html]:
+    if story.sizes and story.judged:
+        drawing = buffers_svg(story.sizes, story.chains, story.judged[0].at_s, story.judged[-1].at_s)
+        yield figure(drawing, _BUFFERS)
 
 
 def _constraint(state: ConstraintState) -> Html:
@@ -137,15 +153,18 @@ def _constraint(state: ConstraintState) -> Html:
     if not state.elements:
         return figure(constraint_svg(state), f"{sequence} was not measured.")
     drawing = figure(constraint_svg(state), f"Mean latency of {sequence} over the window. {_BARS}")
-    rows = table(f"Latency of {sequence} in figures", _ELEMENT_COLUMNS, [_element_row(parts) for parts in state.parts])
+    elements = [_element_row(state, parts) for parts in state.parts]
+    rows = table(f"Latency of {sequence} in figures", _ELEMENT_COLUMNS, elements)
     return joined([drawing, tag("details", tag("summary", f"{sequence} in figures"), rows)])
 
 
-def _element_row(parts: LatencyParts) -> tuple[str, ...]:
+def _element_row(state: ConstraintState, parts: LatencyParts) -> tuple[str, ...]:
     """The figures of an element; a cause that it cannot have is left empty."""
     causes = (parts.task_ms, parts.buffer_ms, parts.transport_ms)
     figures = [latency_text(value) if value else "" for value in causes]
-    return (parts.element, *figures, latency_text(parts.mean_ms), latency_text(parts.worst_ms))
+    has_size = parts.element not in state.constraint.tasks and (parts.largest_bytes or parts.chain)
+    size = bytes_text(parts.smallest_bytes, parts.largest_bytes) if has_size else ""
+    return (parts.element, *figures, latency_text(parts.mean_ms), latency_text(parts.worst_ms), size)
 
 
 def _changes(changes: Sequence[Change]) -> Html:

@@ -23,7 +23,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import replace
 
-from fries_nb.constraints.judgements import ConstraintPoint, ConstraintState, state_of
+from fries_nb.constraints.judgements import BufferSize, ConstraintPoint, ConstraintState, state_of
 from fries_nb.constraints.reactions import ConstraintVerdict
 from fries_nb.dataflow.constraints import LatencyConstraint, check_agreement
 from fries_nb.running.locks import locked
@@ -52,6 +52,8 @@ class ConstraintStates:
         self._verdicts: dict[tuple[str, int], ConstraintVerdict] = {}
         self._history: deque[ConstraintVerdict] = deque(maxlen=KEPT)
         self._points: deque[ConstraintPoint] = deque(maxlen=POINTS_KEPT)
+        self._sizes: deque[BufferSize] = deque(maxlen=POINTS_KEPT)
+        self._newest_sizes: dict[tuple[str, str], BufferSize] = {}
 
     @locked
     def add(self, constraint: LatencyConstraint) -> tuple[LatencyConstraint, ...]:
@@ -71,7 +73,9 @@ class ConstraintStates:
             self._history.append(verdict)
             for constraint in self._constraints:
                 if constraint.sequence == verdict.sequence:
-                    self._plot(self._merged(constraint).point(verdict.time_ns / 1e9))
+                    state = self._merged(constraint)
+                    self._plot(state.point(verdict.time_ns / 1e9))
+                    self._keep_sizes(state, verdict.time_ns / 1e9)
 
     @locked
     def forget(self) -> None:
@@ -92,6 +96,22 @@ class ConstraintStates:
     def points(self) -> tuple[ConstraintPoint, ...]:
         """The states over time, about one point a second of each constraint, oldest first."""
         return tuple(self._points)
+
+    @locked
+    def sizes(self) -> tuple[BufferSize, ...]:
+        """The sizes of output buffers over time, oldest first; one of an edge only if they have changed."""
+        return tuple(self._sizes)
+
+    def _keep_sizes(self, state: ConstraintState, at_s: float) -> None:
+        """Append the sizes that differ from the last ones; before an edge is measured, it has none."""
+        sequence, tasks = state.constraint.sequence, set(state.constraint.tasks)
+        for one in state.elements:
+            last = self._newest_sizes.get((sequence, one.element))
+            size = BufferSize(at_s, sequence, one.element, one.smallest_bytes, one.largest_bytes)
+            before = last or replace(size, smallest_bytes=0, largest_bytes=0)
+            if one.element not in tasks and size != replace(before, at_s=at_s):
+                self._newest_sizes[sequence, one.element] = size
+                self._sizes.append(size)
 
     def _merged(self, constraint: LatencyConstraint) -> ConstraintState:
         sequence = constraint.sequence

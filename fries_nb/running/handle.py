@@ -26,6 +26,7 @@ from fries_nb.running.telemetry import Telemetry
 from fries_nb.scheduling import Plan
 from fries_nb.spark.region_spec import Options
 from fries_nb.storage.seals import NO_KEY
+from fries_nb.topology.expansion import chains
 
 
 class Run(RunMonitor):
@@ -49,7 +50,8 @@ class Run(RunMonitor):
         self._options = options
         self._began_s = time.time()
         cut = regions(graph)
-        self._telemetry = Telemetry(graph, constraints=options.constraints)
+        begun = [chain for region in cut for chain in chains(region.graph, options.chaining)]
+        self._telemetry = Telemetry(graph, constraints=options.constraints, chains=begun)
         places = CheckpointLayout(checkpoint, graph, len(cut), resumed, key)
         try:
             decided = places.decided()

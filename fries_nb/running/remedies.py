@@ -20,11 +20,12 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 from fries_nb.changes import Change
+from fries_nb.constraints.explanations import milliseconds
 from fries_nb.constraints.judgements import ConstraintState
-from fries_nb.constraints.remedy import Remedy, RemedyDecision, RemedyPhase
+from fries_nb.constraints.remedy import CALM_SHARE, CALM_WINDOWS, Remedy, RemedyDecision, RemedyPhase
 from fries_nb.controller.events import Outcome
 from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.dataflow.graph import Graph
@@ -32,6 +33,7 @@ from fries_nb.dataflow.lighter import Lighter, check_exclusive
 from fries_nb.errors import FriesError, PlanError
 from fries_nb.running.change_queue import ChangeQueue
 from fries_nb.running.locks import locked
+from fries_nb.running.proposals import DONE, Proposal
 from fries_nb.running.queue_entries import ChangeOrigin
 from fries_nb.running.telemetry import Telemetry
 from fries_nb.scheduling import Plan
@@ -89,49 +91,17 @@ class Violation:
     reason: str
 
 
-@dataclass(frozen=True)
-class Proposal:
-    """A change proposed by a latency constraint with ``on_violation="propose"``.
-
-    Attributes:
-        constraint: the constraint.
-        plan: the plan of the change.
-        reason: why it is proposed, in one sentence.
-    """
-
-    constraint: LatencyConstraint
-    plan: Plan
-    reason: str
-    _accept: Callable[[], Change] = field(repr=False, compare=False)
-
-    @property
-    def prediction(self) -> Any:
-        """The predicted delay of the change; ``None`` if tuples do not flow."""
-        return self.plan.prediction
-
-    def accept(self) -> Change:
-        """Request the change; returns at once.
-
-        Returns:
-            The handle of the change.
-
-        Raises:
-            PlanError: the proposal has been accepted or withdrawn already.
-            RunError: the run has ended.
-        """
-        return self._accept()
-
-
 @dataclass
 class _Case:
     """A constraint with its remedy.
 
     Attributes:
         lighter: its lighter functions; without any by the policy ``tell``.
-        costs_ms: operator to the mean latency of its original function at the last decision to replace it.
+        costs_ms: operator to the time of a worker for each row by its original function, as measured at the last
+            decision to replace it; infinite if it is unknown.
         applied: id of the change to the lighter functions that is in effect.
         under_way: id of the requested change that has not ended.
-        proposal: the open proposal.
+        proposal: the last proposal, unless it was withdrawn.
     """
 
     constraint: LatencyConstraint
@@ -220,8 +190,9 @@ class Remedies:
 
     @locked
     def proposals(self) -> tuple[Proposal, ...]:
-        """The open proposals."""
-        return tuple(case.proposal for case in self._cases.values() if case.proposal is not None)
+        """The proposals that are open, or were accepted and are not made."""
+        known = [case.proposal for case in self._cases.values() if case.proposal is not None]
+        return tuple(one for one in known if one.outcome != DONE)
 
     @locked
     def violations(self) -> tuple[Violation, ...]:
@@ -231,8 +202,14 @@ class Remedies:
     def states(self) -> tuple[ConstraintState, ...]:
         """The state of each constraint, in order of declaration, with that of its remedy."""
         states = self._shell.telemetry.constraints.states()
+        chained = self._shell.telemetry.running_chains.chained
         with self.lock:
-            return tuple(replace(one, remedy=self._cases[one.constraint].described()) for one in states)
+            return tuple(
+                replace(one, remedy=self._cases[one.constraint].described(), chains=tuple(
+                    chain for chain in chained if len({*one.constraint.path}.intersection(chain.operators)) > 1
+                ))
+                for one in states
+            )  # fmt: skip
 
     # ---- events
 
@@ -254,9 +231,9 @@ class Remedies:
             self._clock(), state.status, state.exhausted, state.violated_windows, state.mean_ms, share
         )
         if decision in (RemedyDecision.APPLY, RemedyDecision.PROPOSE):
-            counted = {one.element: one.mean_ms for one in state.elements}
+            measured = {one.element: one.row_ms for one in state.elements if one.row_ms}
             tasks = case.lighter.updates.keys() & set(case.constraint.tasks)
-            case.costs_ms = {name: counted.get(name, float("inf")) for name in tasks}
+            case.costs_ms = {name: measured.get(name, float("inf")) for name in tasks}
         match decision:
             case RemedyDecision.TELL:
                 self._violations += (Violation(time.time(), state.constraint, state.reason),)
@@ -268,7 +245,8 @@ class Remedies:
             case RemedyDecision.PROPOSE:
                 self._background.start(partial(self._propose, case, case.remedy.phase, self._apply, state.reason))
             case RemedyDecision.PROPOSE_RETURN:
-                self._background.start(partial(self._propose, case, case.remedy.phase, self._roll_back, state.reason))
+                reason = _calm_because(state, share)
+                self._background.start(partial(self._propose, case, case.remedy.phase, self._roll_back, reason))
             case RemedyDecision.WITHDRAW:
                 case.proposal = None
 
@@ -331,8 +309,9 @@ class Remedies:
         except FriesError as refused:
             self._settle(case, str(refused))
             return
-        proposal = Proposal(case.constraint, plan, reason, lambda: self._accept(case, proposal, request))
         with self.lock:
+            undoes = case.applied if proposed is RemedyPhase.RETURN_PROPOSED else ""
+            proposal = Proposal(case.constraint, plan, reason, lambda: self._accept(case, proposal, request), undoes)
             if case.remedy.phase is proposed:  # otherwise it was withdrawn meanwhile
                 case.proposal = proposal
 
@@ -346,16 +325,35 @@ class Remedies:
             case.proposal = None
             case.remedy.accepted()
         try:
-            return request(case)
+            change = request(case)
         except BaseException as refused:
             self._settle(case, str(refused))
             raise
+        with self.lock:
+            if case.proposal is None:  # it shows the outcome from now on
+                case.proposal = replace(proposal, change=change)
+        return change
 
     @locked
     def _settle(self, case: _Case, failure: str) -> None:
         if failure and case.remedy.phase is not RemedyPhase.ENDED:
             _log.warning("%s: no further change is made by this constraint, since %s", case.constraint, failure)
         case.remedy.settled(self._clock(), failure)
+
+
+def _calm_because(state: ConstraintState, share: float) -> str:
+    """Why the original functions may return.
+
+    Args:
+        state: the state of the constraint.
+        share: see ``Remedy.observe``.
+    """
+    limit_ms = state.constraint.latency_ms
+    return (
+        f"the mean of {milliseconds(state.mean_ms or 0.0)} has been below {CALM_SHARE:.0%} of the limit of "
+        f"{milliseconds(limit_ms)} for {CALM_WINDOWS} windows, and the original functions would take {share:.0%} of a "
+        "worker's time at the present rate"
+    )
 
 
 def _old_cost_share(costs_ms: Mapping[str, float], rates: Mapping[str, float]) -> float:

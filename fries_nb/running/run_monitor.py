@@ -11,17 +11,19 @@ from typing import Any
 from fries_nb import audit as auditing
 from fries_nb import report as reporting
 from fries_nb.changes import Change
-from fries_nb.constraints.judgements import ConstraintPoint, ConstraintState, LatencyParts
+from fries_nb.constraints.judgements import BufferSize, ConstraintPoint, ConstraintState, LatencyParts
 from fries_nb.controller.history import PlotMark, Point
 from fries_nb.controller.metrics import MetricsSnapshot
 from fries_nb.dataflow.graph import Graph
 from fries_nb.messages import Paused
 from fries_nb.report import Story, run_page, write_page
+from fries_nb.running.proposals import Proposal
 from fries_nb.running.region_runner import RegionRunner
-from fries_nb.running.remedies import Proposal, Violation
+from fries_nb.running.remedies import Violation
 from fries_nb.running.run_end import UncommittedCheck
 from fries_nb.running.telemetry import KeptCheckpoint, RecoveryTime, Telemetry
 from fries_nb.spark.region_spec import Options
+from fries_nb.topology.running_chains import ChainChange, ChainedOperators
 from fries_nb.trace import Record
 from fries_nb.transport.envelopes import Line
 
@@ -104,10 +106,11 @@ class RunMonitor:
     def proposals(self) -> tuple[Proposal, ...]:
         """The changes proposed by constraints with ``on_violation="propose"``; ``accept()`` makes one.
 
-        A proposal is withdrawn when its reason has passed, or when the user changes the operators.
+        A proposal is withdrawn when its reason has passed, or when the user changes the operators. One that was
+        accepted stays until its change is done: if it was not made, ``outcome`` and ``error`` say why.
 
         Returns:
-            The open proposals, in order of declaration of their constraints.
+            The proposals that are open or not made, in order of declaration of their constraints.
         """
         return self._runner.remedies.proposals()
 
@@ -127,13 +130,38 @@ class RunMonitor:
         """
         return self._telemetry.constraints.points()
 
+    def buffer_history(self) -> tuple[BufferSize, ...]:
+        """The sizes of output buffers of the constrained edges over time.
+
+        Returns:
+            The sizes of an edge whenever they have changed, oldest first; ``pandas.DataFrame`` accepts them.
+        """
+        return self._telemetry.constraints.sizes()
+
+    def chains(self) -> tuple[ChainedOperators, ...]:
+        """The operators that run as chains now, in one call for each tuple.
+
+        Returns:
+            The chains of at least two operators, each with the parallel instances that it has.
+        """
+        return self._telemetry.running_chains.chained
+
+    def chain_history(self) -> tuple[ChainChange, ...]:
+        """The times at which chains were made or split.
+
+        Returns:
+            The chains of at least two operators from each of these times on, oldest first; empty without any change.
+        """
+        return self._telemetry.chain_changes
+
     def constraints_frame(self) -> Any:
         """The constrained sequences by element, as last judged.
 
         Returns:
             A pandas DataFrame with a row for each operator and edge, in order: its mean latency in milliseconds as
             ``task_ms``, ``buffer_ms`` (output buffers) and ``transport_ms`` (transport and input queue), its
-            ``worst_ms``, and ``sequence``, ``limit_ms`` and ``status`` of the constraint. A constraint without
+            ``worst_ms``, the sizes of its output buffers as ``smallest_bytes`` and ``largest_bytes``, its ``chain`` as
+            in ``FM + MC``, and ``sequence``, ``limit_ms`` and ``status`` of the constraint. A constraint without
             measurements has no rows.
         """
         from pandas import DataFrame  # takes longer to import than all of fries_nb's own modules
@@ -248,6 +276,8 @@ class RunMonitor:
             verdict=reporting.judged(self.audit) if self._options.audit else None,
             constraints=self.constraints(),
             judged=self.constraint_history(),
+            sizes=self.buffer_history(),
+            chains=self.chain_history(),
         )
         return write_page(path, run_page(story))
 

@@ -25,6 +25,7 @@ from fries_nb.messages import Chained, Paused, Report, WorkerId
 from fries_nb.running.constraint_states import ConstraintStates
 from fries_nb.running.locks import locked
 from fries_nb.storage.schemas import first_come
+from fries_nb.topology.running_chains import ChainChange, RunningChains
 from fries_nb.transport.envelopes import Line
 
 
@@ -60,6 +61,8 @@ class RecoveryTime:
     seconds: float | None = None
 
 
+CHAINS_KEPT = 1_000
+"""Maximum number of changes of chains that are kept."""
 PRINTED = 1_000
 """Maximum number of printed lines that are kept."""
 
@@ -71,6 +74,7 @@ class Telemetry:
         graph: the whole dataflow.
         clock: a monotonic clock in seconds.
         constraints: the latency constraints with which it starts.
+        chains: the operators grouped into chains, as at the start.
 
     Attributes:
         lock: held by each method.
@@ -80,10 +84,16 @@ class Telemetry:
         recoveries: the restarts of hosts, in order.
         constraints: the latency constraints, and whether they are met.
         chains: the last answer to a request for the chain that begins with a worker, since the hosts were restarted.
+        running_chains: the chains as they are now.
+        chain_changes: when they have changed, and what they were from then on.
     """
 
     def __init__(
-        self, graph: Graph, clock: Callable[[], float] = time.monotonic, constraints: Iterable[LatencyConstraint] = ()
+        self,
+        graph: Graph,
+        clock: Callable[[], float] = time.monotonic,
+        constraints: Iterable[LatencyConstraint] = (),
+        chains: Iterable[tuple[str, ...]] = (),
     ) -> None:
         self.lock = threading.RLock()
         self._graph = graph
@@ -96,6 +106,9 @@ class Telemetry:
         self.checkpoints: tuple[KeptCheckpoint, ...] = ()
         self.recoveries: tuple[RecoveryTime, ...] = ()
         self.chains: Mapping[WorkerId, Chained] = {}
+        workers = {one.name: one.workers for one in graph.operators}
+        self.running_chains = RunningChains((one for one in chains if workers.keys() >= set(one)), workers)
+        self.chain_changes: tuple[ChainChange, ...] = ()
         self._columns: dict[WorkerId, pa.Schema] = {}
         self.constraints = ConstraintStates(constraints)
 
@@ -131,6 +144,13 @@ class Telemetry:
     def chain(self, answer: Chained) -> None:
         """Record the answer to a request for a chain."""
         self.chains = {**self.chains, answer.worker: answer}
+        self._rechain(self.running_chains.after(answer))
+
+    def _rechain(self, chains: RunningChains) -> None:
+        if chains.chained != self.running_chains.chained:
+            names = tuple(map(str, chains.chained))
+            self.chain_changes = (*self.chain_changes[-CHAINS_KEPT:], ChainChange(time.time(), names))
+        self.running_chains = chains
 
     @locked
     def kept(self, region: int, event: CheckpointEnded) -> None:
@@ -147,6 +167,7 @@ class Telemetry:
         self.recoveries += (RecoveryTime(event.reason, now_s, checkpoint.epoch if checkpoint else 0),)
         self._history.mark(f"r{len(self.recoveries)}", "recovery", event.reason, now_s)
         self.paused, self.chains = {}, {}
+        self._rechain(self.running_chains.restarted())
         self.constraints.forget()
 
     @locked

@@ -96,7 +96,8 @@ class ConstraintWatch:
         windows = [constraint.window_s / PER_WINDOW for constraint in constraints]
         self._interval_s = min([INTERVAL_S, *windows])
         judged = setup.get(self._host, ())
-        self._monitors = tuple(ConstraintMonitor(topology, allocation, self._interval_s) for allocation in judged)
+        adapts = self._region.options.adapt
+        self._monitors = tuple(ConstraintMonitor(topology, one, self._interval_s, adapts) for one in judged)
         self._observe()
         self._next_s = time.monotonic() + self._interval_s * (1 + random.random())  # reports of hosts do not coincide
         self._tell_chains([chain for chain in self._chains if len(chain) > 1])
@@ -108,12 +109,14 @@ class ConstraintWatch:
         return min(shares, default=LONGEST_NS)
 
     def rechain(self, chains: Iterable[tuple[WorkerId, ...]]) -> None:
-        """Measure workers whose chains have changed.
+        """Measure workers whose chains have changed; does nothing if none has, as after a refused request.
 
         Args:
             chains: the operator workers of each local worker.
         """
         before, self._chains = set(self._chains), tuple(chains)
+        if set(self._chains) == before:
+            return
         self._observe()
         self._tell_chains([chain for chain in self._chains if chain not in before])
 
@@ -136,7 +139,7 @@ class ConstraintWatch:
             if size:
                 receivers = frozenset(edge.to for edge in self._region.graph.out_edges(last))
             if size or names or chain[0] in self._observed:
-                begins = size or START_BYTES
+                begins = size or (START_BYTES if self._region.options.adapt else 0)  # measuring alone bounds none
                 self._post(chain[0], Observe(senders, receivers, names, begins, version, fills_buffers=bool(size)))
             if names:
                 observed.append(chain[0])
@@ -190,7 +193,7 @@ class ConstraintWatch:
             for reaction in monitor.judge(time.time_ns()):
                 if isinstance(reaction, ConstraintVerdict):
                     verdicts.append(reaction)
-                elif self._region.options.adapt:
+                else:
                     self._notify(self._host_of(reaction), reaction)
         if verdicts:
             self._tell(tuple(verdicts))

@@ -60,7 +60,11 @@ class HostChains:
         return bool(self._requests)
 
     def request(self, worker: WorkerId, control: SetChain) -> None:
-        """Begin to make a chain."""
+        """Begin to make a chain; refused if this host does not run the worker."""
+        if worker not in self._hosted:
+            expected = "expected a worker of the host to which the request is sent"
+            self._tell(Chained(worker, (), f"this host does not run {worker}; {expected}"))
+            return
         self._requests.append(ChainRequest(worker, control.operators, time.monotonic_ns()))
 
     def advance(self) -> None:

@@ -4,6 +4,7 @@
 - ``draws``: the next event, drawn in constant time
 - ``ports``: a sink that keeps its rows in memory
 - ``network``: the FIFO lanes between workers and controller
+- ``progress_lanes``: the exchange of counts of pointstamps over that network
 - ``faults``: which failure is injected, and when
 - ``store``: the storage that survives failures
 - ``readers``: the input that the sources have not read yet

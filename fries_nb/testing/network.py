@@ -1,9 +1,10 @@
-"""The lanes between workers and controller: each is a FIFO, and lanes are independent of each other.
+"""The lanes between workers, hosts and controller: each is a FIFO, and lanes are independent of each other.
 
     frames     one lane for each channel, data and markers in one order
     grants     one lane for each channel, in the opposite direction
     control    one lane for each host, from the controller to its workers
     answers    one lane for each host, from its workers to the controller
+    progress   one lane for each pair of hosts, of counts of pointstamps
 
 The links between the hosts of a run on Spark give the same guarantees.
 """
@@ -25,6 +26,7 @@ class LaneKind(Enum):
     GRANTS = "grants"
     CONTROL = "control"
     ANSWERS = "answers"
+    PROGRESS = "progress"
 
     __hash__ = object.__hash__
 

@@ -37,7 +37,7 @@ class BufferMeter:
 
     Attributes:
         size: number of bytes at which the buffer is framed; 0 for no limit.
-        bytes: number of bytes in the buffer.
+        bytes: number of bytes in the buffer, of rows that were added under a limit: to compute it takes time.
         version: raised by one with each change of the size.
         rows: number of rows that were framed since the last ``take``.
     """
@@ -62,7 +62,7 @@ class BufferMeter:
 
         Args:
             rows: number of rows.
-            size: their size in bytes.
+            size: their size in bytes; 0 if there is no limit.
         """
         self._added.append((rows, self._clock()))
         self.bytes += size

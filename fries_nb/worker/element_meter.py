@@ -2,6 +2,7 @@
 
 task      from the beginning of a slice until results are in the outbox; if a slice has none, from the first slice on
           that had none. The operators of a chain share it equally, since rows leave the chain together
+row       the time of all slices of an interval, over the rows that the operator took in
 channel   from the addition of the tagged row to its sender's buffer until the slice that processes it begins
 queue     rows of a channel that wait, if none of its tagged rows was processed
 buffer    at its sender; see ``buffer_meter``
@@ -9,22 +10,26 @@ buffer    at its sender; see ``buffer_meter``
 Elements that are not observed cost nothing.
 
 >>> import pyarrow as pa
+>>> from fries_nb.dataflow.graph import Operator
 >>> from fries_nb.messages import Tag, WorkerId
 >>> channel = ChannelId(WorkerId("FC", 0), WorkerId("FM", 1))
 >>> now = [0]
 >>> inbox = Inbox([channel])
->>> meter = ElementMeter([WorkerId("FM", 1)], inbox, Outbox([]), lambda: now[0])
+>>> function = Instance(WorkerId("FM", 1), Operator("FM"), dict, audit=False)
+>>> meter = ElementMeter([function], inbox, Outbox([]), lambda: now[0])
 >>> meter.process(Observe(senders=frozenset(["FC"]), receivers=frozenset(), tasks=frozenset(["FM"])))
 []
 >>> rows = pa.RecordBatch.from_pydict({"n": [1, 2]})
 >>> meter.loaded([(channel, Data(rows, tag=Tag(1, 500_000)))])     # of two rows, the second one is tagged
 >>> meter.sliced(1_000_000, 3_000_000, taken=1, emits=True)    # processes the first
 >>> meter.sliced(4_000_000, 5_000_000, taken=1, emits=True)
->>> now[0] = 10_000_000
+>>> function.processed, now[0] = 2, 10_000_000
 >>> [told] = meter.process(Measure())
 >>> task, came = told.measured
 >>> (str(task.worker), task.latency_ms, task.samples, task.processor), (str(came.channel), came.latency_ms)
 (('FM[1]', 1.5, 2, 0.3), ('FC[0]->FM[1]', 3.5))
+>>> task.row_ms, task.rows
+(1.5, 2)
 """
 
 from __future__ import annotations
@@ -32,7 +37,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from fries_nb.measurements import ChannelMeasured, Measured, QueueMeasured, TaskMeasured
-from fries_nb.messages import ChannelId, Data, WorkerId
+from fries_nb.messages import ChannelId, Data
+from fries_nb.operators.instance import Instance
 from fries_nb.worker.events import Instruction, Measure, Observe, Resize, TellMeasured
 from fries_nb.worker.inbox import Inbox
 from fries_nb.worker.outbox import Outbox
@@ -42,14 +48,15 @@ class ElementMeter:
     """Measures one worker.
 
     Args:
-        workers: the operator workers of its chain.
+        instances: the operator workers of its chain.
         inbox: its input queues.
         outbox: its output, whose buffers are measured.
         clock: returns nanoseconds since the Unix epoch.
     """
 
-    def __init__(self, workers: Sequence[WorkerId], inbox: Inbox, outbox: Outbox, clock: Callable[[], int]) -> None:
-        self._workers = tuple(workers)
+    def __init__(self, instances: Sequence[Instance], inbox: Inbox, outbox: Outbox, clock: Callable[[], int]) -> None:
+        self._instances = tuple(instances)
+        self._processed = [one.processed for one in self._instances]
         self._inbox = inbox
         self._outbox = outbox
         self._clock = clock
@@ -130,16 +137,23 @@ class ElementMeter:
         self._latencies.clear()
         self._rows.clear()
         self._task_ns = self._samples = self._busy_ns = 0
+        self._processed = [one.processed for one in self._instances]
         return measured
 
     def _tasks(self, observed: Observe, interval_ns: int) -> list[Measured]:
+        """The measurements of the observed tasks, if there was a result."""
         if not self._samples:
             return []
-        share = len(self._workers)
+        share = len(self._instances)
         latency_ms = self._task_ns / self._samples / 1e6 / share
         processor = min(1.0, self._busy_ns / interval_ns) / share
-        tasks = [one for one in self._workers if one.operator in observed.tasks]
-        return [TaskMeasured(one, latency_ms, self._samples, processor) for one in tasks]
+        measured = list[Measured]()
+        for one, before in zip(self._instances, self._processed, strict=True):
+            if one.worker.operator in observed.tasks:
+                rows = max(0, one.processed - before)
+                row_ms = self._busy_ns / rows / 1e6 if rows else 0.0
+                measured.append(TaskMeasured(one.worker, latency_ms, self._samples, processor, row_ms, rows))
+        return measured
 
     def _incoming(self, observed: Observe, interval_ns: int) -> list[Measured]:
         measured: list[Measured] = []

@@ -164,7 +164,7 @@ class OutChannel:
         self.buffer.append(batch)
         self.rows += batch.num_rows
         if self.meter is not None:
-            self.meter.added(batch.num_rows, batch.nbytes)
+            self.meter.added(batch.num_rows, _size(batch) if self.meter.size else 0)
         if self.rows >= FLUSH_ROWS or (self.meter is not None and self.meter.is_full):
             self.frame_buffer()
 

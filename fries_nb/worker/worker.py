@@ -141,7 +141,7 @@ class Worker:
         limit = self._window * max(1, len(self.wiring.incoming))
         self._versions = Versions(self.instances, version, self._inbox, self._compiled, limit, self._spill)
         self._pause = PauseState(self.instances, self._tell)
-        self._meter = ElementMeter(self.wiring.workers, self._inbox, outbox, self._clock)
+        self._meter = ElementMeter(self.instances, self._inbox, outbox, self._clock)
         self._adoption = TopologyAdoption(self._inbox, self._alignment, outbox, self._open, self._window)
         self.slices, self.slowness = AdaptiveBatchSize(), Slowness()
         self.preparation = Preparation(self.instances, self._recent, self._clock)

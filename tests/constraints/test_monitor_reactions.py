@@ -35,6 +35,22 @@ def test_all_buffers_above_the_limit_shrink_and_no_others():
     assert watch.instructions == [ResizeBuffer(channel("BC", 1, 0), int(32_768 * 0.98**50), 0)]
 
 
+def test_the_verdict_has_the_sizes_of_buffers():
+    """Of an edge the smallest and the largest; none inside a chain, and none before they are reported."""
+    watch = Watch(workers=2, sequence=("B", "C"))
+    tasks = [replace_index(one, index) for one in TASKS[1:] for index in (0, 1)]
+    samples = [sample("BC", 100.0, b, c) for b in (0, 1) for c in (0, 1)]
+    verdict = watch(*tasks, *samples)
+    assert [(one.smallest_bytes, one.largest_bytes) for one in verdict.elements] == [(0, 0)] * 3
+    verdict = watch(buffer("BC", 9.0, 400, sender=0, receiver=0), buffer("BC", 9.0, 900, sender=1, receiver=0))
+    assert [(one.smallest_bytes, one.largest_bytes) for one in verdict.elements] == [(0, 0), (400, 900), (0, 0)]
+    chained = Watch(sequence=("A", "B"))
+    verdict = chained(*TASKS, buffer("AB", 9.0, 400), sample("AB", 1.0))
+    assert verdict.elements[1].largest_bytes == 400
+    verdict = chained(ChainMeasured(("A", "B"), 0))
+    assert verdict.elements[1].largest_bytes == 0
+
+
 def test_a_size_is_asked_for_once_a_version():
     """Until the new version is reported, or a window has passed, in case the instruction was lost."""
     watch = Watch(window_s=5)
@@ -46,6 +62,20 @@ def test_a_size_is_asked_for_once_a_version():
         assert watch.instructions == []
     watch(*measured)
     assert watch.instructions == [ResizeBuffer(channel("AB"), 11_933, 0)]
+
+
+@pytest.mark.parametrize("adapts", [True, False])
+def test_without_adaptation_a_violation_is_exhausted_at_once(adapts: bool):
+    """The policy of the constraint need not wait for buffers that nobody shrinks; they would be asked for ever."""
+    watch = Watch(window_s=5, adapts=adapts)
+    measured = (*TASKS, sample("AB", 900.0), sample("BC", 1.0), buffer("AB", 800.0))
+    verdicts, instructions = [], []
+    for _ in range(12):
+        verdicts.append(watch(*measured))
+        instructions += watch.instructions
+    assert {one.status for one in verdicts} == {VIOLATED}
+    assert (bool(instructions), {one.exhausted for one in verdicts}) == (adapts, {not adapts})
+    assert verdicts[-1].violated_windows == 2
 
 
 def test_samples_of_the_earlier_size_are_dropped():

@@ -6,9 +6,12 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
-from fries_nb.experiments.rivals.streaming_w1 import _scratch
+from fries_nb.experiments.rivals.streaming_video import served
+from fries_nb.experiments.rivals.streaming_w1 import scratch_directory
+from fries_nb.workloads.video import VideoFeed, video_reference
 
 
 def test_files_that_spark_creates_during_the_removal_are_removed_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -20,7 +23,29 @@ def test_files_that_spark_creates_during_the_removal_are_removed_too(monkeypatch
             Path(directory, name).touch()
         remove(path, **options)
 
-    with _scratch() as directory:
+    with scratch_directory() as directory:
         Path(directory, "checkpoint", "state").mkdir(parents=True)
         monkeypatch.setattr(os, "rmdir", rmdir)
     assert not Path(directory).exists()
+
+
+def test_structured_streaming_serves_the_frames_that_the_pipeline_defines() -> None:
+    """However the packets of a group are divided among micro-batches."""
+    feed = VideoFeed(streams=4, height=24, width=32)
+    packets = pd.DataFrame([feed(value) | {"group": 0, "due": float(value)} for value in range(12)])
+    state, found = GroupState(), list[pd.DataFrame]()
+    for first, last in ((0, 3), (3, 9), (9, 12)):
+        found += served((0,), [packets[first:last]], state)
+    frames = pd.concat([one for one in found if len(one)])
+    assert frames[["group", "number", "size", "checksum"]].to_dict("records") == list(video_reference(feed, frames=3))
+    assert frames["due"].tolist() == [0.0, 4.0, 8.0], "of the first of four packets"
+
+
+class GroupState:
+    """The state of one group, as Spark passes it."""
+
+    exists = False
+
+    def update(self, value: tuple[bytes]) -> None:
+        """Replace it."""
+        self.exists, self.get = True, value

@@ -2,27 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 from IPython.core.completer import provisionalcompleter
 from IPython.core.interactiveshell import InteractiveShell
-from notebook_shell import FRAUD, StandIn, ipython, replace_runs, told
+from notebook_shell import StandIn, told
 
-
-@pytest.fixture
-def shell(tmp_path: Path) -> Iterator[InteractiveShell]:
-    """A fresh shell with the extension, that has a dataflow."""
-    with ipython(tmp_path / "ipython") as shell:
-        told(shell, FRAUD)
-        yield shell
-
-
-@pytest.fixture
-def stand_ins(monkeypatch: pytest.MonkeyPatch) -> list[StandIn]:
-    """Lets flows start stand-ins in place of runs, and collects them."""
-    return replace_runs(monkeypatch)
+pytestmark = pytest.mark.usefixtures("with_fraud")
 
 
 @pytest.mark.parametrize(
@@ -56,6 +41,15 @@ def test_python_is_completed_in_expressions_only(shell: InteractiveShell, stand_
     told(shell, "another = 1; another")
     assert not {"and", "another", "%alias"} & completions(shell, begun)
     assert "another" in completions(shell, "%fries_reconfigure FM=an")
+
+
+def test_variables_that_hold_lighter_functions_are_completed(
+    shell: InteractiveShell, stand_ins: list[StandIn]
+) -> None:
+    """No others: a bare function is refused there, since it does not say whose it is."""
+    told(shell, "small = fn.lighter({'FM': dict}); smaller = dict; small")
+    assert completions(shell, "%fries_constrain FM --latency 80 --lighter sm") == {"small"}
+    assert "small" in completions(shell, "%fries_constrain FM --latency 80 --lighter ")
 
 
 def completions(shell: InteractiveShell, begun: str) -> set[str]:

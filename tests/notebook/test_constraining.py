@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
-from notebook_shell import FRAUD, StandIn, ipython, refused, replace_runs, told
+from notebook_shell import StandIn, refused, told
 from verdicts import STALLED, verdict_on
 
 from fries_nb.errors import DataflowError
@@ -18,19 +15,7 @@ numbers = flow.source("numbers", fn.rate(10))
 numbers.map("my operator", dict).map("a -> b", dict).sink("out", fn.memory())
 """
 
-
-@pytest.fixture
-def shell(tmp_path: Path) -> Iterator[InteractiveShell]:
-    """A fresh shell with the extension, that has a dataflow."""
-    with ipython(tmp_path / "ipython") as shell:
-        told(shell, FRAUD)
-        yield shell
-
-
-@pytest.fixture
-def stand_ins(monkeypatch: pytest.MonkeyPatch) -> list[StandIn]:
-    """Lets flows start stand-ins in place of runs, and collects them."""
-    return replace_runs(monkeypatch)
+pytestmark = pytest.mark.usefixtures("with_fraud")
 
 
 @pytest.mark.parametrize(

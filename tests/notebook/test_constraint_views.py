@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from verdicts import verdict_on
 from fries_nb.changes import Change
 from fries_nb.constraints.judgements import ConstraintPoint, state_of
 from fries_nb.constraints.reactions import ConstraintStatus
+from fries_nb.controller.events import Outcome
 from fries_nb.controller.history import Point
 from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.errors import PlanError
@@ -26,8 +28,9 @@ from fries_nb.notebook.dashboard import RunView
 from fries_nb.notebook.function_sources import TypedFunctions
 from fries_nb.notebook.plots import WINDOW_S, LatencyPlot, window
 from fries_nb.notebook.static_pictures import run_svg
-from fries_nb.running.remedies import Proposal
+from fries_nb.running.proposals import Proposal
 from fries_nb.scheduling import Plan
+from fries_nb.topology.running_chains import ChainChange
 
 CONSTRAINT = LatencyConstraint(("FM", "MC"), latency_ms=60)
 POINTS = [Point(100.0 + index / 4, 5.0, 20.0, 4_000.0) for index in range(40)]
@@ -137,6 +140,23 @@ def test_the_picture_of_a_run_has_its_constraints(run: StandIn) -> None:
     assert "output buffer" in svg
 
 
+def test_the_panel_shows_buffers_and_chains_as_they_change(run: StandIn) -> None:
+    """Live, in each width, and in the picture for saved notebooks."""
+    view = RunView(run, TypedFunctions(run.graph, {}), period_s=lambda: 0.01)  # type: ignore[arg-type]
+    constraint = run.constrain(["FM", "MC"], 60.0, 15.0, "tell")
+    for second, size in enumerate((32_768, 11_933)):
+        run.judged.judge([verdict_on(constraint, 100.0 + second, buffer_bytes=size)])
+    run.rechained = (ChainChange(100.5, ("FM + MC",)),)
+    run.judged.judge([verdict_on(constraint, 102.0, buffer_bytes=200)])
+    until(lambda: "200 B to 400 B" in str(view.constraints.drawings))
+    assert all("chained: FM + MC" in drawings[-1] for drawings in view.constraints.drawings.values())
+    assert "FM → MC: 200 B to 400 B" in run_svg(run)  # type: ignore[arg-type]
+    data, _ = view.constraints._repr_mimebundle_()
+    assert "chained: FM + MC" in data["image/svg+xml"]
+    run.state = "stopped"
+    view.close()
+
+
 def proposal_of(run: StandIn, accept: Callable[[], Change]) -> Proposal:
     """A change of FM, which is proposed by a constraint on it."""
     return Proposal(CONSTRAINT, run.plan(["FM"]), "it takes <90 ms>", accept)
@@ -159,8 +179,9 @@ def test_a_proposal_is_shown_with_its_reason_and_accepted_by_a_click(run: StandI
     shown.show([proposal])
     [(plan, button)] = buttons(shown)
     words = shown.children[0].children[0].children[0].value
-    assert "Proposed for FM -&gt; MC: change FM" in words
-    assert "it takes &lt;90 ms&gt;" in words
+    assert "Proposed for FM -&gt; MC: lighter function of FM" in words
+    assert "since it takes &lt;90 ms&gt;" in words
+    assert (button.description, button.tooltip) == ("Accept", "Now: lighter function of FM")
     plan.click()
     assert planned == [proposal.plan]
     button.click()
@@ -186,13 +207,36 @@ def test_a_proposal_that_was_withdrawn_meanwhile_says_so(run: StandIn) -> None:
     assert 'role="alert"' in shown.result.value
 
 
+def test_a_proposal_to_go_back_says_so(run: StandIn) -> None:
+    """In its words and on its button."""
+    shown, back = ProposalList(lambda _: None), replace(proposal_of(run, lambda: run.rollback()), undoes="u1")
+    shown.show([back])
+    [(_, button)] = buttons(shown)
+    words = shown.children[0].children[0].children[0].value
+    assert "back to the original function of FM, which change u1 had replaced," in words
+    assert button.description == "Go back"
+    assert "back to the original function of FM" in button.tooltip
+
+
 def test_a_change_that_is_aborted_says_why(run: StandIn) -> None:
-    """With its error."""
-    run.outcome = "aborted"
-    shown = ProposalList(lambda _: None)
-    shown.show([proposal_of(run, lambda: run.reconfigure({"FM": dict}))])
-    buttons(shown)[0][1].click()
-    until(lambda: "aborted: FM[0]: open() raised" in shown.result.value)
+    """With its error, read aloud, in every view of the run; there is nothing left to click."""
+    run.outcome = None
+    proposal, views = proposal_of(run, lambda: run.reconfigure({"FM": dict})), [ProposalList(print) for _ in "ab"]
+    views[0].show([proposal])
+    buttons(views[0])[0][1].click()
+    until(lambda: bool(run.changes))
+    change = run.changes[0]
+    accepted = replace(proposal, change=change)
+    for view in views:
+        view.show([accepted])
+        assert "under way" in view.children[0].children[0].value
+    change.resolve(Outcome(change.id, "fries", "aborted", "FM[0]: open() raised OSError: no model"))
+    for view in views:
+        view.show([accepted])
+        [row] = view.children[0].children
+        assert "change u1 aborted: FM[0]: open() raised OSError: no model" in row.value
+        assert 'role="alert"' in row.value
+    until(lambda: views[0].result.value == "")
 
 
 def test_an_equal_proposal_after_a_withdrawn_one_has_its_own_button(run: StandIn) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from IPython.core.displaypub import CapturingDisplayPublisher
 from IPython.core.interactiveshell import InteractiveShell
-from notebook_shell import FRAUD, StandIn, ipython, replace_runs, told
+from notebook_shell import StandIn, ipython, replace_runs, told
 from patience import PATIENCE_S, until
 
 from fries_nb.controller.metrics import MetricsSnapshot
@@ -24,13 +24,7 @@ from fries_nb.notebook.widgets import DagView
 from fries_nb.planning import CriticalPath, Prediction
 from fries_nb.running.run_end import UncommittedCheck
 
-
-@pytest.fixture
-def shell(tmp_path: Path) -> Iterator[InteractiveShell]:
-    """A fresh shell with the extension, that has a dataflow."""
-    with ipython(tmp_path / "ipython") as shell:
-        told(shell, FRAUD)
-        yield shell
+pytestmark = pytest.mark.usefixtures("with_fraud")
 
 
 @pytest.fixture

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
-from notebook_shell import FRAUD, StandIn, ipython, refused, replace_runs, told
+from notebook_shell import FRAUD, StandIn, refused, replace_runs, told
 from patience import PATIENCE_S
 
 from fries_nb.changes import Change
@@ -17,13 +15,6 @@ from fries_nb.controller.events import Outcome
 from fries_nb.dataflow.graph import Edge, Graph, Operator
 from fries_nb.notebook.cell_outputs import GuardNotice
 from fries_nb.scheduling import schedule
-
-
-@pytest.fixture
-def shell(tmp_path: Path) -> Iterator[InteractiveShell]:
-    """A fresh shell with the extension."""
-    with ipython(tmp_path / "ipython") as shell:
-        yield shell
 
 
 def test_the_magic_puts_changes_under_guard_unless_told_otherwise(

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
-from notebook_shell import FRAUD, StandIn, ipython, refused, replace_runs, told
+from notebook_shell import FRAUD, StandIn, refused, told
 from patience import PATIENCE_S
 from pyspark.sql import SparkSession
 from run_setting import until
@@ -19,19 +17,6 @@ from fries_nb.errors import DataflowError, FriesError, PlanError, Reconfiguratio
 PLAIN = """%%fries_dataflow plain
 flow.source("numbers", fn.rate(10)).map("A", dict).sink("out", fn.memory())
 """
-
-
-@pytest.fixture
-def shell(tmp_path: Path) -> Iterator[InteractiveShell]:
-    """A fresh shell with the extension."""
-    with ipython(tmp_path / "ipython") as shell:
-        yield shell
-
-
-@pytest.fixture
-def stand_ins(monkeypatch: pytest.MonkeyPatch) -> list[StandIn]:
-    """Lets flows start stand-ins in place of runs, and collects them."""
-    return replace_runs(monkeypatch)
 
 
 # ---- without Spark

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
-from notebook_shell import FRAUD, StandIn, ipython, refused, replace_runs, told
+from notebook_shell import FRAUD, StandIn, refused, told
 
 from fries_nb.errors import RunError
 from fries_nb.notebook import known
@@ -20,19 +19,6 @@ for name in {NAMES!r}:
     stream = stream.map(name, dict)
 stream.sink("o", fn.memory())
 """
-
-
-@pytest.fixture
-def shell(tmp_path: Path) -> Iterator[InteractiveShell]:
-    """A fresh shell with the extension."""
-    with ipython(tmp_path / "ipython") as shell:
-        yield shell
-
-
-@pytest.fixture
-def stand_ins(monkeypatch: pytest.MonkeyPatch) -> list[StandIn]:
-    """Lets flows start stand-ins in place of runs, and collects them."""
-    return replace_runs(monkeypatch)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from jupyter_client.blocking import BlockingKernelClient
 from jupyter_client.manager import KernelManager
-from notebook_shell import FRAUD, StandIn, ipython, replace_runs, told
+from notebook_shell import StandIn, replace_runs, told
 from patience import PATIENCE_S
 
 import fries_nb as fn
@@ -48,13 +47,7 @@ def plain(row: dict[str, Any]) -> dict[str, Any]:
     """A function to offer."""
     return row
 
-
-@pytest.fixture
-def shell(tmp_path: Path) -> Iterator[InteractiveShell]:
-    """A fresh shell with the extension, that has a dataflow."""
-    with ipython(tmp_path / "ipython") as shell:
-        told(shell, FRAUD)
-        yield shell
+pytestmark = pytest.mark.usefixtures("with_fraud")
 
 
 @pytest.fixture

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
-from notebook_shell import FRAUD, StandIn, ipython, replace_runs, told
+from notebook_shell import StandIn, told
 
 import fries_nb as fn
 from fries_nb.dataflow.regions import regions
@@ -15,19 +12,7 @@ from fries_nb.notebook import summaries
 from fries_nb.planning import CriticalPath, Prediction
 from fries_nb.scheduling import schedule
 
-
-@pytest.fixture
-def shell(tmp_path: Path) -> Iterator[InteractiveShell]:
-    """A fresh shell with the extension, that has a dataflow."""
-    with ipython(tmp_path / "ipython") as shell:
-        told(shell, FRAUD)
-        yield shell
-
-
-@pytest.fixture
-def stand_ins(monkeypatch: pytest.MonkeyPatch) -> list[StandIn]:
-    """Lets flows start stand-ins in place of runs, and collects them."""
-    return replace_runs(monkeypatch)
+pytestmark = pytest.mark.usefixtures("with_fraud")
 
 
 def test_the_plan_of_a_run_says_how_long_it_would_take(shell: InteractiveShell, stand_ins: list[StandIn]) -> None:

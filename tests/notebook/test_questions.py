@@ -14,7 +14,7 @@ import msgspec
 import pytest
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
-from notebook_shell import FRAUD, StandIn, ipython, refused, replace_runs, told
+from notebook_shell import StandIn, refused, told
 from patience import PATIENCE_S
 
 from fries_nb.errors import DataflowError, PlanError, RunError, SessionError
@@ -23,19 +23,7 @@ from fries_nb.notebook.leftovers import Note, Notes
 from fries_nb.run import Dataflow
 from fries_nb.storage.processes import Machine, Process, born, this_machine
 
-
-@pytest.fixture
-def shell(tmp_path: Path) -> Iterator[InteractiveShell]:
-    """A fresh shell with the extension, that has a dataflow."""
-    with ipython(tmp_path / "ipython") as shell:
-        told(shell, FRAUD)
-        yield shell
-
-
-@pytest.fixture
-def stand_ins(monkeypatch: pytest.MonkeyPatch) -> list[StandIn]:
-    """Lets flows start stand-ins in place of runs, and collects them."""
-    return replace_runs(monkeypatch)
+pytestmark = pytest.mark.usefixtures("with_fraud")
 
 
 # ---- plans

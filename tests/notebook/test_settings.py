@@ -2,26 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
-from notebook_shell import FRAUD, StandIn, ipython, refused, replace_runs, told
-
-
-@pytest.fixture
-def shell(tmp_path: Path) -> Iterator[InteractiveShell]:
-    """A fresh shell with the extension."""
-    with ipython(tmp_path / "ipython") as shell:
-        yield shell
-
-
-@pytest.fixture
-def stand_ins(monkeypatch: pytest.MonkeyPatch) -> list[StandIn]:
-    """Lets flows start stand-ins in place of runs, and collects them."""
-    return replace_runs(monkeypatch)
+from notebook_shell import FRAUD, StandIn, refused, told
 
 
 def test_what_holds_where_nothing_is_said_is_configured(shell: InteractiveShell, stand_ins: list[StandIn]) -> None:

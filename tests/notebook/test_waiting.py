@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
-from notebook_shell import FRAUD, StandIn, ipython, refused, replace_runs, told
+from notebook_shell import StandIn, refused, replace_runs, told
 from patience import PATIENCE_S
 from pyspark.sql import SparkSession
 from run_setting import until
@@ -25,13 +23,7 @@ from fries_nb.running.telemetry import RecoveryTime
 PAUSED = {"FM": (Paused(WorkerId("FM", 0), "FM[0] failed: KeyError: 'shop'"),)}
 WHY = "FM is paused: FM[0] failed: KeyError: 'shop'; fix it alone, with %fries_reconfigure FM=..."
 
-
-@pytest.fixture
-def shell(tmp_path: Path) -> Iterator[InteractiveShell]:
-    """A fresh shell with the extension, that has a dataflow."""
-    with ipython(tmp_path / "ipython") as shell:
-        told(shell, FRAUD)
-        yield shell
+pytestmark = pytest.mark.usefixtures("with_fraud")
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf
 from types import SimpleNamespace
 
@@ -14,6 +15,7 @@ from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.running import constraint_states
 from fries_nb.running.constraint_states import ConstraintStates
 from fries_nb.running.run_monitor import RunMonitor
+from fries_nb.topology.running_chains import ChainedOperators
 
 CONSTRAINT = LatencyConstraint(("FC", "FM"), latency_ms=300)
 ELEMENTS = (ElementLatency("FC", 4.0, 9.0), ElementLatency("FC -> FM", 100.0, 130.0, 90.0), ElementLatency("FM", 2, 3))
@@ -94,6 +96,35 @@ def test_points_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [one.at_s for one in states.points()] == [104.0, 105.0, 106.0, 107.0, 108.0]
 
 
+def sized(at_s: float, smallest: int, largest: int, host: int = 0) -> ConstraintVerdict:
+    """A verdict with these sizes of buffers."""
+    edge = msgspec.structs.replace(ELEMENTS[1], smallest_bytes=smallest, largest_bytes=largest)
+    return msgspec.structs.replace(judged(at_s, host), elements=(ELEMENTS[0], edge, ELEMENTS[2]))
+
+
+def test_sizes_of_buffers_are_kept_when_they_change() -> None:
+    """Over all hosts; 0 once all workers of the edge are chained, and nothing before they are known."""
+    states = ConstraintStates([CONSTRAINT])
+    states.judge([judged(99.0)])
+    states.judge([sized(100.0, 11_933, 32_768)])
+    states.judge([sized(101.0, 11_933, 32_768)])
+    states.judge([sized(101.5, 200, 500, host=1)])
+    states.judge([sized(102.0, 0, 0), sized(102.0, 0, 0, host=1)])
+    edge = "FC -> FM"
+    assert [(one.at_s, one.edge, one.smallest_bytes, one.largest_bytes) for one in states.sizes()] == [
+        (100.0, edge, 11_933, 32_768), (101.5, edge, 200, 32_768), (102.0, edge, 200, 500), (102.0, edge, 0, 0),
+    ]  # fmt: skip
+
+
+def test_elements_say_in_which_chain_they_run() -> None:
+    """The edge between two chained operators as well, and not one that leaves the chain."""
+    chain = ChainedOperators(("FC", "FM", "MC"), (0,), 2)
+    state = replace(state_of(CONSTRAINT, [MET]), chains=(chain,))
+    assert [one.chain for one in state.parts] == ["FC + FM + MC (worker 0 of 2)"] * 3
+    other = replace(state, chains=(ChainedOperators(("X", "FC"), (0, 1), 2),))
+    assert [one.chain for one in other.parts] == ["X + FC", "", ""]
+
+
 def test_data_frames_of_a_run() -> None:
     """The elements as rows, and the points as pandas takes them."""
     import pandas as pd
@@ -101,6 +132,7 @@ def test_data_frames_of_a_run() -> None:
     states = ConstraintStates([CONSTRAINT])
     run = SimpleNamespace(constraints=states.states)
     columns = ["sequence", "limit_ms", "status", "element", "task_ms", "buffer_ms", "transport_ms", "worst_ms"]
+    columns += ["smallest_bytes", "largest_bytes", "chain"]
     assert list(RunMonitor.constraints_frame(run).columns) == columns  # type: ignore[arg-type]
     states.judge([judged(100.0)])
     frame = RunMonitor.constraints_frame(run)  # type: ignore[arg-type]

@@ -3,106 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
-from typing import Any
 
 import pytest
 from queue_setting import Desk, function
+from remedy_setting import REASON, WINDOW_S, ConstrainedDesk
 
-from fries_nb.constraints.reactions import ConstraintStatus, ConstraintVerdict, ElementLatency
-from fries_nb.constraints.remedy import RemedyPhase
-from fries_nb.controller.events import Outcome
 from fries_nb.dataflow import constraint_of
-from fries_nb.dataflow.lighter import NONE_LIGHTER, lighter
-from fries_nb.dataflow.updates import Update
-from fries_nb.errors import DataflowError, PlanError, RunError
-from fries_nb.messages import Report, WorkerId
-from fries_nb.running.remedies import Remedies
-from fries_nb.running.telemetry import Telemetry
-from fries_nb.scheduling import Plan
-
-WINDOW_S = 10.0
-REASON = "A[0] -> B[0] takes 900 ms, at most 300 ms"
-
-
-class Deferred:
-    """Calls in the background, made when a test says so."""
-
-    def __init__(self) -> None:
-        self.calls: list[Callable[[], None]] = []
-
-    def start(self, call: Callable[[], None]) -> None:
-        """Keep it."""
-        self.calls.append(call)
-
-    def join(self) -> None:
-        """None runs by itself."""
-
-    def make(self) -> None:
-        """Make all calls."""
-        while self.calls:
-            self.calls.pop(0)()
-
-
-class ConstrainedDesk(Desk):
-    """A queue with a constraint on A -> B, whose verdicts the test gives; A is to become lighter."""
-
-    def __init__(self, policy: str = "apply") -> None:
-        super().__init__()
-        self.telemetry = Telemetry(self.graph, clock=lambda: self.now_s)
-        self.later = Deferred()
-        self.remedies = Remedies(self.graph, self, lambda: self.now_s, self.later)
-        self.constraint = constraint_of(self.graph, ["A", "B"], 300, WINDOW_S, policy)
-        self.light = lighter({"A": Update(function("light"), state=list, back=tuple)})
-        self.remedies.add(self.constraint, NONE_LIGHTER if policy == "tell" else self.light)
-        self.over = ""
-
-    def requested(self, change: Any) -> None:
-        """To the remedies as well."""
-        self.remedies.requested(change)
-
-    def ended(self, change: Any, outcome: Outcome) -> None:
-        """To the remedies as well."""
-        super().ended(change, outcome)
-        self.remedies.ended(change, outcome)
-
-    def refuse_if_over(self, why: str) -> None:
-        """Once the test says so."""
-        if self.over:
-            raise RunError(f"run 'desk' has {self.over}; {why}")
-
-    def plan(self, targets: Iterable[str], scheduler: str, pruning: bool) -> Plan:
-        """As a run's."""
-        return self.queue.plan(targets, scheduler, pruning, None)
-
-    def judge(self, seconds: float, mean_ms: float, rate: float = 50.0) -> None:
-        """For so long the mean is this, at a rate of rows per second; A takes 10 ms of it."""
-        violated_s = 0.0
-        end_s = self.now_s + seconds
-        while self.now_s < end_s:
-            self.now_s += 1
-            is_violated = mean_ms > 300
-            violated_s += is_violated
-            status = ConstraintStatus.VIOLATED if is_violated else ConstraintStatus.MET
-            elements = (ElementLatency("A", 10.0, 10.0), ElementLatency("A -> B", mean_ms - 10, mean_ms - 10))
-            verdict = ConstraintVerdict(
-                self.constraint.sequence, 300, WINDOW_S, 0, int(self.now_s * 1e9), status, REASON, mean_ms, mean_ms,
-                elements=elements, rows=1, violated_windows=int(violated_s // WINDOW_S), exhausted=is_violated,
-            )  # fmt: skip
-            region = self.queue._regions[0]
-            self.telemetry.report(region, Report(WorkerId("A", 0), int(rate * self.now_s), 0))
-            self.telemetry.constraints.judge([verdict])
-            self.remedies.judged()
-
-    @property
-    def phase(self) -> RemedyPhase:
-        """That of the remedy."""
-        return self.remedies._cases[self.constraint].remedy.phase
-
-    @property
-    def said(self) -> str:
-        """What ``run.constraints()`` says of the remedy."""
-        return self.remedies.states()[0].remedy
+from fries_nb.dataflow.lighter import lighter
+from fries_nb.errors import DataflowError, PlanError
 
 
 def test_the_lighter_function_comes_and_goes_by_ordinary_changes() -> None:
@@ -132,6 +40,18 @@ def test_the_lighter_function_comes_and_goes_by_ordinary_changes() -> None:
     words = "A by fries, by constraint"
     assert labels == [("u1", "request", words), ("u1", "done", words), ("u2", "request", words), ("u2", "done", words)]
     assert desk.remedies.violations() == ()
+
+
+def test_it_does_not_return_if_the_cost_of_a_row_is_unknown() -> None:
+    """Whatever the latency of its batch was."""
+    desk = ConstrainedDesk()
+    desk.row_ms = 0.0
+    desk.judge(30, 900)
+    desk.later.make()
+    desk.end(0, "u1")
+    desk.row_ms = 10.0  # that of the lighter function
+    desk.judge(200, 100, rate=20.0)
+    assert desk.phase == "lighter"
 
 
 def test_it_returns_below_later_changes_of_other_operators() -> None:
@@ -251,68 +171,6 @@ def test_a_violation_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     assert [one.reason for one in desk.remedies.violations()] == [REASON, REASON]
     assert caplog.messages == [f"A -> B: at most 300 ms over 10 s is violated: {REASON}"] * 2
     assert (desk.queue.changes, desk.later.calls) == ((), [])
-
-
-def test_a_proposal_is_made_and_accepted_there_and_back() -> None:
-    """It has the plan and the reason; nothing is requested without consent."""
-    desk = ConstrainedDesk("propose")
-    desk.judge(30, 900)
-    assert desk.remedies.proposals() == ()
-    desk.later.make()
-    (proposal,) = desk.remedies.proposals()
-    assert (proposal.plan.targets, proposal.reason, proposal.prediction) == (frozenset({"A"}), REASON, None)
-    assert (desk.queue.changes, desk.said) == ((), "lighter functions of A are proposed")
-    assert proposal.accept().constraint == "A -> B"
-    assert desk.remedies.proposals() == ()
-    desk.end(0, "u1")
-    desk.judge(100, 100, rate=20.0)
-    desk.later.make()
-    (back,) = desk.remedies.proposals()
-    assert desk.said == "lighter functions of A run by change u1; the return is proposed"
-    back.accept()
-    assert desk.last is not None
-    assert desk.last.undoes == "u1"
-    desk.end(0, "u2")
-    assert desk.phase == "original"
-
-
-def test_a_proposal_is_accepted_once() -> None:
-    """Or withdrawn: when the constraint is met, or the user changes the operator."""
-    met, changed, twice = (ConstrainedDesk("propose") for _ in range(3))
-    for desk in (met, changed, twice):
-        desk.judge(30, 900)
-        desk.later.make()
-    old = [desk.remedies.proposals()[0] for desk in (met, changed, twice)]
-    met.judge(1, 100)
-    changed.ask(A=function("user"))
-    twice.remedies.proposals()[0].accept()
-    for desk, proposal in zip((met, changed, twice), old, strict=True):
-        assert desk.remedies.proposals() == ()
-        with pytest.raises(
-            PlanError, match=r"^the proposal to change A was accepted or withdrawn already; expected on"
-        ):
-            proposal.accept()
-    assert (met.phase, changed.phase, twice.phase) == ("original", "ended", "applying")
-
-
-def test_a_proposal_that_is_withdrawn_while_it_is_planned_is_not_shown() -> None:
-    """Planning takes time in another thread."""
-    desk = ConstrainedDesk("propose")
-    desk.judge(30, 900)
-    desk.judge(1, 100)
-    desk.later.make()
-    assert desk.remedies.proposals() == ()
-
-
-def test_a_proposal_that_cannot_be_carried_out_says_why() -> None:
-    """To the caller, and in the state."""
-    desk = ConstrainedDesk("propose")
-    desk.judge(30, 900)
-    desk.later.make()
-    desk.over = "finished"
-    with pytest.raises(RunError, match="needs a running dataflow"):
-        desk.remedies.proposals()[0].accept()
-    assert desk.said == "ended: run 'desk' has finished; a change needs a running dataflow"
 
 
 def test_declared_again_an_ended_automatism_begins_anew() -> None:

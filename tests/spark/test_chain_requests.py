@@ -102,6 +102,17 @@ def test_chains_are_made_at_once_where_nothing_is_between(monkeypatch: pytest.Mo
     assert [answer.operators for answer in desk.told] == [("A", "B"), ("A",)]
 
 
+def test_a_request_to_a_host_that_does_not_run_the_worker_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a sentence, in place of an error in the control thread; the next request is carried out."""
+    desk = Desk(monkeypatch)
+    desk.chains.request(WorkerId("C", 7), SetChain(("C", "A")))
+    desk.chains.advance()
+    error = "this host does not run C[7]; expected a worker of the host to which the request is sent"
+    assert (desk.told, desk.chains.is_waiting) == ([Chained(WorkerId("C", 7), (), error)], False)
+    assert desk.ask("A", "C") == "A[0] runs A; expected workers of this host that make A, C"
+    assert desk.ask("A", "B") == ""
+
+
 @pytest.mark.parametrize("lock", ["owner", "rehearsal"])
 def test_a_lock_that_another_thread_holds_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, lock: str) -> None:
     """The first worker is stalled meanwhile, and goes on once the request is given up."""

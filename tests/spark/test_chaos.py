@@ -9,20 +9,19 @@ import signal
 import subprocess
 import sys
 import textwrap
-import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
-from chaos_setting import STILL, Killer, carry_out, chaos_flow, check, drawn_changes, end_well
+from chaos_setting import RATE, Killer, carry_out, chaos_flow, check, drawn_changes, end_well
 from cluster_setting import PACKAGE, SUPPORT, environment
 from patience import PATIENCE_S
 from pyspark.sql import SparkSession
 from recovery_setting import trial
+from run_setting import until
 from soak import SOAK
 
 import fries_nb as fn
-from fries_nb.run import Run
 from fries_nb.storage.checkpoint_store import CheckpointStore
 
 CHANGES = 50
@@ -91,17 +90,6 @@ def killed_driver(path: Path, out: Path, seed: int) -> dict[int, str]:
     return {int(version): outcome for version, outcome in told}
 
 
-def halt(run: Run) -> int:
-    """Stop the source; returns how many rows it has made."""
-    run.set_rate("S", 0)
-    made: list[int] = []
-    while len(made) < STILL or len(set(made[-STILL:])) > 1:
-        assert not run.wait_flowing(0) or run.state == "running", run.error
-        threading.Event().wait(0.3)  # reports come four times a second
-        made.append(run.metrics().operators["S"].processed)
-    return made[-1]
-
-
 @pytest.mark.parametrize("seed", [3, *(seed for seed in range(4, SOAK // 4) if SOAK > 1)])
 def test_a_driver_is_killed_in_the_middle_and_the_run_resumed(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     """What was decided is done, what was not is not, whether or not the dead driver had the time to say so."""
@@ -123,9 +111,12 @@ def test_a_driver_is_killed_in_the_middle_and_the_run_resumed(spark: SparkSessio
             if drawn.version == begun + 4:
                 os.kill(run.host_processes[0], signal.SIGKILL)
             outcomes[drawn.version] = run.reconfigure(drawn.updates(), drawn.scheduler).result(PATIENCE_S).outcome
-        made = halt(run)
+        made = run.metrics().operators["S"].processed
+        # The last rows tell whether the last change was made, so some are read after it.
+        until(lambda: run.metrics().operators["S"].processed > made + RATE, run)
         run.stop(drain=True)
         assert run.state == "finished", run.error
+        made = run.metrics().operators["S"].processed
         check([row.asDict() for row in run.output().collect()], made, changes, outcomes)
         assert run.audit().serializable
     finally:

@@ -62,6 +62,9 @@ def test_buffers_shrink_until_the_constraint_is_met_and_no_row_is_lost(spark: An
     assert last.worst_ms is not None
     assert last.worst_ms <= 100
     assert [one.element for one in last.elements] == ["S -> A", "A", "A -> B", "B", "B -> Z"]
+    sizes = [one for one in run.buffer_history() if one.edge == "A -> B"]
+    assert sizes[0].largest_bytes == BUFFER
+    assert sizes[-1].largest_bytes < BUFFER
     assert "ms" in next(one.reason for one in seen if one.status == "violated")
     run.stop(drain=True)
     rows = sorted(row.n for row in run.output().collect())

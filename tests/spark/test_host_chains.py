@@ -76,7 +76,9 @@ def test_chains_are_fused_and_split_while_rows_flow(spark: SparkSession) -> None
         run: Run = counting_flow().run(spark, hosts=2, workers=2, audit=True, chaining=False)
         runs.append(run)
         flows(run)
+        assert run.chains() == ()
         assert asked(run, 0, "FM", "MC") == (("FM", "MC"), "")
+        assert [str(chain) for chain in run.chains()] == ["FM + MC (worker 0 of 2)"]
         flows(run)
         changed(run, 2)
         assert asked(run, 1, "MC", "FX") == (("MC", "FX"), "")
@@ -90,6 +92,8 @@ def test_chains_are_fused_and_split_while_rows_flow(spark: SparkSession) -> None
             assert asked(run, index, "MC", "FX") == (("MC", "FX"), "")
             assert asked(run, index, "MC") == (("MC",), "")
         changed(run, 4)
+        assert run.chains() == ()
+        assert len(run.chain_history()) > 4
         flows(run)
         run.stop(drain=True)
         rows = run.output().collect()

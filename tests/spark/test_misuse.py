@@ -71,11 +71,16 @@ def hangs(row: dict[str, Any]) -> dict[str, Any]:
         pass
 
 
-def test_a_function_that_never_returns_does_not_outlive_its_run(spark: SparkSession) -> None:
-    """Spark uses Python processes again, so one with a stuck thread in it has to end."""
-    run = run_of(hangs, spark)
+def test_a_function_that_never_returns_holds_up_neither_changes_nor_stops(spark: SparkSession) -> None:
+    """Its hosts stay reachable. Spark uses Python processes again, so one with a stuck thread in it has to end."""
+    flow = fn.Dataflow("misuse")
+    numbers = flow.source("numbers", fn.rate(2_000))
+    numbers.map("A", hangs).sink("out", fn.memory())
+    numbers.map("B", lambda row: row, chain=False).sink("beside", fn.memory())
+    run = flow.run(spark)
     until(lambda: len(run.host_processes) == 2 and run.metrics().operators["numbers"].processed > 0)
     hosts = list(run.host_processes.values())
+    assert run.reconfigure({"B": lambda row: {**row, "new": 1}}).result(PATIENCE_S).outcome == "done"
     run.stop()
     until(lambda: not any(os.path.exists(f"/proc/{host}") for host in hosts))
     assert spark.range(10).mapInArrow(lambda batches: batches, "id long").count() == 10

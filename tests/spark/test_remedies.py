@@ -54,10 +54,11 @@ def runs() -> Iterator[list[fn.Run]]:
         yield started
 
 
+@pytest.mark.parametrize("adapt", [True, False])
 def test_a_slow_model_is_replaced_by_itself_and_returns_when_the_load_is_low(
-    spark: Any, runs: list[fn.Run], monkeypatch: pytest.MonkeyPatch
+    spark: Any, runs: list[fn.Run], monkeypatch: pytest.MonkeyPatch, adapt: bool
 ) -> None:
-    """Both are transactions; the state of each key goes there and back, and no row is lost."""
+    """Whether or not buffers and chains are adapted. The state of each key goes there and back, and no row is lost."""
     monkeypatch.setattr(remedy, "SHORTEST_DWELL_S", 0.0)  # a test does not wait for a minute
     flow = fn.Dataflow("remedied")
     numbers = flow.source("S", fn.rate(RATE, None, lambda value: {"n": value, "k": value % 64}))
@@ -67,7 +68,7 @@ def test_a_slow_model_is_replaced_by_itself_and_returns_when_the_load_is_low(
         "MC": label("lighter"),
     }
     flow.constrain(["S", "FM", "MC"], latency_ms=100, window_s=0.5, on_violation="apply", lighter=fn.lighter(light))
-    run = flow.run(spark=spark, hosts=2, workers=WORKERS, audit=True, commit_interval_s=None)
+    run = flow.run(spark=spark, hosts=2, workers=WORKERS, audit=True, commit_interval_s=None, adapt=adapt)
     runs.append(run)
     until(lambda: len(run.changes) == 1 and run.changes[0].done, run)
     change = run.changes[0]

@@ -7,7 +7,9 @@ import decimal
 import functools
 import os
 import signal
+import sys
 import threading
+import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -158,17 +160,15 @@ def test_a_change_asked_for_with_the_start_is_timed_from_when_tuples_flow(starte
 
 
 def test_an_interrupted_drain_goes_on_and_says_how_to_end_it(started: Callable[..., Run]) -> None:
-    """The queue takes hours; a stop ends it at once."""
-    release = threading.Event()
+    """The queue takes many minutes; a stop ends it at once."""
     flow = fn.Dataflow("slow")
-    flow.source("S", fn.rate(2_000)).map("A", slowly).sink("out", fn.memory())
+    flow.source("S", fn.rate(100_000)).map("A", slowly).sink("out", fn.memory())
     run = started(flow, hosts=1, workers=1)
-    until(lambda: run.metrics().operators["A"].queued > 100, run)
-    timer = threading.Thread(target=_interrupt_when, args=(lambda: run.state == "draining", release))
+    until(lambda: run.metrics().operators["A"].queued > 50_000, run)
+    timer = threading.Thread(target=_interrupt_the_stop, args=[run])
     timer.start()
     with pytest.raises(KeyboardInterrupt, match=r"'slow' goes on draining; stop\(\) ends it at once"):
         run.stop(drain=True, timeout=None)
-    release.set()
     timer.join()
     assert run.state == "draining"
     with pytest.raises(TimeoutError, match=r"has not ended after 0.01 s and goes on draining; stop\(\) ends it"):
@@ -184,12 +184,17 @@ def slowly(row: dict[str, Any]) -> dict[str, Any]:
     return row
 
 
-def _interrupt_when(condition: Callable[[], bool], over: threading.Event) -> None:
-    """What Ctrl-C does, as often as it takes: a signal may come before the main thread waits."""
-    while not over.wait(0.05):
-        if condition():
-            os.kill(os.getpid(), signal.SIGINT)
-            return
+def _interrupt_the_stop(run: Run) -> None:
+    """What Ctrl-C does, once the main thread waits for the end of a drain: before, nothing says that it goes on."""
+    main = threading.main_thread().ident
+    assert main is not None
+
+    def waits() -> bool:
+        callers = [frame.f_code for frame, _ in traceback.walk_stack(sys._current_frames()[main])][:3]
+        return threading.Condition.wait.__code__ in callers and callers[-1] is Run.stop.__code__
+
+    until(lambda: run.state == "draining" and waits(), run)
+    os.kill(os.getpid(), signal.SIGINT)
 
 
 NUMBERS = """%%fries_dataflow numbers

@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pytest
+from patience import PATIENCE_S
 
 from fries_nb.messages import ChannelId, WorkerId
 from fries_nb.transport.control import ControlServer, Heard
@@ -27,8 +29,13 @@ AB, AC = ChannelId(A, B), ChannelId(A, C)
 CHANNELS = (AB, AC)
 WORD = Said(())
 """A host's word in which nothing is said."""
-TURNS = 2000
-"""Polls of 10 ms after which a test gives up; every wait ends by an event long before."""
+
+
+def turns() -> Iterator[None]:
+    """Turns of a loop that waits for an event: by time, since polls return at once while much arrives."""
+    give_up_s = time.monotonic() + PATIENCE_S
+    while time.monotonic() < give_up_s:
+        yield
 
 
 def batch(rows: int = 1) -> pa.RecordBatch:
@@ -55,7 +62,7 @@ class Net:
             self.frames[number] += data
 
     def until(self, happened: Callable[[], bool]) -> None:
-        for _ in range(TURNS):
+        for _ in turns():
             if happened():
                 return
             self.turn()

@@ -30,6 +30,7 @@ class Watch:
         workers: int = 1,
         hosts: int = 1,
         chaining: bool = False,
+        adapts: bool = True,
         **given,
     ) -> None:
         names = ("S", "A", "B", "C", "Z")
@@ -40,7 +41,7 @@ class Watch:
         graph = Graph("flow", operators, edges)
         self.topology = Topology.dealt(graph, hosts, chaining)
         setup = constraint_setup(self.topology, [constraint_of(graph, list(sequence), limit_ms, **given)])
-        self.monitor = ConstraintMonitor(self.topology, setup[0][0])
+        self.monitor = ConstraintMonitor(self.topology, setup[0][0], adapts=adapts)
         self.now = START
 
     def __call__(self, *measured: Measured, seconds: float = 1.0, clock_error_ms: float = 0.0) -> ConstraintVerdict:

@@ -15,7 +15,7 @@ from traitlets.config import Config
 
 from fries_nb.audit import Verdict, judge
 from fries_nb.changes import Change
-from fries_nb.constraints.judgements import ConstraintPoint, ConstraintState
+from fries_nb.constraints.judgements import BufferSize, ConstraintPoint, ConstraintState
 from fries_nb.controller.events import Outcome
 from fries_nb.controller.history import PlotMark, Point
 from fries_nb.controller.metrics import Metrics, MetricsSnapshot
@@ -29,10 +29,11 @@ from fries_nb.notebook.magics import PROGRESS
 from fries_nb.planning import Prediction
 from fries_nb.run import Dataflow
 from fries_nb.running.constraint_states import ConstraintStates
-from fries_nb.running.remedies import Proposal
+from fries_nb.running.proposals import Proposal
 from fries_nb.running.run_end import UncommittedCheck
 from fries_nb.running.telemetry import RecoveryTime
 from fries_nb.scheduling import Plan, schedule
+from fries_nb.topology.running_chains import ChainChange
 from fries_nb.trace import Ran
 from fries_nb.transport.envelopes import Line
 
@@ -128,6 +129,7 @@ class StandIn:
         self.drains = self.resumable = False
         self.uncommitted: UncommittedCheck | None = None
         self.judged = ConstraintStates()
+        self.rechained: tuple[ChainChange, ...] = ()
         self.proposed: tuple[Proposal, ...] = ()
 
     def plan(self, change: Iterable[str], scheduler: str = "fries", pruning: bool = True) -> Plan:
@@ -207,6 +209,14 @@ class StandIn:
     def constraint_history(self) -> tuple[ConstraintPoint, ...]:
         """As told to ``judged``."""
         return self.judged.points()
+
+    def buffer_history(self) -> tuple[BufferSize, ...]:
+        """As told to ``judged``."""
+        return self.judged.sizes()
+
+    def chain_history(self) -> tuple[ChainChange, ...]:
+        """As told."""
+        return self.rechained
 
     def printed(self) -> tuple[Line, ...]:
         """As told."""

@@ -12,15 +12,19 @@ STALLED = inf
 
 
 def verdict_on(
-    constraint: LatencyConstraint, at_s: float, edge_ms: float = 40.0, task_ms: float = 5.0, host: int = 0
-) -> ConstraintVerdict:
+    constraint: LatencyConstraint, at_s: float, edge_ms: float = 40.0, task_ms: float = 5.0, host: int = 0,
+    buffer_bytes: int = 0,
+) -> ConstraintVerdict:  # fmt: skip
     """What a host says if each task takes so long and each edge too, three quarters of it in buffers.
 
     On the slowest sequence of workers everything takes half as long again.
     """
     edges = {str(edge) for edge in constraint.edges}
     elements = tuple(
-        ElementLatency(str(one), edge_ms, 1.5 * edge_ms, 30.0 if edge_ms == inf else 0.75 * edge_ms)
+        ElementLatency(
+            str(one), edge_ms, 1.5 * edge_ms, 30.0 if edge_ms == inf else 0.75 * edge_ms,
+            smallest_bytes=buffer_bytes, largest_bytes=2 * buffer_bytes,
+        )
         if str(one) in edges
         else ElementLatency(str(one), task_ms, 1.5 * task_ms)
         for one in constraint.elements

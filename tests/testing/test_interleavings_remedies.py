@@ -140,7 +140,7 @@ class Play:
         self.violated_s = self.violated_s + passed_s if is_violated else 0.0
         status = ConstraintStatus.VIOLATED if is_violated else ConstraintStatus.MET
         mean_ms = 900.0 if is_violated else 20.0
-        elements = (ElementLatency("A", 1.0, 1.0), ElementLatency("B", 1.0, 1.0))
+        elements = tuple(ElementLatency(name, 1.0, 1.0, row_ms=1.0) for name in "AB")
         verdict = ConstraintVerdict(
             self.constraint.sequence, 300, 10, 0, int(self.now_s * 1e9), status, "drawn", mean_ms, mean_ms,
             elements=elements, rows=1, violated_windows=int(self.violated_s // 10), exhausted=is_violated,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import zmq
-from links_setting import AB, CHANNELS, TURNS, WORD, Net, Wire, net
+from links_setting import AB, CHANNELS, WORD, Net, Wire, net, turns
 
 from fries_nb.errors import LinkError
 from fries_nb.transport import sockets
@@ -18,7 +18,7 @@ __all__ = ["net"]
 
 def until_broken(net: Net, host: HostLinks) -> str:
     """Turn until the host finds a connection lost; returns its words."""
-    for _ in range(TURNS):
+    for _ in turns():
         net.turn()
         try:
             host.check()
@@ -73,14 +73,14 @@ def test_driver_that_is_busy_for_longer_than_a_handshake_may_take(monkeypatch: p
     monitor = host._sockets._connections[host._control.socket]._monitor
     try:
         host.say(WORD)
-        for _ in range(TURNS):
+        for _ in turns():
             host.poll(10)
             refusals += [event for event, _ in monitor.take() if event == zmq.EVENT_DISCONNECTED]
             if len(refusals) > 1:
                 break
         assert len(refusals) > 1
         heard: list[Heard] = []
-        for _ in range(TURNS):
+        for _ in turns():
             heard += server.poll(5)
             host.poll(5)
             host.check()

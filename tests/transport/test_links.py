@@ -6,7 +6,7 @@ import os
 import threading
 
 import pytest
-from links_setting import AB, AC, CHANNELS, TURNS, WORD, A, B, Net, batch, hello, net
+from links_setting import AB, AC, CHANNELS, WORD, A, B, Net, batch, hello, net, turns
 from patience import PATIENCE_S
 
 from fries_nb.errors import LinkError
@@ -72,7 +72,7 @@ def test_merged_per_host(net: Net) -> None:
         net.hosts[0].post(1, Credit((number,)), [AB])
     net.hosts[0].poll(0)
     arrivals: list[Arrival] = []
-    for _ in range(TURNS):
+    for _ in turns():
         arrivals = net.hosts[1].poll(10).data
         net.hosts[0].poll(0)
         if arrivals:
@@ -111,7 +111,7 @@ def test_control_is_not_delayed_by_data(net: Net) -> None:
         sender.post(1, Credit((number,)), [AB])
         sender.poll(0)
     data: list[Arrival] = []
-    for _ in range(TURNS):  # until the backlog has come as far as this host
+    for _ in turns():  # until the backlog has come as far as this host
         sender.poll(1)
         data += receiver.poll(10).data
         if data:
@@ -216,7 +216,7 @@ def test_replaced_host(net: Net) -> None:
     try:
         net.join(2)
         net.server.send(old_peer, Leave("survivor"))
-        for _ in range(TURNS):
+        for _ in turns():
             net.server.poll(1)
             if orders := old.poll(10).control:
                 break
@@ -233,7 +233,7 @@ def test_gone_host_is_noticed_once(net: Net) -> None:
     net.until(lambda: bool(net.heard))
     peer = net.peer(0)
     net.hosts.pop(0).close()
-    for _ in range(TURNS):
+    for _ in turns():
         net.server.send(peer, Probe())
         net.heard += net.server.poll(1)
         if len(net.heard) > 1:
@@ -250,7 +250,7 @@ def test_malformed_message_does_not_lose_others(net: Net) -> None:
     net.hosts[0]._control.socket.send(b"garbage")
     net.hosts[0].say(Goodbye())
     errors = []
-    for _ in range(TURNS):
+    for _ in turns():
         try:
             net.turn()
         except LinkError as error:
@@ -352,7 +352,7 @@ def test_close_leaves_nothing() -> None:
     before = held()
     for _ in range(3):
         converse()
-    for _ in range(TURNS):  # the system may list a thread for an instant after it was joined
+    for _ in turns():  # the system may list a thread for an instant after it was joined
         if held() == before:
             break
         os.sched_yield()

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from worker_bench import Bench, data
 
+import fries_nb as fn
 from fries_nb.dataflow.graph import Kind, Operator
 from fries_nb.measurements import BufferMeasured, ChannelMeasured, Measured, QueueMeasured, TaskMeasured
 from fries_nb.messages import Tag
@@ -100,6 +101,37 @@ def test_a_task_that_waits_for_more_rows_has_the_latency_until_its_next_result()
 def _pass_odd(row: dict[str, Any], now: list[int]) -> dict[str, Any] | None:
     now[0] += 10 * MS
     return row if row["n"] % 2 else None
+
+
+@pytest.mark.parametrize(("batched", "row_ms"), [(True, 0.25), (False, 10.0)])
+def test_the_cost_of_a_row_is_not_the_latency_of_its_batch(batched: bool, row_ms: float) -> None:
+    """The way back from lighter functions compares it with a rate of rows; each row shares the time of its slice."""
+    now = [0]
+
+    def predict(rows: Any) -> Any:
+        now[0] += 10 * MS
+        return rows
+
+    bench = observed(fn.batched(predict) if batched else predict)
+    clocked(bench, now)
+    bench.arrive(0, data(*range(40)))
+    bench.run()
+    [task] = [one for one in measured(bench) if isinstance(one, TaskMeasured)]
+    assert (task.rows, task.row_ms) == (40, row_ms)
+    assert task.latency_ms >= 10.0
+    assert measured(bench) == []
+
+
+def test_each_operator_of_a_chain_counts_the_rows_that_it_takes_in() -> None:
+    """One behind a filter has fewer, for which its worker needs the time of the whole chain."""
+    now = [0]
+    bench = observed(lambda row: _pass_odd(row, now), Operator("N", kind=Kind.MAP, function=lambda row: row))
+    bench.worker.handle(replace(OBSERVED, tasks=frozenset("MN")))
+    clocked(bench, now)
+    bench.arrive(0, data(*range(8)))
+    bench.run()
+    tasks = [one for one in measured(bench) if isinstance(one, TaskMeasured)]
+    assert [(one.worker.operator, one.rows, one.row_ms) for one in tasks] == [("M", 8, 10.0), ("N", 4, 20.0)]
 
 
 def test_the_operators_of_a_chain_share_the_time_of_its_slices() -> None:

@@ -19,7 +19,7 @@ from fries_nb.experiments.bench.planning import planning
 from fries_nb.experiments.bench.recovery import recovery
 from fries_nb.experiments.bench.results import BenchReport, keep
 from fries_nb.experiments.bench.version_memory import versions
-from fries_nb.experiments.bench.w1_throughput import checkpoint, w1
+from fries_nb.experiments.bench.w1_throughput import checkpoint, constraints, w1
 
 __all__ = ["BENCHMARKS", "BenchReport", "keep"]
 
@@ -36,6 +36,7 @@ BENCHMARKS: dict[str, Callable[[float, int], BenchReport]] = {
     "plan": planning,
     "display": display,
     "checkpoint": checkpoint,
+    "constraints": constraints,
     "recovery": recovery,
     "versions": versions,
 }

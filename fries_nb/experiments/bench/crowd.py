@@ -2,19 +2,25 @@
 
 A crowd of ``operators`` times ``workers`` is a line of keyed row functions with a hash exchange before each, so that
 every worker sends to every worker of the next operator. Two hosts run it on the cores of one machine: what is measured
-is the cost of running many workers in one interpreter, not that of the functions.
+is the cost of running many workers in one interpreter, not that of the functions. In one more crowd, a worker beside
+the line keeps the interpreter busy for 25 ms a tuple, half of the time: the fast control messages have to pass it.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+import numpy as np
+
 import fries_nb as fn
+from fries_nb.changes import ChangeResult
 from fries_nb.errors import RunError
-from fries_nb.experiments.bench.functions import LastTen
+from fries_nb.experiments.bench.functions import LastTen, is_hundredth, spinning
 from fries_nb.experiments.bench.ours import CREDIT_BYTES, HOSTS, payments_file, spark_session
 from fries_nb.experiments.bench.results import BenchReport, Target
 from fries_nb.run import Run
@@ -25,8 +31,9 @@ FLAT_ROWS = 400_000
 """Number of tuples of a crowd that runs flat out."""
 SETTLE_S = 4.0
 """Seconds after the start before a paced crowd is measured."""
-WINDOW_S = 5.0
-"""Seconds in which its tuples are counted."""
+FLAT_WINDOW_S, PACED_WINDOW_S = 5.0, 15.0
+"""Seconds in which tuples are counted. At a moderate rate they arrive in waves of a few seconds, since workers send by
+deadlines."""
 _PATIENCE_S = 240.0
 KEYS = ("CUSTOMER_ID", "TERMINAL_ID")
 
@@ -40,12 +47,14 @@ class Crowd:
         workers: number of workers of each of them, and of the source and the sink.
         rate: tuples per second; 0 for flat out.
         within_s: target for the delay of a change of two adjacent operators, in seconds.
+        spins: whether a worker beside the line spins.
     """
 
     operators: int
     workers: int
     rate: int
     within_s: float
+    spins: bool = False
 
     def __str__(self) -> str:
         pace = f"at {self.rate:,}/s" if self.rate else "flat out"
@@ -56,6 +65,9 @@ class Crowd:
         flow = fn.Dataflow("crowd")
         source = fn.replay(str(payments_file(rows)), rate=self.rate or None)
         stream = flow.source("S", source)
+        if self.spins:
+            few = stream.filter("few", is_hundredth)
+            few.map("spinner", spinning, workers=1).sink("spun", fn.memory())
         for number in range(1, self.operators + 1):
             stream = stream.map(f"O{number}", LastTen(), key=KEYS[number % 2])
         stream.sink("Z", fn.memory())
@@ -76,6 +88,10 @@ CROWDS = (
     Crowd(12, 20, RATE, 0.5),
     Crowd(12, 40, RATE, 1.5),
 )
+SPUN = Crowd(11, 20, RATE, 0.5, spins=True)
+SPUN_CHANGES = 40
+SPUN_BEFORE_S = 16.9
+"""The 99th percentile of commits in the crowd ``SPUN`` with a thread for each worker (version 3f28347)."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +116,11 @@ def crowd(scale: float, runs: int) -> BenchReport:
                 targets.append(Target(f"{setting}: rows/s, of the source's", share, 0.95, unit="times"))
             what = f"{setting}: delay of a change of two adjacent operators"
             targets.append(Target(what, found.delay_s, setting.within_s, at_least=False, unit="s"))
+        commits = past_spinner(spark, max(1, int(SPUN_CHANGES * scale)))
+    facts["past a spinner: median of commits, s"] = median(commits)
+    what = "past a spinner: 99th percentile of commits, of that with a thread for each worker"
+    worst = float(np.percentile(commits, 99, method="higher"))
+    targets.append(Target(what, worst / SPUN_BEFORE_S, 0.1, at_least=False, unit="times"))
     return BenchReport("crowd", scale, (), tuple(targets), facts, CREDIT_BYTES)
 
 
@@ -109,16 +130,34 @@ def measure(setting: Crowd, spark: Any, scale: float, changes: int) -> CrowdResu
     Raises:
         RunError: the run ended, or a change did.
     """
-    seconds = SETTLE_S + (WINDOW_S + 30 * changes) * scale
-    rows = int((setting.rate or FLAT_ROWS) * seconds)
+    window_s = (PACED_WINDOW_S if setting.rate else FLAT_WINDOW_S) * scale
+    with _settled(setting, spark, window_s + 30 * changes * scale) as run:
+        rate = _rate(run, f"O{setting.operators}", window_s)
+        delays = [_changed(run, setting.pair).delay_ms / 1000 for _ in range(changes)]
+    return CrowdResult(rate, median(delays))
+
+
+def past_spinner(spark: Any, changes: int) -> list[float]:
+    """Change one operator again and again while a worker of the host spins; returns the commits, in seconds.
+
+    Raises:
+        RunError: the run ended, or a change did.
+    """
+    with _settled(SPUN, spark, 5.0 * changes) as run:
+        return [_changed(run, SPUN.pair[:1]).commit_ms / 1000 for _ in range(changes)]
+
+
+@contextmanager
+def _settled(setting: Crowd, spark: Any, seconds: float) -> Iterator[Run]:
+    """A run of a crowd that has settled and has input for some seconds more; stops it."""
+    rows = int((setting.rate or FLAT_ROWS) * (SETTLE_S + seconds))
     flow = setting.flow(min(rows, 4_000_000))
     run = flow.run(spark=spark, hosts=HOSTS, workers=setting.workers)
     try:
         if not run.wait_flowing(_PATIENCE_S):
             raise RunError(f"the crowd {setting} does not flow: {run.state} {run.error}")
         time.sleep(SETTLE_S)
-        rate = _rate(run, f"O{setting.operators}", WINDOW_S * scale)
-        return CrowdResult(rate, median(_changed(run, setting) for _ in range(changes)))
+        yield run
     finally:
         run.request_stop()
         run.wait(_PATIENCE_S)
@@ -131,9 +170,8 @@ def _rate(run: Run, operator: str, seconds: float) -> float:
     return (after - before) / took
 
 
-def _changed(run: Run, setting: Crowd) -> float:
-    change = run.reconfigure({name: LastTen() for name in setting.pair})
-    result = change.result(_PATIENCE_S)
+def _changed(run: Run, operators: Sequence[str]) -> ChangeResult:
+    result = run.reconfigure({name: LastTen() for name in operators}).result(_PATIENCE_S)
     if result.outcome != "done":
-        raise RunError(f"a change of the crowd {setting} was {result.outcome}: {result.error}")
-    return result.delay_ms / 1000
+        raise RunError(f"a change of {', '.join(operators)} in a crowd was {result.outcome}: {result.error}")
+    return result

@@ -8,7 +8,6 @@ compared with a function that polls a flag, at the same cost of a tuple.
 
 from __future__ import annotations
 
-import time
 from statistics import median
 
 import fries_nb as fn
@@ -18,6 +17,7 @@ from fries_nb.errors import RunError
 from fries_nb.experiments.bench.ours import CREDIT_BYTES, HOSTS, payments_file, spark_session
 from fries_nb.experiments.bench.pairs import Side, pairs
 from fries_nb.experiments.bench.results import BenchReport, Target
+from fries_nb.experiments.measuring import until
 from fries_nb.run import Run
 from fries_nb.workloads.w1 import FraudDetector, w1_flow
 
@@ -72,16 +72,19 @@ def fill(run: Run, seconds: float) -> None:
     Raises:
         RunError: the run ended, or the queue did not fill in time.
     """
-    deadline = time.monotonic() + _PATIENCE_S
-    while True:
+    operator = OperatorMetrics()
+
+    def is_filled() -> bool:
+        nonlocal operator
         operator = run.metrics().operators.get("FD", OperatorMetrics())
-        waiting = operator.queued / operator.rate if operator.rate else 0.0
-        if seconds <= waiting <= 1.1 * seconds:
-            return run.set_rate("Src", operator.rate)
-        if run.state in ("finished", "stopped", "failed") or time.monotonic() > deadline:
-            raise RunError(f"{waiting:.1f} s of work wait in front of FD, {seconds:g} were to; the run is {run.state}")
-        run.set_rate("Src", 3 * RATE if waiting < seconds else 0)
-        time.sleep(0.05)
+        waits_s = operator.queued / operator.rate if operator.rate else 0.0
+        if not seconds <= waits_s <= 1.1 * seconds:
+            run.set_rate("Src", 3 * RATE if waits_s < seconds else 0)
+            return False
+        return True
+
+    until(run, is_filled, f"{seconds:g} s of work in front of FD", _PATIENCE_S)
+    run.set_rate("Src", operator.rate)
 
 
 def _done(change: ChangeResult) -> ChangeResult:

@@ -88,11 +88,17 @@ def job(run_once: Callable[[Path], float], rows: int) -> Job:
 
 
 def flow_seconds(
-    declare: Declare, spark: Any, source: Path, hosts: int = HOSTS, checkpoints_s: float | None = None
+    declare: Declare, spark: Any, source: Path, hosts: int = HOSTS, checkpoints_s: float | None = None, **options: Any
 ) -> float:
     """Seconds from ``run`` to the end of a flow with its output committed; one worker of each operator for each host.
 
-    ``checkpoints_s`` is the checkpoint interval in seconds; without it there are none, and one commit at the end.
+    Args:
+        declare: declares the flow.
+        spark: the session.
+        source: the file of payments.
+        hosts: number of hosts.
+        checkpoints_s: interval of checkpoints in seconds; without it there are none, and one commit at the end.
+        **options: further options of ``flow.run``.
 
     Raises:
         RunError: the flow did not finish; includes the reason.
@@ -101,8 +107,8 @@ def flow_seconds(
     try:
         flow = declare(source, str(Path(target, "out")))
         started = time.perf_counter()
-        place = "" if checkpoints_s is None else str(Path(target, "checkpoints"))
-        run = flow.run(spark=spark, hosts=hosts, workers=hosts, commit_interval_s=checkpoints_s, checkpoint=place)
+        options["checkpoint"] = "" if checkpoints_s is None else str(Path(target, "checkpoints"))
+        run = flow.run(spark=spark, hosts=hosts, workers=hosts, commit_interval_s=checkpoints_s, **options)
         state = run.wait(_PATIENCE_S)
         if state != "finished":
             raise RunError(f"the flow of a benchmark has {state}: {run.error}")

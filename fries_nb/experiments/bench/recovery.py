@@ -11,15 +11,15 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 
 import fries_nb as fn
-from fries_nb.errors import RunError
 from fries_nb.experiments.bench.ours import CREDIT_BYTES, HOSTS, spark_session
 from fries_nb.experiments.bench.results import BenchReport, Target
+from fries_nb.experiments.measuring import until
 from fries_nb.run import Run
 from fries_nb.workloads.models import AMOUNT, CUSTOMER
 from fries_nb.workloads.w1 import w1_flow
@@ -28,8 +28,7 @@ RATE = 5_000.0
 CUSTOMERS = 5_000
 INTERVAL_S = 1.0
 BEYOND_S = 3.0
-_PATIENCE_S = 120.0
-_LOOK_S = 0.005
+_await = partial(until, look_s=0.005)
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ def recovery(scale: float, runs: int) -> BenchReport:
             spark, HOSTS, HOSTS, commit_interval_s=INTERVAL_S, checkpoint=Path(target, "checkpoints")
         )
         try:
-            _until(lambda: len(run.checkpoints) > 2, run)
+            _await(run, lambda: len(run.checkpoints) > 2, "the first checkpoints")
             found = [_killed(run, number % HOSTS) for number in range(runs)]
         finally:
             run.stop()
@@ -82,27 +81,19 @@ def _killed(run: Run, host: int) -> Recovered:
         RunError: the run has ended, or does not recover.
     """
     before, kept = len(run.recoveries), len(run.checkpoints)
-    _until(lambda: len(run.checkpoints) > kept, run)
+    _await(run, lambda: len(run.checkpoints) > kept, "the next checkpoint")
     kept = len(run.checkpoints)
     killed_s = time.time()
     os.kill(run.host_processes[host], signal.SIGKILL)
-    _until(lambda: len(run.recoveries) > before and run.recoveries[-1].seconds is not None, run)
+    _await(run, lambda: len(run.recoveries) > before and run.recoveries[-1].seconds is not None, "the hosts")
     recovered = run.recoveries[-1]
     restarted_s = recovered.seconds or 0.0
     back_s = recovered.at_s + restarted_s
-    _until(lambda: any(one.at_s > back_s for one in run.checkpoints[kept:]), run)
+    _await(run, lambda: any(one.at_s > back_s for one in run.checkpoints[kept:]), "new output")
     output_s = next(one.at_s for one in run.checkpoints[kept:] if one.at_s > back_s)
     kept = len(run.checkpoints)
-    _until(lambda: len(run.checkpoints) > kept, run)
+    _await(run, lambda: len(run.checkpoints) > kept, "the next checkpoint")
     return Recovered(recovered.at_s - killed_s, restarted_s, output_s - back_s)
-
-
-def _until(met: Callable[[], bool], run: Run) -> None:
-    deadline = time.monotonic() + _PATIENCE_S
-    while not met():
-        if run.state in ("finished", "stopped", "failed") or time.monotonic() > deadline:
-            raise RunError(f"the run of the benchmark is {run.state} and does not go on: {run.error}")
-        time.sleep(_LOOK_S)
 
 
 def _middle(found: list[Recovered], name: str) -> float:

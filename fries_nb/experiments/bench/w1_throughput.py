@@ -1,6 +1,7 @@
 """W1 flat out: keyed by customer, ten amounts of state a key, a trivial score, Parquet in and out.
 
-``w1`` compares it with a plain loop and with bytewax, ``checkpoint`` with the same flow that takes checkpoints.
+``w1`` compares it with a plain loop and with bytewax, ``checkpoint`` with the same flow that takes checkpoints, and
+``constraints`` with the same flow under a latency constraint.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ PROCESSES = 2
 CHECKPOINT_ROWS = 12_000_000
 """Half a minute on two cores: several checkpoints fall into a run."""
 INTERVAL_S = 5.0
+CONSTRAINED_ROWS = 4_000_000
+LIMIT_MS = 300.0
 
 
 def scored(source: Path, target: str) -> fn.Dataflow:
@@ -77,3 +80,34 @@ def checkpoint(scale: float, runs: int) -> BenchReport:
     target = Target("throughput with checkpoints, of that without", result.ratio_median, 0.95, unit="times")
     facts = {"rows": rows, "hosts": HOSTS, "seconds without": rows / result.b_median, "state": "ten amounts a customer"}
     return BenchReport("checkpoint", scale, (result,), (target,), facts, CREDIT_BYTES)
+
+
+def constrained(source: Path, target: str) -> fn.Dataflow:
+    """The same under a constraint on all but reading and writing."""
+    flow = scored(source, target)
+    flow.constrain([fn.edge("Src", "FD"), "FD", fn.edge("FD", "Sink")], latency_ms=LIMIT_MS)
+    return flow
+
+
+def constraints(scale: float, runs: int) -> BenchReport:
+    """Compare W1 under a constraint that is measured only, and under one that is kept, with W1 without any.
+
+    Flat out the queues in front of an operator are as long as credit allows, and no size of a buffer shortens them: the
+    constraint is violated all the time, so all buffers shrink as far as they may.
+    """
+    rows = int(CONSTRAINED_ROWS * scale)
+    with spark_session() as spark:
+        bare = job(lambda source: flow_seconds(scored, spark, source), rows)
+        measured = job(lambda source: flow_seconds(constrained, spark, source, adapt=False), rows)
+        kept = job(lambda source: flow_seconds(constrained, spark, source), rows)
+        none = Side("none", bare.flowing_rate)
+        results = tuple(
+            pairs(Side(f"a constraint that is {name}", one.flowing_rate), none, runs, unit="rows/s")
+            for name, one in (("measured", measured), ("kept", kept))
+        )
+    targets = (
+        Target("throughput while latencies are measured, of that without", results[0].ratio_median, 0.99, unit="times"),
+        Target("throughput under a constraint, of that without", results[1].ratio_median, 0.9, unit="times"),
+    )
+    facts = {"rows": rows, "hosts": HOSTS, "limit, ms": LIMIT_MS, "seconds without": rows / results[0].b_median}
+    return BenchReport("constraints", scale, results, targets, facts, CREDIT_BYTES)

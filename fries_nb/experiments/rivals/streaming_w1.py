@@ -52,8 +52,13 @@ class Model:
         return pd.DataFrame(found, columns=["value", "CUSTOMER_ID", "at", "version", "score", "kept"])
 
 
-def first_scored(version: int, query: StreamingQuery, look: Callable[[], float | None]) -> float:
-    """The time at which a version scored its first payment, in seconds since the Unix epoch.
+def first_seen(what: str, query: StreamingQuery, look: Callable[[], float | None]) -> float:
+    """The first figure that ``look`` finds; for payments the time at which one was scored, since the Unix epoch.
+
+    Args:
+        what: what is waited for, for the error.
+        query: the query that is to put it out.
+        look: returns the figure, or ``None`` if there is none yet.
 
     Raises:
         RunError: the query has ended, or takes too long.
@@ -62,7 +67,7 @@ def first_scored(version: int, query: StreamingQuery, look: Callable[[], float |
     while (found := look()) is None:
         if (error := query.exception()) is not None or time.monotonic() > deadline:
             reason = str(error).splitlines()[0] if error else f"waited for {PATIENCE_S:g} s"
-            raise RunError(f"version {version} of the streaming query scored nothing: {reason}")
+            raise RunError(f"{what} did not come: {reason}")
         threading.Event().wait(LOOK_S)
     return found
 
@@ -81,7 +86,7 @@ def by_restart(spark: SparkSession, rate: float, workers: int, old_ms: float, ne
     Returns:
         Seconds from the request to the first payment scored with the new model.
     """
-    with _settings(spark, workers), _scratch() as directory:
+    with shuffled_in(spark, workers), scratch_directory() as directory:
         scored_in = str(Path(directory, "scored"))
 
         def started(model: Model) -> StreamingQuery:
@@ -107,13 +112,13 @@ def by_restart(spark: SparkSession, rate: float, workers: int, old_ms: float, ne
             return found
 
         query = started(Model(0, old_ms))
-        first_scored(0, query, lambda: first(0))
+        first_seen("a payment scored by version 0", query, lambda: first(0))
         threading.Event().wait(seconds)
         requested = time.time()
         query.stop()
         query = started(Model(1, new_ms))
         try:
-            return first_scored(1, query, lambda: first(1)) - requested
+            return first_seen("a payment scored by version 1", query, lambda: first(1)) - requested
         finally:
             query.stop()
 
@@ -123,7 +128,7 @@ def by_rereading(spark: SparkSession, rate: float, workers: int, old_ms: float, 
     first: dict[int, float] = {}
     remembered: dict[int, list[float]] = {}
     over = threading.Event()
-    with _settings(spark, workers), _scratch() as directory:
+    with shuffled_in(spark, workers), scratch_directory() as directory:
         place = Path(directory, "model.pickle")
         place.write_bytes(pickle.dumps(Model(0, old_ms)))
 
@@ -146,12 +151,12 @@ def by_rereading(spark: SparkSession, rate: float, workers: int, old_ms: float, 
 
         writer = _payments(spark, rate).writeStream.option("checkpointLocation", str(Path(directory, "checkpoint")))
         query = writer.foreachBatch(batch_scored).start()
-        first_scored(0, query, lambda: first.get(0))
+        first_seen("a payment scored by version 0", query, lambda: first.get(0))
         threading.Event().wait(seconds)
         requested = time.time()
         place.write_bytes(pickle.dumps(Model(1, new_ms)))
         try:
-            return first_scored(1, query, lambda: first.get(1)) - requested
+            return first_seen("a payment scored by version 1", query, lambda: first.get(1)) - requested
         finally:
             over.set()
             _stop(query)
@@ -174,7 +179,7 @@ def _stop(query: StreamingQuery) -> None:
 
 
 @contextmanager
-def _scratch() -> Iterator[str]:
+def scratch_directory() -> Iterator[str]:
     """A directory for a query's files, removed afterwards.
 
     ``StreamingQuery.stop`` returns while cancelled tasks still run, and Spark closes state stores in a thread of its
@@ -195,8 +200,8 @@ def _scratch() -> Iterator[str]:
 
 
 @contextmanager
-def _settings(spark: SparkSession, workers: int) -> Iterator[None]:
-    """As many shuffle partitions as FD has workers, since Spark's default of 200 would be unfair."""
+def shuffled_in(spark: SparkSession, workers: int) -> Iterator[None]:
+    """Within the block, as many shuffle partitions as FD has workers, since Spark's default of 200 would be unfair."""
     name = "spark.sql.shuffle.partitions"
     before = spark.conf.get(name)
     spark.conf.set(name, workers)

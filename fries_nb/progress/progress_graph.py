@@ -1,0 +1,199 @@
+"""The dataflow as progress sees it: operators with the loops around them, edges, and what a path does to a time.
+
+>>> edges = FlowEdge("Src", "L"), FlowEdge("L", "B"), FlowEdge("B", "L", feedback=True), FlowEdge("B", "Out")
+>>> flow = ProgressGraph({"Src": (), "L": ("L",), "B": ("L",), "Out": ()}, edges)
+>>> [flow.summary(edge.location).apply((0, 7, 4)[: flow.length(edge.source)]) for edge in flow.edges]
+[(0, 7, 0), (0, 7, 4), (0, 7, 5), (0, 7)]
+
+A message on an edge already has the time that it has at the receiver. What a pointstamp can result in at an operator's
+input is given by the minimal summaries of all paths to it, computed once for each operator that listens:
+
+>>> for location, summaries in flow.summaries_to("L").items():
+...     print(location, [summary.apply((0, 7, 4)[: flow.length_at(location)]) for summary in summaries])
+Src->L [(0, 7, 4)]
+B->L [(0, 7, 4)]
+Src [(0, 7, 0)]
+B [(0, 7, 5)]
+L->B [(0, 7, 5)]
+L [(0, 7, 5)]
+
+A cycle that advances no time is refused: nothing could be said to come before anything else on it.
+
+>>> ProgressGraph({"A": (), "B": ()}, (FlowEdge("A", "B"), FlowEdge("B", "A")))
+Traceback (most recent call last):
+fries_nb.errors.DataflowError: the cycle A -> B -> A advances no time; expected a feedback edge of a loop around it
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from fries_nb.errors import DataflowError, unknown
+from fries_nb.progress.change_batch import GraphLocation
+from fries_nb.progress.path_summary import PathSummary, feeding_back, identity, leaving, minimal
+
+FLAT = 2
+"""Number of components of a time outside of loops: version and ``t``."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlowEdge:
+    """An edge; ``feedback`` if it closes a loop, at whose head it ends. ``branch`` is as in ``GraphLocation``."""
+
+    source: str
+    to: str
+    branch: int = 0
+    feedback: bool = False
+
+    @property
+    def location(self) -> GraphLocation:
+        """Where its messages are counted."""
+        return GraphLocation(self.source, self.to, self.branch)
+
+
+@dataclass(frozen=True)
+class ProgressGraph:
+    """The graph over which times travel.
+
+    Attributes:
+        loops: operator to the names of the loops around it, outermost first; a loop's head is inside of it.
+        edges: the edges.
+
+    Raises:
+        DataflowError: an edge of an unknown operator, a feedback edge between different loops or outside of any, or a
+            cycle that advances no time.
+    """
+
+    loops: Mapping[str, tuple[str, ...]]
+    edges: tuple[FlowEdge, ...]
+
+    def __post_init__(self) -> None:
+        for edge in self.edges:
+            for name in (edge.source, edge.to):
+                if name not in self.loops:
+                    raise DataflowError(unknown("operator", name, self.loops))
+            if edge.feedback and (not self.loops[edge.to] or self.loops[edge.source] != self.loops[edge.to]):
+                raise DataflowError(
+                    f"feedback edge {edge.location} goes from {_within(self.loops[edge.source])} to "
+                    f"{_within(self.loops[edge.to])}; expected both ends in the same loop"
+                )
+        self._refuse_standstill()
+
+    def length(self, operator: str) -> int:
+        """Number of components of the times at an operator."""
+        return FLAT + len(self.loops[operator])
+
+    def length_at(self, location: GraphLocation) -> int:
+        """Number of components of the times at a location: on an edge, those of its receiver."""
+        return self.length(location.to or location.operator)
+
+    def leads_on(self, location: GraphLocation) -> bool:
+        """Whether anything can follow from a location: not from the output of an operator without out-edges."""
+        return bool(location.to) or location.operator in self._senders
+
+    @cached_property
+    def _senders(self) -> frozenset[str]:
+        return frozenset(edge.source for edge in self.edges)
+
+    @cached_property
+    def locations(self) -> tuple[GraphLocation, ...]:
+        """All locations: the outputs of the operators, then the edges."""
+        return (*map(GraphLocation, self.loops), *(edge.location for edge in self.edges))
+
+    @cached_property
+    def _summaries(self) -> dict[GraphLocation, PathSummary]:
+        return {edge.location: self._summary_of(edge) for edge in self.edges}
+
+    def summary(self, edge: GraphLocation) -> PathSummary:
+        """What an edge does to the time of a message.
+
+        Raises:
+            DataflowError: there is no such edge.
+        """
+        found = self._summaries.get(edge)
+        if found is None:
+            raise DataflowError(unknown("edge", str(edge), map(str, self._summaries)))
+        return found
+
+    def _summary_of(self, edge: FlowEdge) -> PathSummary:
+        if edge.feedback:
+            return feeding_back(self.length(edge.source))
+        inner, outer = self.loops[edge.source], self.loops[edge.to]
+        common = next((n for n, pair in enumerate(zip(inner, outer, strict=False)) if pair[0] != pair[1]), None)
+        shared = min(len(inner), len(outer)) if common is None else common
+        return PathSummary(leaving(FLAT + shared).add, (0,) * (len(outer) - shared))
+
+    def summaries_to(self, operator: str) -> dict[GraphLocation, tuple[PathSummary, ...]]:
+        """The minimal summaries of the paths from each location to an operator's input; no entry where there is none.
+
+        Raises:
+            DataflowError: there is no such operator.
+        """
+        if operator not in self.loops:
+            raise DataflowError(unknown("operator", operator, self.loops))
+        found: dict[GraphLocation, tuple[PathSummary, ...]] = {}
+        new = deque((edge.location, identity(self.length(operator))) for edge in self.edges if edge.to == operator)
+        while new:
+            location, summary = new.popleft()
+            known = found.get(location, ())
+            if any(other.precedes(summary) for other in known):
+                continue
+            found[location] = minimal((*known, summary))
+            new.extend((above, step.then(summary)) for above, step in self._steps_to(location))
+        return found
+
+    def _steps_to(self, location: GraphLocation) -> Iterator[tuple[GraphLocation, PathSummary]]:
+        """The locations directly in front of one, and what the step from them does to a time."""
+        if location.to:
+            yield GraphLocation(location.operator), self.summary(location)
+        else:
+            same = identity(self.length(location.operator))
+            yield from ((edge, same) for edge in self._edges_into.get(location.operator, ()))
+
+    @cached_property
+    def _edges_into(self) -> dict[str, list[GraphLocation]]:
+        into: dict[str, list[GraphLocation]] = {}
+        for edge in self.edges:
+            into.setdefault(edge.to, []).append(edge.location)
+        return into
+
+    # ---- cycles
+
+    def _refuse_standstill(self) -> None:
+        """Every cycle has an operator from which once around it is not earlier than, nor equal to, its beginning."""
+        for operator in self._on_cycles():
+            around = self.summaries_to(operator).get(GraphLocation(operator), ())
+            if any(summary.precedes(identity(self.length(operator))) for summary in around):
+                path = " -> ".join(self._way_round(operator))
+                raise DataflowError(f"the cycle {path} advances no time; expected a feedback edge of a loop around it")
+
+    def _on_cycles(self) -> list[str]:
+        """The operators that are not above or below all cycles (Kahn's algorithm, from both ends)."""
+        left = set(self.loops)
+        while True:
+            sources = {edge.source for edge in self.edges if edge.source in left and edge.to in left}
+            receivers = {edge.to for edge in self.edges if edge.source in left and edge.to in left}
+            if left == sources & receivers:
+                return [name for name in self.loops if name in left]
+            left = sources & receivers
+
+    def _way_round(self, operator: str) -> list[str]:
+        """The operators of a shortest cycle through this one that advances no time, for an error message."""
+        start = (operator, identity(self.length(operator)))
+        ways: deque[list[tuple[str, PathSummary]]] = deque([[start]])
+        while True:
+            way = ways.popleft()
+            for edge in self.edges:
+                if edge.source == way[-1][0]:
+                    reached = way[-1][1].then(self.summary(edge.location))
+                    if edge.to == operator and reached.precedes(start[1]):
+                        return [*(name for name, _ in way), operator]
+                    if (edge.to, reached) not in way:
+                        ways.append([*way, (edge.to, reached)])
+
+
+def _within(loops: tuple[str, ...]) -> str:
+    return f"loop {loops[-1]!r}" if loops else "outside of any loop"

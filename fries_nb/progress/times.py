@@ -1,0 +1,72 @@
+"""Times: what a row, a frame and a token are stamped with, compared component by component.
+
+A time is ``(version, t, round1, ..., roundN)``: the number of tagged changes that its source had applied, the time of
+the row itself (nanoseconds for a column of timestamps, otherwise the integer as it is), and one round for each loop
+around its place in the dataflow. One time precedes another if none of its components is greater, so two times may be
+incomparable: neither can result in the other.
+
+>>> precedes((0, 5), (1, 9)), precedes((0, 9), (1, 5)), precedes((1, 5), (0, 9))
+(True, False, False)
+>>> moment((0, 5, 2)), rounds((0, 5, 2))
+(5, (2,))
+
+A frame holds many rows under one stamp. Version and rounds of a stamp are exact; ``t`` is a lower bound, so a row with
+an earlier one lowers it. Rows of incomparable times never share a frame: a stamp that precedes both would be a time
+that no token of the sender permits.
+
+>>> share_frame((0, 5, 2), (0, 3, 2)), share_frame((0, 5, 2), (0, 3, 1))
+(True, False)
+>>> earlier((0, 5, 2), (0, 3, 2))
+(0, 3, 2)
+"""
+
+from __future__ import annotations
+
+from operator import le
+
+Time = tuple[int, ...]
+"""``(version, t, round1, ..., roundN)``."""
+
+EARLIEST = -(2**63)
+"""The least ``t``, that of a source which has read nothing: the least int64."""
+ANY_VERSION = 2**63 - 1
+"""Follows all versions. Rows of a time can still come in some version if a frontier precedes the time in this one."""
+
+
+def start_time(depth: int = 0) -> Time:
+    """The least time inside ``depth`` loops.
+
+    >>> start_time(1) == (0, EARLIEST, 0)
+    True
+    """
+    return (0, EARLIEST, *(0,) * depth)
+
+
+def precedes(one: Time, other: Time) -> bool:
+    """Whether no component of ``one`` is greater than that of ``other``; false for times of different depths."""
+    return len(one) == len(other) and all(map(le, one, other))
+
+
+def moment(time: Time) -> int:
+    """The component ``t``, which users see as ``time``."""
+    return time[1]
+
+
+def rounds(time: Time) -> tuple[int, ...]:
+    """The rounds, outermost loop first; empty outside of loops."""
+    return time[2:]
+
+
+def apart_from_moment(time: Time) -> tuple[int, ...]:
+    """Version and rounds: the components that are exact for all rows of a frame."""
+    return time[:1] + time[2:]
+
+
+def share_frame(stamp: Time, time: Time) -> bool:
+    """Whether a row of this time may join a frame of this stamp: version and rounds are the same."""
+    return apart_from_moment(stamp) == apart_from_moment(time)
+
+
+def earlier(stamp: Time, time: Time) -> Time:
+    """The stamp of a frame that a row of ``time`` joins; see ``share_frame``."""
+    return stamp if stamp[1] <= time[1] else time

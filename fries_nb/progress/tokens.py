@@ -1,0 +1,395 @@
+"""Tokens: the right to produce output at a time or later, held by an operator for as long as it likes.
+
+>>> from fries_nb.progress.worker_counts import WorkerCounts
+>>> flow = ProgressGraph({"W": (), "Out": ()}, (FlowEdge("W", "Out"),))
+>>> counts = WorkerCounts(flow)
+>>> book = TokenBook("W", counts.changes)
+>>> with book.bound():                       # while the operator's function runs
+...     token = book.keep(bin=3, time=(0, 4))
+...     token.downgrade(6)
+...     later = token.delayed(9)
+...     later.drop()
+>>> token.time, [(change.time, change.delta) for change in counts.hand_over()]
+(6, [((0, 6), 1)])
+
+A token is spent when it is dropped, and it belongs to the function that its worker runs, and to its thread:
+
+>>> with book.bound():
+...     token.downgrade(5)
+Traceback (most recent call last):
+fries_nb.errors.TokenError: W: a token of time 6 cannot be downgraded to 5; only to the same time or a later one
+>>> with book.bound():
+...     later.downgrade(10)
+Traceback (most recent call last):
+fries_nb.errors.TokenError: W: this token was dropped; keep a new one with at.keep(), or drop it later
+>>> token.drop()
+Traceback (most recent call last):
+fries_nb.errors.TokenError: W: a token was used outside of its function, or in another thread; ...
+
+A tuple that fails undoes what it did to tokens. A handle that is lost, here by deleting it, counts as dropped.
+
+>>> with book.bound():
+...     mark = book.mark()
+...     token.drop()
+...     book.undo(mark)
+>>> token.time
+6
+>>> del token
+>>> book.take_lost(), [(change.time, change.delta) for change in counts.hand_over()]
+([Lost(operator='W', time=6)], [((0, 6), -1)])
+
+The handle is a name for an entry of the book, so a copy of it, in a copied or pickled state, is the same token.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from types import TracebackType
+from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from fries_nb.errors import ProtocolError, TokenError
+from fries_nb.progress.change_batch import ChangeBatch, CountChange, CountChanges, GraphLocation
+from fries_nb.progress.progress_graph import FlowEdge, ProgressGraph
+from fries_nb.progress.times import Time, moment, precedes, rounds
+
+__all__ = ["FlowEdge", "Lost", "ProgressGraph", "SavedTokens", "Token", "TokenBook", "token_counts"]
+
+_BOUND: ContextVar[TokenBook | None] = ContextVar("token book of the function that this thread runs", default=None)
+
+
+class TokenId(NamedTuple):
+    """The identity of a token at its operator: unique within its bin, so it stays the same when the bin moves."""
+
+    bin: int
+    number: int
+
+
+class Lost(NamedTuple):
+    """A token whose handle was lost, for a warning."""
+
+    operator: str
+    time: int
+
+
+class SavedTokens(msgspec.Struct, frozen=True):
+    """The tokens of one bin, in a checkpoint or on the way to another worker.
+
+    Attributes:
+        times: number of the token to its time.
+        next: the number of the bin's next token.
+    """
+
+    times: dict[int, Time]
+    next: int
+
+
+class Token:
+    """The right to produce output at ``time`` or later. Only ``at.keep()`` makes one, or ``delayed``.
+
+    As a context manager it is dropped at the end of the block.
+    """
+
+    __slots__ = ("__weakref__", "_book", "_id")
+
+    def __init__(self, book: TokenBook, id: TokenId) -> None:
+        self._book, self._id = book, id
+
+    @property
+    def time(self) -> int:
+        """Its time, as in the column of times."""
+        return moment(self._book.time_of(self))
+
+    @property
+    def round(self) -> int:
+        """Its round in the innermost loop.
+
+        Raises:
+            TokenError: the operator is not inside a loop.
+        """
+        found = rounds(self._book.time_of(self))
+        if not found:
+            raise TokenError(f"{self._book.operator}: a token outside of loops has no round")
+        return found[-1]
+
+    def downgrade(self, time: int | None = None, round: int | None = None) -> None:
+        """Give up the right to what is earlier.
+
+        Args:
+            time: the new time; by default the present one.
+            round: the new round in the innermost loop; by default the present one.
+
+        Raises:
+            TokenError: a time or round that is earlier than the present one, or the token was dropped.
+        """
+        self._book.move(self, self._book.later(self, time, round))
+
+    def delayed(self, time: int | None = None, round: int | None = None) -> Token:
+        """Another token, of a later time; this one stays as it is.
+
+        Args:
+            time: the time of the other token; by default that of this one.
+            round: its round in the innermost loop; by default that of this one.
+
+        Returns:
+            The other token.
+
+        Raises:
+            TokenError: see ``downgrade``.
+        """
+        return self._book.keep(self._id.bin, self._book.later(self, time, round))
+
+    def drop(self) -> None:
+        """Give up the right altogether.
+
+        Raises:
+            TokenError: it was dropped already.
+        """
+        self._book.drop(self)
+
+    def __enter__(self) -> Token:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._book.has(self):
+            self.drop()
+
+    def __repr__(self) -> str:
+        time = self._book.times.get(self._id)
+        return f"<token of {self._book.operator}, {'dropped' if time is None else f'time {time}'}>"
+
+    def __copy__(self) -> Token:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Token:
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _found, (self._id, self._book.times.get(self._id))
+
+    def __del__(self) -> None:  # in any thread, at any moment: the book looks at it later
+        self._book.lost(self._id)
+
+
+def _found(id: TokenId, time: Time | None) -> Token:
+    """The token that a pickled handle stands for, in the function that this thread runs."""
+    book = _BOUND.get()
+    if book is None:
+        raise TokenError("a state that holds a token was unpickled outside of its operator; there the token has no use")
+    return book.find(id, time)
+
+
+class TokenBook:
+    """The tokens of one operator at one worker, in bins like its state.
+
+    Args:
+        operator: name of the operator.
+        changes: where tokens are counted; see ``WorkerCounts``.
+        trial: whether functions run on copies of states, as in a dry run, so that tokens in them are copies as well.
+            Give it ``changes`` of its own, which nothing reads.
+
+    Attributes:
+        times: the live tokens.
+    """
+
+    def __init__(self, operator: str, changes: ChangeBatch, trial: bool = False) -> None:
+        self.operator = operator
+        self.times: dict[TokenId, Time] = {}
+        self._changes, self._trial = changes, trial
+        self._location = GraphLocation(operator)
+        self._handles: WeakValueDictionary[TokenId, Token] = WeakValueDictionary()
+        self._next: dict[int, int] = {}
+        self._journal: list[tuple[TokenId, Time | None]] = []
+        self._lost: deque[TokenId] = deque()
+
+    @contextmanager
+    def bound(self) -> Iterator[None]:
+        """The block runs the operator's functions, or unpickles its states; only there can its tokens be used."""
+        before = _BOUND.set(self)
+        try:
+            yield
+        finally:
+            _BOUND.reset(before)
+
+    # ---- the life of a token
+
+    def keep(self, bin: int, time: Time) -> Token:
+        """Make a token.
+
+        Args:
+            bin: the bin of the key for which the function runs.
+            time: its time: that of an input frame in hand, or of a token, or later.
+
+        Returns:
+            Its handle.
+        """
+        self._check_bound()
+        number = self._next.get(bin, 0)
+        self._next[bin] = number + 1
+        id = TokenId(bin, number)
+        self._set(id, time)
+        return self._handle(id)
+
+    def move(self, token: Token, time: Time) -> None:
+        """Give a token a later time."""
+        self._set(self._usable(token), time)
+
+    def drop(self, token: Token) -> None:
+        """End a token."""
+        self._set(self._usable(token), None)
+
+    def later(self, token: Token, time: int | None, round: int | None) -> Time:
+        """The time of a token with another ``t`` and round.
+
+        Raises:
+            TokenError: it is earlier, or the token cannot be used.
+        """
+        now = self.times[self._usable(token)]
+        if round is not None and not rounds(now):
+            raise TokenError(f"{self.operator}: a token outside of loops has no round, so it cannot have round {round}")
+        t = moment(now) if time is None else time
+        then = (now[0], t, *now[2:]) if round is None else (now[0], t, *now[2:-1], round)
+        if not precedes(now, then):
+            here, there = (moment(now), t) if round is None else (now[1:], then[1:])
+            raise TokenError(
+                f"{self.operator}: a token of time {here} cannot be downgraded to {there}; "
+                "only to the same time or a later one"
+            )
+        return then
+
+    def time_of(self, token: Token) -> Time:
+        """The time of a token that is still held, for rows that are sent with it.
+
+        Raises:
+            TokenError: it was dropped, or belongs to another operator.
+        """
+        if token._book is not self:
+            raise TokenError(f"{self.operator}: this token belongs to {token._book.operator}; only there has it a use")
+        time = self.times.get(token._id)
+        if time is None:
+            raise TokenError(
+                f"{self.operator}: this token was dropped; keep a new one with at.keep(), or drop it later"
+            )
+        return time
+
+    def has(self, token: Token) -> bool:
+        """Whether a token of this book is still held."""
+        return token._id in self.times
+
+    def _usable(self, token: Token) -> TokenId:
+        self._check_bound()
+        self.time_of(token)
+        return token._id
+
+    def _check_bound(self) -> None:
+        if _BOUND.get() is not self:
+            raise TokenError(
+                f"{self.operator}: a token was used outside of its function, or in another thread; "
+                "use it while process, due or reached runs"
+            )
+
+    def _set(self, id: TokenId, time: Time | None) -> None:
+        before = self.times.get(id)
+        self._journal.append((id, before))
+        self._write(id, before, time)
+
+    def _write(self, id: TokenId, before: Time | None, time: Time | None) -> None:
+        if before is not None:
+            self._changes.update(self._location, before, -1)
+        if time is None:
+            self.times.pop(id, None)
+        else:
+            self._changes.update(self._location, time, +1)
+            self.times[id] = time
+
+    def _handle(self, id: TokenId) -> Token:
+        handle = self._handles.get(id)
+        if handle is None:
+            handle = self._handles[id] = Token(self, id)
+        return handle
+
+    # ---- undoing, copies, and lost handles
+
+    def mark(self) -> int:
+        """A point to which ``undo`` can return, until the slice ends."""
+        return len(self._journal)
+
+    def undo(self, mark: int) -> None:
+        """Undo all that was done to tokens since the mark. Undo states afterwards: they refer to tokens.
+
+        Args:
+            mark: what ``mark`` returned in this slice.
+        """
+        while len(self._journal) > mark:
+            id, time = self._journal.pop()
+            self._write(id, self.times.get(id), time)
+
+    def find(self, id: TokenId, time: Time | None = None) -> Token:
+        """The handle of a token, for a state that was copied; one that was dropped stays so. A trial adopts copies."""
+        id = TokenId(*id)
+        if self._trial and time is not None and id not in self.times and id not in self._handles:
+            self.times[id] = tuple(time)
+            self._next[id.bin] = max(self._next.get(id.bin, 0), id.number + 1)
+        return self._handle(id)
+
+    def lost(self, id: TokenId) -> None:
+        """A handle has ended. Called in any thread, so it is only noted."""
+        self._lost.append(id)
+
+    def take_lost(self) -> list[Lost]:
+        """End the slice: drop the tokens whose handles are lost, and return them; call it before ``hand_over``."""
+        self._journal.clear()
+        found: list[Lost] = []
+        for _ in range(len(self._lost)):
+            id = self._lost.popleft()
+            time = self.times.get(id)
+            if time is not None and id not in self._handles:
+                self._write(id, time, None)
+                found.append(Lost(self.operator, moment(time)))
+        return found
+
+    # ---- checkpoints, and bins that move
+
+    def saved(self) -> dict[int, SavedTokens]:
+        """The tokens by bin, at the end of a slice."""
+        bins: dict[int, dict[int, Time]] = {bin: {} for bin in self._next}
+        for id, time in self.times.items():
+            bins[id.bin][id.number] = time
+        return {bin: SavedTokens(times, self._next[bin]) for bin, times in bins.items()}
+
+    def load(self, bins: Mapping[int, SavedTokens]) -> None:
+        """Take over bins, whose tokens are counted already.
+
+        Then unpickle their states, in the same slice: a token that no state refers to counts as lost.
+
+        Raises:
+            ProtocolError: a bin that the book has.
+        """
+        for bin, saved in bins.items():
+            if bin in self._next:
+                raise ProtocolError(f"the tokens of bin {bin} of {self.operator} came to a worker that has that bin")
+            self._next[bin] = saved.next
+            loaded = {TokenId(bin, number): tuple(time) for number, time in saved.times.items()}
+            self.times.update(loaded)
+            self._lost.extend(loaded)
+
+    def release(self, bin: int) -> SavedTokens:
+        """Give a bin up to another worker. Its tokens stay counted: they are only held elsewhere."""
+        saved = self.saved().get(bin, SavedTokens({}, 0))
+        self._next.pop(bin, None)
+        for number in saved.times:
+            del self.times[TokenId(bin, number)]
+        return saved
+
+
+def token_counts(operator: str, bins: Iterable[SavedTokens]) -> CountChanges:
+    """The counts of saved tokens; the same however the bins are divided among workers."""
+    batch = ChangeBatch()
+    for saved in bins:
+        batch.extend(CountChange(GraphLocation(operator), tuple(time), 1) for time in saved.times.values())
+    return batch.take()

@@ -1,0 +1,181 @@
+"""The tracker: from the counts of all pointstamps to the frontier of every operator that listens.
+
+Not every operator asks what can still arrive; those that do are the *listeners*: operators with notifications, sinks,
+the dashboard. For each of them the tracker has one counted antichain of the times that the outstanding pointstamps
+can result in, so a change of counts costs one update for each listener below it, whatever the number of operators.
+
+Figure 2 of the text on timestamp tokens: operator A receives a message of time 4, sends with its token, keeps it for
+the time 6, and so decides alone when B's frontier advances.
+
+>>> flow = ProgressGraph({"Src": (), "A": (), "B": ()}, (FlowEdge("Src", "A"), FlowEdge("A", "B")))
+>>> source, token = GraphLocation("Src"), GraphLocation("A")
+>>> to_a, to_b = (edge.location for edge in flow.edges)
+>>> tracker = Tracker(flow, ["B"], [CountChange(source, (0, 3), 1), CountChange(to_a, (0, 4), 1)])
+>>> tracker.frontier("B").elements
+((0, 3),)
+>>> tracker.update([CountChange(source, (0, 3), -1)])["B"].elements         # the source has ended
+((0, 4),)
+>>> tracker.update([CountChange(to_a, (0, 4), -1), CountChange(to_b, (0, 4), 1), CountChange(token, (0, 6), 1)])
+{}
+>>> tracker.update([CountChange(to_b, (0, 4), -1)])["B"].elements           # B has used its input of time 4
+((0, 6),)
+>>> tracker.holders("B")
+(FrontierHolder(operator='A', time=(0, 6), count=1, to=''),)
+>>> tracker.update([CountChange(token, (0, 6), -1)])["B"].elements
+()
+
+Counts may be negative, since the batches of two workers come in any order; only positive ones count for a frontier.
+A frontier never goes back, and never passes what is outstanding, as long as batches are whole (see ``exchange``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from fries_nb.errors import ProtocolError
+from fries_nb.progress.antichain import Antichain, CountedAntichain
+from fries_nb.progress.change_batch import ChangeBatch, CountChange, CountChanges, GraphLocation
+from fries_nb.progress.path_summary import PathSummary
+from fries_nb.progress.progress_graph import FlowEdge, ProgressGraph
+from fries_nb.progress.times import Time
+
+__all__ = ["FlowEdge", "FrontierHolder", "Tracker"]
+
+
+class FrontierHolder(NamedTuple):
+    """What keeps a frontier from advancing.
+
+    Attributes:
+        operator: the operator that has tokens; for messages, the one that has sent them.
+        time: their time.
+        count: how many there are.
+        to: the receiver of the messages; empty for tokens.
+    """
+
+    operator: str
+    time: Time
+    count: int  # type: ignore[assignment]  # hides tuple.count
+    to: str = ""
+
+
+class Tracker:
+    """One host's view of the outstanding pointstamps.
+
+    Args:
+        graph: the dataflow.
+        listeners: names of the operators whose frontiers are tracked; each location must lead to one.
+        counts: the first counts; see ``first_counts``.
+
+    Raises:
+        ProtocolError: a location leads to no listener, or a count does not fit the graph.
+        DataflowError: there is no such operator.
+    """
+
+    def __init__(self, graph: ProgressGraph, listeners: Iterable[str], counts: Iterable[CountChange] = ()) -> None:
+        self.graph = graph
+        self._view = ChangeBatch()
+        self._antichains: dict[str, CountedAntichain] = {}
+        self._below: dict[GraphLocation, dict[str, tuple[PathSummary, ...]]] = {
+            location: {} for location in graph.locations
+        }
+        for listener in listeners:
+            self.listen(listener)
+        for edge in graph.edges:
+            if not self._below[edge.location]:
+                raise ProtocolError(
+                    f"edge {edge.location} leads to no listener, so its messages would be counted for ever; "
+                    f"expected one below it, such as {edge.to!r}"
+                )
+        self.update(counts)
+
+    @property
+    def listeners(self) -> tuple[str, ...]:
+        """The operators whose frontiers are tracked."""
+        return tuple(self._antichains)
+
+    @property
+    def counts(self) -> CountChanges:
+        """All counts that are not 0, in no particular order."""
+        return tuple(self._view)
+
+    def count(self, location: GraphLocation, time: Time) -> int:
+        """The count of one pointstamp."""
+        return self._view.get(location, time)
+
+    def listen(self, listener: str) -> None:
+        """Track the frontier of one more operator; idempotent. All hosts have the same listeners (see ``exchange``)."""
+        if listener in self._antichains:
+            return
+        antichain = self._antichains[listener] = CountedAntichain()
+        for location, summaries in self.graph.summaries_to(listener).items():
+            self._below[location][listener] = summaries
+        for location, time, count in self._view:
+            if count > 0:
+                for summary in self._below[location].get(listener, ()):
+                    antichain.update(summary.apply(time), 1)
+
+    def update(self, changes: Iterable[CountChange]) -> dict[str, Antichain]:
+        """Apply whole batches of changes; returns the new frontiers of those listeners whose frontier has changed.
+
+        Tokens of an operator without out-edges hold nothing back, and are not counted.
+
+        Raises:
+            ProtocolError: a location or a time that the graph does not have.
+        """
+        before = {listener: antichain.frontier for listener, antichain in self._antichains.items()}
+        for location, time, delta in changes:
+            self._check(location, time)
+            if not self.graph.leads_on(location):
+                continue
+            old = self._view.get(location, time)
+            self._view.update(location, time, delta)
+            if (old > 0) != (old + delta > 0):
+                for listener, image in self.images(location, time):
+                    self._antichains[listener].update(image, 1 if delta > 0 else -1)
+        after = {listener: antichain.frontier for listener, antichain in self._antichains.items()}
+        return {listener: frontier for listener, frontier in after.items() if frontier != before[listener]}
+
+    def _check(self, location: GraphLocation, time: Time) -> None:
+        if location not in self._below:
+            raise ProtocolError(f"a count came for {location}, which is not in this dataflow")
+        if len(time) != self.graph.length_at(location):
+            expected = self.graph.length_at(location)
+            raise ProtocolError(f"time {time} came for {location}; expected {expected} components, one for each loop")
+
+    def images(self, location: GraphLocation, time: Time) -> list[tuple[str, Time]]:
+        """The least times that a pointstamp can result in, with the listener at whose input it does."""
+        below = self._below[location].items()
+        return [(listener, summary.apply(time)) for listener, summaries in below for summary in summaries]
+
+    def is_minimal(self, location: GraphLocation, time: Time) -> bool:
+        """Whether the pointstamp is outstanding, and on its own can hold back the frontier of a listener."""
+        if self._view.get(location, time) <= 0:
+            return False
+        return any(image in self._antichains[listener].frontier for listener, image in self.images(location, time))
+
+    def frontier(self, listener: str) -> Antichain:
+        """The lower bound of what can still arrive at the input of an operator.
+
+        Raises:
+            ProtocolError: the operator is not a listener.
+        """
+        if listener not in self._antichains:
+            listeners = ", ".join(sorted(self._antichains)) or "none"
+            raise ProtocolError(f"{listener} is not a listener, so its frontier is unknown; listeners are {listeners}")
+        return self._antichains[listener].frontier
+
+    def holders(self, listener: str) -> tuple[FrontierHolder, ...]:
+        """What keeps a listener's frontier from advancing, the earliest first.
+
+        Raises:
+            ProtocolError: the operator is not a listener.
+        """
+        frontier = self.frontier(listener)
+        found = [
+            FrontierHolder(location.operator, time, count, location.to)
+            for location, time, count in self._view
+            if count > 0
+            and any(summary.apply(time) in frontier for summary in self._below[location].get(listener, ()))
+        ]
+        return tuple(sorted(found, key=lambda holder: (holder.time, holder.operator, holder.to)))

@@ -69,9 +69,9 @@ class HostLoop:
         self._turns.posted(worker)
 
     def post_credit(self, worker: HostedWorker, event: Granted) -> None:
-        """Post credit to a worker; it is woken only if frames wait for credit, and otherwise processes it later."""
+        """Post credit to a worker; it is woken only if it awaits credit, and otherwise processes it later."""
         worker.post(event)
-        if worker.is_blocked:
+        if worker.awaits_credit:
             self._turns.posted(worker)
 
     def switch(self, worker: HostedWorker, event: Event) -> None:

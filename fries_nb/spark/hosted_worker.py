@@ -93,6 +93,15 @@ class HostedWorker:
         return self.worker.outbox.blocked
 
     @property
+    def awaits_credit(self) -> bool:
+        """Whether credit that was posted to it has to wake it.
+
+        That is so if frames wait for it, or if another worker may run its operators by now: a thread that found this
+        one before its chain changed may post to it later.
+        """
+        return self.is_blocked or self.rerouted is not None
+
+    @property
     def is_ahead(self) -> bool:
         """Whether its receivers have much to process, so that they should be served first; see ``rota``."""
         return self.worker.outbox.outstanding > AHEAD_BYTES

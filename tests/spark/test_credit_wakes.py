@@ -67,6 +67,16 @@ def test_credit_wakes_a_worker_whose_frames_wait_and_no_other() -> None:
     assert len(blocked.sent) == 2
 
 
+def test_credit_for_a_worker_whose_chain_has_changed_is_passed_on() -> None:
+    """It was looked up before the change; no other event may come for a worker whose operators another one runs."""
+    blocked, passed = Blocked(), []
+    blocked.hosted.rerouted = lambda worker, event: not passed.append(event)
+    blocked.post_credit()
+    assert blocked.hosted.awake
+    blocked.hosted.process()
+    assert [event.channel for event in passed] == [blocked.channel]
+
+
 def flush(blocked: Blocked) -> None:
     """The loop would wait, so it flushes."""
     blocked.hosted.flush()

@@ -28,7 +28,7 @@ class Stub:
         self.owner = threading.Lock()
         self.awake = False
         self.due_ns: int | None = None
-        self.buffers = self.is_ahead = self.is_blocked = False
+        self.buffers = self.is_ahead = self.awaits_credit = False
         self.worker = SimpleNamespace(interrupt=SimpleNamespace(raised=False), slowness=Slowness())
         self.tuples = 0
         self.held = threading.Semaphore(0)

@@ -72,8 +72,7 @@ class Cluster:
         chaining: whether operators are chained where possible.
         commit_interval_ns: interval of commit markers; ``None`` for one commit at the end.
         audit: whether a trace is kept.
-        checkpoints: whether every commit is a checkpoint, from which lost hosts are recovered.
-        faults: the faults to inject.
+        checkpoints, faults: whether each commit is a checkpoint, to recover lost hosts from; the faults to inject.
 
     Attributes:
         outcomes: change id to outcome.
@@ -84,8 +83,7 @@ class Cluster:
         hosts: the current incarnation.
         recoveries: the reason of each restart of the hosts.
         ended: checkpoints that are complete or aborted, in order.
-        paused: paused operators.
-        chained: the answers to requests for chains, in order.
+        paused, chained: paused operators; the answers to requests for chains, in order.
         asked: requests for checkpoints to the reason why they were aborted (empty: complete), ``None`` while open.
         random: the source of all randomness.
     """
@@ -230,8 +228,8 @@ class Cluster:
 
     def instances(self, operator: str) -> list[Instance]:
         """The operator's instances, one for each worker."""
-        found = (instance for worker in self.workers.values() for instance in worker.instances)
-        return [instance for instance in found if instance.worker.operator == operator]
+        found = (one for worker in self.workers.values() for one in worker.instances)
+        return [one for one in found if one.worker.operator == operator]
 
     def records(self) -> list[Record]:
         """The trace so far, with records that workers have not reported yet; each worker's records are in order."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from fries_nb.testing.seeded_member import SeededMember
 from fries_nb.testing.virtual_threads import Steps, VirtualThreads, Wait
 from fries_nb.worker.events import Event, Granted, WorkerTick
-from fries_nb.worker.turns import After, Turns
+from fries_nb.worker.turns import HANDOFF_NS, After, Turns
 
 WakeUp = tuple[SeededMember, bool] | None
 
@@ -63,6 +63,7 @@ class SeededLoop:
         self._threads = threads
         self._clock = clock
         self._tickets = 1
+        self._began_ns: int | None = None  # the turn of this generation
 
     # ---- called by any thread
 
@@ -87,9 +88,9 @@ class SeededLoop:
         self.turns.posted(member, urgent)
 
     def post_credit(self, member: SeededMember, event: Granted) -> None:
-        """Post credit; the worker is woken only if frames wait for it."""
+        """Post credit; the worker is woken only if it awaits credit."""
         member.mailbox.append(event)
-        if member.is_blocked:
+        if member.awaits_credit:
             self.turns.posted(member)
 
     def switch(self, member: SeededMember, event: Event) -> Steps[None]:
@@ -110,6 +111,11 @@ class SeededLoop:
             self.handoffs += 1
             self._threads.start(self.host, self._loop(self.turns.generation))
 
+    @property
+    def is_held_up(self) -> bool:
+        """Whether a turn lasts that was not handed off so far, but may soon be."""
+        return self._began_ns is not None and self._clock() - self._began_ns < 2 * HANDOFF_NS
+
     # ---- the loop's thread
 
     def _loop(self, generation: int) -> Steps[None]:
@@ -119,6 +125,7 @@ class SeededLoop:
             unflushed = turns.take_unflushed(all_of_them=True) if member is None else []
             due_ns = turns.next_due_ns if member is None else None
             self.begun += member is not None
+            self._began_ns = None if member is None else self._clock()
             yield None
             if member is None:
                 yield from self._flush(unflushed)

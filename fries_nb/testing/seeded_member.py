@@ -62,6 +62,11 @@ class SeededMember:
         return self.worker.outbox.blocked
 
     @property
+    def awaits_credit(self) -> bool:
+        """Whether credit that was posted to it has to wake it."""
+        return self.is_blocked or self._hosts.has_gone(self)
+
+    @property
     def is_ahead(self) -> bool:
         """Whether its receivers are to be served first."""
         return self.worker.outbox.outstanding > AHEAD_BYTES

@@ -4,7 +4,7 @@ Each host has a control thread, a thread that delivers frames and credit, a thre
 
 >>> from fries_nb.testing.scenarios import draw_focused, play
 >>> cluster = play(draw_focused(3), ThreadedCluster).cluster
->>> cluster.state, sum(loop.begun for loop in cluster.hosts.loops) > 100
+>>> cluster.state, sum(loop.begun for loop in cluster.hosts.loops) > 10
 ('finished', True)
 """
 
@@ -169,7 +169,10 @@ class ThreadedHosts(Hosts):
         return True
 
     def leave(self) -> None:
-        """Have the loops' threads end at the next tuple boundary."""
+        """Have the loops' threads end at the next tuple boundary, and give up the chains that are asked for."""
+        for stalled in self._stalled.values():
+            self.post(stalled, heard.Stalled(False))
+        self._stalled.clear()
         self._requests.clear()
         for loop in self.loops:
             if loop.host not in self.dead:

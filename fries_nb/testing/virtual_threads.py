@@ -69,7 +69,7 @@ class OwnerMark:
 
     def release(self) -> None:
         """Let it go."""
-        assert self.is_held, "a lock is released that nobody holds"
+        assert self.is_held, "a lock is released that no thread holds"
         self.is_held, self.holder = False, None
 
 

@@ -1,7 +1,7 @@
 """Workers of seeded hosts are run by virtual threads as ``worker.turns`` decides, while chains change and hosts die.
 
-All laws of the interleavings hold, no worker is run by two threads, and nothing stands still. Each broken rule of
-ownership or of wake-ups is caught by some seed.
+All laws of the interleavings hold, no worker is run by two threads, nothing stands still or waits for a long tuple of
+another worker, and urgent events come first. Each broken rule of ownership or of wake-ups is caught by some seed.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from interleaving_checks import SOAK, caught
 from threads_played import try_threads
 
 from fries_nb.testing.seeded_member import SeededMember
+from fries_nb.worker.rota import Rota
 from fries_nb.worker.turns import Turns
 
 RUNS, CHUNKS = 20, 4
@@ -58,6 +59,14 @@ def _rejoins_asleep(turns, member):
     del turns.apart[member]
 
 
+def _hands_nothing_off(turns):
+    return False
+
+
+def _serves_urgent_events_last(rota, member, urgent=False, ahead=False, ready=Rota.ready):
+    ready(rota, member, False, ahead)
+
+
 def _forgets_due_sources(turns, member, generation, spent_ns, busy, ended=Turns.ended):
     after = ended(turns, member, generation, spent_ns, busy)
     turns._due_ns.pop(member, None)
@@ -69,6 +78,8 @@ BROKEN = [
     (Turns, "_claims_now", _claims_without_falling_asleep, FIRST),
     (Turns, "begin", _stays_awake, FIRST),
     (Turns, "switch_ended", _leaves_a_switched_worker_asleep, range(85, 90)),
+    (Turns, "is_stuck", _hands_nothing_off, FIRST),
+    (Rota, "ready", _serves_urgent_events_last, range(45, 55)),
     (Turns, "rejoin", _rejoins_asleep, FIRST),
     (Turns, "ended", _forgets_due_sources, FIRST),
     (SeededMember, "awaits_credit", property(lambda member: False), FIRST),

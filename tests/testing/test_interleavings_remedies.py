@@ -1,4 +1,4 @@
-"""Changes that a constraint makes by itself, and their way back, among changes of the user and lost hosts, by seeds.
+"""Changes that a constraint makes by itself, and their way back, while users, chains and lost hosts interfere.
 
 Verdicts are drawn; the remedy, the queue, the controller and the workers are those of a run. Whatever the order, no row
 is processed by two versions, none is lost, and each key's state is carried there and back.
@@ -23,8 +23,8 @@ from fries_nb.errors import FriesError
 from fries_nb.running.queue_entries import ChangeOrigin
 from fries_nb.running.remedies import Remedies
 from fries_nb.running.telemetry import Telemetry
-from fries_nb.testing import Cluster
 from fries_nb.testing.faults import Faults
+from fries_nb.testing.rechaining import RechainingCluster
 
 RUNS, CHUNKS = 40, 2
 ROWS = [{"k": number % 5, "n": number} for number in range(150)]
@@ -79,11 +79,12 @@ class Play:
         counted = flow.source("S", fn.rate(None, count=1)).map("A", Counts(0), key="k", workers=2)
         counted.map("B", Stamp("b", 0)).map("C", Stamp("c", 0)).sink("out", fn.memory())
         kills = self.chance.choice((0, 0, 1))
-        self.cluster = Cluster(
+        self.cluster = RechainingCluster(
             flow.graph(), {"S": ROWS}, seed=seed, hosts=2, window=self.chance.choice((200, 1_500, 20_000)),
             checkpoints=True, commit_interval_ns=5_000_000, faults=Faults(hazard=0.003, host_kills=kills),
         )  # fmt: skip
         self.now_s, self.violated_s, self.later = 0.0, 0.0, list[Callable[[], None]]()
+        self.chained_meanwhile = 0
         self.telemetry = Telemetry(self.cluster.graph, lambda: self.now_s)
         self.remedies = Remedies(self.cluster.graph, self, lambda: self.now_s, self)
         self.constraint = constraint_of(self.cluster.graph, ["A", "B"], 300, 10, "apply")
@@ -117,7 +118,10 @@ class Play:
         acts_at = self.chance.randrange(60) if self.user != "no user" else None
         cluster.hold(list(cluster.supply.sources))
         for number in range(120):
+            before, was = len(cluster.chained), self._phase
             cluster.steps(self.chance.randint(1, 25))
+            if RemedyPhase.APPLYING in (was, self._phase):
+                self.chained_meanwhile += any(not answer.error for answer in cluster.chained[before:])
             if cluster.state != "running" or (cluster.supply.dry and number > 80):
                 break
             self._judge()
@@ -133,10 +137,9 @@ class Play:
 
     def _judge(self) -> None:
         """Violated until the lighter functions run, then met."""
-        phase = self.remedies._cases[self.constraint].remedy.phase
         passed_s = self.chance.choice((1.0, 15.0, 40.0))
         self.now_s += passed_s
-        is_violated = phase in (RemedyPhase.ORIGINAL, RemedyPhase.APPLYING)
+        is_violated = self._phase in (RemedyPhase.ORIGINAL, RemedyPhase.APPLYING)
         self.violated_s = self.violated_s + passed_s if is_violated else 0.0
         status = ConstraintStatus.VIOLATED if is_violated else ConstraintStatus.MET
         mean_ms = 900.0 if is_violated else 20.0
@@ -147,6 +150,10 @@ class Play:
         )  # fmt: skip
         self.telemetry.constraints.judge([verdict])
         self.remedies.judged()
+
+    @property
+    def _phase(self) -> RemedyPhase:
+        return self.remedies._cases[self.constraint].remedy.phase
 
     def _act(self) -> None:
         cluster = self.cluster
@@ -203,14 +210,15 @@ def test_automatic_changes_meet_what_they_are_for() -> None:
         met["there"] += len(play.automatic) >= 1
         met["there and back"] += len(play.automatic) >= 2
         met["twice"] += len(play.automatic) >= 3
+        met["chains changed meanwhile"] += bool(play.chained_meanwhile) and len(play.automatic) >= 1
         met["a host lost"] += bool(play.cluster.recoveries) and len(play.automatic) >= 1
         met[play.user] += len(play.automatic) >= 1
         others = [one.constraint for one in play.queue.changes]
         met["back below a change of another operator"] += others[:3] == ["A -> B", "", "A -> B"]
         met["the user first"] += "" in others[:1] and play.user == "same operators"
 
-    wanted = ("there", "there and back", "twice", "a host lost", *USERS, "back below a change of another operator",
-              "the user first")  # fmt: skip
+    wanted = ("there", "there and back", "twice", "chains changed meanwhile", "a host lost", *USERS,
+              "back below a change of another operator", "the user first")  # fmt: skip
     assert lacking(RUNS, wanted, count, met, least=2) == {}
 
 

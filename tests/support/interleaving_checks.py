@@ -28,6 +28,7 @@ from fries_nb.audit import judge
 from fries_nb.checkpoints import in_effect
 from fries_nb.dataflow.hidden_columns import TRANSACTION
 from fries_nb.errors import FriesError
+from fries_nb.testing.cluster import Cluster
 from fries_nb.testing.scenarios import draw_focused, draw_pausing, draw_scenario, draw_troubled, play
 from fries_nb.testing.stamp_functions import stamps, without_versions
 from fries_nb.trace import Ran, RanMany, Updated, flow_of
@@ -35,18 +36,19 @@ from fries_nb.trace import Ran, RanMany, Updated, flow_of
 SOAK = int(os.environ.get("FRIES_SOAK", "1"))
 
 
-def try_seed(seed, draw=draw_scenario):
+def try_seed(seed, draw=draw_scenario, cluster=Cluster):
     """Play the scenario of a seed and check it; a failure names the seed.
 
     To replay one: `from interleaving_checks import *; try_seed(seed)`, in tests/; and `try_seed(seed, draw_troubled)`.
     """
     scenario = draw(seed)
     try:
-        played = play(scenario)
+        played = play(scenario, cluster)
         for law in LAWS:
             law(played)
     except (AssertionError, FriesError) as error:
-        raise AssertionError(f"seed {seed}: {error}\n(replay: try_seed({seed}, {draw.__name__})) {scenario}") from error
+        replay = f"try_seed({seed}, {draw.__name__}, {cluster.__name__})"
+        raise AssertionError(f"seed {seed}: {error}\n(replay: {replay}) {scenario}") from error
     return played
 
 

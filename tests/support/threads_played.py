@@ -6,12 +6,11 @@ import copy
 import random
 from dataclasses import replace
 
-from interleaving_checks import LAWS
+from interleaving_checks import try_seed
 
 from fries_nb.dataflow.graph import Graph
-from fries_nb.errors import FriesError
 from fries_nb.messages import Fcm, Prepare
-from fries_nb.testing.scenarios import draw_focused, play
+from fries_nb.testing.scenarios import draw_focused
 from fries_nb.testing.threaded_hosts import ThreadedCluster
 from fries_nb.worker.events import Directed, Granted
 from fries_nb.worker.turns import HANDOFF_NS
@@ -83,11 +82,5 @@ def _is_urgent(event):
 
 
 def try_threads(seed):
-    """Play a scenario with threads, and check it; a failure names the seed."""
-    try:
-        played = play(draw_dawdling(seed), WatchedThreads)
-        for law in LAWS:
-            law(played)
-    except (AssertionError, FriesError) as error:
-        raise AssertionError(f"seed {seed}: {error}\n(replay: try_threads({seed}))") from error
-    return played
+    """Play a scenario with threads, and check it."""
+    return try_seed(seed, draw_dawdling, WatchedThreads)

@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from interleaving_checks import LAWS, SOAK, caught, lacking
+from interleaving_checks import SOAK, caught, lacking, try_seed
 
 from fries_nb.dataflow.builder import DataflowBuilder
 from fries_nb.dataflow.endpoints import memory
-from fries_nb.errors import FriesError
 from fries_nb.messages import WorkerId
 from fries_nb.operators.executors import RowExecutor
 from fries_nb.testing import figures
 from fries_nb.testing.drawn_flows import source_rows
 from fries_nb.testing.growing import GrowingCluster
 from fries_nb.testing.rechaining import RechainingCluster
-from fries_nb.testing.scenarios import draw_focused, draw_scenario, draw_troubled, play
+from fries_nb.testing.scenarios import draw_focused, draw_scenario, draw_troubled
 from fries_nb.testing.stamp_functions import Mark, stamps
 from fries_nb.worker import chaining
 from fries_nb.worker.outbox import Outbox
@@ -40,13 +39,7 @@ class GrowingAndRechaining(RechainingCluster, GrowingCluster):
 
 def try_rechained(seed, draw=draw_chained, cluster=RechainingCluster):
     """Play the scenario of a seed, with chains that are fused and split, and check it."""
-    try:
-        played = play(draw(seed), cluster)
-        for law in LAWS:
-            law(played)
-    except (AssertionError, FriesError) as error:
-        raise AssertionError(f"seed {seed}: {error}\n(replay: try_rechained({seed}, {draw.__name__}))") from error
-    return played
+    return try_seed(seed, draw, cluster)
 
 
 @pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS)

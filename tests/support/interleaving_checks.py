@@ -37,18 +37,14 @@ SOAK = int(os.environ.get("FRIES_SOAK", "1"))
 
 
 def try_seed(seed, draw=draw_scenario, cluster=Cluster):
-    """Play the scenario of a seed and check it; a failure names the seed.
-
-    To replay one: `from interleaving_checks import *; try_seed(seed)`, in tests/; and `try_seed(seed, draw_troubled)`.
-    """
-    scenario = draw(seed)
+    """Play the scenario of a seed and check it; a failure names the call that replays it, to be made in tests/."""
+    scenario, how = draw(seed), f"{draw.__name__}, {cluster.__name__}"
     try:
         played = play(scenario, cluster)
         for law in LAWS:
             law(played)
     except (AssertionError, FriesError) as error:
-        replay = f"try_seed({seed}, {draw.__name__}, {cluster.__name__})"
-        raise AssertionError(f"seed {seed}: {error}\n(replay: {replay}) {scenario}") from error
+        raise AssertionError(f"seed {seed}: {error}\n(replay: try_seed({seed}, {how})) {scenario}") from error
     return played
 
 

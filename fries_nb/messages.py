@@ -103,14 +103,15 @@ class Data:
 
     Attributes:
         batch: the tuples.
-        timestamp: progress time.
+        timestamp: a lower bound of the rows' own times, then the exact rounds of the loops around the receiver; empty
+            in a dataflow without times and loops. With the version it is the time of the frame (see ``progress``).
         size: cost in bytes of credit; the receiver returns it unchanged, since a transfer may change a batch's size.
         version: number of tagged changes that the source had applied when it read these tuples.
         tag: a row by which the latency of the channel is measured, if any.
     """
 
     batch: pa.RecordBatch
-    timestamp: int = 0
+    timestamp: tuple[int, ...] = ()
     size: int = 0
     version: int = 0
     tag: Tag | None = None

@@ -29,6 +29,7 @@ from typing import Any
 from fries_nb.dataflow.arguments import Columns, Identity, columns_of
 from fries_nb.dataflow.constraints import WINDOW_S, Element, LatencyConstraint, check_agreement, constraint_of
 from fries_nb.dataflow.endpoints import OnError, Rate, Replay, checked_policy
+from fries_nb.dataflow.event_time import checked_time
 from fries_nb.dataflow.graph import Edge, Emits, Graph, Kind, Operator, Partitioning
 from fries_nb.dataflow.lighter import Lighter, check_exclusive, check_lighter
 from fries_nb.dataflow.operators import check_function, emits_of
@@ -83,7 +84,8 @@ class DataflowBuilder:
         return f"Dataflow({self.name!r}, operators={list(self._declared)})"
 
     def source(
-        self, name: str, description: Replay | Rate, workers: int | None = 1, identity: str | None = None
+        self, name: str, description: Replay | Rate, workers: int | None = 1, identity: str | None = None,
+        time: str | None = None, ahead: float | None = None, late: float | None = None,
     ) -> Stream:
         """Declare a source.
 
@@ -92,19 +94,25 @@ class DataflowBuilder:
             description: ``fn.replay(data)`` or ``fn.rate(rate)``.
             workers: number of parallel instances; ``None`` for the run's default.
             identity: the column whose values identify the source's rows, if there is one.
+            time: the column with the time of each row, by which windows and other timed operators below work:
+                timestamps, dates or integers. Durations are in seconds, or in the unit of the integers.
+            ahead: how far the source may read ahead of the sinks; ``None`` for no limit.
+            late: for an endless source, how much earlier than the latest row so far a row may be.
 
         Returns:
             The source's stream.
 
         Raises:
-            DataflowError: ``description`` is not a source; duplicate or empty name; ``identity`` is not a column name.
+            DataflowError: ``description`` is not a source; duplicate or empty name; ``identity`` or ``time`` is not a
+                column name; ``ahead`` or ``late`` is no duration, or there is no ``time``.
         """
         if not isinstance(description, Replay | Rate):
             raise DataflowError(f"source {name!r} got {description!r}; expected replay(path or DataFrame) or rate(n)")
         if identity is not None and (not isinstance(identity, str) or not identity):
             raise DataflowError(f"source {name!r} has identity={identity!r}; expected the name of one column")
         known = None if identity is None else Identity(name, identity)
-        return self._add(Operator(name, kind=Kind.SOURCE, function=description), (), workers, known)
+        operator = Operator(name, kind=Kind.SOURCE, function=description, time=checked_time(name, time, ahead, late))
+        return self._add(operator, (), workers, known)
 
     def stream(self, name: str) -> Stream:
         """Look up a declared stream, to continue from it in another cell.

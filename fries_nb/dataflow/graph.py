@@ -21,6 +21,8 @@ from typing import Any
 
 import networkx as nx
 
+from fries_nb.dataflow.event_time import EventTime
+from fries_nb.dataflow.scopes import ROOT, StreamScope
 from fries_nb.dataflow.traits import TRAITS, Emits, Holds, Kind, OperatorTraits
 from fries_nb.errors import DataflowError, unknown
 
@@ -59,6 +61,8 @@ class Operator:
         branches: number of outputs that it routes between; more than 1 only for a split.
         on_error: the error policy: ``fail``, ``pause``, or the description of a sink for dead letters.
         chain: whether it may share a worker with its neighbours.
+        time: the event time of a source, if its rows have one.
+        within: the loops around it.
     """
 
     name: str
@@ -73,6 +77,8 @@ class Operator:
     branches: int = 1
     on_error: Any = field(default="fail", compare=False)
     chain: bool = True
+    time: EventTime | None = None
+    within: StreamScope = ROOT
 
     @property
     def traits(self) -> OperatorTraits:
@@ -84,7 +90,8 @@ class Operator:
 class Edge:
     """A directed edge. ``key`` names the columns of a hash edge (empty in a graph read from JSON).
 
-    ``branch`` is the index of the output, for edges that leave a split.
+    ``branch`` is the index of the output, for edges that leave a split; ``feedback`` is true for an edge that closes a
+    loop, at whose head it ends.
     """
 
     source: str
@@ -92,6 +99,7 @@ class Edge:
     partitioning: Partitioning = Partitioning.FORWARD
     key: tuple[str, ...] = ()
     branch: int = 0
+    feedback: bool = False
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,7 @@ class DataFrame(msgspec.Struct, frozen=True, array_like=True, tag=0, gc=False):
     """A data frame. ``definition`` holds the schema if its number is new; ``body`` is None if the batch is a part."""
 
     channels: tuple[int, ...]
-    timestamp: int
+    timestamp: tuple[int, ...]
     size: int
     schema: int
     definition: bytes

@@ -54,11 +54,12 @@ def test_frames_arrive_in_order(net: Net) -> None:
     net.join(1)
     marker = Marker(7, frozenset({"A", "B"}), Reconfigure("r", frozenset({"B"})))
     large = batch(100_000)
-    for frame, channels in ((Data(batch(3), 5), [AB]), (Data(large), [AC]), (marker, CHANNELS), (Credit((9,)), [AB])):
+    small = Data(batch(3), (5,))
+    for frame, channels in ((small, [AB]), (Data(large), [AC]), (marker, CHANNELS), (Credit((9,)), [AB])):
         net.hosts[0].post(1, frame, channels)
     net.until(lambda: len(net.frames[1]) == 4)
     assert net.frames[1] == [
-        Arrival((AB,), Data(batch(3), 5)),
+        Arrival((AB,), small),
         Arrival((AC,), Data(large)),
         Arrival(CHANNELS, marker),
         Arrival((AB,), Credit((9,))),

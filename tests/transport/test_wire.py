@@ -56,8 +56,9 @@ batches = st.builds(
     st.lists(st.none() | st.integers(-(2**63), 2**63 - 1), max_size=20),
     st.lists(st.none() | st.text(max_size=500), max_size=20),
 )
+stamps = st.lists(st.integers(-(2**63), 2**63 - 1)).map(tuple)
 payloads = (
-    st.builds(Data, batches, st.integers(0, 2**60), version=st.integers(0, 2**31)) | values(Marker) | st.just(End())
+    st.builds(Data, batches, stamps, version=st.integers(0, 2**31)) | values(Marker) | st.just(End())
 )
 some_channels = st.lists(st.sampled_from(CHANNELS), min_size=1, unique=True)
 credits_of_channels = some_channels.flatmap(

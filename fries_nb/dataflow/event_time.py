@@ -1,0 +1,63 @@
+"""The time of a source's rows: the column that has it, and how far the source may deviate from its order.
+
+Durations are in seconds if the column has timestamps, otherwise in units of the column.
+
+>>> EventTime("TX_DATETIME", ahead=3600).column
+'TX_DATETIME'
+>>> ticks(1.5, is_timestamp=True), ticks(60, is_timestamp=False)
+(1500000000, 60)
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from fries_nb.errors import DataflowError
+
+NS_PER_S = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class EventTime:
+    """The event time of a source.
+
+    Attributes:
+        column: the column with the time of each row: timestamps, dates or integers.
+        ahead: how far the source may read ahead of the sinks; ``None`` for no limit.
+        late: how much earlier than the latest row so far a row may be; ``None`` if the source knows its future (a
+            replay).
+    """
+
+    column: str
+    ahead: float | None = None
+    late: float | None = None
+
+
+def checked_time(source: str, column: object, ahead: object, late: object) -> EventTime | None:
+    """The validated event time of a source; ``None`` without a column.
+
+    Raises:
+        DataflowError: ``column`` is not a column name, or ``ahead`` or ``late`` is no duration, or has no column.
+    """
+    if column is None:
+        for name, value in (("ahead", ahead), ("late", late)):
+            if value is not None:
+                raise DataflowError(f"source {source!r} has {name}={value!r} without time=; expected time=<column>")
+        return None
+    if not isinstance(column, str) or not column:
+        raise DataflowError(f"source {source!r} has time={column!r}; expected the name of one column")
+    return EventTime(column, _duration(source, "ahead", ahead), _duration(source, "late", late))
+
+
+def _duration(source: str, name: str, value: object) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+        raise DataflowError(f"source {source!r} has {name}={value!r}; expected a duration, 0 or more")
+    return value
+
+
+def ticks(duration: float, is_timestamp: bool) -> int:
+    """A duration in the unit of times: nanoseconds for timestamps, otherwise the integers of the column."""
+    return round(duration * NS_PER_S) if is_timestamp else math.ceil(duration)

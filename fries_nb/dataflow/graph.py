@@ -104,7 +104,7 @@ class Edge:
 
 @dataclass(frozen=True)
 class Graph:
-    """An acyclic dataflow graph, with operators and edges in order of declaration."""
+    """A dataflow graph, with operators and edges in order of declaration; acyclic apart from feedback edges of loops."""
 
     name: str
     operators: tuple[Operator, ...]
@@ -125,11 +125,13 @@ class Graph:
 
     @cached_property
     def order(self) -> tuple[str, ...]:
-        """Operator names in topological order (Kahn's algorithm; without names on a cycle and below one)."""
-        waiting = {name: len(edges) for name, edges in self._in.items()}
+        """Operator names in topological order without feedback edges (Kahn's algorithm; without names on a cycle)."""
+        waiting = {name: sum(not edge.feedback for edge in edges) for name, edges in self._in.items()}
         ready = [name for name, count in waiting.items() if count == 0]
         for name in ready:
             for edge in self._out[name]:
+                if edge.feedback:
+                    continue
                 waiting[edge.to] -= 1
                 if waiting[edge.to] == 0:
                     ready.append(edge.to)

@@ -25,6 +25,7 @@ class Kind(StrEnum):
     SPLIT = "split"
     UNION = "union"
     REPLICATE = "replicate"
+    LOOP = "loop"
     UNNEST = "unnest"
     SELF_JOIN = "self_join"
     JOIN = "join"
@@ -173,6 +174,7 @@ TRAITS: Mapping[Kind, OperatorTraits] = {
     Kind.REPLICATE: OperatorTraits(
         execution=Execution.PASS, holds=Holds.NOTHING, emits=Emits.ONE_TO_MANY, columns=ColumnsOut.SAME, copies=True
     ),
+    Kind.LOOP: OperatorTraits(execution=Execution.PASS, holds=Holds.NOTHING, columns=ColumnsOut.SAME),
     Kind.UNNEST: OperatorTraits(
         execution=Execution.CALL, holds=Holds.COLUMN, emits=Emits.ONE_TO_MANY, chained=True
     ),

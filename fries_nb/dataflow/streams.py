@@ -19,6 +19,7 @@ from fries_nb.dataflow.blocking import aggregation, ordering
 from fries_nb.dataflow.endpoints import OnError, Sink, checked_policy
 from fries_nb.dataflow.graph import Emits, Kind, Operator
 from fries_nb.dataflow.tables import JoinTable, join_columns
+from fries_nb.dataflow.timed_streams import TimedStream
 from fries_nb.dataflow.traits import TRAITS
 from fries_nb.errors import DataflowError
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Stream:
+class Stream(TimedStream):
     """The output of an operator, or one branch of a split. The methods of ``Dataflow`` and of streams return them.
 
     Each method declares an operator and returns its output; nothing runs.
@@ -36,7 +37,7 @@ class Stream:
         flow: the dataflow.
         operator: name of the operator.
         kind: kind of the operator.
-        branch: index of the branch; 0 except for a split.
+        branch: index of the branch; 0 except for a split, and for the late rows of a window.
         identity: the column that identifies source tuples, as far as known.
     """
 
@@ -49,7 +50,7 @@ class Stream:
     @property
     def name(self) -> str:
         """The operator's name; for a split with the branch, as in ``SP[1]``."""
-        return f"{self.operator}[{self.branch}]" if TRAITS[self.kind].routes else self.operator
+        return f"{self.operator}[{self.branch}]" if TRAITS[self.kind].routes or self.branch else self.operator
 
     def __repr__(self) -> str:
         return f"Stream({self.name!r})"
@@ -65,7 +66,9 @@ class Stream:
         Args:
             name: name of the operator, unique in the dataflow.
             function: a function of a row (a dict), a function of an Arrow batch (``fn.batched``), or an object with
-                ``process(row, state)``, whose state is kept per key.
+                ``process(row, state)``, whose state is kept per key. With a third parameter it is timed:
+                ``process(row, state, at)`` reads ``at.time`` and may ``at.call(time)``, for which
+                ``due(key, time, state)`` makes rows when no row of that time can still arrive.
             key: column or columns by which rows are partitioned among workers and state is kept.
             workers: number of parallel instances; ``None`` for the run's default.
             on_error: the error policy for tuples on which the function fails. ``"fail"`` ends the run; ``"pause"``

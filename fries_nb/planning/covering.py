@@ -52,7 +52,8 @@ class Covering:
 def cover(graph: Graph, targets: Iterable[str], pruning: bool = True) -> Covering:
     """The components, heads and pruning decisions of a change, in O(V + E), independent of the number of workers.
 
-    Blocking operators cut the graph: no synchronisation crosses them (see ``dataflow.regions``).
+    Blocking operators cut the graph: no synchronisation crosses them (see ``dataflow.regions``). Nor does it cross the
+    results of windows, each of which is a transaction of its own.
 
     Args:
         graph: the dataflow.
@@ -66,13 +67,22 @@ def cover(graph: Graph, targets: Iterable[str], pruning: bool = True) -> Coverin
         PlanError: an unknown operator, no operator, a source, or a blocking operator.
     """
     chosen = _checked(graph, targets)
-    graph = pipelined(graph)
+    graph = _within_transactions(pipelined(graph))
     pruned = prune(graph, chosen)
     decisions = pruned if pruning else keep_all(pruned)
     least = covered(graph, _members(chosen, pruned))
     covering = least if pruning else covered(graph, _members(chosen, decisions))
     parts = components(graph, covering, chosen)
     return Covering(chosen, parts, decisions, _is_apart(graph, least), max(part.longest_path for part in parts))
+
+
+def _within_transactions(graph: Graph) -> Graph:
+    """The same operators, and the edges on which rows stay in their transaction."""
+    begins = {operator.name for operator in graph.operators if operator.begins_transactions}
+    if not begins:
+        return graph
+    edges = tuple(edge for edge in graph.edges if edge.branch or edge.source not in begins)
+    return Graph(graph.name, graph.operators, edges)
 
 
 def _members(targets: frozenset[str], decisions: Iterable[PruningDecision]) -> frozenset[str]:

@@ -87,7 +87,7 @@ class DataFrame(msgspec.Struct, frozen=True, array_like=True, tag=0, gc=False):
 
 
 class BundleFrame(msgspec.Struct, frozen=True, array_like=True, tag=2, gc=False):
-    """A bundle, with the schema and the body as in a data frame, and the tags of those frames that have one."""
+    """A bundle, with the schema and the body as in a data frame, the tags of those frames that have one, and times."""
 
     channels: tuple[int, ...]
     rows: tuple[int, ...]
@@ -97,6 +97,7 @@ class BundleFrame(msgspec.Struct, frozen=True, array_like=True, tag=2, gc=False)
     body: bytes | None
     version: int
     tags: dict[int, Tag]
+    timestamps: tuple[tuple[int, ...], ...] = ()
 
 
 class OtherFrame(msgspec.Struct, frozen=True, array_like=True, tag=1):
@@ -263,7 +264,9 @@ class Packer:
         body = memoryview(buffer) if inline is None else inline
         if isinstance(frame, Bundle):
             tags = dict(frame.tags)
-            return BundleFrame(numbers, frame.rows, frame.sizes, schema, definition, inline, frame.version, tags), body
+            return BundleFrame(
+                numbers, frame.rows, frame.sizes, schema, definition, inline, frame.version, tags, frame.timestamps
+            ), body
         return DataFrame(
             numbers, frame.timestamp, frame.size, schema, definition, inline, frame.version, frame.tag
         ), body
@@ -335,7 +338,9 @@ class Unpacker:
             raise LinkError(
                 f"got a bundle of {batch.num_rows} rows from host {self._sender}; its frame announced {frame.rows}"
             )
-        return Bundle(batch, frame.rows, frame.sizes, frame.version, frame.tags)
+        if frame.timestamps:
+            self._check_each("timestamps", len(frame.timestamps), channels)
+        return Bundle(batch, frame.rows, frame.sizes, frame.version, frame.tags, frame.timestamps)
 
     def _check_each(self, what: str, count: int, channels: tuple[ChannelId, ...]) -> None:
         if count != len(channels):

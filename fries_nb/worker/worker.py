@@ -9,11 +9,11 @@ queue the event and raise ``interrupt``. ``events`` lists the effect of each eve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
-from fries_nb.checkpoints import Position, Snapshot
+from fries_nb.checkpoints import Snapshot
 from fries_nb.errors import ColumnError, FriesError, OperatorError, ProtocolError
 from fries_nb.messages import (
     Abort,
@@ -41,6 +41,8 @@ from fries_nb.operators.dry_run import DryRunResult
 from fries_nb.operators.executors import ChainExecutor, InterruptFlag, executor_of
 from fries_nb.operators.instance import Instance
 from fries_nb.operators.recent import Recent
+from fries_nb.progress.progress_graph import ProgressGraph
+from fries_nb.progress.worker_counts import WorkerCounts
 from fries_nb.topology.wiring import Wiring
 from fries_nb.worker.adoption import TopologyAdoption
 from fries_nb.worker.alignment import Alignment
@@ -48,9 +50,11 @@ from fries_nb.worker.element_meter import ElementMeter
 from fries_nb.worker.events import (
     Arrived,
     ClosePart,
+    Counted,
     Directed,
     Event,
     Expected,
+    FrontierAdvanced,
     Grant,
     Granted,
     Instruction,
@@ -67,6 +71,7 @@ from fries_nb.worker.events import (
     ToReader,
 )
 from fries_nb.worker.inbox import MERGED_ROWS, Inbox, owed
+from fries_nb.worker.input_times import input_times
 from fries_nb.worker.marker_actions import acknowledgement
 from fries_nb.worker.outbox import Outbox
 from fries_nb.worker.pause import PauseState
@@ -88,6 +93,7 @@ class Worker:
         snapshot: the snapshot from which the last operator was restored, if any.
         spill: moves batches that wait for a tagged change out of memory; see ``versions``.
         issued: id of the last marker that was issued before the worker was added to a running dataflow.
+        progress: the dataflow as progress sees it; ``None`` if progress is not tracked.
 
     Raises:
         ProtocolError: the snapshot is of another worker.
@@ -111,6 +117,7 @@ class Worker:
         snapshot: Snapshot | None = None,
         spill: Spill = list,
         issued: int = 0,
+        progress: ProgressGraph | None = None,
     ) -> None:
         self.wiring = wiring
         for instance, needed in zip(instances, wiring.needed, strict=True):
@@ -124,7 +131,10 @@ class Worker:
         self._sender = ""
         self._owed: dict[ChannelId, int] = {}
         self._earlier: dict[WorkerId, tuple[Recent, ...]] = {}
-        self._compose(instances, Outbox(wiring.edges), snapshot.version if snapshot else 0)
+        version = snapshot.version if snapshot else 0
+        self._times = input_times(wiring.chain[0].name, progress, version)
+        counts = None if progress is None else WorkerCounts(progress)
+        self._compose(instances, Outbox(wiring.edges, counts), version)
         self._instructions: list[Instruction] = [*Grant.of(dict.fromkeys(wiring.incoming, window))]
         self._instructions += self.reports.traced()  # the initial record counts
         if snapshot is not None:
@@ -160,9 +170,12 @@ class Worker:
         if isinstance(event, Arrived):
             self._inbox.put(event.channel, event.frame)
         elif isinstance(event, Supplied):
-            self._inbox.supply(event.batch, event.positions)
+            self._inbox.supply(event)
         elif isinstance(event, Granted):
             self.outbox.credit(event.channel, event.size)
+        elif isinstance(event, FrontierAdvanced):
+            self._times.advance(event.operator, event.frontier)
+            self._finish_if_complete()
         elif isinstance(event, Directed):
             self._direct(event.worker, event.control)
         elif isinstance(event, Expected):
@@ -232,7 +245,7 @@ class Worker:
     @property
     def wants_input(self) -> bool:
         """Whether a source's reader may supply more: nothing is queued, and no output channel is full."""
-        waits = self._inbox.is_supplied or self._in_hand or self.outbox.full
+        waits = self._inbox.is_supplied or self._in_hand or self.outbox.full or self._times.is_far_ahead
         return not (waits or self.failed or self._held)
 
     @property
@@ -265,21 +278,22 @@ class Worker:
         if self._in_hand:
             self._advance(limit)
         elif self._inbox.is_supplied:
-            self._read(*self._inbox.take_supplied(), limit)
+            self._read(self._inbox.take_supplied(), limit)
         else:
             while (taken := self._inbox.take()) is not None and not self._receive(*taken, limit):
                 if self._is_stopped or self.interrupt.raised:
                     break  # a marker needs no turn of its own, but a tuple behind it is not to be taken
         return self._in_hand or self._inbox.is_supplied or self._inbox.is_ready
 
-    def _read(self, batch: pa.RecordBatch | None, positions: Mapping[int, Position | None], limit: int) -> None:
+    def _read(self, supplied: Supplied, limit: int) -> None:
         """Process a batch from a source's reader; it has the version that the source has reached."""
-        if batch is None:
+        if supplied.batch is None:
             self._finish()
         else:
-            self._begin("", batch, self._versions.number)
+            self._times.take_rows(self._versions.number, supplied.positions, supplied.bounds)
+            self._begin("", supplied.batch, self._versions.number)
             self._advance(limit)
-            self.instances[0].positions.update(positions)
+            self.instances[0].positions.update(supplied.positions)
 
     def _receive(self, channel: ChannelId, frame: Frame, limit: int) -> bool:
         """Process a frame from a channel, a small one together with others that wait; returns whether it had tuples."""
@@ -291,6 +305,7 @@ class Worker:
             self._instructions += Grant.of(owed([(channel, frame)]))
         else:
             batch, frames = self._inbox.merged(channel, frame, min(MERGED_ROWS, self.slices.quota))
+            self._times.take_frames(frames)
             self._begin(channel.sender.operator, batch, frame.version)
             self._owed = owed(frames)
             self._meter.loaded(frames)
@@ -300,7 +315,7 @@ class Worker:
     def _begin(self, sender: str, batch: pa.RecordBatch, version: int) -> None:
         """Begin a batch."""
         self._running = self._versions.executor_of(version, self._executor)
-        self.outbox.turn_to(version)
+        self.outbox.turn_to(version, self._times.stamp)
         self.came[sender], self._sender = batch.schema, sender
         self._running.load(sender, batch)
         self._in_hand = True
@@ -325,6 +340,7 @@ class Worker:
             self._in_hand = False
             self._instructions += Grant.of(self._owed)
             self._owed = {}
+            self._times.use_up(self.outbox.changes)
 
     def _end_of(self, channel: ChannelId) -> None:
         self._open.discard(channel)
@@ -332,7 +348,11 @@ class Worker:
             self._apply(marker, 0)
         self._inbox.block_only(self._alignment.blocked)
         self._adopt()
-        if not self._open and not self.ended:
+        self._finish_if_complete()
+
+    def _finish_if_complete(self) -> None:
+        """End, if all channels have, and time can bring out no more rows."""
+        if not (self._open or self.ended or self._in_hand) and self._times.is_over:
             self._finish()
 
     def _adopt(self) -> None:
@@ -344,6 +364,7 @@ class Worker:
         """End the output channels, close the sink's part and report the end, since all input is processed."""
         self.outbox.end()
         self.ended = True
+        self._times.end(self.outbox.changes)
         # The last trace records are sent first: once a checkpoint records the worker as finished, none can be added.
         self._instructions.extend(self.reports.traced(ended=True))
         for instance in self.instances:
@@ -375,6 +396,7 @@ class Worker:
         if is_tagged(marker):
             self._versions.complete()
             self._running = self._executor
+            self._times.turn_to(self._versions.number, self.outbox.changes)
         if switched:
             self._executor.rebuild()
             self._earlier.clear()
@@ -386,7 +408,7 @@ class Worker:
     def take(self) -> list[Instruction]:
         """The instructions for the shell, in order; removes them."""
         taken, self._instructions = [*self._instructions, *self.outbox.sends()], []
-        return taken
+        return [*taken, *Counted.of(self.outbox.changes.take())] if self.outbox.changes else taken
 
     def _tell(self, answer: Answer) -> None:
         self._instructions.append(TellController(answer))

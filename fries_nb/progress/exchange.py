@@ -8,8 +8,8 @@ sender, takes away. So a view that lacks steps still counts what justifies them 
 A batch waits, and grows, unless it takes away something that is minimal in the host's own view: nothing else can make a
 frontier advance. It is examined again whenever the view changes.
 
-Nobody knows all first counts: each host begins with those of its own workers, in its frame 1, and is *open* when frame 1
-of every member has come. Until then it neither announces a frontier nor says what its workers have done since, for a
+No host knows all first counts: each begins with those of its own workers, in its frame 1, and is *open* when frame 1 of
+every member has come. Until then it neither announces a frontier nor broadcasts what its workers have done since, for a
 view that lacks a first count lacks what justifies all that follows from it.
 
 >>> flow = ProgressGraph({"Src": (), "W": ()}, (FlowEdge("Src", "W"),))
@@ -284,7 +284,7 @@ class HostProgress:
     # ---- frontiers
 
     def frontier(self, listener: str) -> Antichain:
-        """The lower bound of what can still arrive at an operator; see ``Tracker.frontier``. Anything until it opens."""
+        """The lower bound of what can still arrive at a listener; see ``Tracker.frontier``. Until it opens, anything can."""
         known = self._tracker.frontier(listener)
         return known if self.is_open else Antichain((start_time(len(self._graph.loops[listener])),))
 

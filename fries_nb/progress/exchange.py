@@ -8,17 +8,27 @@ sender, takes away. So a view that lacks steps still counts what justifies them 
 A batch waits, and grows, unless it takes away something that is minimal in the host's own view: nothing else can make a
 frontier advance. It is examined again whenever the view changes.
 
+No host knows all first counts: each begins with those of its own workers, in its frame 1, and is *open* when frame 1 of
+every member has come. Until then it neither announces a frontier nor broadcasts what its workers have done since, for a
+view that lacks a first count lacks what justifies all that follows from it.
+
 >>> flow = ProgressGraph({"Src": (), "W": ()}, (FlowEdge("Src", "W"),))
 >>> source, edge = GraphLocation("Src"), GraphLocation("Src", "W")
->>> first = first_counts(flow, {"Src": 2})
->>> a, b = (HostProgress(host, flow, ["W"], first, members=[0, 1]) for host in (0, 1))
+>>> a, b = (HostProgress(host, flow, ["W"], members=[0, 1]) for host in (0, 1))
+>>> of_a, of_b = (host.begin(first_counts(flow, {"Src": 1})) for host in (a, b))
+>>> a.missing, a.advanced()
+(frozenset({1}), {})
+>>> a.receive(of_b), b.receive(of_a)
+(None, None)
 >>> t0 = start_time()
+>>> a.is_open, a.advanced()["W"].elements == (t0,)
+(True, True)
 
 Host 0 reads up to 5 and sends a message of time 3 to host 1. The other source could still read anything:
 
 >>> frame = a.record([CountChange(source, (0, 5), 1), CountChange(source, t0, -1), CountChange(edge, (0, 3), 1)])
 >>> frame.number, a.frontier("W").elements == (t0,)
-(1, True)
+(2, True)
 
 Host 1 uses up the message before it learns of it. That is not minimal in its view, so it says nothing yet; the end of
 its own source is:
@@ -38,7 +48,7 @@ A frame that comes twice has no effect; a gap in the numbers is an error.
 >>> b.receive(frame)
 >>> b.receive(ProgressFrame(0, 7, ()))
 Traceback (most recent call last):
-fries_nb.errors.ProtocolError: progress frame 7 of host 0 came after frame 1; expected 2: one was lost or overtaken
+fries_nb.errors.ProtocolError: progress frame 7 of host 0 came after frame 2; expected 3: one was lost or overtaken
 """
 
 from __future__ import annotations
@@ -72,10 +82,12 @@ class ProgressState(msgspec.Struct, frozen=True):
     Attributes:
         counts: all counts that are not 0.
         numbers: host to the number of its last frame that is included; the hosts are the members.
+        missing: the hosts whose first counts are not included.
     """
 
     counts: CountChanges
     numbers: dict[int, int]
+    missing: tuple[int, ...] = ()
 
 
 def first_counts(graph: ProgressGraph, starters: Mapping[str, int]) -> CountChanges:
@@ -142,34 +154,64 @@ class HostProgress:
         graph: the dataflow.
         listeners: operators whose frontiers are needed; the same at all hosts, for a host keeps to itself what advances
             none of them.
-        counts: the first counts, the same at all hosts.
         members: indices of all hosts.
 
     Raises:
         ProtocolError: see ``Tracker``.
     """
 
-    def __init__(
-        self,
-        host: int,
-        graph: ProgressGraph,
-        listeners: Iterable[str],
-        counts: Iterable[CountChange],
-        members: Iterable[int],
-    ) -> None:
+    def __init__(self, host: int, graph: ProgressGraph, listeners: Iterable[str], members: Iterable[int]) -> None:
         self.host = host
-        self._tracker = Tracker(graph, listeners, counts)
+        self._graph = graph
+        self._tracker = Tracker(graph, listeners)
         self._numbers = dict.fromkeys(members, 0)
+        self._missing = set(self._numbers)
         self._waiting = _Waiting(self._tracker)
         self._advanced: dict[str, Antichain] = {}
 
     @classmethod
     def joining(cls, host: int, graph: ProgressGraph, listeners: Iterable[str], state: ProgressState) -> HostProgress:
-        """A host that starts with another's view; frames that the view includes already have no effect on it."""
-        joined = cls(host, graph, listeners, state.counts, state.numbers)
+        """A host that starts with another's view; frames that the view includes already have no effect on it.
+
+        It has no first counts, and does not begin.
+        """
+        joined = cls(host, graph, listeners, state.numbers)
         joined._numbers.update(state.numbers)
+        joined._tracker.update(state.counts)
+        joined._missing = set(state.missing) - {host}
         joined.admit(host)
+        joined._announce_all()
         return joined
+
+    # ---- opening
+
+    def begin(self, counts: Iterable[CountChange]) -> ProgressFrame:
+        """Begin with the first counts of this host's workers, none perhaps; returns frame 1, which is broadcast anyway.
+
+        Raises:
+            ProtocolError: it has begun already.
+        """
+        if self.host not in self._missing:
+            raise ProtocolError(f"host {self.host} began a second time; its first counts are broadcast once")
+        self._missing.discard(self.host)
+        self._waiting.extend(counts)
+        frame = self._broadcast()
+        self._announce_all()
+        return frame
+
+    @property
+    def missing(self) -> frozenset[int]:
+        """The hosts whose first counts have not come."""
+        return frozenset(self._missing)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the first counts of all hosts are known, so that frontiers are announced."""
+        return not self._missing
+
+    def _announce_all(self) -> None:
+        if self.is_open:
+            self._advanced = {listener: self._tracker.frontier(listener) for listener in self._tracker.listeners}
 
     # ---- the workers of this host
 
@@ -182,7 +224,13 @@ class HostProgress:
         return self._released()
 
     def flush(self) -> ProgressFrame | None:
-        """The frame of all that waits, whether it can advance a frontier or not; for a host that leaves."""
+        """The frame of all that waits, whether it can advance a frontier or not; for a host that leaves.
+
+        Raises:
+            ProtocolError: it has not begun.
+        """
+        if self.host in self._missing:
+            raise ProtocolError(f"host {self.host} leaves before it has begun, so its first counts would be missing")
         return self._broadcast() if self._waiting else None
 
     @property
@@ -210,6 +258,9 @@ class HostProgress:
             )
         self._numbers[frame.sender] = frame.number
         self._apply(frame.changes)
+        if frame.sender in self._missing:
+            self._missing.discard(frame.sender)
+            self._announce_all()
         return self._released()
 
     def admit(self, host: int) -> None:
@@ -217,18 +268,25 @@ class HostProgress:
         self._numbers.setdefault(host, 0)
 
     def dismiss(self, host: int) -> None:
-        """Accept no more frames of a host, which has flushed what it had."""
+        """Accept no more frames of a host, which has flushed what it had.
+
+        Raises:
+            ProtocolError: its first counts have not come.
+        """
+        if host in self._missing:
+            raise ProtocolError(f"host {host} was dismissed, but its first counts have not come; expected its frame 1")
         self._numbers.pop(host, None)
 
     def state(self) -> ProgressState:
         """The view, for a host that joins."""
-        return ProgressState(self._tracker.counts, dict(self._numbers))
+        return ProgressState(self._tracker.counts, dict(self._numbers), tuple(sorted(self._missing)))
 
     # ---- frontiers
 
     def frontier(self, listener: str) -> Antichain:
-        """The lower bound of what can still arrive at an operator; see ``Tracker.frontier``."""
-        return self._tracker.frontier(listener)
+        """The lower bound of what can still arrive at a listener; see ``Tracker.frontier``. Until it opens, anything can."""
+        known = self._tracker.frontier(listener)
+        return known if self.is_open else Antichain((start_time(len(self._graph.loops[listener])),))
 
     def holders(self, listener: str) -> tuple[FrontierHolder, ...]:
         """What keeps a listener's frontier from advancing; see ``Tracker.holders``."""
@@ -236,21 +294,29 @@ class HostProgress:
 
     def listen(self, listener: str) -> ProgressFrame | None:
         """Track one more operator, at all hosts alike; returns the frame to broadcast in consequence, if any."""
+        if listener in self._tracker.listeners:
+            return None
         self._tracker.listen(listener)
         self._waiting_again()
+        if self.is_open:
+            self._advanced[listener] = self._tracker.frontier(listener)
         return self._released()
 
     def advanced(self) -> dict[str, Antichain]:
-        """The frontiers that have changed since the last call, by listener."""
+        """The frontiers that have changed since the last call, by listener; on opening all, before that none."""
         taken, self._advanced = self._advanced, {}
         return taken
 
     # ---- broadcasting
 
     def _apply(self, changes: CountChanges) -> None:
-        self._advanced.update(self._tracker.update(changes))
+        advanced = self._tracker.update(changes)
+        if self.is_open:
+            self._advanced.update(advanced)
 
     def _released(self) -> ProgressFrame | None:
+        if not self.is_open:
+            return None
         frontiers = {listener: self._tracker.frontier(listener) for listener in self._tracker.listeners}
         return self._broadcast() if self._waiting.is_due(frontiers) else None
 

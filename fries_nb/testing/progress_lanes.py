@@ -9,10 +9,12 @@
 >>> draws = Draws(random.Random(1))
 >>> lanes = ProgressLanes(SeededNetwork(draws))
 >>> for host in range(3):
-...     lanes.join(HostProgress(host, flow, ["W"], first_counts(flow, {"Src": 1}), members=range(3)))
+...     lanes.join(HostProgress(host, flow, ["W"], members=range(3)))
+>>> for host in range(3):
+...     lanes.begin(host, first_counts(flow, {"Src": 1} if host == 0 else {}))
 >>> lanes.record(0, [CountChange(GraphLocation("Src"), start_time(), -1)])
 >>> [bool(lanes.hosts[host].frontier("W")) for host in range(3)]
-[False, True, True]
+[True, True, True]
 >>> while draws:
 ...     lanes.deliver(draws.draw())
 >>> [bool(lanes.hosts[host].frontier("W")) for host in range(3)]
@@ -48,6 +50,10 @@ class ProgressLanes:
         self.hosts[progress.host] = progress
         for other in self.hosts.values():
             other.admit(progress.host)
+
+    def begin(self, host: int, counts: Iterable[CountChange]) -> None:
+        """A host begins with the first counts of its workers."""
+        self._broadcast(self.hosts[host].begin(counts))
 
     def record(self, host: int, changes: Iterable[CountChange]) -> None:
         """A worker of this host hands over a step."""

@@ -66,8 +66,9 @@ def _meet(stamp, time):
 
 def _keep_waiting(progress, frame, receive=HostProgress.receive):
     """What waits is not examined again when the view changes."""
-    progress._apply(frame.changes)
-    progress._numbers[frame.sender] = frame.number
+    progress._released = lambda: None
+    receive(progress, frame)
+    del progress._released
 
 
 def _take_decrements(waiting):
@@ -77,9 +78,20 @@ def _take_decrements(waiting):
     return tuple(changes)
 
 
-def _drop_positives(graph, starters, first=exchange.first_counts):
-    """Sources begin without a token of their own for each split."""
-    return first(graph, dict.fromkeys(starters, 1))
+def _once(progress, counts, begin=HostProgress.begin):
+    """Splits of a host share a token."""
+    return begin(progress, set(counts))
+
+
+def _nothing_to_say(progress, counts, begin=HostProgress.begin):
+    """A host without first counts says nothing."""
+    frame = begin(progress, counts)
+    return frame if frame.changes else None
+
+
+def _begun(progress):
+    """A host is open as soon as it has begun itself."""
+    return progress.host not in progress.missing
 
 
 MUTANTS = {
@@ -97,7 +109,10 @@ MUTANTS = {
     ],
     "a waiting batch is not examined again": [(HostProgress, "receive", _keep_waiting)],
     "part of what waits is broadcast": [(exchange._Waiting, "take", _take_decrements)],
-    "splits share a token": [("progress_played", "first_counts", _drop_positives)],
+    "splits share a token": [(HostProgress, "begin", _once)],
+    "open when begun": [(HostProgress, "is_open", property(_begun))],
+    "open from the start": [(HostProgress, "is_open", True)],
+    "empty first counts are not broadcast": [(HostProgress, "begin", _nothing_to_say)],
     "dead ends are counted": [(progress_graph.ProgressGraph, "leads_on", lambda *of: True)],
 }
 

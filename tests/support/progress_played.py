@@ -186,31 +186,31 @@ class Play:
         self.listeners = [name for name in self.graph.loops if self._is_end(name) or self.draw.random() < 0.5]
         self.busy, self.broken, self.announced = True, "", 0
         sources = {name: 3 for name in self.graph.loops if name == "S" or self.draw.random() < 0.2}
-        self._start(first_counts(self.graph, sources))
+        self._start()
         for number in range(3):
             for name in sources:
                 worker = self.players[number % self.workers]
                 worker.keep(name, start_time(len(self.graph.loops[name])), bin=100 + number)
-        self._forget_counted()
+                worker.counts.changes.take()  # it is among the first counts
+                self.first[worker.host] += first_counts(self.graph, {name: 1})
 
     def _is_end(self, name) -> bool:
         return not any(edge.source == name and not edge.feedback for edge in self.graph.edges)
 
-    def _start(self, counts) -> None:
+    def _start(self) -> None:
         self.hosts, self.workers = self.draw.randint(1, 3), self.draw.randint(1, 4)
-        self.rows, self.last = 0, {}
+        self.rows, self.last, self.known = 0, {}, {}
         self.draws = Draws(self.draw)
         self.network = SeededNetwork(self.draws)
         self.lanes = ProgressLanes(self.network)
         for host in range(self.hosts):
-            self.lanes.join(HostProgress(host, self.graph, self.listeners, counts, range(self.hosts)))
+            self.lanes.join(HostProgress(host, self.graph, self.listeners, range(self.hosts)))
+        self.first: dict[int, list[CountChange]] = {host: [] for host in range(self.hosts)}
+        for host in self.first:
+            self.draws.add(host)
         self.players = [PlayedWorker(self, index) for index in range(self.workers)]
         for worker in self.players:
             self.draws.add(worker)
-
-    def _forget_counted(self) -> None:
-        for worker in self.players:
-            worker.counts.changes.take()  # these are among the first counts
 
     def send(self, frames) -> None:
         """Put frames on the lanes of their channels."""
@@ -222,9 +222,16 @@ class Play:
         drawn = self.draws.draw()
         if isinstance(drawn, PlayedWorker):
             drawn.slice()
+        elif isinstance(drawn, int):
+            self.begin(drawn)
         else:
             self._deliver(drawn)
         self.check()
+
+    def begin(self, host) -> None:
+        """A host begins, with the first counts of its workers, which may have handed over steps already."""
+        self.draws.discard(host)
+        self.lanes.begin(host, self.first.pop(host))
 
     def _deliver(self, lane) -> None:
         if lane[0] is LaneKind.PROGRESS:
@@ -246,6 +253,7 @@ class Play:
         held = set(self.held())
         self.rows = sum(bool(location.to) for location, _ in held)
         for host, progress in self.lanes.hosts.items():
+            self._check_announced(host, progress)
             for listener in self.listeners:
                 frontier = progress.frontier(listener).elements
                 for location, time in held:
@@ -258,8 +266,19 @@ class Play:
                 self.announced += before is not None and before != frontier
                 self.last[host, listener] = frontier
 
+    def _check_announced(self, host, progress) -> None:
+        """What a host announces is what it knows: nothing before it is open, then every frontier, then each change."""
+        known = self.known.setdefault(host, {})
+        known.update(progress.advanced())
+        expected = {one: progress.frontier(one) for one in self.listeners} if progress.is_open else {}
+        if known != expected:
+            self.broken = self.broken or f"announced at {host}: {known}; expected {expected}"
+
     def settle(self) -> None:
         """Deliver all counts, until none is on its way."""
+        for host in list(self.first):
+            self.begin(host)
+            self.check()
         while lanes := [lane for lane, _ in self.network.waiting() if lane[0] is LaneKind.PROGRESS]:
             self._deliver(self.draw.choice(lanes))
             self.check()
@@ -295,16 +314,16 @@ class Play:
         for worker in self.players:
             for name, book in worker.books.items():
                 saved[name].update(book.saved())
-        counts = [change for name, bins in saved.items() for change in token_counts(name, bins.values())]
-        counts += [CountChange(edge.location, stamp, 1) for edge, stamp, _ in frames]
-        self._start(counts)
+        self._start()
         for name, bins in saved.items():
             for bin, tokens in bins.items():
                 worker = self.players[bin % self.workers]
+                self.first[worker.host] += token_counts(name, [tokens])
                 worker.books[name].load({bin: tokens})
                 found = [worker.books[name].find((bin, number)) for number in tokens.times]
                 worker.tokens += [(name, token) for token in found]
         for edge, stamp, rows in frames:
+            self.first[self.draw.randrange(self.hosts)].append(CountChange(edge.location, stamp, 1))
             self.send([((edge, self.draw.randrange(self.workers)), stamp, rows)])
         self.check()
 

@@ -209,6 +209,7 @@ SHORT = {
     "fries_nb.operators.kinds": "the table of operator kinds, where a new kind has its entry",
     "fries_nb.running.locks": "a decorator that several classes of the room share",
     "fries_nb.scheduling": "a file for each scheduler",
+    "fries_nb.spark.barrier_task": "the process of a host, which knows nothing of its protocol",
     "fries_nb.spark.class_archive": "Java's archive of classes, which a session uses and a command writes",
     "fries_nb.spark.daemon": "a program of its own, which Spark starts by its name",
     "fries_nb.spark.driver_listener": "the callbacks of a driver, which another room implements",

@@ -104,7 +104,7 @@ class Edge:
 
 @dataclass(frozen=True)
 class Graph:
-    """A dataflow graph, with operators and edges in order of declaration; acyclic but for the feedback edges of loops."""
+    """A dataflow graph, with operators and edges as they were declared; acyclic but for the feedback edges of loops."""
 
     name: str
     operators: tuple[Operator, ...]

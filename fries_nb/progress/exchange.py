@@ -284,7 +284,7 @@ class HostProgress:
     # ---- frontiers
 
     def frontier(self, listener: str) -> Antichain:
-        """The lower bound of what can still arrive at a listener; see ``Tracker.frontier``. Until it opens, anything can."""
+        """The lower bound of what can still arrive at a listener; until it opens, anything can (see ``Tracker``)."""
         known = self._tracker.frontier(listener)
         return known if self.is_open else Antichain((start_time(len(self._graph.loops[listener])),))
 

@@ -30,6 +30,7 @@ from fries_nb.messages import (
 )  # fmt: skip
 from fries_nb.operators.dry_run import DryRun
 from fries_nb.operators.instance import Instance
+from fries_nb.progress.change_batch import CountChange
 from fries_nb.testing import network
 from fries_nb.testing.deployment import Deployment
 from fries_nb.testing.draws import Draws
@@ -37,6 +38,7 @@ from fries_nb.testing.network import SeededNetwork
 from fries_nb.testing.ports import ListPort
 from fries_nb.testing.readers import Supply, plans_of
 from fries_nb.testing.seeded_chains import SeededChains
+from fries_nb.testing.seeded_progress import SeededProgress
 from fries_nb.topology.topology import Topology
 from fries_nb.topology.wiring import wire, wirings_of
 from fries_nb.worker import events as heard
@@ -81,6 +83,7 @@ class Hosts:
         self.draws = Draws(plan.random, lambda one: plan.fate.slow is not None and self._home(one) == plan.fate.slow)
         self.network = SeededNetwork(self.draws)
         self.chains = SeededChains(self, plan.clock)
+        self.progress = SeededProgress(plan.graph, plan.hosts, self.network, self._notify)
         self.spent = {worker for worker in self.topology.workers if self._redistribution.had_ended(worker)}
         self._assembly = plan.assembly(self.topology, restoration, self._redistribution)
         for host in range(plan.hosts):
@@ -194,6 +197,15 @@ class Hosts:
             if self.started and self._lives(id_):
                 self.draws.add(("work", id_))
                 self._wake_reader(worker)
+        if self.started:
+            self.progress.begin(self._first_counts())
+
+    def _first_counts(self) -> dict[int, list[CountChange]]:
+        first: dict[int, list[CountChange]] = {host: [] for host in range(self._plan.hosts) if host not in self.dead}
+        for id_, worker in self.workers.items():
+            if self._lives(id_):
+                first[self.host_of(id_)] += worker.introduce(self.supply.bounds(id_), self.supply.ahead(id_))
+        return first
 
     def happen(self) -> Answer | None:
         """Carry out one of the possible events (there must be one); returns an answer to the controller, if any."""
@@ -221,6 +233,8 @@ class Hosts:
             self.give(place.receiver, heard.Arrived(place, what))
         elif kind is network.LaneKind.GRANTS:
             self.give(place.sender, heard.Granted(place, what))
+        elif kind is network.LaneKind.PROGRESS:
+            self.progress.receive(place[1], what)
         else:
             worker, control = what
             if isinstance(control, Rehearse):
@@ -304,6 +318,11 @@ class Hosts:
         self._carry_out(worker)
         self._wake_reader(worker)
 
+    def _notify(self, host: int, operator: str, event: heard.FrontierAdvanced) -> None:
+        for worker in self.topology.workers:
+            if worker.operator == operator and self.host_of(worker) == host:
+                self.give(worker, event)
+
     def tell(self, worker: WorkerId, control: Control) -> None:
         """Deliver a control message to a worker."""
         self.network.put((network.LaneKind.CONTROL, self.host_of(worker)), (worker, control))
@@ -337,6 +356,8 @@ class Hosts:
                 self._write(worker, instruction)
             elif isinstance(instruction, heard.Traced):
                 self._plan.store.trace(instruction.records)
+            elif isinstance(instruction, heard.Counted):
+                self.progress.record(self.host_of(worker.wiring.id), instruction.changes)
             elif isinstance(instruction, heard.ToReader) and isinstance(instruction.control, Drain):
                 self.supply.drain(worker.wiring.id)
 
@@ -389,6 +410,8 @@ class Hosts:
         kind, place = thing
         if isinstance(place, ChannelId):
             place = place.receiver if kind is network.LaneKind.GRANTS else place.sender
+        elif kind is network.LaneKind.PROGRESS:
+            place = place[0]
         if isinstance(place, WorkerId):
             return self.host_of(place)
         return place if isinstance(place, int) else getattr(place, "host", None)

@@ -34,6 +34,7 @@ from fries_nb.constraints.reactions import ChainOperators, ResizeBuffer
 from fries_nb.errors import LinkError
 from fries_nb.measurements import Measurements
 from fries_nb.messages import ChannelId, Data, End, Marker, Tag
+from fries_nb.progress.exchange import ProgressFrame
 from fries_nb.transport.envelopes import LIMIT
 from fries_nb.transport.pieces import Part
 
@@ -61,8 +62,10 @@ class Credit(msgspec.Struct, frozen=True, tag=True):
     sizes: tuple[int, ...]
 
 
-Notice = Measurements | ResizeBuffer | ChainOperators
-"""A message from host to host about latency constraints, on no channel."""
+LatencyNotice = Measurements | ResizeBuffer | ChainOperators
+"""A message from host to host about latency constraints."""
+Notice = LatencyNotice | ProgressFrame
+"""A message from host to host, on no channel."""
 Payload = Data | Bundle | Marker | End | Credit | Notice
 
 

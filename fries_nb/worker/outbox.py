@@ -37,10 +37,11 @@ from fries_nb.errors import DeclarationError, ProtocolError
 from fries_nb.measurements import BufferMeasured
 from fries_nb.messages import ChannelId, End, Frame, Marker
 from fries_nb.progress.change_batch import ChangeBatch
+from fries_nb.progress.progress_graph import ProgressGraph
 from fries_nb.progress.times import Time
 from fries_nb.progress.worker_counts import WorkerCounts
 from fries_nb.topology.partitioning import Binning, Bins, partition, routing_table
-from fries_nb.topology.wiring import OutEdge
+from fries_nb.topology.wiring import OutEdge, Wiring
 from fries_nb.worker.buffer_meter import BufferMeter
 from fries_nb.worker.out_channel import EdgeBuffer, OutChannel, PendingChannels, SendFrame
 from fries_nb.worker.small_frames import bundled
@@ -362,3 +363,8 @@ class Outbox:
     def _is_full(self, edge: OutEdge, channels: tuple[OutChannel, ...]) -> bool:
         fits = all if _rebalances(edge) else any
         return fits(channel in self._pending.filled for channel in channels)
+
+
+def output_of(wiring: Wiring, progress: ProgressGraph | None) -> Outbox:
+    """The outbox of a worker, which counts frames if progress is tracked."""
+    return Outbox(wiring.edges, None if progress is None else WorkerCounts(progress))

@@ -41,8 +41,8 @@ from fries_nb.operators.dry_run import DryRunResult
 from fries_nb.operators.executors import ChainExecutor, InterruptFlag, executor_of
 from fries_nb.operators.instance import Instance
 from fries_nb.operators.recent import Recent
+from fries_nb.progress.change_batch import CountChanges
 from fries_nb.progress.progress_graph import ProgressGraph
-from fries_nb.progress.worker_counts import WorkerCounts
 from fries_nb.topology.wiring import Wiring
 from fries_nb.worker.adoption import TopologyAdoption
 from fries_nb.worker.alignment import Alignment
@@ -71,9 +71,9 @@ from fries_nb.worker.events import (
     ToReader,
 )
 from fries_nb.worker.inbox import MERGED_ROWS, Inbox, owed
-from fries_nb.worker.input_times import input_times
+from fries_nb.worker.input_times import Bounds, input_times
 from fries_nb.worker.marker_actions import acknowledgement
-from fries_nb.worker.outbox import Outbox
+from fries_nb.worker.outbox import Outbox, output_of
 from fries_nb.worker.pause import PauseState
 from fries_nb.worker.preparation import Preparation, keep_ready
 from fries_nb.worker.reports import WorkerOutput, WorkerReports
@@ -104,6 +104,7 @@ class Worker:
         slices, slowness: the number of tuples of the next slice; whether it should not share a thread.
         outbox: its output; to be flushed when there is nothing more to do, or after some time.
         preparation: the input of dry runs.
+        progress: see the arguments.
         came: sending operator to the schema of its last batch.
         reports: its measurements, and the columns of a sink.
     """
@@ -119,7 +120,7 @@ class Worker:
         issued: int = 0,
         progress: ProgressGraph | None = None,
     ) -> None:
-        self.wiring = wiring
+        self.wiring, self.progress = wiring, progress
         for instance, needed in zip(instances, wiring.needed, strict=True):
             instance.written.needed = needed
         self.interrupt = InterruptFlag()
@@ -133,8 +134,7 @@ class Worker:
         self._earlier: dict[WorkerId, tuple[Recent, ...]] = {}
         version = snapshot.version if snapshot else 0
         self._times = input_times(wiring.chain[0].name, progress, version)
-        counts = None if progress is None else WorkerCounts(progress)
-        self._compose(instances, Outbox(wiring.edges, counts), version)
+        self._compose(instances, output_of(wiring, progress), version)
         self._instructions: list[Instruction] = [*Grant.of(dict.fromkeys(wiring.incoming, window))]
         self._instructions += self.reports.traced()  # the initial record counts
         if snapshot is not None:
@@ -239,6 +239,15 @@ class Worker:
         facing = self._executor.facing() if self._pause.paused else None
         taken = tuple(self._executor.samples(position)) or self._earlier.get(self.instances[position].worker, ())
         return taken if facing is None else (Recent(facing, facing=True),)
+
+    def introduce(self, bounds: Bounds, ahead: int | None = None) -> CountChanges:
+        """Begin to count; returns the first counts, to be called once, before any event.
+
+        Args:
+            bounds: for a source, lower bounds of the times of the unread rows of its splits.
+            ahead: how far it may read ahead of the sinks; ``None`` for no limit.
+        """
+        return self._times.introduce(bounds, ahead)
 
     # ---- work
 

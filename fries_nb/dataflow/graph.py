@@ -104,7 +104,7 @@ class Edge:
 
 @dataclass(frozen=True)
 class Graph:
-    """A dataflow graph, with operators and edges in order of declaration; acyclic apart from feedback edges of loops."""
+    """A dataflow graph, with operators and edges in order of declaration; acyclic apart from feedback edges."""
 
     name: str
     operators: tuple[Operator, ...]

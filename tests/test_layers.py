@@ -30,6 +30,7 @@ LAYERS = (
     ("planning",),
     ("topology",),
     ("messages", "bundles", "trace", "checkpoints", "measurements"),
+    ("frames",),
     ("dataflow", "progress"),
     ("transitions",),
     ("errors", "deprecations"),

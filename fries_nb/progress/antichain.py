@@ -128,16 +128,31 @@ class CountedAntichain:
         least = moments.least
         if least is None:
             del self._moments[others]
-        if self._least.get(others) != least:
-            self._frontier = None
+        before = self._least.get(others)
+        if before != least:
             if least is None:
                 del self._least[others]
             else:
                 self._least[others] = least
+            if self._frontier is not None and not self._is_hidden(others, before, least):
+                self._frontier = None
+
+    def _is_hidden(self, others: tuple[int, ...], before: int | None, least: int | None) -> bool:
+        """Whether elements of the frontier precede these least times, so that it is still the same."""
+        assert self._frontier is not None
+        if before is not None and _joined(others, before) in self._frontier.elements:
+            return False
+        return least is None or self._frontier.less_equal(_joined(others, least))
 
     @property
     def frontier(self) -> Antichain:
         """The minimal times."""
         if self._frontier is None:
-            self._frontier = Antichain.of((key[0], least, *key[1:]) for key, least in self._least.items())
+            times = tuple(_joined(others, least) for others, least in self._least.items())
+            self._frontier = Antichain.of(times) if len(times) > 1 else Antichain(times)
         return self._frontier
+
+
+def _joined(others: tuple[int, ...], moment: int) -> Time:
+    """The time of which these are the components apart from the moment, and the moment."""
+    return (others[0], moment, *others[1:])

@@ -107,12 +107,16 @@ class _Moments:
 
 
 class CountedAntichain:
-    """The frontier of a multiset of times."""
+    """The frontier of a multiset of times.
+
+    Attributes:
+        frontier: the minimal times.
+    """
 
     def __init__(self) -> None:
+        self.frontier = Antichain()
         self._moments: dict[tuple[int, ...], _Moments] = {}
-        self._least: dict[tuple[int, ...], int] = {}
-        self._frontier: Antichain | None = Antichain()
+        self._least: dict[tuple[int, ...], Time] = {}
 
     def update(self, time: Time, delta: int) -> None:
         """Add ``delta`` to the number of times that ``time`` is in the multiset.
@@ -125,34 +129,31 @@ class CountedAntichain:
         if moments is None:
             moments = self._moments[others] = _Moments()
         moments.update(time[1], delta)
-        least = moments.least
+        least, before = moments.least, self._least.get(others)
         if least is None:
             del self._moments[others]
-        before = self._least.get(others)
-        if before != least:
-            if least is None:
+            if before is not None:
                 del self._least[others]
-            else:
-                self._least[others] = least
-            if self._frontier is not None and not self._is_hidden(others, before, least):
-                self._frontier = None
+                self._raise_from(before)
+        elif before is None or least < before[1]:
+            self._least[others] = time
+            self._lower_to(time)
+        elif least > before[1]:
+            self._least[others] = (others[0], least, *others[1:])
+            self._raise_from(before)
 
-    def _is_hidden(self, others: tuple[int, ...], before: int | None, least: int | None) -> bool:
-        """Whether elements of the frontier precede these least times, so that it is still the same."""
-        assert self._frontier is not None
-        if before is not None and _joined(others, before) in self._frontier.elements:
-            return False
-        return least is None or self._frontier.less_equal(_joined(others, least))
+    def _lower_to(self, time: Time) -> None:
+        """A time has come that is the least of its versions and rounds."""
+        if not self.frontier.less_equal(time):
+            kept = (known for known in self.frontier.elements if not precedes(time, known))
+            self.frontier = Antichain(tuple(sorted((time, *kept))))
 
-    @property
-    def frontier(self) -> Antichain:
-        """The minimal times."""
-        if self._frontier is None:
-            times = tuple(_joined(others, least) for others, least in self._least.items())
-            self._frontier = Antichain.of(times) if len(times) > 1 else Antichain(times)
-        return self._frontier
-
-
-def _joined(others: tuple[int, ...], moment: int) -> Time:
-    """The time of which these are the components apart from the moment, and the moment."""
-    return (others[0], moment, *others[1:])
+    def _raise_from(self, time: Time) -> None:
+        """A time has gone that was the least of its versions and rounds; what only it preceded is minimal now."""
+        elements = self.frontier.elements
+        if len(self._least) <= 1:
+            self.frontier = Antichain(tuple(self._least.values()))
+        elif time in elements:
+            kept = Antichain(tuple(known for known in elements if known != time))
+            after = (one for one in self._least.values() if precedes(time, one) and not kept.less_equal(one))
+            self.frontier = Antichain(tuple(sorted((*kept, *Antichain.of(after)))))

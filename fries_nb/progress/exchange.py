@@ -55,6 +55,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from itertools import chain
+from types import MappingProxyType
 
 import msgspec
 
@@ -64,6 +65,8 @@ from fries_nb.progress.change_batch import ChangeBatch, CountChange, CountChange
 from fries_nb.progress.progress_graph import FlowEdge, ProgressGraph
 from fries_nb.progress.times import Time, start_time
 from fries_nb.progress.tracker import FrontierHolder, Tracker
+
+NO_CHANGE: Mapping[str, Antichain] = MappingProxyType({})
 
 __all__ = ["FlowEdge", "HostProgress", "ProgressFrame", "ProgressState", "first_counts"]
 
@@ -115,15 +118,18 @@ class _Waiting:
     def __len__(self) -> int:
         return len(self._batch)
 
-    def extend(self, changes: Iterable[CountChange]) -> None:
+    def extend(self, changes: Iterable[CountChange]) -> list[Pointstamp]:
+        """Add a step; returns what it takes away that was not taken away before."""
+        released: list[Pointstamp] = []
         for location, time, delta in changes:
             if not self._tracker.graph.leads_on(location):
                 continue
-            was_release = self._batch.get(location, time) < 0
-            self._batch.update(location, time, delta)
-            is_release = self._batch.get(location, time) < 0
-            if was_release != is_release:
-                self._index((location, time), is_release)
+            net = self._batch.update(location, time, delta)
+            if (net < 0) != (net - delta < 0):
+                self._index((location, time), net < 0)
+                if net < 0:
+                    released.append((location, time))
+        return released
 
     def _index(self, stamp: Pointstamp, is_release: bool) -> None:
         for image in self._tracker.images(*stamp):
@@ -135,11 +141,18 @@ class _Waiting:
                 if not stamps:
                     del self._releases[image]
 
-    def is_due(self, frontiers: Mapping[str, Antichain]) -> bool:
-        """Whether something minimal in the view is taken away, at one of these frontiers."""
+    def is_due(self, stamps: Iterable[Pointstamp], frontiers: Mapping[str, Antichain]) -> bool:
+        """Whether something minimal in the view is taken away: one of these, or what these frontiers wait for.
+
+        Args:
+            stamps: what has come to wait, or whose count in the view has changed.
+            frontiers: those that have changed.
+        """
+        if any(self._batch.get(*stamp) < 0 and self._tracker.is_minimal(*stamp) for stamp in stamps):
+            return True
         elements = chain.from_iterable(((listener, time) for time in new) for listener, new in frontiers.items())
-        stamps = chain.from_iterable(self._releases.get(element, ()) for element in elements)
-        return any(self._tracker.count(*stamp) > 0 for stamp in stamps)
+        waiting = chain.from_iterable(self._releases.get(element, ()) for element in elements)
+        return any(self._tracker.count(*stamp) > 0 for stamp in waiting)
 
     def take(self) -> CountChanges:
         self._releases.clear()
@@ -209,9 +222,11 @@ class HostProgress:
         """Whether the first counts of all hosts are known, so that frontiers are announced."""
         return not self._missing
 
-    def _announce_all(self) -> None:
+    def _announce_all(self) -> dict[str, Antichain]:
+        """The start frontiers if the host is open now, otherwise none."""
         if self.is_open:
             self._advanced = {listener: self._tracker.frontier(listener) for listener in self._tracker.listeners}
+        return self._advanced
 
     # ---- the workers of this host
 
@@ -220,8 +235,7 @@ class HostProgress:
 
         The steps of one worker must come in its order; of two workers, in any.
         """
-        self._waiting.extend(changes)
-        return self._released()
+        return self._released(self._waiting.extend(changes))
 
     def flush(self) -> ProgressFrame | None:
         """The frame of all that waits, whether it can advance a frontier or not; for a host that leaves.
@@ -257,11 +271,11 @@ class HostProgress:
                 f"expected {last + 1}: one was lost or overtaken"
             )
         self._numbers[frame.sender] = frame.number
-        self._apply(frame.changes)
+        advanced = self._apply(frame.changes)
         if frame.sender in self._missing:
             self._missing.discard(frame.sender)
-            self._announce_all()
-        return self._released()
+            advanced = self._announce_all()
+        return self._released([(change.location, change.time) for change in frame.changes], advanced)
 
     def admit(self, host: int) -> None:
         """Accept the frames of a new host, from number 1; idempotent."""
@@ -284,7 +298,7 @@ class HostProgress:
     # ---- frontiers
 
     def frontier(self, listener: str) -> Antichain:
-        """The lower bound of what can still arrive at a listener; until it opens, anything can (see ``Tracker``)."""
+        """The lower bound of what can still arrive at a listener; until this host is open, the least time of all."""
         known = self._tracker.frontier(listener)
         return known if self.is_open else Antichain((start_time(len(self._graph.loops[listener])),))
 
@@ -300,7 +314,7 @@ class HostProgress:
         self._waiting_again()
         if self.is_open:
             self._advanced[listener] = self._tracker.frontier(listener)
-        return self._released()
+        return self._released((), {listener: self._tracker.frontier(listener)})
 
     def advanced(self) -> dict[str, Antichain]:
         """The frontiers that have changed since the last call, by listener; on opening all, before that none."""
@@ -309,16 +323,17 @@ class HostProgress:
 
     # ---- broadcasting
 
-    def _apply(self, changes: CountChanges) -> None:
+    def _apply(self, changes: CountChanges) -> dict[str, Antichain]:
         advanced = self._tracker.update(changes)
         if self.is_open:
             self._advanced.update(advanced)
+        return advanced
 
-    def _released(self) -> ProgressFrame | None:
-        if not self.is_open:
-            return None
-        frontiers = {listener: self._tracker.frontier(listener) for listener in self._tracker.listeners}
-        return self._broadcast() if self._waiting.is_due(frontiers) else None
+    def _released(
+        self, stamps: Iterable[Pointstamp], frontiers: Mapping[str, Antichain] = NO_CHANGE
+    ) -> ProgressFrame | None:
+        is_due = self.is_open and self._waiting.is_due(stamps, frontiers)
+        return self._broadcast() if is_due else None
 
     def _broadcast(self) -> ProgressFrame:
         self._numbers[self.host] += 1

@@ -66,7 +66,7 @@ def _meet(stamp, time):
 
 def _keep_waiting(progress, frame, receive=HostProgress.receive):
     """What waits is not examined again when the view changes."""
-    progress._released = lambda: None
+    progress._released = lambda *of: None
     receive(progress, frame)
     del progress._released
 

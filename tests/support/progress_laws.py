@@ -89,13 +89,13 @@ class FrontierLaw:
         for (host, listener), frontiers in announced.items():
             self.checked += 1
             for before, after in zip(frontiers, frontiers[1:], strict=False):
-                assert before.leads_to(after), f"the frontier of {listener} at host {host} went from {before} to {after}"
+                assert before.leads_to(after), f"{listener}'s frontier at host {host} went from {before} to {after}"
             for operator, in_front, version, time in rows:
                 can_reach = listener in self._below[operator] and (in_front or listener != operator)
                 if can_reach and not frontiers[-1].less_equal((version, time)):
+                    where = f"{'in front of' if in_front else 'behind'} {operator}"
                     raise AssertionError(
-                        f"host {host} announced {frontiers[-1].elements} for {listener}, and a row of version {version} "
-                        f"and time {time} is {'in front of' if in_front else 'behind'} {operator}"
+                        f"host {host} announced {frontiers[-1].elements} for {listener}; {(version, time)} is {where}"
                     )
 
     def run(self, every: int = 3, steps: int = 10**6) -> None:

@@ -22,6 +22,7 @@ from typing import Any
 import networkx as nx
 
 from fries_nb.dataflow.event_time import EventTime
+from fries_nb.dataflow.loop_checks import check_loops
 from fries_nb.dataflow.scopes import ROOT, StreamScope
 from fries_nb.dataflow.traits import TRAITS, Emits, Holds, Kind, OperatorTraits
 from fries_nb.errors import DataflowError, unknown
@@ -114,8 +115,9 @@ class Graph:
     def __post_init__(self) -> None:
         _refuse_bad_operators(self.operators)
         _refuse_bad_edges(self.edges, self.by_name)
+        check_loops(self.by_name, self.edges)
         if len(self.order) < len(self.operators):
-            cycle = nx.find_cycle(self.digraph)
+            cycle = nx.find_cycle(nx.DiGraph([(edge.source, edge.to) for edge in self.edges if not edge.feedback]))
             path = " -> ".join([edge[0] for edge in cycle] + [cycle[0][0]])
             raise DataflowError(f"dataflow {self.name!r} has a cycle {path}; a cycle belongs inside a loop scope")
 

@@ -18,8 +18,9 @@ from fries_nb.dataflow.arguments import (
 from fries_nb.dataflow.blocking import aggregation, ordering
 from fries_nb.dataflow.endpoints import OnError, Sink, checked_policy
 from fries_nb.dataflow.graph import Emits, Kind, Operator
+from fries_nb.dataflow.iteration import LoopDeclarations
+from fries_nb.dataflow.scopes import ROOT, StreamScope
 from fries_nb.dataflow.tables import JoinTable, join_columns
-from fries_nb.dataflow.traits import TRAITS
 from fries_nb.errors import DataflowError
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Stream:
+class Stream(LoopDeclarations):
     """The output of an operator, or one branch of a split. The methods of ``Dataflow`` and of streams return them.
 
     Each method declares an operator and returns its output; nothing runs.
@@ -36,8 +37,10 @@ class Stream:
         flow: the dataflow.
         operator: name of the operator.
         kind: kind of the operator.
-        branch: index of the branch; 0 except for a split.
+        branch: index of the branch; 0 except for a split, and for the rows that come back to a loop's head.
         identity: the column that identifies source tuples, as far as known.
+        within: the loops around the place where it is consumed; the output of a loop is outside of it.
+        branches: number of branches of the operator.
     """
 
     flow: DataflowBuilder
@@ -45,11 +48,13 @@ class Stream:
     kind: Kind
     branch: int = 0
     identity: Identity | None = None
+    within: StreamScope = ROOT
+    branches: int = 1
 
     @property
     def name(self) -> str:
-        """The operator's name; for a split with the branch, as in ``SP[1]``."""
-        return f"{self.operator}[{self.branch}]" if TRAITS[self.kind].routes else self.operator
+        """The operator's name; with the branch if there are several, as in ``SP[1]``."""
+        return f"{self.operator}[{self.branch}]" if self.branches > 1 else self.operator
 
     def __repr__(self) -> str:
         return f"Stream({self.name!r})"

@@ -353,6 +353,7 @@ class Cluster:
                 self.hosts.tell(instruction.worker, instruction.control)
             case said.Admit():
                 self.hosts.start()
+                self.hosts.begin_progress()
             case said.Resolved() | said.GuardFired() | said.GuardEnded() | said.OperatorPaused():
                 self.changes.take(instruction)
             case said.CommitFiles():

@@ -30,7 +30,6 @@ from fries_nb.messages import (
 )  # fmt: skip
 from fries_nb.operators.dry_run import DryRun
 from fries_nb.operators.instance import Instance
-from fries_nb.progress.change_batch import CountChange
 from fries_nb.testing import network
 from fries_nb.testing.deployment import Deployment
 from fries_nb.testing.draws import Draws
@@ -83,7 +82,7 @@ class Hosts:
         self.draws = Draws(plan.random, lambda one: plan.fate.slow is not None and self._home(one) == plan.fate.slow)
         self.network = SeededNetwork(self.draws)
         self.chains = SeededChains(self, plan.clock)
-        self.progress = SeededProgress(plan.graph, plan.hosts, self.network, self._notify)
+        self.progress = SeededProgress(plan.graph, plan.hosts, self)
         self.spent = {worker for worker in self.topology.workers if self._redistribution.had_ended(worker)}
         self._assembly = plan.assembly(self.topology, restoration, self._redistribution)
         for host in range(plan.hosts):
@@ -179,6 +178,7 @@ class Hosts:
         resting, self._resting = self._resting, []
         for worker in resting:
             self._begin(worker)
+            self.progress.greet(worker.wiring.id)
         for id_ in [id_ for id_ in self._of if id_ not in set(topology.workers)]:
             gone = self._of.pop(id_)
             if self.workers.pop(id_, None) is gone:
@@ -197,15 +197,11 @@ class Hosts:
             if self.started and self._lives(id_):
                 self.draws.add(("work", id_))
                 self._wake_reader(worker)
-        if self.started:
-            self.progress.begin(self._first_counts())
 
-    def _first_counts(self) -> dict[int, list[CountChange]]:
-        first: dict[int, list[CountChange]] = {host: [] for host in range(self._plan.hosts) if host not in self.dead}
-        for id_, worker in self.workers.items():
-            if self._lives(id_):
-                first[self.host_of(id_)] += worker.introduce(self.supply.bounds(id_), self.supply.ahead(id_))
-        return first
+    def begin_progress(self) -> None:
+        """Exchange the first counts, after ``start``."""
+        if self.started:
+            self.progress.begin(self.workers, self.supply)
 
     def happen(self) -> Answer | None:
         """Carry out one of the possible events (there must be one); returns an answer to the controller, if any."""
@@ -318,11 +314,6 @@ class Hosts:
         self._carry_out(worker)
         self._wake_reader(worker)
 
-    def _notify(self, host: int, operator: str, event: heard.FrontierAdvanced) -> None:
-        for worker in self.topology.workers:
-            if worker.operator == operator and self.host_of(worker) == host:
-                self.give(worker, event)
-
     def tell(self, worker: WorkerId, control: Control) -> None:
         """Deliver a control message to a worker."""
         self.network.put((network.LaneKind.CONTROL, self.host_of(worker)), (worker, control))
@@ -357,7 +348,7 @@ class Hosts:
             elif isinstance(instruction, heard.Traced):
                 self._plan.store.trace(instruction.records)
             elif isinstance(instruction, heard.Counted):
-                self.progress.record(self.host_of(worker.wiring.id), instruction.changes)
+                self.progress.record(worker, instruction.changes)
             elif isinstance(instruction, heard.ToReader) and isinstance(instruction.control, Drain):
                 self.supply.drain(worker.wiring.id)
 

@@ -92,7 +92,7 @@ class Hosts:
                 except OperatorError as error:  # the user's code failed on the host, which reports it, as on Spark
                     name = error.operator or wiring.id.operator
                     self._failures.append(Failed(WorkerId(name, wiring.index), str(error), error.details))
-        plans = plans_of(plan.inputs, plan.store.cut_by(plan.graph))
+        plans = plans_of(plan.graph, plan.inputs, plan.store.cut_by(plan.graph))
         sources = [worker for worker in self._of if worker.operator in plans]
         positions = {worker: self._positions(worker, plans[worker.operator]) for worker in sources}
         self.supply = Supply(plan.graph, plan.inputs, plan.random, plan.due_ns, positions, plans)

@@ -167,6 +167,10 @@ class ChainWork:
         return not (waits or self.failed or self._held)
 
     @property
+    def _awaits_time(self) -> bool:
+        return False
+
+    @property
     def version(self) -> int:
         """Number of tagged changes that have been applied."""
         return self._versions.number

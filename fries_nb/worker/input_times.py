@@ -94,8 +94,9 @@ class InputTimes:
     is_far_ahead = False
     """Whether a source has read so far ahead of the sinks that it waits for them."""
 
-    is_over = True
-    """Whether nothing can follow once all input channels have ended."""
+    def is_past(self, operator: str) -> bool:
+        """Whether nothing can arrive at this operator any more, as far as is known."""
+        return False
 
 
 class TrackedTimes(InputTimes):
@@ -179,10 +180,9 @@ class TrackedTimes(InputTimes):
         reached = [moment(time) for frontier in self._frontiers.values() for time in frontier]
         return self.next_time > min(reached, default=EARLIEST) + self._ahead
 
-    @property
-    def is_over(self) -> bool:  # type: ignore[override]
-        own = self._frontiers.get(self._output.operator)
-        return own is not None and not own
+    def is_past(self, operator: str) -> bool:
+        frontier = self._frontiers.get(operator)
+        return frontier is not None and not frontier
 
 
 def input_times(operator: str, graph: ProgressGraph | None, version: int) -> InputTimes:

@@ -79,7 +79,8 @@ class Worker(ChainWork):
             self.outbox.credit(event.channel, event.size)
         elif isinstance(event, FrontierAdvanced):
             self._times.advance(event.operator, event.frontier)
-            self._finish_if_complete()
+            if self._awaits_time:
+                self._finish_if_complete()
         elif isinstance(event, Directed):
             self._direct(event.worker, event.control)
         elif isinstance(event, Expected):
@@ -154,7 +155,7 @@ class Worker(ChainWork):
 
     def _finish_if_complete(self) -> None:
         """End, if all channels have, and time can bring out no more rows."""
-        if not (self._open or self.ended or self._in_hand) and self._times.is_over:
+        if not (self._open or self.ended or self._in_hand or self._awaits_time):
             self._finish()
 
     def _adopt(self) -> None:

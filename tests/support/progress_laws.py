@@ -37,7 +37,7 @@ def outstanding(cluster: Cluster) -> Iterator[tuple[str, bool, int, int]]:
                 yield source.operator, False, cluster.worker(*source).version, time
     for (kind, place), _ in cluster.network.waiting():
         if kind is LaneKind.FRAMES:
-            for frame in cluster.network.waiting_on((kind, place)):
+            for frame in cluster.network.queued((kind, place)):
                 yield from _in_front_of(place.receiver, frame)
     for worker in cluster.workers.values():
         yield from _at(worker)

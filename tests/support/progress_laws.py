@@ -6,7 +6,7 @@ each operator below. No frontier that a host has announced may have passed it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import networkx as nx
 import pyarrow as pa
@@ -18,16 +18,16 @@ from fries_nb.testing.cluster import Cluster
 from fries_nb.testing.network import LaneKind
 from fries_nb.worker.worker import Worker
 
-Outstanding = tuple[str, int, int]
-"""An operator at whose input, or below whose output, a row can arrive; its version and time."""
-
-
 def times_of(batch: pa.RecordBatch) -> list[int]:
     """The rows' own times."""
     return batch.column(TIME).cast(pa.int64()).to_pylist()
 
 
-def outstanding(cluster: Cluster) -> Iterator[tuple[str, bool, int, int]]:
+Where = Iterator[tuple[str, bool, int, int]]
+"""For each row an operator, whether the row is in front of it (otherwise behind), its version and its time."""
+
+
+def outstanding(cluster: Cluster) -> Where:
     """Every row: the operator that it is at, whether it is in front of it, its version and its time."""
     for source in cluster.supply.sources:
         if cluster.hosts.host_of(source) in cluster.hosts.dead:
@@ -43,14 +43,14 @@ def outstanding(cluster: Cluster) -> Iterator[tuple[str, bool, int, int]]:
         yield from _at(worker)
 
 
-def _in_front_of(receiver: WorkerId, frame: object) -> Iterator[tuple[str, bool, int, int]]:
+def _in_front_of(receiver: WorkerId, frame: object) -> Where:
     if isinstance(frame, Data):
         for time in times_of(frame.batch):
             yield receiver.operator, True, frame.version, time
 
 
-def _at(worker: Worker) -> Iterator[tuple[str, bool, int, int]]:
-    first, last = worker.instances[0].worker, worker.instances[-1].worker
+def _at(worker: Worker) -> Where:
+    first = worker.instances[0].worker
     for queue in worker._inbox._queues.values():
         for frame in queue:
             yield from _in_front_of(first, frame)
@@ -64,7 +64,7 @@ def _at(worker: Worker) -> Iterator[tuple[str, bool, int, int]]:
     for out in worker.outbox._channels.values():
         for batch in out.buffer:
             for time in times_of(batch):
-                yield last.operator, False, out.version, time
+                yield out.channel.receiver.operator, True, out.version, time
         for frame in out.queue:
             assert not isinstance(frame, Bundle)
             yield from _in_front_of(out.channel.receiver, frame)
@@ -98,16 +98,19 @@ class FrontierLaw:
                         f"host {host} announced {frontiers[-1].elements} for {listener}; {(version, time)} is {where}"
                     )
 
-    def run(self, every: int = 3, steps: int = 10**6) -> None:
-        """Run to the end, checking after every so many steps; at the end nothing is outstanding."""
+    def run_until(self, reached: Callable[[], bool], every: int = 3, steps: int = 10**6) -> None:
+        """Take steps until a condition holds or the run has ended, and check after every so many."""
         cluster = self.cluster
         for step in range(steps):
-            if cluster.state != "running":
-                break
+            if reached() or cluster.state != "running":
+                return
             assert cluster.step(), f"the run is stuck: {cluster.describe()}"
             if step % every == 0:
                 self.check()
-        cluster.settle()
-        for host, progress in cluster.hosts.progress.hosts.items():
-            left = [change for change in progress.state().counts if host not in cluster.hosts.dead]
+
+    def check_end(self) -> None:
+        """After the end nothing is outstanding at any host."""
+        self.cluster.settle()
+        for host, progress in self.cluster.hosts.progress.hosts.items():
+            left = () if host in self.cluster.hosts.dead else progress.state().counts
             assert not left, f"host {host} ended with {left}"

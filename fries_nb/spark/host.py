@@ -280,7 +280,7 @@ class Host:
         for loop in self._loops:
             for hosted in loop.workers:
                 loop.post(hosted, WorkerTick())
-        if not self._host and (counts := self._progress.counts()):
+        if not self._host and (counts := self._progress.counts()) is not None:
             self._links.say(Pointstamps(counts))
 
     def _tell_printed(self, passed_s: float) -> None:

@@ -72,10 +72,10 @@ class ProgressLink:
                 self._broadcast(self._progress.receive(frame))
                 self._announce(self._progress)
 
-    def counts(self) -> CountChanges:
-        """This host's view of all pointstamps, once it is open."""
+    def counts(self) -> CountChanges | None:
+        """This host's view of all pointstamps; ``None`` before it is open."""
         if self._progress is None or not self._progress.is_open:
-            return ()
+            return None
         with self._lock:
             return self._progress.state().counts
 

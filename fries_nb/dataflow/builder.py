@@ -29,7 +29,7 @@ from typing import Any
 
 from fries_nb.dataflow.arguments import Columns, Identity, columns_of
 from fries_nb.dataflow.constraints import WINDOW_S, Element, LatencyConstraint, check_agreement, constraint_of
-from fries_nb.dataflow.endpoints import OnError, Rate, Replay, checked_policy
+from fries_nb.dataflow.endpoints import OnError, Rate, Replay, Sink, checked_policy
 from fries_nb.dataflow.event_time import checked_time
 from fries_nb.dataflow.graph import Edge, Emits, Graph, Kind, Operator, Partitioning
 from fries_nb.dataflow.iteration import check_consumed_inside
@@ -37,7 +37,9 @@ from fries_nb.dataflow.lighter import Lighter, check_exclusive, check_lighter
 from fries_nb.dataflow.operators import check_function, emits_of
 from fries_nb.dataflow.scopes import ROOT, StreamScope
 from fries_nb.dataflow.streams import Stream, replicating
+from fries_nb.dataflow.timed_streams import LATE, check_times, checked_late, timed_key
 from fries_nb.dataflow.traits import TRAITS
+from fries_nb.dataflow.windows import WindowFunction
 from fries_nb.errors import DataflowError, unknown
 
 
@@ -266,6 +268,7 @@ class DataflowBuilder:
             raise DataflowError(f"operator {name!r} has workers={workers!r}; expected 1 or more")
         self._check_inputs(name, inputs)
         check_consumed_inside(operator, inputs, self._scope)
+        check_times(operator, self._sources_above(inputs))
         within = self._scope.nest(name) if operator.kind is Kind.LOOP else self._scope
         placed = replace(operator, within=within)
         made = range(operator.branches)
@@ -298,6 +301,35 @@ class DataflowBuilder:
         self._declared[loop] = replace(self._declared[loop], feedback=(feedback,))
         self._streams[loop] = out
         return out
+
+    def _add_timed(
+        self, kind: Kind, name: str, stream: Stream, function: WindowFunction, key: Columns | None, late: Sink | None,
+        workers: int | None, on_error: OnError,
+    ) -> Stream:
+        """Declare a window or a reduce, and the sink of its late rows."""
+        columns = timed_key(kind, name, key)
+        check_function(name, function, columns, kind)
+        checked_late(kind, name, late)
+        operator = Operator(
+            name, Emits.ONE_TO_MANY, kind=kind, function=function, key=columns, branches=1 if late is None else 2,
+            on_error=checked_policy(name, on_error), begins_transactions=not function.early,
+        )  # fmt: skip
+        results = self._add(operator, (stream,), workers, None)
+        if late is not None:
+            self.stream(f"{name}[{LATE}]").sink(f"{name}.late", late)
+        return results
+
+    def _sources_above(self, inputs: tuple[Stream, ...]) -> list[Operator]:
+        """The sources of these streams; a blocking operator counts as one, since rows after it have no time."""
+        seen: set[str] = set()
+        ahead = [stream.operator for stream in inputs]
+        for name in ahead:
+            declared = self._declared[name]
+            if name not in seen and not declared.operator.blocking:
+                ahead += [stream.operator for stream in declared.inputs]
+            seen.add(name)
+        above = (declared.operator for name, declared in self._declared.items() if name in seen)
+        return [operator for operator in above if operator.traits.is_source or operator.blocking]
 
     def _check_inputs(self, name: str, inputs: tuple[Stream, ...]) -> None:
         producers: set[str] = set()

@@ -14,12 +14,9 @@ from __future__ import annotations
 
 import networkx as nx
 
-from fries_nb.dataflow.graph import Graph, Operator
+from fries_nb.dataflow.graph import Graph
+from fries_nb.dataflow.operators import is_timed
 from fries_nb.progress.progress_graph import FlowEdge, ProgressGraph
-
-
-def is_timed(operator: Operator) -> bool:
-    return False
 
 
 def is_tracked(graph: Graph) -> bool:

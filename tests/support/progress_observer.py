@@ -33,6 +33,12 @@ def drawn_graph(draw: random.Random) -> ProgressGraph:
         return drawn_graph(draw)
 
 
+def ends_of(graph: ProgressGraph) -> list[str]:
+    """The operators that no forward edge leaves: each location leads to one of them."""
+    senders = {edge.source for edge in graph.edges if not edge.feedback}
+    return [name for name in graph.loops if name not in senders]
+
+
 class Observer:
     """Where times can go, by walking the graph edge by edge."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from progress_observer import Observer, below, drawn_graph, least_of
+from progress_observer import Observer, below, drawn_graph, ends_of, least_of
 from progress_worker import PlayedWorker
 
 from fries_nb.progress.change_batch import CountChange, GraphLocation
@@ -23,9 +23,11 @@ class Play:
         self.draw = random.Random(seed)
         self.graph = drawn_graph(self.draw)
         self.observer = Observer(self.graph)
-        self.listeners = [name for name in self.graph.loops if self._is_end(name) or self.draw.random() < 0.5]
+        ends = ends_of(self.graph)
+        self.listeners = [name for name in self.graph.loops if name in ends or self.draw.random() < 0.5]
         self.busy, self.broken, self.announced = True, "", 0
-        self.is_apart = self.draw.random() < 0.5
+        style = self.draw.choice(["apart", "apart", "still", "any"])
+        self.is_apart, self.is_still = style == "apart", style == "still"
         others = 0 if self.is_apart else 0.2
         sources = {name: 3 for name in self.graph.loops if name == "S" or self.draw.random() < others}
         self._start()
@@ -35,9 +37,6 @@ class Play:
                 worker.keep(name, start_time(len(self.graph.loops[name])), bin=100 + number)
                 worker.counts.changes.take()  # it is among the first counts
                 self.first[worker.host] += first_counts(self.graph, {name: 1})
-
-    def _is_end(self, name) -> bool:
-        return not any(edge.source == name and not edge.feedback for edge in self.graph.edges)
 
     def _start(self) -> None:
         self.hosts, self.workers = self.draw.randint(1, 3), self.draw.randint(1, 2 if self.is_apart else 4)
@@ -78,9 +77,11 @@ class Play:
         self.lanes.begin(host, self.first.pop(host))
 
     def later(self, time):
-        """The same time, or one with a later version or moment; in some plays, never with both."""
+        """The same time, or one with a later version or moment; in some plays never with both, in some hardly ever."""
         version, moment = self.draw.choice([0, 0, 0, 1]), self.draw.choice([0, 0, 1, 2])
-        if self.is_apart:
+        if self.is_still:
+            version, moment = 0, self.draw.choice([0, 0, 0, 0, 0, 1])
+        elif self.is_apart:
             version, moment = self.draw.choice([(0, 0), (1, 0), (0, 1), (0, 2)])
         return (time[0] + version, max(time[1], 0) + moment, *time[2:])
 
@@ -196,6 +197,10 @@ class Play:
         self.tell(worker.host)
         worker.host = host
 
+    def tell_of_tokens(self, host) -> None:
+        """Tokens are about to go to another host."""
+        self.tell(host)
+
     def tell(self, host) -> None:
         """All others learn of all that the workers of a host have done."""
         self.settle()
@@ -219,7 +224,7 @@ class Play:
             held = [(name, bin) for name, book in worker.books.items() for bin in book.saved()]
             if held and other is not worker:
                 if other.host != worker.host:
-                    self.tell(worker.host)
+                    self.tell_of_tokens(worker.host)
                 worker.give(*self.draw.choice(held), other)
         self.check()
 

@@ -75,7 +75,7 @@ class PlayedWorker:
         return self.play.draw.choice(self.tokens)
 
     def use_token(self, operator, token) -> None:
-        book, draw, chance = self.books[operator], self.play.draw, self.play.draw.random()
+        book, chance = self.books[operator], self.play.draw.random()
         with book.bound():
             if self.play.busy and chance < 0.6:
                 self.emit(operator, book.time_of(token))

@@ -9,6 +9,9 @@ import random
 from collections import deque
 from functools import cache
 
+from hypothesis import Phase, given, settings
+from hypothesis.strategies import data
+
 from fries_nb.errors import DataflowError
 from fries_nb.progress.change_batch import GraphLocation
 from fries_nb.progress.progress_graph import FlowEdge, ProgressGraph
@@ -81,3 +84,9 @@ def below(frontier, time) -> bool:
 def least_of(times) -> set:
     """The minimal ones."""
     return {time for time in times if not any(o != time and below([o], time) for o in times)}
+
+
+def unshrunk(law):
+    """A law of one argument ``data``, to see whether it catches a mutant; without the search for the least example."""
+    inner = law.hypothesis.inner_test
+    return settings(phases=[Phase.generate], database=None)(given(data())(inner))

@@ -297,6 +297,11 @@ class HostProgress:
 
     # ---- frontiers
 
+    @property
+    def listeners(self) -> tuple[str, ...]:
+        """The operators whose frontiers are known."""
+        return self._tracker.listeners
+
     def frontier(self, listener: str) -> Antichain:
         """The lower bound of what can still arrive at a listener; until this host is open, the least time of all."""
         known = self._tracker.frontier(listener)

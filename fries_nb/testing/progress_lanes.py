@@ -51,9 +51,23 @@ class ProgressLanes:
         for other in self.hosts.values():
             other.admit(progress.host)
 
+    def leave(self, host: int) -> None:
+        """A host broadcasts all that it has. When its frames have been delivered, ``dismiss`` it."""
+        self._broadcast(self.hosts[host].flush())
+
+    def dismiss(self, host: int) -> None:
+        """The others forget a host that has left."""
+        del self.hosts[host]
+        for other in self.hosts.values():
+            other.dismiss(host)
+
     def begin(self, host: int, counts: Iterable[CountChange]) -> None:
         """A host begins with the first counts of its workers."""
         self._broadcast(self.hosts[host].begin(counts))
+
+    def listen(self, host: int, listener: str) -> None:
+        """A host has one more listener, as all others do sooner or later."""
+        self._broadcast(self.hosts[host].listen(listener))
 
     def record(self, host: int, changes: Iterable[CountChange]) -> None:
         """A worker of this host hands over a step."""

@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from progress_observer import unshrunk
 
 from fries_nb.errors import ProtocolError
 from fries_nb.progress.antichain import SPARE, Antichain, CountedAntichain
@@ -96,4 +97,4 @@ def test_the_model_sees_a_wrong_frontier(method, instead, monkeypatch):
     """Without either rule the frontier of some multiset is wrong."""
     monkeypatch.setattr(CountedAntichain, method, instead)
     with pytest.raises(AssertionError):
-        test_a_counted_antichain_is_the_frontier_of_its_multiset()
+        unshrunk(test_a_counted_antichain_is_the_frontier_of_its_multiset)()

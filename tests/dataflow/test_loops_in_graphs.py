@@ -72,7 +72,7 @@ BROKEN = {
     "feedback to an inner loop": (
         NESTED, (*EDGES, Edge("L", "M", feedback=True)), r"feedback edge L -> M starts in loop 'L'; expected",
     ),
-    "feedback from outside": ((*NESTED,), (*EDGES, Edge("T", "L", feedback=True)), r"feedback edge T -> L starts in the"),
+    "feedback from outside": ((*NESTED,), (*EDGES, Edge("T", "L", feedback=True)), r"feedback edge T -> L starts in"),
     "coming back without feedback": (
         NESTED, (*EDGES, Edge("A", "L")), r"edge A -> L comes back to the head of loop 'L'; expected it as a feedback",
     ),

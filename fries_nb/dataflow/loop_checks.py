@@ -12,7 +12,7 @@ can be treated as one operator (see ``dataflow.loops``): a cycle without feedbac
 ('S', 'L', 'B')
 >>> Graph("round", operators, (*edges[:2], Edge("B", "L")))
 Traceback (most recent call last):
-fries_nb.errors.DataflowError: edge B -> L comes back to the head of loop 'L'; expected it to be a feedback edge
+fries_nb.errors.DataflowError: edge B -> L comes back to the head of loop 'L'; expected it as a feedback edge
 """
 
 from __future__ import annotations
@@ -85,15 +85,15 @@ def _check_edge(edge: Edge, source: Operator, to: Operator) -> None:
     if edge.feedback:
         if not is_head or not is_around:
             raise DataflowError(
-                f"feedback {shown} starts in {source.within.described}; expected it to end at the head of a loop around "
-                f"{edge.source}"
+                f"feedback {shown} starts in {source.within.described}; expected it to end at the head of a loop around"
+                f" {edge.source}"
             )
         return
     if is_head and is_around:
-        raise DataflowError(f"{shown} comes back to the head of {to.within.described}; expected it to be a feedback edge")
+        raise DataflowError(f"{shown} comes back to the head of {to.within.described}; expected it as a feedback edge")
     entered = to.within.unnest() if is_head else to.within
     if entered != source.within and not entered.is_outer_of(source.within):
         raise DataflowError(
-            f"{shown} goes from {source.within.described} into {entered.described}; expected rows to enter a loop at its "
-            "head only"
+            f"{shown} goes from {source.within.described} into {entered.described}; expected rows to enter a loop at "
+            "its head only"
         )

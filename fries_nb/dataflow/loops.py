@@ -52,24 +52,25 @@ class Contraction:
         return tuple(loop for loop in self.members if loop in nodes)
 
 
-def has_loops(graph: Graph) -> bool:
-    """Whether there is a loop."""
-    return any(operator.kind is Kind.LOOP for operator in graph.operators)
-
-
 def contracted(graph: Graph) -> Contraction:
     """Contract each outermost loop to one operator, in O(V + E); a graph without loops stays as it is."""
-    if not has_loops(graph):
-        return Contraction(graph, {}, {})
     nodes = {one.name: one.within.loops[0] for one in graph.operators if one.within.level}
-    members: dict[str, tuple[str, ...]] = {}
+    if not nodes:
+        return Contraction(graph, {}, {})
+    inside: dict[str, list[str]] = {}
     for name, loop in nodes.items():
-        members[loop] = (*members.get(loop, ()), name)
+        inside.setdefault(loop, []).append(name)
+    members = {loop: tuple(names) for loop, names in inside.items()}
     copying = {nodes[name] for name in nodes if _copies_outside(graph, nodes, name)}
     operators = tuple(
         _as_operator(one, one.name in copying) for one in graph.operators if nodes.get(one.name, one.name) == one.name
     )
     return Contraction(Graph(graph.name, operators, tuple(_edges(graph, nodes))), members, nodes)
+
+
+def loops_in(graph: Graph, scope: Set[str]) -> tuple[str, ...]:
+    """The outermost loops of which all operators are among these, in order of declaration."""
+    return tuple(loop for loop, members in contracted(graph).members.items() if scope.issuperset(members))
 
 
 def _copies_outside(graph: Graph, nodes: Mapping[str, str], name: str) -> bool:

@@ -91,4 +91,5 @@ def as_ticks(times: pa.Array) -> Ticks:
     >>> as_ticks(pa.array([5], pa.timestamp("ns"))).tolist()
     [5]
     """
-    return times.view(pa.int64()).to_numpy()
+    numbers: Ticks = times.view(pa.int64()).to_numpy()
+    return numbers

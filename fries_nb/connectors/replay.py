@@ -12,17 +12,9 @@ from collections.abc import Sequence
 import msgspec
 import pyarrow as pa
 
-from fries_nb.connectors.replay_splits import (
-    Span,
-    behind,
-    block_rows,
-    deal,
-    plan_replay,
-    timed_row_groups,
-)
+from fries_nb.connectors.replay_splits import Span, behind, block_rows, deal, plan_replay, timed_row_groups
 from fries_nb.connectors.replay_times import ReplayForesight, with_least_times
-from fries_nb.connectors.row_groups import RowGroupReader
-from fries_nb.connectors.shared_row_groups import DealtRowGroups, SharedRowGroups
+from fries_nb.connectors.shared_row_groups import DecodedRows, SharedRowGroups
 from fries_nb.connectors.source import Position, Split
 from fries_nb.connectors.time_column import TimeColumn
 
@@ -38,9 +30,8 @@ class ReplaySource:
     def __init__(self, path: str = "", may_be_empty: bool = False) -> None:
         self._path = path
         self._may_be_empty = may_be_empty
-        self._groups: RowGroupReader | None = None
         self._shared = SharedRowGroups()
-        self._dealt: DealtRowGroups | None = None
+        self._groups: DecodedRows | None = None
 
     def __repr__(self) -> str:
         return f"the replay of {self._path}"
@@ -57,7 +48,7 @@ class ReplaySource:
         """Deal blocks of rows to the splits in turn; see ``ForeseeingSource``."""
         known = timed_row_groups(self._path, column, self._may_be_empty)
         groups = with_least_times(known, column, self._shared)
-        block = block_rows(sum(group.rows for group in groups), count)
+        block = block_rows(groups, count)
         return [
             Split(number, msgspec.to_builtins(spans), number * block, count * block, block)
             for number, spans in enumerate(deal(groups, count, block))
@@ -69,12 +60,9 @@ class ReplaySource:
 
     def open(self, split: Split, position: Position) -> ReplayReader:
         """Open a split; see ``Source``. Splits that share a row group decode it once, if read in order."""
-        groups: RowGroupReader | DealtRowGroups
-        if split.step == 1:
-            groups = self._groups = self._groups or RowGroupReader()
-        else:
-            groups = self._dealt = self._dealt or DealtRowGroups(self._shared)
-        return ReplayReader(_spans(split), position, groups)
+        if self._groups is None:
+            self._groups = DecodedRows(self._shared)
+        return ReplayReader(_spans(split), position, self._groups)
 
 
 class ReplayReader:
@@ -89,7 +77,7 @@ class ReplayReader:
         position: position of the next row; see ``SplitReader``.
     """
 
-    def __init__(self, spans: Sequence[Span], position: Position, groups: RowGroupReader | DealtRowGroups) -> None:
+    def __init__(self, spans: Sequence[Span], position: Position, groups: DecodedRows) -> None:
         self._ahead = list(behind(spans, position.row))
         self._groups = groups
         self.position = position if self._ahead else None
@@ -101,7 +89,7 @@ class ReplayReader:
             SourceError: a file is missing, damaged, or was replaced.
         """
         span = self._ahead[0]
-        batch = self._groups.rows(span.file, span.content, span.row_group, span.start, min(limit, span.rows))
+        batch = self._groups.rows(span, min(limit, span.rows))
         self._ahead[:1] = behind([span], batch.num_rows)
         assert self.position is not None, "a split is not read at its end"
         self.position = Position(self.position.row + batch.num_rows) if self._ahead else None

@@ -1,7 +1,7 @@
 """The division of the rows of Parquet files into splits: contiguous pieces, or blocks that are dealt in turn.
 
 >>> Span("a.parquet", row_group=1, start=0, rows=4)
-Span(file='a.parquet', row_group=1, start=0, rows=4, content='', least=None)
+Span(file='a.parquet', row_group=1, start=0, rows=4, content='', least=None, cut=False)
 >>> [[(span.start, span.rows) for span in spans] for spans in deal([Span("a", 0, 0, 10)], parts=2, block=3)]
 [[(0, 3), (6, 3)], [(3, 3), (9, 1)]]
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import posixpath
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 import pyarrow as pa
@@ -31,6 +31,9 @@ from fries_nb.storage.locations import is_local, locate
 BLOCK_ROWS = 8_192
 """Number of rows of a block that is dealt to a split; smaller for few rows, larger for very many."""
 
+UNCUT_ROWS = 65_536
+"""Maximum number of rows of a row group that is a block by itself."""
+
 BLOCKS_PER_SPLIT = 512
 """Maximum number of blocks of a split, which limits the size of the plan of a large source."""
 
@@ -45,6 +48,7 @@ class Span(msgspec.Struct, frozen=True, omit_defaults=True):
         rows: number of rows.
         content: the file's fingerprint, or empty.
         least: the least time of the row group's rows; ``None`` if it is not known.
+        cut: whether the row group was cut into blocks, so that several workers decode it.
     """
 
     file: str
@@ -53,6 +57,7 @@ class Span(msgspec.Struct, frozen=True, omit_defaults=True):
     rows: int
     content: str = ""
     least: int | None = None
+    cut: bool = False
 
 
 def plan_replay(path: str, parts: int, may_be_empty: bool = False) -> list[tuple[Span, ...]]:
@@ -107,23 +112,35 @@ def deal(groups: Iterable[Span], parts: int, block: int) -> list[list[Span]]:
         start = begin
         while start < begin + group.rows:
             stop = min(start - start % block + block, begin + group.rows)
-            dealt[start // block % parts].append(replace(group, start=start - begin, rows=stop - start))
+            span = replace(group, start=start - begin, rows=stop - start, cut=stop - start < group.rows)
+            dealt[start // block % parts].append(span)
             start = stop
         begin += group.rows
     return dealt
 
 
-def block_rows(total: int, parts: int) -> int:
+def block_rows(groups: Sequence[Span], parts: int) -> int:
     """The number of rows of a block, so that each part gets a fair share and not too many blocks.
 
-    >>> block_rows(20, 16), block_rows(1_000, 16), block_rows(10**7, 16), block_rows(10**9, 16)
-    (1, 62, 8192, 122071)
+    Small row groups of one size are not cut, so that each is decoded by one worker.
+
+    >>> [block_rows([Span("a", 0, 0, rows)], 16) for rows in (20, 1_000, 10**7, 10**9)]
+    [1, 62, 8192, 122071]
+    >>> block_rows([Span("a", number, 0, 20_000) for number in range(10)] + [Span("a", 10, 0, 7)], 16)
+    20000
 
     Args:
-        total: number of rows of the source.
+        groups: the row groups, in order.
         parts: number of parts.
     """
-    return max(1, min(BLOCK_ROWS, total // parts), -(-total // (parts * BLOCKS_PER_SPLIT)))
+    total = sum(group.rows for group in groups)
+    least = -(-total // (parts * BLOCKS_PER_SPLIT))
+    whole = groups[0].rows if groups else 0
+    if max(BLOCK_ROWS, least) <= whole <= min(UNCUT_ROWS, 2 * total // parts):
+        begins = itertools.accumulate((group.rows for group in groups[:-1]), initial=0)
+        if all(begin % whole == 0 and group.rows <= whole for begin, group in zip(begins, groups, strict=True)):
+            return whole
+    return max(1, min(BLOCK_ROWS, total // parts), least)
 
 
 def _not_empty(groups: list[Span], path: str, may_be_empty: bool) -> list[Span]:
@@ -136,7 +153,7 @@ def behind(spans: Iterable[Span], rows: int) -> Iterator[Span]:
     """The spans without their first ``rows`` rows.
 
     >>> list(behind([Span("a", 0, 10, 5), Span("a", 1, 0, 4)], 7))
-    [Span(file='a', row_group=1, start=2, rows=2, content='', least=None)]
+    [Span(file='a', row_group=1, start=2, rows=2, content='', least=None, cut=False)]
     """
     for span in spans:
         if rows < span.rows:
@@ -171,7 +188,7 @@ def _row_groups(path: str, column: TimeColumn | None = None) -> Iterator[Span]:
             raise SourceError(f"{name} has other columns than {first[0]}; a replay needs files of one schema")
         content = fingerprint(filesystem, name)
         if column is not None:
-            column.type_in(schema)
+            column.type_in(schema)  # refuses it
         for index in range(metadata.num_row_groups):
             group = metadata.row_group(index)
             least = None if column is None else _least_time(group, schema, column.name)

@@ -13,6 +13,7 @@ from collections import deque
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from fries_nb.connectors.replay_splits import Span
 from fries_nb.connectors.row_groups import RowGroupReader, column_of, open_file
 from fries_nb.connectors.time_column import TimeColumn
 from fries_nb.errors import SourceError
@@ -117,25 +118,37 @@ class SharedRowGroups:
         return column.times(rows, lambda index: f"row {index:,} of row group {group} of {file}")
 
 
-class DealtRowGroups:
-    """The row groups as one source worker reads them: shared ones, or its own where it has fallen behind.
+class DecodedRows:
+    """Decoded rows as one source worker reads them.
+
+    What it shares with other workers of its host is decoded once for all, as long as it keeps up with them.
 
     Args:
-        shared: what the workers of the host have decoded.
+        shared: what the workers of the host decode together.
     """
 
     def __init__(self, shared: SharedRowGroups) -> None:
         self._shared = shared
         self._own = RowGroupReader()
-        self._at: _Key = ("", -1)
-        self._first = 0
-        self._batch: pa.RecordBatch | None = None
+        self._recent: tuple[str, int, int, pa.RecordBatch] | None = None
 
-    def rows(self, file: str, content: str, group: int, start: int, limit: int) -> pa.RecordBatch:
-        """Read rows of a row group; see ``RowGroupReader.rows``."""
-        batch = self._batch
-        if batch is None or self._at != (file, group) or not self._first <= start < self._first + batch.num_rows:
-            found = self._shared.batch(file, content, group, start) or self._own.batch(file, content, group, start)
-            self._at, (self._first, batch) = (file, group), found
-            self._batch = batch
-        return batch.slice(start - self._first, limit)
+    def rows(self, span: Span, limit: int) -> pa.RecordBatch:
+        """Read rows of a row group; returns those of the decoded batch that contains the first one.
+
+        Args:
+            span: rows of one row group.
+            limit: maximum number of rows.
+
+        Raises:
+            SourceError: the file is missing, damaged, or was replaced.
+        """
+        if not span.cut:
+            return self._own.rows(span.file, span.content, span.row_group, span.start, limit)
+        where = span.file, span.content, span.row_group, span.start
+        if self._recent is not None:
+            file, group, first, batch = self._recent
+            if (file, group) == (span.file, span.row_group) and first <= span.start < first + batch.num_rows:
+                return batch.slice(span.start - first, limit)
+        first, batch = self._shared.batch(*where) or self._own.batch(*where)
+        self._recent = (span.file, span.row_group, first, batch)
+        return batch.slice(span.start - first, limit)

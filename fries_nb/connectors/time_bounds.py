@@ -1,9 +1,9 @@
 """Lower bounds of the times of a worker's rows that were not read yet, one for each of its splits.
 
 A source that knows its rows gives exact bounds. For any other source a row may be as early as the latest row so far,
-less ``late``; the latest row is that of its split, or of the worker if splits have an order, since rows are then read
-in that order. An earlier row is a late row, not an error. Such bounds cannot be computed from positions, so a reader that
-goes on from a checkpoint is given those of the checkpoint.
+less ``late`` (0 if it is not given: times do not decrease); the latest row is that of its split, or of the worker if
+splits have an order, since rows are then read in that order. An earlier row is a late row, not an error. Such bounds
+cannot be computed from positions, so a reader that goes on from a checkpoint is given those of the checkpoint.
 
 >>> bounds = LatestBounds([Split(0), Split(1)], late=2, saved={1: 7})
 >>> bounds.by_split == {0: EARLIEST, 1: 7}

@@ -91,5 +91,5 @@ def as_ticks(times: pa.Array) -> Ticks:
     >>> as_ticks(pa.array([5], pa.timestamp("ns"))).tolist()
     [5]
     """
-    ticks: Ticks = times.view(pa.int64()).to_numpy()
-    return ticks
+    numbers: Ticks = times.view(pa.int64()).to_numpy()
+    return numbers

@@ -12,15 +12,15 @@ import networkx as nx
 import pyarrow as pa
 
 from fries_nb.bundles import Bundle
-from fries_nb.dataflow.hidden_columns import TIME
 from fries_nb.messages import Data, WorkerId
 from fries_nb.testing.cluster import Cluster
 from fries_nb.testing.network import LaneKind
 from fries_nb.worker.worker import Worker
 
+
 def times_of(batch: pa.RecordBatch) -> list[int]:
-    """The rows' own times."""
-    return batch.column(TIME).cast(pa.int64()).to_pylist()
+    """The rows' own times, in the column of the user."""
+    return batch.column("at").to_pylist()
 
 
 Where = Iterator[tuple[str, bool, int, int]]

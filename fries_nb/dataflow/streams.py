@@ -18,6 +18,8 @@ from fries_nb.dataflow.arguments import (
 from fries_nb.dataflow.blocking import aggregation, ordering
 from fries_nb.dataflow.endpoints import OnError, Sink, checked_policy
 from fries_nb.dataflow.graph import Emits, Kind, Operator
+from fries_nb.dataflow.iteration import LoopDeclarations
+from fries_nb.dataflow.scopes import ROOT, StreamScope
 from fries_nb.dataflow.tables import JoinTable, join_columns
 from fries_nb.dataflow.timed_streams import TimedStream
 from fries_nb.dataflow.traits import TRAITS
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Stream(TimedStream):
+class Stream(LoopDeclarations, TimedStream):
     """The output of an operator, or one branch of a split. The methods of ``Dataflow`` and of streams return them.
 
     Each method declares an operator and returns its output; nothing runs.
@@ -37,8 +39,10 @@ class Stream(TimedStream):
         flow: the dataflow.
         operator: name of the operator.
         kind: kind of the operator.
-        branch: index of the branch; 0 except for a split, and for the late rows of a window.
+        branch: index of the branch; 0 except for a split, a window's late rows, and the rows that come back to a head.
         identity: the column that identifies source tuples, as far as known.
+        within: the loops around the place where it is consumed; the output of a loop is outside of it.
+        branches: number of branches of the operator.
     """
 
     flow: DataflowBuilder
@@ -46,11 +50,14 @@ class Stream(TimedStream):
     kind: Kind
     branch: int = 0
     identity: Identity | None = None
+    within: StreamScope = ROOT
+    branches: int = 1
 
     @property
     def name(self) -> str:
-        """The operator's name; for a split with the branch, as in ``SP[1]``."""
-        return f"{self.operator}[{self.branch}]" if TRAITS[self.kind].routes or self.branch else self.operator
+        """The operator's name; with the branch if there are several, as in ``SP[1]``, but not for a window's results."""
+        is_numbered = self.branch > 0 or (self.branches > 1 and not TRAITS[self.kind].timed)
+        return f"{self.operator}[{self.branch}]" if is_numbered else self.operator
 
     def __repr__(self) -> str:
         return f"Stream({self.name!r})"

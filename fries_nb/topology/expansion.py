@@ -93,7 +93,12 @@ def _chained_after(graph: Graph, name: str) -> str | None:
 
 
 def may_chain(tail: Operator, head: Operator) -> bool:
-    """Whether one operator may follow another in a chain, if they are connected by a one-to-one edge alone."""
+    """Whether one operator may follow another in a chain, if they are connected by a one-to-one edge alone.
+
+    A chain does not cross the boundary of a loop.
+    """
+    if tail.within != head.within:
+        return False
     family = _family(tail)
     return family is not None and family is _family(head) and not tail.traits.routes and not is_timed(head)
 

@@ -55,6 +55,7 @@ class Snapshot(msgspec.Struct, frozen=True):
         traced: under audit, the record counts so far (``fries_nb.trace.Counts``).
         positions: for a source, split number to position; ``None`` for a split that was read completely. Splits that
             have not been started are omitted.
+        bounds: for a source whose rows have times, split number to the lower bound of the times of its unread rows.
         round_robin_positions: for each rebalancing out-edge, by receiver, the index of the next worker.
         version: number of tagged changes that have been applied (see ``messages.Data``).
         agenda: for a timed operator, bin number to the pickled entries of its keys.
@@ -70,6 +71,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     bins: dict[int, bytes] = {}
     traced: tuple[int, int, int] = (0, 0, 0)
     positions: dict[int, Position | None] = {}
+    bounds: dict[int, int] = {}
     round_robin_positions: dict[str, int] = {}
     version: int = 0
     agenda: dict[int, bytes] = {}

@@ -248,6 +248,7 @@ class ChainWork:
             self._begin("", supplied.batch, self._versions.number)
             self._advance(limit)
             self.instances[0].positions.update(supplied.positions)
+            self.instances[0].bounds = dict(supplied.bounds)
 
     def _receive(self, channel: ChannelId, frame: Frame, limit: int) -> bool:
         """Process a frame from a channel, a small one together with others that wait; returns whether it had tuples."""

@@ -101,7 +101,9 @@ class Redistribution:
                 bins[number] = state
         timed = self._divided_times(worker, parts)
         positions = {split: position for part in parts for split, position in part.positions.items()}
-        return replace(base, bins=bins, version=max(part.version for part in parts), positions=positions, **timed)
+        bounds = {split: bound for part in parts for split, bound in part.bounds.items()}
+        version = max(part.version for part in parts)
+        return replace(base, bins=bins, version=version, positions=positions, bounds=bounds, **timed)
 
     def _divided_times(self, worker: WorkerId, parts: Sequence[Snapshot]) -> dict[str, Any]:
         """The agenda and the tokens of the worker's bins."""

@@ -379,7 +379,11 @@ class TokenBook:
             self._lost.extend(loaded)
 
     def release(self, bin: int) -> SavedTokens:
-        """Give a bin up to another worker. Its tokens stay counted: they are only held elsewhere."""
+        """Give a bin up to another worker. Its tokens stay counted: they are only held elsewhere.
+
+        To a worker at the same host, after ``hand_over``; to one at another host, when all hosts have received what
+        this one flushed after that (see ``exchange``).
+        """
         saved = self.saved().get(bin, SavedTokens({}, 0))
         self._next.pop(bin, None)
         for number in saved.times:

@@ -76,7 +76,11 @@ class ProgressLanes:
     def deliver(self, lane: Lane) -> None:
         """Deliver the first frame of a lane of kind ``PROGRESS``."""
         pair: Any = lane[1]
-        self._broadcast(self.hosts[pair[1]].receive(self._network.take(lane)))
+        self.receive(pair[1], self._network.take(lane))
+
+    def receive(self, host: int, frame: ProgressFrame) -> None:
+        """A frame has arrived at this host."""
+        self._broadcast(self.hosts[host].receive(frame))
 
     def _broadcast(self, frame: ProgressFrame | None) -> None:
         if frame is not None:

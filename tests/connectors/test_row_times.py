@@ -187,23 +187,23 @@ def plan_of(path: Path, columns: dict[str, Any], time: str = "at", **how: Any) -
 @pytest.mark.parametrize(
     ("column", "said"),
     [
-        (pa.array([1.5]), r"'pay' has time='at', a column of double; expected timestamps, dates or integers"),
-        (pa.array(["x"]), r"'pay' has time='at', a column of string; expected timestamps, dates or integers"),
+        (pa.array([1.5]), r"a column of double; expected timestamps, dates or integers"),
+        (pa.array(["x"]), r"a column of string; expected timestamps, dates or integers"),
         (pa.array([True]), r"a column of bool; expected"),
         (pa.array([1], pa.time64("us")), r"a column of time64\[us\]; expected"),
-        (pa.array([1, None, 3]), r"'pay' has time='at', which is null in row 1 of row group 0 of .*a\.parquet; expected"),
+        (pa.array([1, None, 3]), r"which is null in row 1 of row group 0 of .*a\.parquet; expected"),
         (pa.array([None, 1], pa.timestamp("us")), r"which is null in row 0 of row group 0"),
-        (pa.array([2**63], pa.uint64()), r"a time of which is out of range \(Integer value 9223372036854775808 .*64 bits"),
-        (pa.array([2**62], pa.timestamp("us")), r"a time of which is out of range \(.*4611686018427387904\).* 1678 to 2261"),
+        (pa.array([2**63], pa.uint64()), r"a time of which is out of range \(.* 9223372036854775808 .*64 bits"),
+        (pa.array([2**62], pa.timestamp("us")), r"a time of which is out of range \(.*427387904\).* 1678 to 2261"),
         (pa.array([2**30], pa.int32()).cast(pa.date32()), r"a time of which is out of range \(.*1073741824\)"),
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("statistics", [True, False])
 def test_a_column_without_times_is_refused_when_the_replay_is_planned(
     column: pa.Array, said: str, statistics: bool, tmp_path: Path
 ) -> None:
     """In one line: the source, the column, what it is and what is expected; with or without statistics."""
-    with pytest.raises(SourceError, match=said) as refused:
+    with pytest.raises(SourceError, match=f"source 'pay' has time='at', {said}") as refused:
         plan_of(tmp_path, {"at": column}, write_statistics=statistics)
     assert "\n" not in str(refused.value)
 
@@ -217,7 +217,7 @@ def test_a_column_that_is_missing_is_refused_with_the_likely_one(tmp_path: Path)
 def test_statistics_that_lie_are_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bounds that were wrong would make windows that are wrong."""
     monkeypatch.setattr(replay_splits, "_least_time", lambda group, schema, column: 3)
-    with pytest.raises(SourceError, match=r"the statistics of row group 0 of .* say that no at is less than 3, but one is 2"):
+    with pytest.raises(SourceError, match=r"statistics of row group 0 of .* say that no at is less than 3, but one is 2"):
         reader_of(plan_of(tmp_path, {"at": [2, 5]}), 0, 1)
 
 
@@ -248,7 +248,7 @@ def wrong(place: Any, name: str, replacement: Any) -> Callable[[pytest.MonkeyPat
     return lambda patch: patch.setattr(place, name, replacement)
 
 
-def another_group(group: pq.RowGroupMetaData, schema: pa.Schema, column: str, of: Any = replay_splits._least_time) -> Any:
+def of_another(group: Any, schema: Any, column: str, of: Any = replay_splits._least_time) -> Any:
     """More than the least time."""
     least = of(group, schema, column)
     return None if least is None else least + 2
@@ -296,11 +296,9 @@ def not_advanced(self: Any, moved: Any, times: Any) -> None:
     self.by_split = time_bounds.without_ended(self.by_split, moved)
 
 
-def wrong_batch(self: Any, file: str, content: str, group: int, start: int, batch: Any = shared_row_groups.SharedRowGroups.batch) -> Any:
+def latest_batch(self: Any, *row: Any, batch: Any = shared_row_groups.SharedRowGroups.batch) -> Any:
     """The latest batch for any other."""
-    if self._batches:
-        return self._batches[-1][1:]
-    return batch(self, file, content, group, start)
+    return self._batches[-1][1:] if self._batches else batch(self, *row)
 
 
 DEFECTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
@@ -309,11 +307,11 @@ DEFECTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "later row groups not looked into": wrong(replay_times.ReplayForesight, "least", not_looked),
     "an entered row group counts as later": wrong(replay_times._Rest, "enter", stale),
     "the row read last counts": wrong(replay_times.ReplayForesight, "least", one_behind),
-    "statistics of another row group": wrong(replay_splits, "_least_time", another_group),
+    "statistics of another row group": wrong(replay_splits, "_least_time", of_another),
     "times of other splits": wrong(replay_times.ReplayForesight, "_enter", by_group),
     "bounds not advanced": wrong(time_bounds.ForeseenBounds, "advance", not_advanced),
     "ended splits kept": wrong(time_bounds, "without_ended", lambda bounds, moved: dict(bounds)),
-    "rows of another batch": wrong(shared_row_groups.SharedRowGroups, "batch", wrong_batch),
+    "rows of another batch": wrong(shared_row_groups.SharedRowGroups, "batch", latest_batch),
     "blocks dealt unequally": wrong(replay, "deal", lambda groups, parts, block: deal(groups, parts, block + 1)),
 }
 

@@ -66,7 +66,7 @@ def column(kind: str, units: list[int]) -> pa.Array:
 
 
 def write_rows(path: Path, kind: str, files: list[tuple[list[int], int, bool]]) -> TimedRows:
-    """Write files of rows: the times of each, in units of the kind, the size of its row groups, if it has statistics."""
+    """Write files of rows: the times of each, in units of the kind, the size of row groups, whether with statistics."""
     times: list[int] = []
     for number, (units, size, statistics) in enumerate(files):
         values = pa.array(range(len(times), len(times) + len(units)), pa.int64())

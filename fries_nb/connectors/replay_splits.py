@@ -212,8 +212,8 @@ def _least_time(group: pq.RowGroupMetaData, schema: pa.Schema, column: str) -> i
     [found] = statistics
     if not found.has_min_max or not found.has_null_count or found.null_count:
         return None
-    least: int = found.min_raw * unit
-    return least if EARLIEST <= least and found.max_raw * unit <= LATEST else None
+    least, latest = found.min_raw * unit, found.max_raw * unit
+    return least if least >= EARLIEST and latest <= LATEST else None
 
 
 def _unit(kind: pa.DataType) -> int | None:

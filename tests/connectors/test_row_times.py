@@ -193,7 +193,7 @@ def plan_of(path: Path, columns: dict[str, Any], time: str = "at", **how: Any) -
         (pa.array([1], pa.time64("us")), r"a column of time64\[us\]; expected"),
         (pa.array([1, None, 3]), r"which is null in row 1 of row group 0 of .*a\.parquet; expected"),
         (pa.array([None, 1], pa.timestamp("us")), r"which is null in row 0 of row group 0"),
-        (pa.array([2**63], pa.uint64()), r"a time of which is out of range \(.* 9223372036854775808 .*64 bits"),
+        (pa.array([2**63], pa.uint64()), r"a time of which is out of range \(.* 9223372036854775808 .* integers below"),
         (pa.array([2**62], pa.timestamp("us")), r"a time of which is out of range \(.*427387904\).* 1678 to 2261"),
         (pa.array([2**30], pa.int32()).cast(pa.date32()), r"a time of which is out of range \(.*1073741824\)"),
     ],
@@ -217,7 +217,7 @@ def test_a_column_that_is_missing_is_refused_with_the_likely_one(tmp_path: Path)
 def test_statistics_that_lie_are_found_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bounds that were wrong would make windows that are wrong."""
     monkeypatch.setattr(replay_splits, "_least_time", lambda group, schema, column: 3)
-    with pytest.raises(SourceError, match=r"statistics of row group 0 of .* say that no at is less than 3, but one is 2"):
+    with pytest.raises(SourceError, match=r"statistics of row group 0 .* say that no at is less than 3, but one is 2"):
         reader_of(plan_of(tmp_path, {"at": [2, 5]}), 0, 1)
 
 
@@ -319,10 +319,14 @@ DEFECTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
 @pytest.mark.parametrize("defect", DEFECTS)
 def test_a_defect_is_found(defect: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """By a few random plays."""
-    DEFECTS[defect](monkeypatch)
-    with pytest.raises((AssertionError, SourceError, IndexError, StopIteration, ValueError)):
+
+    def check() -> None:
         for seed in range(60):
             play(random.Random(seed))
+
+    DEFECTS[defect](monkeypatch)
+    with pytest.raises((AssertionError, SourceError, IndexError, StopIteration, ValueError)):
+        check()
 
 
 def test_the_plays_have_all_kinds_of_files(tmp_path: Path) -> None:

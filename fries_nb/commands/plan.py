@@ -25,6 +25,8 @@ FLOW.json, where all keys but names have the defaults shown:
                   "unique_per_transaction": false, "blocking": false, "workers": 1}, ...],
    "edges": [{"from": "FC", "to": "FM", "partitioning": "forward"}, ...]}
 emits is one_to_one or one_to_many; partitioning is forward, hash, rebalance or broadcast.
+Operators in a loop L have "within": ["L"], its head L has "kind": "loop" as well, and an edge that comes back to the
+head has "feedback": true. A head's emits is that of the whole loop.
 Exit code 0: planned; 2: no such plan."""
 
 
@@ -107,6 +109,8 @@ def in_words(plan: dict[str, Any]) -> str:
     for number, part in enumerate(plan["components"][:SHOWN], start=1):
         lines.append(f"component {number}: {_some(part['operators'])}")
         lines.append(f"  heads: {_some(part['heads'])}; targets: {_some(part['targets'])}")
+        if part["loops"]:
+            lines.append(f"  loops: {_some(part['loops'])}; they have to be empty when the operators switch")
         edges = [f"{source} -> {to}" for source, to in part["edges"]]
         lines.append(f"  edges: {_some(edges) if edges else 'none'}; longest path: {part['longest_path']}")
     lines += _rest(plan["components"], "component")
@@ -149,6 +153,7 @@ def _part_as_dict(part: Component, ordered: list[str], channels: int) -> dict[st
         "targets": [name for name in ordered if name in part.targets],
         "edges": [list(edge) for edge in part.edges],
         "longest_path": part.longest_path,
+        "loops": list(part.loops),
         "channels": channels,
     }
 

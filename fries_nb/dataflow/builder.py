@@ -23,28 +23,40 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+import networkx as nx
+
 from fries_nb.dataflow.arguments import Columns, Identity, columns_of
 from fries_nb.dataflow.constraints import WINDOW_S, Element, LatencyConstraint, check_agreement, constraint_of
-from fries_nb.dataflow.endpoints import OnError, Rate, Replay, checked_policy
+from fries_nb.dataflow.endpoints import OnError, Rate, Replay, Sink, checked_policy
 from fries_nb.dataflow.event_time import checked_time
 from fries_nb.dataflow.graph import Edge, Emits, Graph, Kind, Operator, Partitioning
+from fries_nb.dataflow.iteration import check_consumed_inside
 from fries_nb.dataflow.lighter import Lighter, check_exclusive, check_lighter
-from fries_nb.dataflow.operators import check_function, emits_of
+from fries_nb.dataflow.operators import check_function, emits_of, is_timed
+from fries_nb.dataflow.scopes import ROOT, StreamScope
 from fries_nb.dataflow.streams import Stream, replicating
+from fries_nb.dataflow.timed_streams import LATE, check_times, checked_late, timed_key
 from fries_nb.dataflow.traits import TRAITS
+from fries_nb.dataflow.windows import WindowFunction
 from fries_nb.errors import DataflowError, unknown
 
 
 @dataclass(frozen=True)
 class _Declared:
-    """An operator and the streams that it consumes; ``workers`` is ``None`` for the run's default."""
+    """An operator, the streams that it consumes and those that it makes; ``workers`` is ``None`` for the run's default.
+
+    ``feedback`` is the stream that closes a loop, if the operator is the head of one.
+    """
 
     operator: Operator
     inputs: tuple[Stream, ...]
     workers: int | None
+    outputs: tuple[Stream, ...]
+    feedback: tuple[Stream, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -79,6 +91,7 @@ class DataflowBuilder:
         self._declared: dict[str, _Declared] = {}
         self._streams: dict[str, Stream] = {}
         self._constrained: tuple[_Constrained, ...] = ()
+        self._scope = ROOT
 
     def __repr__(self) -> str:
         return f"Dataflow({self.name!r}, operators={list(self._declared)})"
@@ -144,19 +157,24 @@ class DataflowBuilder:
         Raises:
             DataflowError: ``workers`` is below 1, or an operator has the name of such a Replicate.
         """
-        uses = Counter(stream.name for declared in self._declared.values() for stream in declared.inputs)
-        copied = {name for name, count in uses.items() if count > 1 and not TRAITS[self._streams[name].kind].copies}
+        consumed = (stream for one in self._declared.values() for stream in (*one.inputs, *one.feedback))
+        uses = Counter((stream.operator, stream.branch) for stream in consumed)
+        copied = {
+            output for output, count in uses.items()
+            if count > 1 and not self._declared[output[0]].operator.traits.copies
+        }  # fmt: skip
         operators: list[Operator] = []
         edges: list[Edge] = []
         for declared in self._declared.values():
             operator = replace(declared.operator, workers=workers if declared.workers is None else declared.workers)
             operators.append(operator)
             edges.extend(_in_edges(declared, copied))
-            for stream in self._outputs(operator):
-                if stream.name in copied:
-                    operators.append(replace(replicating(_copy_of(stream)), workers=operator.workers))
-                    edges.append(Edge(operator.name, _copy_of(stream), branch=stream.branch))
-        return Graph(self.name, tuple(operators), tuple(edges))
+            for stream in declared.outputs:
+                if (stream.operator, stream.branch) in copied:
+                    copy = replicating(_copy_of(stream))
+                    operators.append(replace(copy, workers=operator.workers, within=operator.within))
+                    edges.append(Edge(operator.name, copy.name, branch=stream.branch))
+        return _with_carried_times(Graph(self.name, tuple(operators), tuple(edges)))
 
     def constrain(
         self,
@@ -225,12 +243,6 @@ class DataflowBuilder:
         graph = self.graph()
         return dict(declared.on(graph) for declared in self._constrained)
 
-    def _outputs(self, operator: Operator) -> Iterator[Stream]:
-        if operator.traits.routes:
-            yield from (self._streams[f"{operator.name}[{branch}]"] for branch in range(operator.branches))
-        else:
-            yield self._streams[operator.name]
-
     def _add_function(
         self, kind: Kind, name: str, stream: Stream, function: Any, key: Columns | None, workers: int | None,
         on_error: OnError, chain: bool, branches: int = 1,
@@ -257,10 +269,69 @@ class DataflowBuilder:
         if workers is not None and (not isinstance(workers, int) or isinstance(workers, bool) or workers < 1):
             raise DataflowError(f"operator {name!r} has workers={workers!r}; expected 1 or more")
         self._check_inputs(name, inputs)
-        self._declared[name] = _Declared(operator, inputs, workers)
-        outputs = [Stream(self, name, operator.kind, branch, identity) for branch in range(operator.branches)]
+        check_consumed_inside(operator, inputs, self._scope)
+        check_times(operator, self._sources_above(inputs))
+        within = self._scope.nest(name) if operator.kind is Kind.LOOP else self._scope
+        placed = replace(operator, within=within)
+        made = range(operator.branches)
+        outputs = tuple(Stream(self, name, operator.kind, one, identity, within, len(made)) for one in made)
+        self._declared[name] = _Declared(placed, inputs, workers, outputs)
         self._streams.update({output.name: output for output in outputs})
         return outputs[0]
+
+    @contextmanager
+    def _inside(self, scope: StreamScope) -> Iterator[None]:
+        """Operators that are declared within the block are in this scope."""
+        outer, self._scope = self._scope, scope
+        try:
+            yield
+        finally:
+            self._scope = outer
+
+    @contextmanager
+    def _taking_back(self) -> Iterator[None]:
+        """Takes back what was declared within the block if it raises, so that it can be declared again."""
+        saved = dict(self._declared), dict(self._streams), self._constrained
+        try:
+            yield
+        except BaseException:
+            self._declared, self._streams, self._constrained = saved
+            raise
+
+    def _close(self, loop: str, feedback: Stream, out: Stream) -> Stream:
+        """Close a loop with its feedback; its output is a stream of the scope around it, under the loop's name."""
+        self._declared[loop] = replace(self._declared[loop], feedback=(feedback,))
+        self._streams[loop] = out
+        return out
+
+    def _add_timed(
+        self, kind: Kind, name: str, stream: Stream, function: WindowFunction, key: Columns | None, late: Sink | None,
+        workers: int | None, on_error: OnError,
+    ) -> Stream:
+        """Declare a window or a reduce, and the sink of its late rows."""
+        columns = timed_key(kind, name, key)
+        check_function(name, function, columns, kind)
+        checked_late(kind, name, late)
+        operator = Operator(
+            name, Emits.ONE_TO_MANY, kind=kind, function=function, key=columns, branches=1 if late is None else 2,
+            on_error=checked_policy(name, on_error), begins_transactions=not function.early,
+        )  # fmt: skip
+        results = self._add(operator, (stream,), workers, None)
+        if late is not None:
+            self.stream(f"{name}[{LATE}]").sink(f"{name}.late", late)
+        return results
+
+    def _sources_above(self, inputs: tuple[Stream, ...]) -> list[Operator]:
+        """The sources of these streams; a blocking operator counts as one, since rows after it have no time."""
+        seen: set[str] = set()
+        ahead = [stream.operator for stream in inputs]
+        for name in ahead:
+            declared = self._declared[name]
+            if name not in seen and not declared.operator.blocking:
+                ahead += [stream.operator for stream in declared.inputs]
+            seen.add(name)
+        above = (declared.operator for name, declared in self._declared.items() if name in seen)
+        return [operator for operator in above if operator.traits.is_source or operator.blocking]
 
     def _check_inputs(self, name: str, inputs: tuple[Stream, ...]) -> None:
         producers: set[str] = set()
@@ -274,6 +345,11 @@ class DataflowBuilder:
                 )
             if TRAITS[stream.kind].is_sink:
                 raise DataflowError(f"operator {name!r}: {stream.name!r} is a sink, and nothing follows a sink")
+            if stream.operator not in self._declared:
+                raise DataflowError(
+                    f"operator {name!r}: {stream.operator!r} was taken back, since the body of its loop failed; "
+                    "expected a stream that is still declared"
+                )
             if stream.operator in producers:
                 raise DataflowError(
                     f"operator {name!r} would get two direct copies of {stream.operator!r}; "
@@ -286,11 +362,23 @@ def _copy_of(stream: Stream) -> str:
     return f"Replicate({stream.name})"
 
 
-def _in_edges(declared: _Declared, copied: set[str]) -> Iterator[Edge]:
+def _in_edges(declared: _Declared, copied: set[tuple[str, int]]) -> Iterator[Edge]:
     operator = declared.operator
     partitioning = Partitioning.HASH if operator.key else Partitioning.FORWARD
-    for stream in declared.inputs:
-        if stream.name in copied:
-            yield Edge(_copy_of(stream), operator.name, partitioning, operator.key)
-        else:
-            yield Edge(stream.operator, operator.name, partitioning, operator.key, stream.branch)
+    for stream, feedback in (*((one, False) for one in declared.inputs), *((one, True) for one in declared.feedback)):
+        is_copied = (stream.operator, stream.branch) in copied
+        source, branch = (_copy_of(stream), 0) if is_copied else (stream.operator, stream.branch)
+        yield Edge(source, operator.name, partitioning, operator.key, branch, feedback)
+
+
+def _with_carried_times(graph: Graph) -> Graph:
+    """The same graph, in which only rows that reach a timed operator carry their times."""
+    timed = {operator.name for operator in graph.operators if is_timed(operator)}
+    spared = {
+        operator.name: replace(operator, time=replace(operator.time, carried=False))
+        for operator in graph.operators
+        if operator.time is not None and not timed & nx.descendants(graph.digraph, operator.name)
+    }
+    if not spared:
+        return graph
+    return Graph(graph.name, tuple(spared.get(one.name, one) for one in graph.operators), graph.edges)

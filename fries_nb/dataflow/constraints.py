@@ -161,8 +161,9 @@ def constraint_of(
         The constraint.
 
     Raises:
-        DataflowError: the sequence is empty or no path, names an unknown or blocking operator, or is only a source or
-            sink; the limit or the window is not a finite number above zero; ``on_violation`` is none of the three.
+        DataflowError: the sequence is empty or no path, names an unknown operator, a blocking one or one in a loop, or
+            is only a source or sink; the limit or the window is not a finite number above zero; ``on_violation`` is
+            none of the three.
     """
     path, begins, ends = _path_of(_checked_sequence(sequence))
     for name in path:
@@ -171,6 +172,11 @@ def constraint_of(
         if graph.operator(name).blocking:
             raise DataflowError(
                 f"{name!r} is blocking: it emits after its last input row, so no latency across it can be limited"
+            )
+        if (within := graph.operator(name).within).level:
+            raise DataflowError(
+                f"{name!r} is in {within.described}, which a row may go round any number of times, so no latency "
+                "through it can be limited; expected a sequence outside of loops"
             )
     whole = _completed(graph, path)
     begins = begins or not graph.in_edges(whole[0])

@@ -22,6 +22,7 @@ from typing import Any
 import networkx as nx
 
 from fries_nb.dataflow.event_time import EventTime
+from fries_nb.dataflow.loop_checks import check_loops
 from fries_nb.dataflow.scopes import ROOT, StreamScope
 from fries_nb.dataflow.traits import TRAITS, Emits, Holds, Kind, OperatorTraits
 from fries_nb.errors import DataflowError, unknown
@@ -47,7 +48,7 @@ class Operator:
 
     Attributes:
         name: unique in the graph.
-        emits: one-to-one, or one-to-many.
+        emits: one-to-one, or one-to-many; for the head of a loop, that of the loop as a whole.
         edgewise_one_to_one: whether it may emit on several out-edges for one input tuple, but at most one tuple on each
             (a Replicate); planning counts it as one-to-many.
         unique_per_transaction: whether it emits at most one tuple for each data transaction (a self-join on the source
@@ -58,11 +59,14 @@ class Operator:
         function: what it executes: the user's callable or object, or the description of a source or a sink; ``None`` in
             a graph read from JSON, or if the kind needs none.
         key: names of the columns of its key, empty for none.
-        branches: number of outputs that it routes between; more than 1 only for a split.
+        branches: number of outputs that it routes between; more than 1 only for a split, and for a loop's head that
+            tells rows that come back from those that enter (see ``dataflow.iteration``).
         on_error: the error policy: ``fail``, ``pause``, or the description of a sink for dead letters.
         chain: whether it may share a worker with its neighbours.
         time: the event time of a source, if its rows have one.
         within: the loops around it.
+        begins_transactions: whether all rows of its first output are of new transactions, which begin there (a window
+            without early rows); planning then cuts these edges.
     """
 
     name: str
@@ -79,6 +83,7 @@ class Operator:
     chain: bool = True
     time: EventTime | None = None
     within: StreamScope = ROOT
+    begins_transactions: bool = False
 
     @property
     def traits(self) -> OperatorTraits:
@@ -104,7 +109,7 @@ class Edge:
 
 @dataclass(frozen=True)
 class Graph:
-    """A dataflow graph, with operators and edges in order of declaration; acyclic apart from feedback edges of loops."""
+    """A dataflow graph, with operators and edges in order of declaration; acyclic apart from loops' feedback edges."""
 
     name: str
     operators: tuple[Operator, ...]
@@ -113,8 +118,9 @@ class Graph:
     def __post_init__(self) -> None:
         _refuse_bad_operators(self.operators)
         _refuse_bad_edges(self.edges, self.by_name)
+        check_loops(self.by_name, self.edges)
         if len(self.order) < len(self.operators):
-            cycle = nx.find_cycle(self.digraph)
+            cycle = nx.find_cycle(nx.DiGraph([(edge.source, edge.to) for edge in self.edges if not edge.feedback]))
             path = " -> ".join([edge[0] for edge in cycle] + [cycle[0][0]])
             raise DataflowError(f"dataflow {self.name!r} has a cycle {path}; a cycle belongs inside a loop scope")
 
@@ -261,5 +267,8 @@ def _check_consumed(graph: Graph, operator: Operator) -> None:
     consumed = {edge.branch for edge in graph.out_edges(operator.name)}
     for branch in range(operator.branches):
         if branch not in consumed:
-            stream = f"{operator.name}[{branch}]" if operator.traits.routes else operator.name
-            raise DataflowError(f"nothing consumes {stream!r}, and its rows would be lost; expected a sink behind it")
+            stream = f"{operator.name}[{branch}]" if operator.branches > 1 else operator.name
+            inside = f"; expected loop {operator.within.loops[-1]!r} to use it" if operator.within.level else ""
+            raise DataflowError(
+                f"nothing consumes {stream!r}, and its rows would be lost" + (inside or "; expected a sink behind it")
+            )

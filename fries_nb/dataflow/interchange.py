@@ -2,7 +2,9 @@
 
 All keys except names have defaults: ``one_to_one``, ``false``, ``false``, ``false``, 1 worker; ``forward``.
 ``on_error`` (``fail``, ``pause`` or ``dead_letters``) is included unless it is ``fail``; the sink of dead letters is
-not included. ``chain`` is included if it is ``false``.
+not included. ``chain`` is included if it is ``false``. Of kinds only the heads of loops are included, as ``loop``; an
+operator in loops has their names in ``within``, outermost first, the head itself as well; an edge that closes a loop
+has ``feedback``.
 
 >>> graph = graph_from_json('''{"name": "w1", "operators": [{"name": "Src"}, {"name": "FD", "workers": 40}],
 ...                             "edges": [{"from": "Src", "to": "FD", "partitioning": "hash"}]}''')
@@ -20,14 +22,20 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from fries_nb.dataflow.endpoints import Memory
-from fries_nb.dataflow.graph import Edge, Emits, Graph, Operator, Partitioning
+from fries_nb.dataflow.graph import Edge, Emits, Graph, Kind, Operator, Partitioning
+from fries_nb.dataflow.scopes import StreamScope
 from fries_nb.errors import DataflowError, close_match
 
 _Word = TypeVar("_Word", bound=StrEnum)
 _OPERATOR_KEYS = (
     "name", "emits", "edgewise_one_to_one", "unique_per_transaction", "blocking", "workers", "on_error", "chain",
+    "kind", "within",
 )  # fmt: skip
-_EDGE_KEYS = ("from", "to", "partitioning")
+_EDGE_KEYS = ("from", "to", "partitioning", "feedback")
+
+
+class _Kind(StrEnum):
+    LOOP = Kind.LOOP.value
 
 
 class _Policy(StrEnum):
@@ -59,7 +67,7 @@ def graph_from_json(given: str | bytes | Mapping[str, Any]) -> Graph:
 
 
 def graph_to_json(graph: Graph) -> dict[str, Any]:
-    """The graph as a dict for ``json.dumps``, with every key; functions, kinds and key columns are omitted."""
+    """The graph as a dict for ``json.dumps``; functions, kinds other than loops, and key columns are omitted."""
     return {
         "name": graph.name,
         "operators": [
@@ -72,11 +80,19 @@ def graph_to_json(graph: Graph) -> dict[str, Any]:
                 "workers": operator.workers,
                 **_policy_to_json(operator),
                 **({} if operator.chain else {"chain": False}),
+                **({"kind": operator.kind.value} if operator.kind is Kind.LOOP else {}),
+                **({"within": list(operator.within.loops)} if operator.within.level else {}),
             }
             for operator in graph.operators
         ],
         "edges": [
-            {"from": edge.source, "to": edge.to, "partitioning": edge.partitioning.value} for edge in graph.edges
+            {
+                "from": edge.source,
+                "to": edge.to,
+                "partitioning": edge.partitioning.value,
+                **({"feedback": True} if edge.feedback else {}),
+            }
+            for edge in graph.edges
         ],
     }
 
@@ -111,6 +127,8 @@ def _operator(given: object, number: int) -> Operator:
         workers=item.get("workers", 1),
         on_error=Memory() if policy is _Policy.DEAD_LETTERS else policy.value,
         chain=_flag(item, "chain", where, default=True),
+        kind=Kind(_word(_Kind, item, "kind", _Kind.LOOP, where)) if "kind" in item else Kind.MAP,
+        within=_scope(item, where),
     )
 
 
@@ -120,7 +138,15 @@ def _edge(given: object, number: int) -> Edge:
     _refuse_unknown_keys(item, _EDGE_KEYS, where)
     ends = _name(item, "from", where), _name(item, "to", where)
     where = f"edge {ends[0]} -> {ends[1]}"
-    return Edge(*ends, _word(Partitioning, item, "partitioning", Partitioning.FORWARD, where))
+    partitioning = _word(Partitioning, item, "partitioning", Partitioning.FORWARD, where)
+    return Edge(*ends, partitioning, feedback=_flag(item, "feedback", where))
+
+
+def _scope(item: Mapping[str, Any], where: str) -> StreamScope:
+    found = item.get("within", [])
+    if not isinstance(found, list) or not all(isinstance(loop, str) and loop for loop in found):
+        raise DataflowError(f"{where}: 'within' is a list of names of loops; got {_shown(found)}")
+    return StreamScope(tuple(found))
 
 
 def _object(given: object, what: str) -> Mapping[str, Any]:

@@ -25,6 +25,7 @@ from dataclasses import dataclass, field, replace
 
 from fries_nb.dataflow.endpoints import memory
 from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
+from fries_nb.dataflow.loops import contracted
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,16 @@ def pipelined(graph: Graph) -> Graph:
 
 
 def _levels(graph: Graph) -> dict[str, int]:
-    """Operator to the number of regions that run before it; a blocking one has the level of its last input."""
+    """Operator to the number of regions that run before it; a blocking one has the level of its last input.
+
+    A loop is in one region as a whole.
+    """
+    contraction = contracted(graph)
+    levels = _levels_without_loops(contraction.graph)
+    return {name: levels[contraction.node(name)] for name in graph}
+
+
+def _levels_without_loops(graph: Graph) -> dict[str, int]:
     levels: dict[str, int] = {}
     for name in graph.order:
         blocking = graph.by_name[name].blocking

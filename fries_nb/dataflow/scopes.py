@@ -52,6 +52,15 @@ class StreamScope:
         """Whether another scope lies inside of it."""
         return other.is_inner_of(self)
 
+    @property
+    def described(self) -> str:
+        """The scope in words, for messages.
+
+        >>> ROOT.nest("L").nest("M").described, ROOT.described
+        ("loop 'L/M'", 'the root scope')
+        """
+        return f"loop {str(self)!r}" if self.loops else str(self)
+
     def __str__(self) -> str:
         return "/".join(self.loops) or "the root scope"
 

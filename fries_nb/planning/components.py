@@ -1,6 +1,7 @@
 """The connected components of a minimal covering sub-DAG; each is synchronised by markers from its heads.
 
-Fries, section 5.3. The heads of a component are its operators without an in-edge inside it; they receive the FCM.
+Fries, section 5.3. The heads of a component are its operators without an in-edge inside it; they receive the FCM. A
+component that holds an operator of a loop holds the whole loop, and feedback edges do not count as in-edges.
 
 >>> from fries_nb.dataflow.graph import Edge, Operator
 >>> graph = Graph("chain", tuple(map(Operator, ("J", "SP", "FMX"))), (Edge("J", "SP"), Edge("SP", "FMX")))
@@ -14,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from fries_nb.dataflow.graph import Graph
+from fries_nb.dataflow.graph import Graph, Kind
 from fries_nb.planning.mcs import reached
 
 
@@ -24,10 +25,11 @@ class Component:
 
     Attributes:
         operators: its operators.
-        heads: its operators without an in-edge inside the component.
+        heads: its operators without an in-edge inside the component, apart from feedback edges.
         targets: its operators that are changed.
         edges: its edges as (from, to), in topological order of their tails.
-        longest_path: number of edges on its longest path; 0 for a single operator.
+        longest_path: number of edges on its longest path without feedback edges; 0 for a single operator.
+        loops: the outermost loops that it holds, which have to be empty when its operators switch.
     """
 
     operators: frozenset[str]
@@ -35,6 +37,7 @@ class Component:
     targets: frozenset[str]
     edges: tuple[tuple[str, str], ...]
     longest_path: int
+    loops: tuple[str, ...] = ()
 
 
 def components(graph: Graph, covering: Set[str], targets: Set[str]) -> tuple[Component, ...]:
@@ -42,7 +45,7 @@ def components(graph: Graph, covering: Set[str], targets: Set[str]) -> tuple[Com
 
     Args:
         graph: the dataflow.
-        covering: the operators of the MCS.
+        covering: the operators of the MCS, with all operators of a loop or none.
         targets: the operators to change.
     """
 
@@ -62,14 +65,16 @@ def components(graph: Graph, covering: Set[str], targets: Set[str]) -> tuple[Com
 
 def _component(graph: Graph, operators: Sequence[str], covering: Set[str], targets: Set[str]) -> Component:
     """The component of these operators, given in topological order."""
-    edges = tuple((name, to) for name in operators for to in graph.successors(name) if to in covering)
-    depths = _depths(operators, edges)
+    edges = [edge for name in operators for edge in graph.out_edges(name) if edge.to in covering]
+    depths = _depths(operators, [(edge.source, edge.to) for edge in edges if not edge.feedback])
+    outermost = (one.name for one in map(graph.operator, operators) if one.kind is Kind.LOOP and one.within.level == 1)
     return Component(
         operators=frozenset(operators),
         heads=frozenset(name for name, depth in depths.items() if depth == 0),
         targets=frozenset(name for name in operators if name in targets),
-        edges=edges,
+        edges=tuple((edge.source, edge.to) for edge in edges),
         longest_path=max(depths.values()),
+        loops=tuple(outermost),
     )
 
 

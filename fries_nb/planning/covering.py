@@ -19,6 +19,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fries_nb.dataflow.graph import Graph
+from fries_nb.dataflow.loops import contracted
 from fries_nb.dataflow.regions import pipelined
 from fries_nb.errors import PlanError, unknown
 from fries_nb.planning.components import Component, components
@@ -38,7 +39,8 @@ class Covering:
             with pruning, every component is a single operator: then Fries itself sends just these messages.
             Otherwise a component has two targets one above the other, so that one tuple meets both; or it starts at
             a kept one-to-many operator, so that two tuples of one transaction meet targets (see ``pruning``). Naive FCM
-            does not order the switches with respect to these tuples.
+            does not order the switches with respect to these tuples. Nor does it with a loop in a component, since a
+            tuple meets a target in every round.
         longest_path: number of edges on the longest path of any component.
     """
 
@@ -48,11 +50,19 @@ class Covering:
     naive_safe: bool
     longest_path: int
 
+    @property
+    def loops(self) -> tuple[str, ...]:
+        """The outermost loops in its components, which have to be empty when the operators switch."""
+        return tuple(loop for part in self.components for loop in part.loops)
+
 
 def cover(graph: Graph, targets: Iterable[str], pruning: bool = True) -> Covering:
     """The components, heads and pruning decisions of a change, in O(V + E), independent of the number of workers.
 
-    Blocking operators cut the graph: no synchronisation crosses them (see ``dataflow.regions``).
+    Blocking operators cut the graph: no synchronisation crosses them (see ``dataflow.regions``). Nor does it cross the
+    results of windows, each of which is a transaction of its own. A loop counts as one operator, which is one-to-many
+    unless it is declared ``one_to_one`` (see ``dataflow.loops``); a component that holds one of its operators holds
+    them all.
 
     Args:
         graph: the dataflow.
@@ -66,13 +76,25 @@ def cover(graph: Graph, targets: Iterable[str], pruning: bool = True) -> Coverin
         PlanError: an unknown operator, no operator, a source, or a blocking operator.
     """
     chosen = _checked(graph, targets)
-    graph = pipelined(graph)
-    pruned = prune(graph, chosen)
+    graph = _within_transactions(pipelined(graph))
+    contraction = contracted(graph)
+    flat, nodes = contraction.graph, frozenset(map(contraction.node, chosen))
+    pruned = prune(flat, nodes)
     decisions = pruned if pruning else keep_all(pruned)
-    least = covered(graph, _members(chosen, pruned))
-    covering = least if pruning else covered(graph, _members(chosen, decisions))
-    parts = components(graph, covering, chosen)
-    return Covering(chosen, parts, decisions, _is_apart(graph, least), max(part.longest_path for part in parts))
+    least = covered(flat, _members(nodes, pruned))
+    covering = least if pruning else covered(flat, _members(nodes, decisions))
+    parts = components(graph, contraction.expanded(covering), chosen)
+    is_safe = _is_apart(flat, least) and not contraction.loops(least)
+    return Covering(chosen, parts, decisions, is_safe, max(part.longest_path for part in parts))
+
+
+def _within_transactions(graph: Graph) -> Graph:
+    """The same operators, and the edges on which rows stay in their transaction."""
+    begins = {operator.name for operator in graph.operators if operator.begins_transactions}
+    if not begins:
+        return graph
+    edges = tuple(edge for edge in graph.edges if edge.branch or edge.source not in begins)
+    return Graph(graph.name, graph.operators, edges)
 
 
 def _members(targets: frozenset[str], decisions: Iterable[PruningDecision]) -> frozenset[str]:

@@ -22,8 +22,9 @@ it overtakes; markers from the source would not:
 
 The prediction assumes that the lengths of queues do not change. Behind a growing queue the marker takes longer, behind
 a shrinking one less. It also assumes that tuples are distributed evenly among an operator's workers; with skewed keys
-the marker takes longer. For an operator that is sometimes idle the measured rate is the arrival rate, so the waiting
-time of its queue is overestimated. The time to prepare the new functions and to finish earlier changes is not included.
+the marker takes longer. A loop on a path to a target has to be empty first, which nothing measured predicts. For an
+operator that is sometimes idle the measured rate is the arrival rate, so the waiting time of its queue is
+overestimated. The time to prepare the new functions and to finish earlier changes is not included.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 
-from fries_nb.dataflow.graph import Graph
+from fries_nb.dataflow.graph import Graph, Kind
 from fries_nb.planning.mcs import reached
 
 
@@ -57,11 +58,13 @@ class CriticalPath:
         delay_ms: milliseconds from the first message to the switch of the last target; ``None`` if unknown.
         unmeasured: operators on paths to targets whose rate is unknown: they have taken no tuple yet, or currently take
             none although some wait.
+        loops: outermost loops on paths to targets; the delay is then unknown, since rows may go round them for long.
     """
 
     operators: tuple[str, ...]
     delay_ms: float | None
     unmeasured: tuple[str, ...] = ()
+    loops: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +119,9 @@ def _way(
     graph: Graph, above: list[str], heads: Set[str], targets: Set[str], queues: Mapping[str, Queue]
 ) -> CriticalPath:
     """The critical path among these operators, which lie on paths to targets and are given in topological order."""
+    outermost = (one for one in map(graph.operator, above) if one.kind is Kind.LOOP and one.within.level == 1)
+    if loops := tuple(one.name for one in outermost):
+        return CriticalPath((), None, loops=loops)
     unmeasured = tuple(name for name in above if graph.in_edges(name) and not _has_pace(queues.get(name)))
     if unmeasured:
         return CriticalPath((), None, unmeasured)

@@ -93,7 +93,7 @@ def leaving(length: int) -> PathSummary:
 
 
 def feeding_back(length: int) -> PathSummary:
-    """The feedback edge of a loop inside of which times have ``length`` components."""
+    """The feedback edge of a loop at whose head times have ``length`` components; it may leave inner loops too."""
     return PathSummary((*(0,) * (length - 1), 1))
 
 

@@ -75,10 +75,11 @@ class ProgressGraph:
             for name in (edge.source, edge.to):
                 if name not in self.loops:
                     raise DataflowError(unknown("operator", name, self.loops))
-            if edge.feedback and (not self.loops[edge.to] or self.loops[edge.source] != self.loops[edge.to]):
+            inner, outer = self.loops[edge.source], self.loops[edge.to]
+            if edge.feedback and (not outer or inner[: len(outer)] != outer):
                 raise DataflowError(
-                    f"feedback edge {edge.location} goes from {_within(self.loops[edge.source])} to "
-                    f"{_within(self.loops[edge.to])}; expected both ends in the same loop"
+                    f"feedback edge {edge.location} goes from {_within(inner)} to {_within(outer)}; expected both "
+                    "ends in the same loop, or its start in a loop inside of it"
                 )
         self._refuse_standstill()
 
@@ -120,7 +121,7 @@ class ProgressGraph:
 
     def _summary_of(self, edge: FlowEdge) -> PathSummary:
         if edge.feedback:
-            return feeding_back(self.length(edge.source))
+            return feeding_back(self.length(edge.to))
         inner, outer = self.loops[edge.source], self.loops[edge.to]
         common = next((n for n, pair in enumerate(zip(inner, outer, strict=False)) if pair[0] != pair[1]), None)
         shared = min(len(inner), len(outer)) if common is None else common

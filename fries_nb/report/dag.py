@@ -20,6 +20,7 @@ from fries_nb.errors import DataflowError, unknown
 from fries_nb.report import theme
 from fries_nb.report.edge_paths import Box, EdgePath, Spot
 from fries_nb.report.layout import Layout, drawn, layout, shortened
+from fries_nb.report.loop_boxes import loop_title
 from fries_nb.report.theme import FONT, INK, ORANGE, SKY, escaped, number, themed
 
 Ends = tuple[str, str]
@@ -46,6 +47,9 @@ _LIGHT = {
     ".flow": f"font-size: 10.5px; fill: {INK}; text-anchor: middle; paint-order: stroke; stroke: {theme.PAPER}; "
     "stroke-width: 4px; stroke-linejoin: round",
     ".rule": f"stroke: {theme.LINE}; stroke-width: 1px",
+    ".loop-box": f"fill: none; stroke: {theme.SOFT}; stroke-width: 1px; stroke-dasharray: 2 3",
+    ".loop-name": f"font-size: 11px; fill: {theme.SOFT}",
+    ".feedback .line": "stroke-dasharray: 6 4",
     ".key": f"font-size: 11px; fill: {theme.SOFT}",
     '[data-state~="mcs"] .box': f"fill: {SKY}; stroke: #20638c; stroke-width: 1.5px",
     '[data-state~="head"] .box': f"fill: {SKY}; stroke: #20638c; stroke-width: 1.5px",
@@ -73,6 +77,8 @@ _DARK = {
     ".tip": f"fill: {theme.NIGHT_SOFT}",
     ".flow": f"fill: {theme.NIGHT_INK}; stroke: {theme.NIGHT_PAPER}",
     ".rule": f"stroke: {theme.NIGHT_LINE}",
+    ".loop-box": f"stroke: {theme.NIGHT_SOFT}",
+    ".loop-name": f"fill: {theme.NIGHT_SOFT}",
     ".key": f"fill: {theme.NIGHT_SOFT}",
     '[data-state~="mcs"] .box': f"fill: {SKY}; stroke: #bfe3f8",
     '[data-state~="head"] .box': f"fill: {SKY}; stroke: #bfe3f8",
@@ -100,6 +106,7 @@ def dag_svg(
     titles: Mapping[str, str] = {},
     marked: Collection[Ends] | None = None,
     width: float = 900.0,
+    rounds: Mapping[str, str] = {},
 ) -> str:
     """The graph as a self-contained SVG element.
 
@@ -110,6 +117,7 @@ def dag_svg(
         titles: operator to tooltip text, appended to that of the declaration.
         marked: edges on which markers travel; by default those between operators with a state other than ``pruned``.
         width: available width in pixels; the layout runs to the right if it fits, else downward.
+        rounds: loop to a text on its rounds, for the title of its box.
 
     Returns:
         An ``<svg>`` element.
@@ -122,7 +130,7 @@ def dag_svg(
     if marked is None:
         marked = {(edge.source, edge.to) for edge in graph.edges if {edge.source, edge.to} <= taking_part}
     legend = explained(states, marked)
-    return draw(graph, layout(graph, width, bool(labels)), states, labels, titles, marked, legend)
+    return draw(graph, layout(graph, width, bool(labels)), states, labels, titles, marked, legend, rounds)
 
 
 def dag_png(graph: Graph, states: Mapping[str, str] = {}, labels: Mapping[Ends, str] = {}) -> bytes:
@@ -131,7 +139,8 @@ def dag_png(graph: Graph, states: Mapping[str, str] = {}, labels: Mapping[Ends, 
     ids = {name: f"n{index}" for index, name in enumerate(graph)}
     nodes = "".join(f"{ids[name]} [{_dot_attributes(name, states.get(name, ''))}];\n" for name in graph)
     edges = "".join(
-        f"{ids[edge.source]} -> {ids[edge.to]} [label={_dot_text(labels.get((edge.source, edge.to), ''))}];\n"
+        f"{ids[edge.source]} -> {ids[edge.to]} [label={_dot_text(labels.get((edge.source, edge.to), ''))}"
+        f"{' style=dashed constraint=false' if edge.feedback else ''}];\n"
         for edge in graph.edges
     )
     source = (
@@ -186,6 +195,7 @@ def draw(
     titles: Mapping[str, str],
     marked: Collection[Ends],
     legend: Mapping[str, str],
+    rounds: Mapping[str, str] = {},
 ) -> str:
     """Draw a graph that has been laid out.
 
@@ -197,6 +207,7 @@ def draw(
         titles: operator to tooltip text.
         marked: edges on which markers travel.
         legend: states to explain, with their meaning.
+        rounds: loop to a text on its rounds.
 
     Returns:
         An ``<svg>`` element.
@@ -206,10 +217,14 @@ def draw(
     key, key_width, key_height = _legend(legend, width, height) if legend else ("", 0.0, 0.0)
     total = max(width, key_width)
     shift = (total - placed.width) / 2
+    loops = "".join(_loop(name, box, loop_title(shortened(name), rounds)) for name, box in placed.loops.items())
     edges = "".join(
-        _edge(index, placed.ways[ends], placed.rightward, "marked" if ends in marked else "", labels.get(ends, ""))
+        _edge(
+            index, placed.ways[ends], placed.rightward, "marked" if ends in marked else "", labels.get(ends, ""),
+            "edge feedback" if graph.edges[index].feedback else "edge",
+        )
         for index, ends in enumerate((edge.source, edge.to) for edge in graph.edges)
-    )
+    )  # fmt: skip
     nodes = "".join(
         _node(operator, placed.boxes[operator.name], states.get(operator.name, ""), titles.get(operator.name, ""))
         for operator in graph.operators
@@ -221,7 +236,7 @@ def draw(
         f'width="{number(total)}" height="{number(height + key_height)}" role="group" aria-label="{name}">'
         f"<style>{_CSS.replace('>', '&gt;')}</style>"
         f'<rect class="paper" width="100%" height="100%" rx="6"/>'
-        f'<g transform="translate({number(shift)} {number(_MARGIN)})">{edges}{nodes}</g>{key}</svg>'
+        f'<g transform="translate({number(shift)} {number(_MARGIN)})">{loops}{edges}{nodes}</g>{key}</svg>'
     )
 
 
@@ -247,7 +262,16 @@ def _tooltip(operator: Operator, title: str) -> str:
     return "\n".join(filter(None, [operator_title(operator), title]))
 
 
-def _edge(index: int, way: EdgePath, rightward: bool, state: str, label: str) -> str:
+def _loop(name: str, box: Box, title: str) -> str:
+    shape = f'x="{number(box.x)}" y="{number(box.y)}" width="{number(box.width)}" height="{number(box.height)}"'
+    return (
+        f'<g class="loop" data-loop="{escaped(name)}" role="img" aria-label="{escaped(title)}">'
+        f'<rect class="loop-box" {shape} rx="10"/>'
+        f'<text class="loop-name" x="{number(box.x + 9)}" y="{number(box.y + 15)}">{escaped(title)}</text></g>'
+    )
+
+
+def _edge(index: int, way: EdgePath, rightward: bool, state: str, label: str, kind: str) -> str:
     start, *others = way.points
     curves = " ".join(f"{number(x)},{number(y)}" for x, y in others)
     path = f"M{number(start[0])},{number(start[1])} C{curves}"
@@ -258,7 +282,7 @@ def _edge(index: int, way: EdgePath, rightward: bool, state: str, label: str) ->
         for line, dy in ((upper, -5.0 if rightward else -4.0), (lower, 13.0 if rightward else 11.0))
     )
     return (
-        f'<g class="edge" data-edge="{index}" data-state="{state}"><path class="line" d="{path}"/>'
+        f'<g class="{kind}" data-edge="{index}" data-state="{state}"><path class="line" d="{path}"/>'
         f'<polygon class="tip" points="{_arrow(way.points[-1], way.tip)}"/>{texts}</g>'
     )
 

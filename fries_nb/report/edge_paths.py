@@ -21,6 +21,10 @@ class Box:
         """The centre of the box."""
         return self.x + self.width / 2, self.y + self.height / 2
 
+    def moved(self, dx: float, dy: float) -> Box:
+        """The same rectangle elsewhere."""
+        return Box(self.x + dx, self.y + dy, self.width, self.height)
+
 
 @dataclass(frozen=True, slots=True)
 class EdgePath:
@@ -44,6 +48,12 @@ class EdgePath:
         spots = [self._at(curve, part / 16) for curve in range(len(self.points) // 3) for part in range(17)]
         return min(spots, key=lambda spot: abs(spot[0] - wanted))
 
+    def moved(self, dx: float, dy: float) -> EdgePath:
+        """The same edge elsewhere."""
+        points = tuple((x + dx, y + dy) for x, y in self.points)
+        label = None if self.label is None else (self.label[0] + dx, self.label[1] + dy)
+        return EdgePath(points, (self.tip[0] + dx, self.tip[1] + dy), label)
+
     def _at(self, curve: int, part: float) -> Spot:
         """The point at a fraction, 0 to 1, of one of the curves."""
         weights = (1 - part) ** 3, 3 * (1 - part) ** 2 * part, 3 * (1 - part) * part**2, part**3
@@ -55,9 +65,10 @@ class EdgePath:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Boxes and edges in the order in which they were requested."""
+    """Boxes, edges and the boxes of loops, in the order in which they were requested."""
 
     width: float
     height: float
     boxes: tuple[Box, ...]
     ways: tuple[EdgePath, ...]
+    loops: tuple[Box, ...] = ()

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import threading
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
@@ -27,6 +27,7 @@ from typing import Any
 from fries_nb.dataflow.graph import Graph
 from fries_nb.report.edge_paths import Box, EdgePath, Placed
 from fries_nb.report.layering import in_layers
+from fries_nb.report.loop_boxes import LoopBox, clusters, loop_boxes, with_loops
 
 NODE_HEIGHT = 42.0
 LONGEST_NAME = 26
@@ -50,7 +51,7 @@ class Layout:
     """Positions in pixels from the upper left corner.
 
     Attributes:
-        boxes: operator to its box; ``ways`` maps each edge to its path.
+        boxes: operator to its box; ``ways`` maps each edge to its path, and ``loops`` each loop to the box around it.
         rightward: whether streams flow to the right, or else downward.
         engine: what computed the layout: "dot", "pygraphviz" or "layers".
     """
@@ -59,8 +60,20 @@ class Layout:
     height: float
     boxes: dict[str, Box]
     ways: dict[tuple[str, str], EdgePath]
+    loops: dict[str, Box]
     rightward: bool
     engine: str
+
+
+@dataclass(frozen=True)
+class _Drawing:
+    """What is laid out: widths of operators, and edges between their numbers; ``back`` has the feedback edges."""
+
+    sizes: tuple[float, ...]
+    edges: tuple[tuple[int, int], ...]
+    back: tuple[tuple[int, int], ...]
+    loops: tuple[LoopBox, ...]
+    labelled: bool
 
 
 def layout(graph: Graph, width: float = 900.0, labelled: bool = False) -> Layout:
@@ -73,13 +86,16 @@ def layout(graph: Graph, width: float = 900.0, labelled: bool = False) -> Layout
     """
     sizes = tuple(node_width(operator.name) for operator in graph.operators)
     number = {operator.name: index for index, operator in enumerate(graph.operators)}
-    edges = tuple((number[edge.source], number[edge.to]) for edge in graph.edges)
+    ends = [(number[edge.source], number[edge.to]) for edge in graph.edges if not edge.feedback]
+    back = [(number[edge.source], number[edge.to]) for edge in graph.edges if edge.feedback]
+    drawing = _Drawing(sizes, tuple(ends), tuple(back), loop_boxes(graph), labelled)
     with _IN_TURN:
-        engine, placed, rightward = _best(sizes, edges, width, labelled)
+        engine, placed, rightward = _best(drawing, width)
     names = list(number)
     boxes = dict(zip(names, placed.boxes, strict=True))
-    ways = {(names[edge[0]], names[edge[1]]): way for edge, way in zip(edges, placed.ways, strict=True)}
-    return Layout(placed.width, placed.height, boxes, ways, rightward, engine)
+    ways = {(names[edge[0]], names[edge[1]]): way for edge, way in zip([*ends, *back], placed.ways, strict=True)}
+    loops = {group.name: box for group, box in zip(drawing.loops, placed.loops, strict=True)}
+    return Layout(placed.width, placed.height, boxes, ways, loops, rightward, engine)
 
 
 def node_width(name: str) -> float:
@@ -98,27 +114,24 @@ def _columns(text: str) -> int:
 
 
 @lru_cache(maxsize=64)
-def _best(
-    sizes: tuple[float, ...], edges: tuple[tuple[int, int], ...], width: float, labelled: bool
-) -> tuple[str, Placed, bool]:
-    engine, placed = _place(sizes, edges, True, labelled)
+def _best(drawing: _Drawing, width: float) -> tuple[str, Placed, bool]:
+    engine, placed = _place(drawing, True)
     if placed.width <= width:
         return engine, placed, True
-    engine, downward = _place(sizes, edges, False, labelled)
+    engine, downward = _place(drawing, False)
     return (engine, downward, False) if downward.width < placed.width else (engine, placed, True)
 
 
-def _place(
-    sizes: Sequence[float], edges: Sequence[tuple[int, int]], rightward: bool, labelled: bool
-) -> tuple[str, Placed]:
-    if len(sizes) <= _LARGEST:
-        source = _dot(sizes, edges, rightward, labelled)
+def _place(drawing: _Drawing, rightward: bool) -> tuple[str, Placed]:
+    if len(drawing.sizes) <= _LARGEST:
+        source = _dot(drawing, rightward)
         for engine, draw in engines():
             try:
-                return engine, _read(json.loads(draw(source, "json0")), sizes, edges)
+                return engine, _read(json.loads(draw(source, "json0")), drawing)
             except (OSError, ValueError, KeyError, RuntimeError):
                 continue  # a broken Graphviz, or one without plug-ins: try the next one, then the layered layout
-    return "layers", in_layers(sizes, NODE_HEIGHT, edges, rightward, 84.0 if labelled else 0.0)
+    placed = in_layers(drawing.sizes, NODE_HEIGHT, drawing.edges, rightward, 84.0 if drawing.labelled else 0.0)
+    return "layers", with_loops(placed, drawing.back, drawing.loops, rightward) if drawing.loops else placed
 
 
 def engines() -> list[tuple[str, Asked]]:
@@ -165,19 +178,21 @@ def _through_pygraphviz(source: str, form: str) -> bytes:
     return answer.stdout
 
 
-def _dot(sizes: Sequence[float], edges: Sequence[tuple[int, int]], rightward: bool, labelled: bool) -> str:
+def _dot(drawing: _Drawing, rightward: bool) -> str:
     """DOT source with boxes without names, and labels of the size of the text that will be drawn."""
-    nodes = "".join(f"n{index} [width={size / _POINTS:.3f}];\n" for index, size in enumerate(sizes))
+    labelled = drawing.labelled
+    nodes = "".join(f"n{index} [width={size / _POINTS:.3f}];\n" for index, size in enumerate(drawing.sizes))
     label = 'label="00000000000000\\n0"' if labelled else 'label=""'
-    lines = "".join(f"n{tail} -> n{head};\n" for tail, head in edges)
+    lines = "".join(f"n{tail} -> n{head};\n" for tail, head in drawing.edges)
+    lines += "".join(f"n{tail} -> n{head} [constraint=false];\n" for tail, head in drawing.back)
     return (
         f"digraph {{ rankdir={'LR' if rightward else 'TB'}; nodesep=0.32; ranksep={0.2 if labelled else 0.42}; pad=0;\n"
         f'node [shape=box fixedsize=true label="" height={NODE_HEIGHT / _POINTS:.3f}];\n'
-        f"edge [{label} fontsize=10 arrowsize=0.7];\n{nodes}{lines}}}"
+        f"edge [{label} fontsize=10 arrowsize=0.7];\n{nodes}{clusters(drawing.loops)}{lines}}}"
     )
 
 
-def _read(answer: dict[str, Any], sizes: Sequence[float], edges: Sequence[tuple[int, int]]) -> Placed:
+def _read(answer: dict[str, Any], drawing: _Drawing) -> Placed:
     """Parse Graphviz's JSON output, whose y axis points upward."""
     left, bottom, right, top = (float(number) for number in answer["bb"].split(","))
 
@@ -185,16 +200,26 @@ def _read(answer: dict[str, Any], sizes: Sequence[float], edges: Sequence[tuple[
         x, y = text.split(",")
         return float(x) - left, top - float(y)
 
-    centres = {node["name"]: point(node["pos"]) for node in answer.get("objects", ())}
+    objects = answer.get("objects", ())
+    centres = {node["name"]: point(node["pos"]) for node in objects if "pos" in node}
+    around = {one["name"]: one["bb"] for one in objects if "bb" in one}
     boxes = tuple(
         Box(x - size / 2, y - NODE_HEIGHT / 2, size, NODE_HEIGHT)
-        for size, (x, y) in ((size, centres[f"n{index}"]) for index, size in enumerate(sizes))
+        for size, (x, y) in ((size, centres[f"n{index}"]) for index, size in enumerate(drawing.sizes))
     )
-    names = [node["name"] for node in answer.get("objects", ())]
+    names = [node["name"] for node in objects]
     ways = {}
     for edge in answer.get("edges", ()):
         tip, *points = edge["pos"].removeprefix("e,").split()
         label = point(edge["lp"]) if "lp" in edge else None
         ends = int(names[edge["tail"]][1:]), int(names[edge["head"]][1:])
         ways[ends] = EdgePath(tuple(map(point, points)), point(tip), label)
-    return Placed(right - left, top - bottom, boxes, tuple(ways[edge] for edge in edges))
+
+    def box(text: str) -> Box:
+        x0, y0, x1, y1 = text.split(",")
+        (west, south), (east, north) = point(f"{x0},{y0}"), point(f"{x1},{y1}")
+        return Box(west, north, east - west, south - north)
+
+    loops = tuple(box(around[f"cluster_{place}"]) for place in range(len(drawing.loops)))
+    paths = tuple(ways[edge] for edge in (*drawing.edges, *drawing.back))
+    return Placed(right - left, top - bottom, boxes, paths, loops)

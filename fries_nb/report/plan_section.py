@@ -13,9 +13,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from fries_nb.dataflow.graph import Graph
+from fries_nb.dataflow.loops import loops_in
 from fries_nb.report.dag import dag_svg
 from fries_nb.report.latency import took
 from fries_nb.report.markup import Html, figure, joined, listed
@@ -80,6 +81,8 @@ def foretold(plan: Plan) -> list[str]:
     unmeasured = list(dict.fromkeys(name for way in plan.prediction.ways for name in way.unmeasured))
     if slowest is None:
         delay = f"unknown, since a change by {plan.scheduler} waits for more than markers"
+    elif loops := list(dict.fromkeys(name for way in plan.prediction.ways for name in way.loops)):
+        delay = f"unknown, since {_loops(loops)} to be empty first"
     elif unmeasured:
         delay = f"unknown, since the pace of {', '.join(unmeasured[:_SHOWN])} is not known yet"
     else:
@@ -92,11 +95,18 @@ def foretold(plan: Plan) -> list[str]:
 def _of_scope(graph: Graph, plan: Plan, scope: frozenset[str]) -> str:
     told = _names(graph, {send.operator for stage in plan.stages for send in stage.sends if send.scope == scope})
     changing = _names(graph, plan.targets & scope)
+    loops = loops_in(graph, scope)
     edges = [" → ".join(ends) for ends in _marked(graph, [scope])]
     if not edges:
         return f"{changing} receives the message directly, and no marker follows."
     verb = "change together" if len(plan.targets & scope) > 1 else "changes"
-    return f"{changing} {verb}: the message goes to {told}, and a marker travels from there along {', '.join(edges)}."
+    way = f"the message goes to {told}, and a marker travels from there along {', '.join(edges)}"
+    waits = f"; {_loops(loops)} to be empty first, and no row enters until then" if loops else ""
+    return f"{changing} {verb}: {way}{waits}."
+
+
+def _loops(loops: Sequence[str]) -> str:
+    return f"loop {loops[0]} has" if len(loops) == 1 else f"loops {', '.join(loops)} have"
 
 
 def _scopes(plan: Plan) -> list[frozenset[str]]:

@@ -182,7 +182,6 @@ class Supply:
         self._batches: dict[WorkerId, deque[Supplied] | None] = {}
         self.bounds: dict[WorkerId, Mapping[int, int]] = {}
         self.ahead_ticks: dict[WorkerId, int | None] = {}
-        self._bounds: dict[WorkerId, deque[Mapping[int, int]]] = {}
         begun = {name: graph.operator(name).workers for name in graph.sources}
         for number, (name, plan) in enumerate((plans or plans_of(graph, inputs, begun)).items()):
             workers = begun[name]
@@ -190,7 +189,7 @@ class Supply:
                 source = WorkerId(name, index)
                 reader = _reader(plan, source, workers, number, positions.get(source, {}))
                 self.bounds[source], self.ahead_ticks[source] = reader.bounds, reader.ahead_ticks
-                self._batches[source], self._bounds[source] = _cut(reader, chance, due_ns)
+                self._batches[source] = _cut(reader, chance, due_ns)
         self.read = self.total - sum(map(_rows_of, self._batches.values()))
 
     @property
@@ -220,9 +219,13 @@ class Supply:
             self._batches[source], self.bounds[source] = None, {}
             return self.END
         supplied = batches.popleft()
-        self.bounds[source] = self._bounds[source].popleft()
+        self.bounds[source] = supplied.bounds
         self.read += _rows_of([supplied])
         return supplied
+
+    def unread(self, source: WorkerId) -> list[pa.RecordBatch]:
+        """The rows that a source worker has not read, in order."""
+        return [supplied.batch for supplied in self._batches[source] or () if supplied.batch is not None]
 
     def drain(self, source: WorkerId) -> None:
         """Drop the remaining rows, so that the end is next even if the worker is held."""
@@ -236,23 +239,21 @@ def _reader(plan: SourcePlan, source: WorkerId, workers: int, number: int, reach
     return open_reader(plan, source, workers, number, audit=True, positions=positions)
 
 
-def _cut(
-    reader: WorkerReader, chance: random.Random, due_ns: int
-) -> tuple[deque[Supplied], deque[Mapping[int, int]]]:
-    """The rows of a reader in small batches, slices of a larger one as in a Parquet file; the bounds after each."""
+def _cut(reader: WorkerReader, chance: random.Random, due_ns: int) -> deque[Supplied]:
+    """The rows of a reader in small batches, which are slices of a larger one as in a Parquet file."""
     batches: list[pa.RecordBatch] = []
     positions: list[Positions] = []
-    bounds: deque[Mapping[int, int]] = deque()
+    bounds: list[Mapping[int, int]] = []
     while not reader.exhausted:
         batch, _ = reader.read(due_ns, chance.randint(1, MOST_ROWS))
         batches.append(batch)
         positions.append(reader.moved)
         bounds.append(reader.bounds)
     if not batches:
-        return deque(), bounds
+        return deque()
     whole, starts = pa.concat_batches(batches), itertools.accumulate((batch.num_rows for batch in batches), initial=0)
     slices = [whole.slice(start, batch.num_rows) for batch, start in zip(batches, starts, strict=False)]
-    return deque(map(Supplied, slices, positions)), bounds
+    return deque(map(Supplied, slices, positions, bounds))
 
 
 def _rows_of(batches: Sequence[Supplied] | deque[Supplied] | None) -> int:

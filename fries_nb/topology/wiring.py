@@ -110,11 +110,14 @@ def wirings_of(topology: Topology, host: int) -> Iterator[Wiring]:
 def _needed(graph: Graph, name: str) -> dict[str, str]:
     """The key columns that an operator's rows must have, each with the operator that is keyed by it."""
     needed: dict[str, str] = {}
-    ahead = list(graph.out_edges(name))
+    ahead, seen = list(graph.out_edges(name)), set[str]()
     while ahead:
         edge = ahead.pop()
         for column in edge.key:
             needed.setdefault(column, edge.to)
+        if edge.to in seen:
+            continue
+        seen.add(edge.to)
         if graph.operator(edge.to).traits.columns is ColumnsOut.SAME:  # it adds no columns, so its input needs the key
             ahead += graph.out_edges(edge.to)
     return needed

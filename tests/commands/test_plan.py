@@ -55,7 +55,10 @@ def test_as_json(plan):
         "dataflow": "drawn",
         "targets": ["E"],
         "components": [
-            {"operators": ["E"], "heads": ["E"], "targets": ["E"], "edges": [], "longest_path": 0, "channels": 0}
+            {
+                "operators": ["E"], "heads": ["E"], "targets": ["E"], "edges": [], "longest_path": 0, "loops": [],
+                "channels": 0,
+            }  # fmt: skip
         ],
         "heads": ["E"],
         "edges": [],

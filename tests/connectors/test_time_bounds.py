@@ -22,7 +22,7 @@ from fries_nb.dataflow.hidden_columns import TIME
 from fries_nb.errors import SourceError
 from fries_nb.messages import WorkerId
 from fries_nb.progress.times import EARLIEST
-from fries_nb.testing.readers import ListReader, Supply
+from fries_nb.testing.readers import ListReader, ListSource, Supply
 
 
 class Live:
@@ -175,10 +175,41 @@ def test_times_do_not_change_their_type_on_the_way() -> None:
         one.read(NOW, 1)
 
 
+class Count:
+    """Reads the times of rows."""
+
+    def initial_state(self) -> list[int]:
+        """No row."""
+        return []
+
+    def process(self, row: dict[str, Any], state: list[int]) -> None:
+        """Nothing."""
+
+    def close(self, key: int, time: int, state: list[int]) -> dict[str, Any]:
+        """A row a window."""
+        return {"n": key}
+
+
+@pytest.mark.parametrize("source", [RateSource(20), ListSource([{"value": value} for value in range(20)])])
+def test_times_that_no_operator_reads_are_not_carried(source: Any) -> None:
+    """Their bounds are the same."""
+    with_times, without = (
+        reader(source, EventTime("value", ahead=1, carried=carried)) for carried in (True, False)
+    )
+    while not without.exhausted:
+        batch, _ = without.read(NOW, 3)
+        assert batch is not None
+        assert TIME not in batch.schema.names
+        with_times.read(NOW, 3)
+        assert without.bounds == with_times.bounds
+        assert without.ahead_ticks == 1
+
+
 def test_the_seeded_cluster_supplies_times_and_bounds() -> None:
     """Exact ones, before the first row and after each batch, until the end of each worker."""
     flow = fn.Dataflow("timed")
-    flow.source("S", fn.rate(None), workers=3, time="at", ahead=7).sink("Sink", fn.memory())
+    payments = flow.source("S", fn.rate(None), workers=3, time="at", ahead=7)
+    payments.window("W", Count(), fn.tumbling(4), key="n").sink("Sink", fn.memory())
     times = [5, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3] * 5
     graph = flow.graph()
     supply = Supply(graph, {"S": [{"n": n, "at": at} for n, at in enumerate(times)]}, random.Random(1), NOW)

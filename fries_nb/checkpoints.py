@@ -26,7 +26,6 @@ from msgspec.structs import replace
 
 from fries_nb.progress.tokens import SavedTokens
 
-
 EVERY_BIN = -1
 """Stands for all bins of a worker in ``Snapshot.fired``."""
 

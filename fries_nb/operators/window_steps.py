@@ -20,14 +20,14 @@ from typing import Any
 from fries_nb.dataflow.event_time import ticks
 from fries_nb.dataflow.hidden_columns import TIME
 from fries_nb.dataflow.traits import Kind
-from fries_nb.dataflow.windows import WindowFunction, ends_of
+from fries_nb.dataflow.windowing import WindowFunction, ends_of
 from fries_nb.errors import DeclarationError, OperatorError
 from fries_nb.operators.audit_log import made_of, transaction_of
 from fries_nb.operators.failures import FAILURES, failure
 from fries_nb.operators.firing import due_emitter, rows_of
 from fries_nb.operators.instance import Instance
-from fries_nb.operators.rows import Columns, Row, detach, key_reader
-from fries_nb.operators.state import Transform, same_key, transformed
+from fries_nb.operators.rows import Columns, Row, detach
+from fries_nb.operators.state import Transform, key_reader, same_key, transformed
 from fries_nb.operators.steps import Behind, Step, own_row
 from fries_nb.operators.time_values import TimeValues, time_values
 
@@ -182,7 +182,8 @@ def _taker(instance: Instance) -> Callable[[Row, Any, Windows], list[OpenWindow]
 
 
 def _initial(instance: Instance) -> Callable[[], Any]:
-    make, name = getattr(instance.function.function, "initial_state", dict), instance.worker.operator
+    make: Callable[[], Any] = getattr(instance.function.function, "initial_state", dict)
+    name = instance.worker.operator
 
     def initial() -> Any:
         state = make()

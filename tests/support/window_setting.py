@@ -1,4 +1,4 @@
-"""Windows as the tests of several rooms run them: an instance with an agenda, frames, firings, and a brute-force model."""
+"""Windows as the tests of several rooms run them: an instance with an agenda, frames, firings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from fries_nb.dataflow import Kind, Operator
 from fries_nb.dataflow.hidden_columns import DUE, HIDDEN, TIME, TRANSACTION
-from fries_nb.dataflow.windows import EACH_TIME, WindowFunction, Windowing
+from fries_nb.dataflow.windowing import EACH_TIME, WindowFunction, Windowing
 from fries_nb.messages import WorkerId
 from fries_nb.operators.executors import ChainExecutor, InterruptFlag, executor_of
 from fries_nb.operators.firing import FIRED, firing_batch
@@ -55,7 +55,9 @@ class TimedRun:
         assert self.instance.agenda is not None
         return self.instance.agenda
 
-    def frame(self, rows: Sequence[Row], times: Sequence[int], stamp: Time | None = None, kind: Any = None) -> list[Any]:
+    def frame(
+        self, rows: Sequence[Row], times: Sequence[int], stamp: Time | None = None, kind: Any = None
+    ) -> list[Any]:
         """Process a frame; its stamp is the least time unless one is given. Returns (branch, row)."""
         self.agenda.begin(stamp or (0, min(times)))
         columns = {name: [row[name] for row in rows] for name in rows[0]}

@@ -33,7 +33,7 @@ from fries_nb.operators.audit_log import AuditLog, Mark
 from fries_nb.operators.column_types import ColumnTypes
 from fries_nb.operators.state import KeyedState, StateCopy, Transform
 from fries_nb.progress.agenda import Agenda
-from fries_nb.progress.change_batch import ChangeBatch
+from fries_nb.progress.change_batch import ChangeBatch, CountChange, CountChanges, GraphLocation
 from fries_nb.progress.tokens import TokenBook
 from fries_nb.topology.partitioning import bins_of_keys
 from fries_nb.trace import Counts, WorkerRecord
@@ -121,26 +121,29 @@ class Instance:
         self.came: pa.Schema | None = None
         self.rewindowed = False
         if is_timed(replace(operator, function=function)):
-            self._keep_time(ChangeBatch(), trial=True)
+            self.agenda = Agenda(operator.name, ChangeBatch(), bins_of_keys)
+            self.tokens = TokenBook(operator.name, ChangeBatch(), trial=True)
         self._prepared_at: dict[str, int] = {}
         self._missed: dict[str, Transform] = {}
         self._tagged = ""
         self._installed: tuple[Any, str, str] = (function, "", "")
 
-    def _keep_time(self, changes: ChangeBatch, trial: bool) -> None:
-        self.agenda = Agenda(self.operator.name, changes, bins_of_keys)
-        self.tokens = TokenBook(self.operator.name, changes, trial)
-
     def track(self, changes: ChangeBatch) -> None:
-        """Count the tokens and entries of a timed operator here; otherwise, as in a trial, they are not counted.
-
-        Must precede everything that makes any, and the executor.
+        """Count the tokens and entries of a timed operator here from now on; before, as in a trial, nowhere.
 
         Args:
             changes: the changes of the worker's counts.
         """
-        if self.agenda is not None:
-            self._keep_time(changes, trial=False)
+        if self.agenda is not None and self.tokens is not None:
+            self.agenda.changes = changes
+            self.tokens.track(changes)
+
+    def held(self) -> CountChanges:
+        """The counts of the tokens and entries that a timed operator was restored with."""
+        if self.agenda is None or self.tokens is None:
+            return ()
+        location, times = GraphLocation(self.operator.name), (*self.agenda.held, *self.tokens.times.values())
+        return tuple(CountChange(location, time, 1) for time in times)
 
     @property
     def journals(self) -> tuple[Agenda | TokenBook, ...]:

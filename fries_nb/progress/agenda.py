@@ -98,7 +98,7 @@ class Agenda:
 
     def __init__(self, operator: str, changes: ChangeBatch, bins_of: BinsOf = _one_bin) -> None:
         self.operator = operator
-        self._changes, self._bins_of = changes, bins_of
+        self.changes, self._bins_of = changes, bins_of
         self._fired_in: dict[int, Fired] = {}
         self.stamp: Time = (0, EARLIEST)
         self.fired: Fired = {}
@@ -160,7 +160,7 @@ class Agenda:
         if keys is None:
             keys = self._add_time(time)
             if time not in self._taken:
-                self._changes.update(self._location, time, +1)
+                self.changes.update(self._location, time, +1)
         if key not in keys:
             keys[key] = None
             self._journal.append((time, key))
@@ -187,7 +187,7 @@ class Agenda:
     def _drop_time(self, time: Time) -> None:
         del self._entries[time]
         if time not in self._taken:
-            self._changes.update(self._location, time, -1)
+            self.changes.update(self._location, time, -1)
 
     # ---- firing
 
@@ -251,7 +251,7 @@ class Agenda:
         if left:
             self._taken[firing.time] = left
         elif firing.time not in self._entries:
-            self._changes.update(self._location, firing.time, -1)
+            self.changes.update(self._location, firing.time, -1)
 
     # ---- checkpoints
 

@@ -70,6 +70,9 @@ class InputTimes:
             bounds: the bounds after these rows.
         """
 
+    def take_fired(self, stamp: Time) -> None:
+        """Take rows in hand that time has brought out; their pointstamp is that of the operator's agenda."""
+
     def use_up(self, changes: ChangeBatch) -> None:
         """Count what was in hand as used up."""
 
@@ -131,6 +134,9 @@ class TrackedTimes(InputTimes):
         known = [self._bounds[split] for split in splits if split in self._bounds]
         self.stamp = (version, min(known, default=self.next_time))
         self._next = dict(bounds)
+
+    def take_fired(self, stamp: Time) -> None:
+        self.stamp = stamp
 
     def use_up(self, changes: ChangeBatch) -> None:
         for edge, time in self._frames:

@@ -78,9 +78,7 @@ class Worker(ChainWork):
         elif isinstance(event, Granted):
             self.outbox.credit(event.channel, event.size)
         elif isinstance(event, FrontierAdvanced):
-            self._times.advance(event.operator, event.frontier)
-            if self._awaits_time:
-                self._finish_if_complete()
+            self._reach(event)
         elif isinstance(event, Directed):
             self._direct(event.worker, event.control)
         elif isinstance(event, Expected):
@@ -102,6 +100,14 @@ class Worker(ChainWork):
         else:
             in_hand, held = self._running.remaining, self._versions.held()
             self._instructions += self.reports.report(self._executor.reads, in_hand, held)
+
+    def _reach(self, event: FrontierAdvanced) -> None:
+        """A frontier has advanced: that of a timed operator, or of a sink for which a source waits."""
+        self._times.advance(event.operator, event.frontier)
+        agenda = self.instances[0].agenda
+        if agenda is not None:
+            agenda.advance(event.frontier)
+            self._finish_if_complete()
 
     def _direct(self, worker: WorkerId, control: Control) -> None:
         position, instance = self._instance(worker)

@@ -65,8 +65,8 @@ class Operator:
         chain: whether it may share a worker with its neighbours.
         time: the event time of a source, if its rows have one.
         within: the loops around it.
-        begins_transactions: whether all rows of its first output are of new transactions, which begin there (a window
-            without early rows); planning then cuts these edges.
+        begins_transactions: whether every row of its first output begins a new transaction (a window without early
+            rows); planning cuts these edges.
     """
 
     name: str

@@ -212,7 +212,8 @@ class RowExecutor:
             return (self._first_recording, 1), (self._first, quota - 1)
         if self._due is None:
             name = self._instances[0].worker.operator
-            raise DeclarationError(f"{name} has entries that are due, and its function has no due(key, time, state)", name)
+            what = f"{name} has entries that are due, and its function has no due(key, time, state)"
+            raise DeclarationError(what, name)
         return ((self._due, quota),)
 
     def _advance_by_rows(self, steps: Sequence[tuple[Step, int]], columns: Columns, start: int) -> int:
@@ -296,7 +297,9 @@ class RowExecutor:
     def _last_passed(self) -> Passed | None:
         """The last tuples that the first operator has processed."""
         rows = passed(self._position, self._instances[0].refused)
-        return self._passed if self._columns is None or not rows or self._sender == FIRED else (self._columns.batch, rows)
+        if self._columns is None or not rows or self._sender == FIRED:
+            return self._passed
+        return self._columns.batch, rows
 
     def facing(self) -> pa.RecordBatch | None:
         return None if self._columns is None or not self.remaining else one_row(self._columns.batch, self._position)

@@ -26,7 +26,7 @@ import pyarrow as pa
 from fries_nb.checkpoints import Position
 from fries_nb.dataflow.graph import Operator
 from fries_nb.dataflow.operators import is_timed
-from fries_nb.dataflow.windows import WindowFunction, following
+from fries_nb.dataflow.windowing import WindowFunction, following
 from fries_nb.errors import OperatorError, ProtocolError
 from fries_nb.messages import WorkerId
 from fries_nb.operators.audit_log import AuditLog, Mark
@@ -316,7 +316,7 @@ class Instance:
             self.log.updated(change, before)
 
     def run_function(self, function: Any, change: str) -> None:
-        """Run this function of a change from the next tuple on; one without windows of its own keeps the present ones."""
+        """Run this function of a change from the next tuple on; one without windows of its own keeps those before."""
         present, function = self.function, following(self.function, function)
         if isinstance(function, WindowFunction) and isinstance(present, WindowFunction):
             self.rewindowed = self.rewindowed or function.windowing != present.windowing

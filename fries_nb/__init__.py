@@ -22,11 +22,13 @@ from fries_nb.dataflow.limits import tuples
 from fries_nb.dataflow.operators import batched
 from fries_nb.dataflow.streams import Stream
 from fries_nb.dataflow.updates import Update
+from fries_nb.dataflow.windows import sliding, tumbling
 from fries_nb.errors import FriesError, SourceError, UncommittedWarning
 
 __all__ = [
     "Dataflow", "FriesError", "SourceError", "Stream", "UncommittedWarning", "Update", "batched", "delta", "edge",
-    "lighter", "memory", "parquet", "rate", "replay", "ship", "show", "tuples",
+    "lighter", "memory", "parquet", "rate", "replay", "ship", "show", "sliding", "tumbling",
+    "tuples",
 ]  # fmt: skip
 
 

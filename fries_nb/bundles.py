@@ -27,6 +27,7 @@ class Bundle:
         sizes: the cost of each frame in bytes of credit.
         version: that of all frames.
         tags: position of a frame to its tag, for those that have one.
+        timestamps: the timestamp of each frame; empty if none has one.
     """
 
     batch: pa.RecordBatch
@@ -34,12 +35,14 @@ class Bundle:
     sizes: tuple[int, ...]
     version: int = 0
     tags: Mapping[int, Tag] = field(default_factory=dict)
+    timestamps: tuple[tuple[int, ...], ...] = ()
 
     def frames(self) -> Iterator[Data]:
         """The frames, in the order of the channels; each keeps the whole batch alive."""
         first = 0
         for position, (rows, size) in enumerate(zip(self.rows, self.sizes, strict=True)):
-            yield Data(self.batch.slice(first, rows), size=size, version=self.version, tag=self.tags.get(position))
+            timestamp = self.timestamps[position] if self.timestamps else ()
+            yield Data(self.batch.slice(first, rows), timestamp, size, self.version, self.tags.get(position))
             first += rows
 
 

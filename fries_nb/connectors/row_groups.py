@@ -29,6 +29,11 @@ class RowGroupReader:
         self._batch = _NOTHING
         self._batches: Iterator[pa.RecordBatch] = iter(())
 
+    @property
+    def rows_in_group(self) -> int:
+        """Number of rows of the row group that was read last; 0 before the first one."""
+        return 0 if self._file is None else self._file.metadata.row_group(self._group).num_rows
+
     def rows(self, file: str, content: str, group: int, start: int, limit: int) -> pa.RecordBatch:
         """Read rows of a row group; returns those of the decoded batch that contains the first one.
 
@@ -42,9 +47,14 @@ class RowGroupReader:
         Raises:
             SourceError: the file is missing, damaged, or was replaced.
         """
+        first, batch = self.batch(file, content, group, start)
+        return batch.slice(start - first, limit)
+
+    def batch(self, file: str, content: str, group: int, start: int) -> tuple[int, pa.RecordBatch]:
+        """The decoded batch that contains a row, and the index of its first row; see ``rows``."""
         try:
             if file != self._name:
-                self._file, self._name, self._group = _open(file, content), file, -1
+                self._file, self._name, self._group = open_file(file, content), file, -1
             if group != self._group or start < self._first:
                 self._begin(group)
             while start >= self._first + self._batch.num_rows:
@@ -54,7 +64,7 @@ class RowGroupReader:
             raise SourceError(f"cannot read row group {group} of {file}: {error}") from error
         except StopIteration:
             raise SourceError(f"{file} has become shorter since the run was planned") from None
-        return self._batch.slice(start - self._first, limit)
+        return self._first, self._batch
 
     def _begin(self, group: int) -> None:
         assert self._file is not None
@@ -69,7 +79,23 @@ def _decoded(file: pq.ParquetFile, group: int) -> Iterator[pa.RecordBatch]:
         yield _with_types(batch, plain)
 
 
-def _open(name: str, content: str) -> pq.ParquetFile:
+def column_of(file: pq.ParquetFile, group: int, column: str) -> pa.RecordBatch:
+    """One column of a row group, of the same type as in the rows of ``RowGroupReader``."""
+    table = file.read_row_group(group, columns=[column], use_threads=False).select([column]).combine_chunks()
+    [batch] = table.to_batches() or [pa.RecordBatch.from_pylist([], table.schema)]
+    return _with_types(batch, {name: kind for name, kind in _plain_types(file).items() if name == column})
+
+
+def open_file(name: str, content: str) -> pq.ParquetFile:
+    """Open a Parquet file.
+
+    Args:
+        name: path or URI of the file.
+        content: the file's fingerprint; empty if it is not checked.
+
+    Raises:
+        SourceError: the file was replaced.
+    """
     filesystem, path = locate(name)
     if content and (found := fingerprint(filesystem, path)) != content:
         raise SourceError(

@@ -47,12 +47,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from fries_nb.checkpoints import Position
+from fries_nb.connectors.time_column import TimeColumn
 from fries_nb.trace import SPLIT_BITS
 
 __all__ = [
     "SPLITS_PER_SOURCE",
     "SPLITS_PER_WORKER",
     "DueTimes",
+    "ForeseeingSource",
+    "Foresight",
     "Position",
     "Source",
     "Split",
@@ -77,21 +80,34 @@ DueTimes = npt.NDArray[np.int64]
 class Split(msgspec.Struct, frozen=True):
     """A part of a source's rows; the rows and their numbers within the split never change.
 
-    The rows of all splits may have a common order: row r of a split is then row ``first + r * step`` of the source, and
-    a worker reads the rows of its splits in that order. ``step`` is the same for all splits of a source. Without an
-    order (``step`` is 0) a worker reads a batch of each split in turn.
+    The rows of all splits may have a common order, in which a worker reads the rows of its splits: a split then has
+    blocks of ``block`` consecutive rows of the source, the first of them from row ``first`` on, the others ``step``
+    rows apart. ``step`` and ``block`` are the same for all splits of a source. Without an order (``step`` is 0) a
+    worker reads a batch of each split in turn.
+
+    >>> dealt = Split(1, first=100, step=400, block=100)
+    >>> [dealt.place(row) for row in (0, 99, 100, 101)]
+    [100, 199, 500, 501]
 
     Attributes:
         number: number of the split, from 0.
         content: data for ``Source.open``; any msgpack value.
         first: number of the split's first row in the order of the source.
-        step: difference between the numbers of consecutive rows; 1 if the split is a contiguous piece of the source.
+        step: difference between the numbers of the first rows of consecutive blocks; 1 if the split is a contiguous
+            piece of the source.
+        block: number of rows of a block.
     """
 
     number: int
     content: Any = None
     first: int = 0
     step: int = 0
+    block: int = 1
+
+    def place(self, row: int) -> int:
+        """The number of a row of the split in the order of the source."""
+        blocks, within = divmod(row, self.block)
+        return self.first + blocks * self.step + within
 
 
 class SplitReader(Protocol):
@@ -164,6 +180,54 @@ class TimedSource(Source, Protocol):
 
         Returns:
             The same rows with further columns.
+        """
+
+
+class Foresight(Protocol):
+    """The times of the rows of some splits that were not read yet."""
+
+    @property
+    def type(self) -> pa.DataType | None:
+        """The type of the times; ``None`` if no split has rows."""
+
+    def least(self, split: int, row: int) -> int:
+        """The least time of the rows of a split from ``row`` on.
+
+        Args:
+            split: number of the split.
+            row: number of a row of the split; not less than in the last call for it.
+
+        Raises:
+            SourceError: the times cannot be read, or one is null or out of range.
+        """
+
+
+@runtime_checkable
+class ForeseeingSource(Source, Protocol):
+    """A source that knows the times of its rows before they are read, as a data set does."""
+
+    def splits_in_blocks(self, count: int, column: TimeColumn) -> Sequence[Split]:
+        """Divide the source as ``Source.splits`` does, but into blocks that are dealt to the splits in turn.
+
+        So all workers read about the same part of the source at a time, and no window of time stays open for long.
+
+        Args:
+            count: maximum number of splits, and the number wanted.
+            column: the column with the times.
+
+        Raises:
+            SourceError: the source cannot be read, or has no such times.
+        """
+
+    def foresee(self, splits: Sequence[tuple[Split, int]], column: TimeColumn) -> Foresight:
+        """The times of the rows that one worker has not read yet.
+
+        Args:
+            splits: the splits that the worker has not read to their end, each with the number of its next row.
+            column: the column with the times.
+
+        Raises:
+            SourceError: the times cannot be read, or one is null or out of range.
         """
 
 

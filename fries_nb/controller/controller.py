@@ -18,9 +18,9 @@ RunEnded(state='finished', error='', details='')
 
 Its parts: ``lifecycle`` start, loss of hosts and end; ``states`` the state tables; ``membership`` hosts and workers;
 ``known_changes``, ``changes`` and ``transactions`` changes; ``guards`` automatic rollbacks; ``pauses`` paused
-operators; ``markers`` markers in flight; ``commit_numbers`` output of sinks; ``commit_attempts`` checkpoints;
-``restore_point`` incarnations; ``rewiring`` the topology; ``intake`` sources; ``agreement`` and ``schema_checks`` types
-of columns.
+operators; ``failure_rules`` the consequences of failures; ``markers`` markers in flight; ``commit_numbers`` output of
+sinks; ``commit_attempts`` checkpoints; ``loop_attempts`` the ends of loops; ``restore_point`` incarnations;
+``rewiring`` the topology; ``intake`` sources; ``agreement`` and ``schema_checks`` types of columns.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from collections.abc import Callable, Iterable
 from fries_nb.checkpoints import Restoration
 from fries_nb.controller import events
 from fries_nb.controller.agreement import Agreement
+from fries_nb.controller.failure_rules import FailureRules
 from fries_nb.controller.intake import Uncommitted
 from fries_nb.controller.lifecycle import Lifecycle
 from fries_nb.controller.schema_checks import with_columns
@@ -52,7 +53,6 @@ from fries_nb.messages import (
     Saved,
     SetChain,
     TopologyAdopted,
-    Unguard,
     WorkerId,
 )
 
@@ -108,6 +108,7 @@ class Controller:
         self._pauses = self._life.paused
         self._sources = self._life.sources
         self._agreement = Agreement(graph, chaining, self._life.recovery.columns)
+        self._failures = FailureRules(self._life, self._agreement, self.metrics)
 
     @property
     def state(self) -> RunState:
@@ -196,7 +197,7 @@ class Controller:
                 return [tell] if self.state.flows else []
             case events.ColumnRefused():
                 self._agreement.know(event.sink, event.columns)
-                return self._disagreed(event.sink, event.column, event.error, now_ns)
+                return self._failures.disagreed(event.sink, event.column, event.error, now_ns)
             case events.HostsUnfit():
                 return self._life.end("failed", "the run failed", now_ns, event.reason, event.details)
             case events.StopRequested():
@@ -233,7 +234,8 @@ class Controller:
                 self.metrics[answer.worker] = with_columns(answer, self.metrics.get(answer.worker))
                 sink = answer.worker.operator
                 if column := self._agreement.hear(sink, answer.columns):
-                    return self._disagreed(sink, column, f"column {column!r} comes to {sink} in two types", now_ns)
+                    words = f"column {column!r} comes to {sink} in two types"
+                    return self._failures.disagreed(sink, column, words, now_ns)
                 self._checkpoints.intake.report(answer)
             case Rehearsed():
                 return self._changes.rehearsed(answer, now_ns)
@@ -245,15 +247,15 @@ class Controller:
                 return self._ended(answer, now_ns)
             case Failed() if answer.column:
                 self._agreement.hear(answer.worker.operator, answer.columns)
-                return self._disagreed(answer.worker.operator, answer.column, answer.error, now_ns)
+                return self._failures.disagreed(answer.worker.operator, answer.column, answer.error, now_ns)
             case Failed():
-                return self._failed(answer, now_ns)
+                return self._failures.failed(answer, now_ns)
             case Saved():
                 self._checkpoints.saved(answer)
             case TopologyAdopted():
                 self._life.rewiring.adopted(answer)
             case Paused():
-                return self._paused(answer, now_ns)
+                return self._failures.paused(answer, now_ns)
             case Resumed():
                 return [self._pauses.resume(answer.worker)]
         return []
@@ -281,57 +283,6 @@ class Controller:
         if isinstance(action, Commit):
             return self._checkpoints.acknowledged(worker, done)
         return self._changes.acknowledged(action.change, worker, done, now_ns)
-
-    def _paused(self, paused: Paused, now_ns: int) -> list[events.Instruction]:
-        if paused.change:
-            return self._failed_under_guard(paused, now_ns)
-        aborted = self._changes.pause(paused.worker.operator, paused.error, now_ns)
-        return [self._pauses.pause(paused), *aborted]
-
-    def _disagreed(self, sink: str, column: str, error: str, now_ns: int) -> list[events.Instruction]:
-        """Resolve a column with two types.
-
-        In order of preference: roll back the guarded change that caused it; impose the first type on the operator and
-        restart, so that other values fail there; fail the run.
-        """
-        if undone := self._undone(sink, f"column {column!r} has two types: {error}", "", now_ns):
-            return undone
-        words, told = self._agreement.settle(sink, column, error, self.metrics, self._life.recovers)
-        if told:
-            return self._life.recover(words, now_ns)
-        return self._life.end("failed", "the run failed", now_ns, words)
-
-    def _failed_under_guard(self, paused: Paused, now_ns: int) -> list[events.Instruction]:
-        """Retry the tuple of a paused worker with the old configuration, or end its guard if that is impossible."""
-        watch = self._life.guards.of(paused.change)
-        if watch is None:
-            return []  # the guard has ended, and ``Unguard`` was sent
-        if watch.in_place(paused.chain):
-            undo = self._changes.roll_back  # a no-op if the rollback is under way
-            return [] if watch.fired else undo(watch, paused.error, paused.details, now_ns)
-        if self._life.can_undo(watch):
-            return self._life.undo(watch, paused.error, paused.details, now_ns)
-        targets = watch.guard.plan.targets.intersection(paused.chain)
-        workers = [worker for worker in self._workers.of(targets) if worker.index == paused.worker.index]
-        return [events.Tell(worker, Unguard(paused.change, keeps=True)) for worker in workers]
-
-    def _failed(self, failed: Failed, now_ns: int) -> list[events.Instruction]:
-        """Fail the run, unless the failure is attributed to a guarded change that can be undone."""
-        undone = self._undone(failed.worker.operator, failed.error, failed.details, now_ns, failed.worker)
-        return undone or self._life.end("failed", "the run failed", now_ns, failed.error, failed.details)
-
-    def _undone(
-        self, operator: str, error: str, details: str, now_ns: int, worker: WorkerId | None = None
-    ) -> list[events.Instruction]:
-        """Restart from a checkpoint without the guarded change that caused a failure; empty if that is impossible."""
-        later = self._changes.replaced(operator, worker)
-        if later is not None and self._life.recovers:
-            words = f"change {later.request.change!r} replaces the function that failed ({error})"
-            return self._life.recover(words, now_ns)
-        for watch in self._life.guards.covering(operator):
-            if self._changes.has_met(watch.change, worker) and self._life.can_undo(watch):
-                return self._life.undo(watch, error, details, now_ns)
-        return []
 
     def _set_rate(self, request: events.RateRequested) -> list[events.Instruction]:
         self._sources.set_rate(request.operator, request.rate)

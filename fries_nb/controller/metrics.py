@@ -66,11 +66,14 @@ class MetricsSnapshot:
         operators: operator to its measurements.
         latency: latencies of the last three seconds.
         total: latencies of the whole run.
+        frontier: operator to the least time that can still arrive at it, ``None`` if nothing can; empty if rows have no
+            times.
     """
 
     operators: dict[str, OperatorMetrics] = field(default_factory=dict)
     latency: Latency = Latency()
     total: Latency = Latency()
+    frontier: dict[str, int | None] = field(default_factory=dict)
 
 
 class Metrics:

@@ -27,17 +27,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+import networkx as nx
+
 from fries_nb.dataflow.arguments import Columns, Identity, columns_of
 from fries_nb.dataflow.constraints import WINDOW_S, Element, LatencyConstraint, check_agreement, constraint_of
-from fries_nb.dataflow.endpoints import OnError, Rate, Replay, checked_policy
+from fries_nb.dataflow.endpoints import OnError, Rate, Replay, Sink, checked_policy
 from fries_nb.dataflow.event_time import checked_time
 from fries_nb.dataflow.graph import Edge, Emits, Graph, Kind, Operator, Partitioning
 from fries_nb.dataflow.iteration import check_consumed_inside
 from fries_nb.dataflow.lighter import Lighter, check_exclusive, check_lighter
-from fries_nb.dataflow.operators import check_function, emits_of
+from fries_nb.dataflow.operators import check_function, emits_of, is_timed
 from fries_nb.dataflow.scopes import ROOT, StreamScope
 from fries_nb.dataflow.streams import Stream, replicating
+from fries_nb.dataflow.timed_streams import LATE, check_times, checked_late, timed_key
 from fries_nb.dataflow.traits import TRAITS
+from fries_nb.dataflow.windows import WindowFunction
 from fries_nb.errors import DataflowError, unknown
 
 
@@ -170,7 +174,7 @@ class DataflowBuilder:
                     copy = replicating(_copy_of(stream))
                     operators.append(replace(copy, workers=operator.workers, within=operator.within))
                     edges.append(Edge(operator.name, copy.name, branch=stream.branch))
-        return Graph(self.name, tuple(operators), tuple(edges))
+        return _with_carried_times(Graph(self.name, tuple(operators), tuple(edges)))
 
     def constrain(
         self,
@@ -266,6 +270,7 @@ class DataflowBuilder:
             raise DataflowError(f"operator {name!r} has workers={workers!r}; expected 1 or more")
         self._check_inputs(name, inputs)
         check_consumed_inside(operator, inputs, self._scope)
+        check_times(operator, self._sources_above(inputs))
         within = self._scope.nest(name) if operator.kind is Kind.LOOP else self._scope
         placed = replace(operator, within=within)
         made = range(operator.branches)
@@ -298,6 +303,35 @@ class DataflowBuilder:
         self._declared[loop] = replace(self._declared[loop], feedback=(feedback,))
         self._streams[loop] = out
         return out
+
+    def _add_timed(
+        self, kind: Kind, name: str, stream: Stream, function: WindowFunction, key: Columns | None, late: Sink | None,
+        workers: int | None, on_error: OnError,
+    ) -> Stream:
+        """Declare a window or a reduce, and the sink of its late rows."""
+        columns = timed_key(kind, name, key)
+        check_function(name, function, columns, kind)
+        checked_late(kind, name, late)
+        operator = Operator(
+            name, Emits.ONE_TO_MANY, kind=kind, function=function, key=columns, branches=1 if late is None else 2,
+            on_error=checked_policy(name, on_error), begins_transactions=not function.early,
+        )  # fmt: skip
+        results = self._add(operator, (stream,), workers, None)
+        if late is not None:
+            self.stream(f"{name}[{LATE}]").sink(f"{name}.late", late)
+        return results
+
+    def _sources_above(self, inputs: tuple[Stream, ...]) -> list[Operator]:
+        """The sources of these streams; a blocking operator counts as one, since rows after it have no time."""
+        seen: set[str] = set()
+        ahead = [stream.operator for stream in inputs]
+        for name in ahead:
+            declared = self._declared[name]
+            if name not in seen and not declared.operator.blocking:
+                ahead += [stream.operator for stream in declared.inputs]
+            seen.add(name)
+        above = (declared.operator for name, declared in self._declared.items() if name in seen)
+        return [operator for operator in above if operator.traits.is_source or operator.blocking]
 
     def _check_inputs(self, name: str, inputs: tuple[Stream, ...]) -> None:
         producers: set[str] = set()
@@ -335,3 +369,16 @@ def _in_edges(declared: _Declared, copied: set[tuple[str, int]]) -> Iterator[Edg
         is_copied = (stream.operator, stream.branch) in copied
         source, branch = (_copy_of(stream), 0) if is_copied else (stream.operator, stream.branch)
         yield Edge(source, operator.name, partitioning, operator.key, branch, feedback)
+
+
+def _with_carried_times(graph: Graph) -> Graph:
+    """The same graph, in which only rows that reach a timed operator carry their times."""
+    timed = {operator.name for operator in graph.operators if is_timed(operator)}
+    spared = {
+        operator.name: replace(operator, time=replace(operator.time, carried=False))
+        for operator in graph.operators
+        if operator.time is not None and not timed & nx.descendants(graph.digraph, operator.name)
+    }
+    if not spared:
+        return graph
+    return Graph(graph.name, tuple(spared.get(one.name, one) for one in graph.operators), graph.edges)

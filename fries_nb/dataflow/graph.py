@@ -65,6 +65,8 @@ class Operator:
         chain: whether it may share a worker with its neighbours.
         time: the event time of a source, if its rows have one.
         within: the loops around it.
+        begins_transactions: whether all rows of its first output are of new transactions, which begin there (a window
+            without early rows); planning then cuts these edges.
     """
 
     name: str
@@ -81,6 +83,7 @@ class Operator:
     chain: bool = True
     time: EventTime | None = None
     within: StreamScope = ROOT
+    begins_transactions: bool = False
 
     @property
     def traits(self) -> OperatorTraits:

@@ -1,8 +1,9 @@
 """The shape of user functions, determined by inspecting them.
 
 An operator runs a function of a row, a function of an Arrow batch (marked with ``batched``), or an object whose
-``process`` is called with each row and, if it has a second parameter, the state of the row's key. This determines how
-it is called (``Shape``) and how many tuples it may emit (``Emits``).
+``process`` is called with each row and, if it has a second parameter, the state of the row's key. With a third one it
+is *timed*: it gets what it needs to work by the time of rows. This determines how it is called (``Shape``) and how many
+tuples it may emit (``Emits``).
 
 >>> def double(row):
 ...     return row | {"amount": row["amount"] * 2}
@@ -21,10 +22,14 @@ import inspect
 import types
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fries_nb.dataflow.traits import TRAITS, Emits, Kind, Returns
+from fries_nb.dataflow.traits import TRAITS, Emits, Kind, OperatorTraits, Returns
+from fries_nb.dataflow.windows import WindowFunction
 from fries_nb.errors import DataflowError
+
+if TYPE_CHECKING:
+    from fries_nb.dataflow.graph import Operator
 
 BATCHED = "__fries_batched__"
 """Attribute that marks a function of an Arrow batch."""
@@ -110,6 +115,20 @@ def takes_state(function: object) -> bool:
     return parameters is None or _most_positional(parameters) >= 2
 
 
+def takes_time(function: object) -> bool:
+    """Whether it is an object whose ``process`` takes what works by time, as ``process(row, state, at)``."""
+    if shape_of(function) is not Shape.KEYED:
+        return False
+    third = _positional(_parameters(_called(function)) or [])[2:3]
+    return bool(third) and (third[0].default is inspect.Parameter.empty or third[0].name == "at")
+
+
+def is_timed(operator: Operator) -> bool:
+    """Whether the operator works by the time of rows: by its kind, or since its function takes ``at``."""
+    traits = operator.traits
+    return traits.timed or (traits.runs_user_code and operator.function is not None and takes_time(operator.function))
+
+
 def emits_of(kind: Kind, function: object) -> Emits:
     """How many tuples an operator of this kind with this function may emit for one tuple.
 
@@ -133,10 +152,14 @@ def check_function(name: str, function: object, key: tuple[str, ...], kind: Kind
         DataflowError: no function, not callable, a wrong number of parameters, state without a key; a generator as a
             filter or a split (which would always be true); or a split of batches.
     """
+    traits = TRAITS[kind]
     try:
-        shape = shape_of(function)
+        shape = shape_of(_user_object(function))
     except DataflowError as error:
         raise DataflowError(f"operator {name!r}: {error}") from None
+    if traits.timed:
+        _check_window_function(name, function, kind)
+        return
     if _is_awaited(function):
         raise DataflowError(f"operator {name!r} got an async function, which nothing awaits; expected a plain one")
     if takes_state(function) and not key:
@@ -144,19 +167,70 @@ def check_function(name: str, function: object, key: tuple[str, ...], kind: Kind
             f"operator {name!r} keeps state per key, since its process takes (row, state), but has no key; "
             "expected key=<column>"
         )
-    traits = TRAITS[kind]
     if traits.returns is Returns.ANSWER and is_generator(function):
         raise DataflowError(f"{kind} {name!r} got a generator function; expected one that returns its answer")
     if shape is Shape.BATCH and not traits.batched:
         one = "router" if traits.routes else "function"
         raise DataflowError(f"{kind} {name!r} got a function of a batch; expected a {one} of one row")
-    given = 2 if takes_state(function) else 1
+    given = 3 if takes_time(function) else 2 if takes_state(function) else 1
+    if given == 3:
+        _check_timed_methods(name, function, traits)
     parameters = _parameters(_called(function))
     if parameters is not None and not _accepts(parameters, given):
-        what = {Shape.ROW: "(row)", Shape.BATCH: "(batch)", Shape.KEYED: "(row) or (row, state)"}[shape]
+        what = {
+            Shape.ROW: "(row)", Shape.BATCH: "(batch)", Shape.KEYED: "(row), (row, state) or (row, state, at)"
+        }[shape]  # fmt: skip
         raise DataflowError(
             f"operator {name!r}: its function takes {len(parameters)} parameters; expected one to be called with {what}"
         )
+
+
+def _check_window_function(name: str, function: Any, kind: Kind) -> None:
+    """Refuse a function that a window or a reduce cannot run.
+
+    Raises:
+        DataflowError: it is no object with ``process(row, state)`` and ``close(key, time, state)``, or yields rows
+            early without ``early=True``.
+    """
+    given = _user_object(function)
+    expected = "expected an object with process(row, state) and close(key, time, state)"
+    if shape_of(given) is not Shape.KEYED:
+        what = "a function of a batch" if shape_of(given) is Shape.BATCH else "a function of a row"
+        raise DataflowError(f"{kind} {name!r} got {what}; {expected}")
+    _check_method(name, given, "process", "(row, state)")
+    if not callable(getattr(given, "close", None)):
+        raise DataflowError(f"{kind} {name!r} got a {type(given).__name__}, which has no close(); {expected}")
+    _check_method(name, given, "close", "(key, time, state)")
+    if is_generator(given) and not getattr(function, "early", False):
+        raise DataflowError(
+            f"{kind} {name!r}: its process is a generator, which yields rows before the result; expected one that "
+            "returns None, or a window with early=True"
+        )
+
+
+def _check_timed_methods(name: str, function: Any, traits: OperatorTraits) -> None:
+    """Refuse a timed function whose ``due`` or ``reached`` cannot be called, or at a kind that has no timed ones."""
+    if traits.returns is Returns.ANSWER:
+        raise DataflowError(f"operator {name!r} got a timed function, with process(row, state, at); expected map")
+    for method, what in (("due", "(key, time, state)"), ("reached", "(frontier, state, out)")):
+        if callable(getattr(function, method, None)):
+            _check_method(name, function, method, what)
+
+
+def _check_method(name: str, function: Any, method: str, what: str) -> None:
+    """Refuse a method that cannot be called with these parameters, or is awaited."""
+    called = getattr(function, method)
+    parameters, given = _parameters(called), what.count(",") + 1
+    if inspect.iscoroutinefunction(called) or inspect.isasyncgenfunction(called):
+        raise DataflowError(f"operator {name!r}: its {method} is async, which nothing awaits; expected a plain one")
+    if parameters is not None and not _accepts(parameters, given):
+        raise DataflowError(
+            f"operator {name!r}: its {method} takes {len(parameters)} parameters; expected one to be called with {what}"
+        )
+
+
+def _user_object(function: Any) -> Any:
+    return function.function if isinstance(function, WindowFunction) else function
 
 
 def _is_called_by_instance(given: type) -> bool:
@@ -201,7 +275,7 @@ def _positional(parameters: list[inspect.Parameter]) -> list[inspect.Parameter]:
 
 def _most_positional(parameters: list[inspect.Parameter]) -> int:
     if any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in parameters):
-        return 2
+        return max(2, len(_positional(parameters)))
     return len(_positional(parameters))
 
 

@@ -21,6 +21,8 @@ from fries_nb.dataflow.graph import Emits, Kind, Operator
 from fries_nb.dataflow.iteration import LoopDeclarations
 from fries_nb.dataflow.scopes import ROOT, StreamScope
 from fries_nb.dataflow.tables import JoinTable, join_columns
+from fries_nb.dataflow.timed_streams import TimedStream
+from fries_nb.dataflow.traits import TRAITS
 from fries_nb.errors import DataflowError
 
 if TYPE_CHECKING:
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Stream(LoopDeclarations):
+class Stream(LoopDeclarations, TimedStream):
     """The output of an operator, or one branch of a split. The methods of ``Dataflow`` and of streams return them.
 
     Each method declares an operator and returns its output; nothing runs.
@@ -37,7 +39,7 @@ class Stream(LoopDeclarations):
         flow: the dataflow.
         operator: name of the operator.
         kind: kind of the operator.
-        branch: index of the branch; 0 except for a split, and for the rows that come back to a loop's head.
+        branch: index of the branch; 0 except for a split, a window's late rows, and the rows that come back to a head.
         identity: the column that identifies source tuples, as far as known.
         within: the loops around the place where it is consumed; the output of a loop is outside of it.
         branches: number of branches of the operator.
@@ -53,8 +55,9 @@ class Stream(LoopDeclarations):
 
     @property
     def name(self) -> str:
-        """The operator's name; with the branch if there are several, as in ``SP[1]``."""
-        return f"{self.operator}[{self.branch}]" if self.branches > 1 else self.operator
+        """The operator's name; with the branch if there are several, as in ``SP[1]``, but not for a window's results."""
+        is_numbered = self.branch > 0 or (self.branches > 1 and not TRAITS[self.kind].timed)
+        return f"{self.operator}[{self.branch}]" if is_numbered else self.operator
 
     def __repr__(self) -> str:
         return f"Stream({self.name!r})"
@@ -70,7 +73,9 @@ class Stream(LoopDeclarations):
         Args:
             name: name of the operator, unique in the dataflow.
             function: a function of a row (a dict), a function of an Arrow batch (``fn.batched``), or an object with
-                ``process(row, state)``, whose state is kept per key.
+                ``process(row, state)``, whose state is kept per key. With a third parameter it is timed:
+                ``process(row, state, at)`` reads ``at.time`` and may ``at.call(time)``, for which
+                ``due(key, time, state)`` makes rows when no row of that time can still arrive.
             key: column or columns by which rows are partitioned among workers and state is kept.
             workers: number of parallel instances; ``None`` for the run's default.
             on_error: the error policy for tuples on which the function fails. ``"fail"`` ends the run; ``"pause"``

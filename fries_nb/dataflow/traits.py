@@ -26,6 +26,8 @@ class Kind(StrEnum):
     UNION = "union"
     REPLICATE = "replicate"
     LOOP = "loop"
+    WINDOW = "window"
+    REDUCE = "reduce"
     UNNEST = "unnest"
     SELF_JOIN = "self_join"
     JOIN = "join"
@@ -114,6 +116,7 @@ class OperatorTraits:
         routes: whether it sends each row to one of several branches, which are separate streams (``SP[1]``).
         copies: whether it sends each row along all of its out-edges.
         two_sided: whether it distinguishes rows of its first input, the left side, from those of the others.
+        timed: whether it works by the time of rows, and emits when a time can no longer arrive.
     """
 
     execution: Execution
@@ -127,6 +130,7 @@ class OperatorTraits:
     routes: bool = False
     copies: bool = False
     two_sided: bool = False
+    timed: bool = False
 
     @property
     def is_source(self) -> bool:
@@ -186,6 +190,12 @@ TRAITS: Mapping[Kind, OperatorTraits] = {
     ),
     Kind.DEDUP: OperatorTraits(
         execution=Execution.CALL, holds=Holds.NOTHING, columns=ColumnsOut.SAME, chained=True, keeps_state=True
+    ),
+    Kind.WINDOW: OperatorTraits(
+        execution=Execution.CALL, holds=Holds.FUNCTION, emits=Emits.ONE_TO_MANY, chained=True, timed=True
+    ),
+    Kind.REDUCE: OperatorTraits(
+        execution=Execution.CALL, holds=Holds.FUNCTION, emits=Emits.ONE_TO_MANY, chained=True, timed=True
     ),
     Kind.AGGREGATE: OperatorTraits(execution=Execution.SPARK, holds=Holds.QUERY),
     Kind.SORT: OperatorTraits(execution=Execution.SPARK, holds=Holds.QUERY),

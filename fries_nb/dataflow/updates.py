@@ -8,13 +8,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from fries_nb.dataflow.graph import Emits, Graph, Operator
-from fries_nb.dataflow.operators import Shape, check_function, emits_of, shape_of
+from fries_nb.dataflow.graph import Emits, Graph, Kind, Operator
+from fries_nb.dataflow.operators import Shape, check_function, emits_of, shape_of, takes_time
 from fries_nb.dataflow.tables import JoinTable, is_table
 from fries_nb.dataflow.traits import Holds
+from fries_nb.dataflow.windows import Windowing, checked_windowing
 from fries_nb.errors import DataflowError, PlanError
 
 
@@ -27,6 +28,8 @@ class Update:
         state: function from the old state of a key to its new state. It is called once for each key, when the first
             tuple of the key is processed after the switch. ``None`` keeps the state unchanged.
         back: the inverse of ``state``; a rollback requires it.
+        windows: for a window, its new windows; ``None`` keeps them. Windows that are open keep their bounds, and rows
+            in them are still counted in them. ``state`` and ``back`` get the state of one window of a key.
 
     Raises:
         DataflowError: the function is not callable, and no table either.
@@ -36,6 +39,7 @@ class Update:
     function: Any
     state: Callable[[Any], Any] | None = None
     back: Callable[[Any], Any] | None = None
+    windows: Windowing | None = None
 
     def __post_init__(self) -> None:
         if not (isinstance(self.function, JoinTable) or is_table(self.function)):
@@ -86,7 +90,15 @@ def check_updates(graph: Graph, updates: Mapping[str, Update]) -> None:
         if operator.traits.holds is Holds.TABLE:
             new_table(operator, update)
             continue
-        check_function(name, update.function, operator.key, operator.kind)
+        _check_windows(operator, update)
+        check_function(name, configured(operator, update), operator.key, operator.kind)
+        if takes_time(operator.function) is not takes_time(update.function):
+            raise PlanError(
+                f"{name!r} runs {_timing(operator.function)} and would change to {_timing(update.function)}; expected "
+                f"{_timing(operator.function)}, since chains are formed by it"
+            )
+        if hasattr(operator.function, "due") and not hasattr(update.function, "due"):
+            raise PlanError(f"{name!r} has entries that will be due, and its new function has no due(key, time, state)")
         was, now = shape_of(operator.function), shape_of(update.function)
         if was is not now and Shape.BATCH in (was, now):
             raise PlanError(
@@ -98,6 +110,25 @@ def check_updates(graph: Graph, updates: Mapping[str, Update]) -> None:
                 f"{name!r} emits one row at most, and its new function is a generator; "
                 "declare it with flat_map to change it so"
             )
+
+
+def configured(operator: Operator, update: Update) -> Any:
+    """The new function as the operator runs it: that of a window has the update's windows, if it has any."""
+    if operator.traits.timed:
+        return replace(operator.function, function=update.function, windowing=update.windows)
+    return update.function
+
+
+def _check_windows(operator: Operator, update: Update) -> None:
+    if update.windows is None:
+        return
+    if operator.kind is not Kind.WINDOW:
+        raise PlanError(f"{operator.name!r} ({operator.kind}) has no windows; expected an update without windows=...")
+    checked_windowing(operator.name, update.windows)
+
+
+def _timing(function: Any) -> str:
+    return "a timed function" if takes_time(function) else "an untimed one"
 
 
 def new_table(operator: Operator, update: Update) -> JoinTable:

@@ -59,9 +59,10 @@ class Covering:
 def cover(graph: Graph, targets: Iterable[str], pruning: bool = True) -> Covering:
     """The components, heads and pruning decisions of a change, in O(V + E), independent of the number of workers.
 
-    Blocking operators cut the graph: no synchronisation crosses them (see ``dataflow.regions``). A loop counts as one
-    operator, which is one-to-many unless it is declared ``one_to_one`` (see ``dataflow.loops``); a component that holds
-    one of its operators holds them all.
+    Blocking operators cut the graph: no synchronisation crosses them (see ``dataflow.regions``). Nor does it cross the
+    results of windows, each of which is a transaction of its own. A loop counts as one operator, which is one-to-many
+    unless it is declared ``one_to_one`` (see ``dataflow.loops``); a component that holds one of its operators holds
+    them all.
 
     Args:
         graph: the dataflow.
@@ -75,7 +76,7 @@ def cover(graph: Graph, targets: Iterable[str], pruning: bool = True) -> Coverin
         PlanError: an unknown operator, no operator, a source, or a blocking operator.
     """
     chosen = _checked(graph, targets)
-    graph = pipelined(graph)
+    graph = _within_transactions(pipelined(graph))
     contraction = contracted(graph)
     flat, nodes = contraction.graph, frozenset(map(contraction.node, chosen))
     pruned = prune(flat, nodes)
@@ -85,6 +86,15 @@ def cover(graph: Graph, targets: Iterable[str], pruning: bool = True) -> Coverin
     parts = components(graph, contraction.expanded(covering), chosen)
     is_safe = _is_apart(flat, least) and not contraction.loops(least)
     return Covering(chosen, parts, decisions, is_safe, max(part.longest_path for part in parts))
+
+
+def _within_transactions(graph: Graph) -> Graph:
+    """The same operators, and the edges on which rows stay in their transaction."""
+    begins = {operator.name for operator in graph.operators if operator.begins_transactions}
+    if not begins:
+        return graph
+    edges = tuple(edge for edge in graph.edges if edge.branch or edge.source not in begins)
+    return Graph(graph.name, graph.operators, edges)
 
 
 def _members(targets: frozenset[str], decisions: Iterable[PruningDecision]) -> frozenset[str]:

@@ -107,12 +107,16 @@ class _Moments:
 
 
 class CountedAntichain:
-    """The frontier of a multiset of times."""
+    """The frontier of a multiset of times.
+
+    Attributes:
+        frontier: the minimal times.
+    """
 
     def __init__(self) -> None:
+        self.frontier = Antichain()
         self._moments: dict[tuple[int, ...], _Moments] = {}
-        self._least: dict[tuple[int, ...], int] = {}
-        self._frontier: Antichain | None = Antichain()
+        self._least: dict[tuple[int, ...], Time] = {}
 
     def update(self, time: Time, delta: int) -> None:
         """Add ``delta`` to the number of times that ``time`` is in the multiset.
@@ -125,19 +129,31 @@ class CountedAntichain:
         if moments is None:
             moments = self._moments[others] = _Moments()
         moments.update(time[1], delta)
-        least = moments.least
+        least, before = moments.least, self._least.get(others)
         if least is None:
             del self._moments[others]
-        if self._least.get(others) != least:
-            self._frontier = None
-            if least is None:
+            if before is not None:
                 del self._least[others]
-            else:
-                self._least[others] = least
+                self._raise_from(before)
+        elif before is None or least < before[1]:
+            self._least[others] = time
+            self._lower_to(time)
+        elif least > before[1]:
+            self._least[others] = (others[0], least, *others[1:])
+            self._raise_from(before)
 
-    @property
-    def frontier(self) -> Antichain:
-        """The minimal times."""
-        if self._frontier is None:
-            self._frontier = Antichain.of((key[0], least, *key[1:]) for key, least in self._least.items())
-        return self._frontier
+    def _lower_to(self, time: Time) -> None:
+        """A time has come that is the least of its versions and rounds."""
+        if not self.frontier.less_equal(time):
+            kept = (known for known in self.frontier.elements if not precedes(time, known))
+            self.frontier = Antichain(tuple(sorted((time, *kept))))
+
+    def _raise_from(self, time: Time) -> None:
+        """A time has gone that was the least of its versions and rounds; what only it preceded is minimal now."""
+        elements = self.frontier.elements
+        if len(self._least) <= 1:
+            self.frontier = Antichain(tuple(self._least.values()))
+        elif time in elements:
+            kept = Antichain(tuple(known for known in elements if known != time))
+            after = (one for one in self._least.values() if precedes(time, one) and not kept.less_equal(one))
+            self.frontier = Antichain(tuple(sorted((*kept, *Antichain.of(after)))))

@@ -6,12 +6,14 @@ has used up and tokens that it dropped, -1 each. Only the sum of a whole step me
 saw the -1 of a message without the +1 of what was made of it would believe that nothing can follow.
 
 >>> src, edge = GraphLocation("Src"), GraphLocation("Src", "FM")
->>> batch = ChangeBatch()
->>> batch.update(src, (0, 4), +1)       # a token is downgraded from t=3 to t=4,
->>> batch.update(src, (0, 3), -1)
->>> batch.update(edge, (0, 3), +1)      # after a message was sent with it
->>> batch.update(edge, (0, 4), +1)      # a second message,
->>> batch.update(edge, (0, 4), -1)      # which has no net effect: it was used up within the step
+>>> batch = ChangeBatch([
+...     CountChange(src, (0, 4), +1),   # a token is downgraded from t=3 to t=4,
+...     CountChange(src, (0, 3), -1),
+...     CountChange(edge, (0, 3), +1),  # after a message was sent with it
+...     CountChange(edge, (0, 4), +1),  # a second message
+... ])
+>>> batch.update(edge, (0, 4), -1)      # has no net effect: it is used up within the step
+0
 >>> for change in batch.take():
 ...     print(*change)
 Src (0, 4) 1
@@ -81,14 +83,15 @@ class ChangeBatch:
     def __iter__(self) -> Iterator[CountChange]:
         return (CountChange(location, time, delta) for (location, time), delta in self._deltas.items())
 
-    def update(self, location: GraphLocation, time: Time, delta: int) -> None:
-        """Add ``delta`` to the change of one pointstamp."""
+    def update(self, location: GraphLocation, time: Time, delta: int) -> int:
+        """Add ``delta`` to the change of one pointstamp; returns its net change."""
         stamp = (location, time)
         net = self._deltas.get(stamp, 0) + delta
         if net:
             self._deltas[stamp] = net
         else:
             self._deltas.pop(stamp, None)
+        return net
 
     def extend(self, changes: Iterable[CountChange]) -> None:
         """Add the changes of another step."""

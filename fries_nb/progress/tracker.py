@@ -36,7 +36,7 @@ from typing import NamedTuple
 from fries_nb.errors import ProtocolError
 from fries_nb.progress.antichain import Antichain, CountedAntichain
 from fries_nb.progress.change_batch import ChangeBatch, CountChange, CountChanges, GraphLocation
-from fries_nb.progress.path_summary import PathSummary
+from fries_nb.progress.path_summary import PathSummary, identity
 from fries_nb.progress.progress_graph import FlowEdge, ProgressGraph
 from fries_nb.progress.times import Time
 
@@ -59,6 +59,10 @@ class FrontierHolder(NamedTuple):
     to: str = ""
 
 
+_Way = tuple[str, PathSummary | None]
+"""A minimal summary of the paths from a location to a listener; None if it leaves times as they are, as most do."""
+
+
 class Tracker:
     """One host's view of the outstanding pointstamps.
 
@@ -76,9 +80,7 @@ class Tracker:
         self.graph = graph
         self._view = ChangeBatch()
         self._antichains: dict[str, CountedAntichain] = {}
-        self._below: dict[GraphLocation, dict[str, tuple[PathSummary, ...]]] = {
-            location: {} for location in graph.locations
-        }
+        self._below: dict[GraphLocation, list[_Way]] = {location: [] for location in graph.locations}
         for listener in listeners:
             self.listen(listener)
         for edge in graph.edges:
@@ -109,11 +111,12 @@ class Tracker:
             return
         antichain = self._antichains[listener] = CountedAntichain()
         for location, summaries in self.graph.summaries_to(listener).items():
-            self._below[location][listener] = summaries
+            same = identity(self.graph.length_at(location))
+            self._below[location] += [(listener, None if summary == same else summary) for summary in summaries]
         for location, time, count in self._view:
             if count > 0:
-                for summary in self._below[location].get(listener, ()):
-                    antichain.update(summary.apply(time), 1)
+                for image in self._images_at(listener, location, time):
+                    antichain.update(image, 1)
 
     def update(self, changes: Iterable[CountChange]) -> dict[str, Antichain]:
         """Apply whole batches of changes; returns the new frontiers of those listeners whose frontier has changed.
@@ -123,18 +126,19 @@ class Tracker:
         Raises:
             ProtocolError: a location or a time that the graph does not have.
         """
-        before = {listener: antichain.frontier for listener, antichain in self._antichains.items()}
+        before: dict[str, Antichain] = {}
         for location, time, delta in changes:
             self._check(location, time)
             if not self.graph.leads_on(location):
                 continue
-            old = self._view.get(location, time)
-            self._view.update(location, time, delta)
-            if (old > 0) != (old + delta > 0):
+            count = self._view.update(location, time, delta)
+            if (count > 0) != (count - delta > 0):
                 for listener, image in self.images(location, time):
-                    self._antichains[listener].update(image, 1 if delta > 0 else -1)
-        after = {listener: antichain.frontier for listener, antichain in self._antichains.items()}
-        return {listener: frontier for listener, frontier in after.items() if frontier != before[listener]}
+                    antichain = self._antichains[listener]
+                    before.setdefault(listener, antichain.frontier)
+                    antichain.update(image, 1 if delta > 0 else -1)
+        after = ((listener, self._antichains[listener].frontier) for listener in before)
+        return {listener: frontier for listener, frontier in after if frontier != before[listener]}
 
     def _check(self, location: GraphLocation, time: Time) -> None:
         if location not in self._below:
@@ -145,14 +149,18 @@ class Tracker:
 
     def images(self, location: GraphLocation, time: Time) -> list[tuple[str, Time]]:
         """The least times that a pointstamp can result in, with the listener at whose input it does."""
-        below = self._below[location].items()
-        return [(listener, summary.apply(time)) for listener, summaries in below for summary in summaries]
+        below = self._below[location]
+        return [(listener, time if summary is None else summary.apply(time)) for listener, summary in below]
+
+    def _images_at(self, listener: str, location: GraphLocation, time: Time) -> list[Time]:
+        return [image for name, image in self.images(location, time) if name == listener]
 
     def is_minimal(self, location: GraphLocation, time: Time) -> bool:
         """Whether the pointstamp is outstanding, and on its own can hold back the frontier of a listener."""
         if self._view.get(location, time) <= 0:
             return False
-        return any(image in self._antichains[listener].frontier for listener, image in self.images(location, time))
+        images = self.images(location, time)
+        return any(image in self._antichains[listener].frontier.elements for listener, image in images)
 
     def frontier(self, listener: str) -> Antichain:
         """The lower bound of what can still arrive at the input of an operator.
@@ -171,11 +179,10 @@ class Tracker:
         Raises:
             ProtocolError: the operator is not a listener.
         """
-        frontier = self.frontier(listener)
+        frontier = self.frontier(listener).elements
         found = [
             FrontierHolder(location.operator, time, count, location.to)
             for location, time, count in self._view
-            if count > 0
-            and any(summary.apply(time) in frontier for summary in self._below[location].get(listener, ()))
+            if count > 0 and any(image in frontier for image in self._images_at(listener, location, time))
         ]
         return tuple(sorted(found, key=lambda holder: (holder.time, holder.operator, holder.to)))

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from fries_nb.constraints.reactions import ConstraintVerdict
 from fries_nb.controller import events as said
+from fries_nb.progress.change_batch import CountChanges
 from fries_nb.running.change_queue import ChangeQueue
 from fries_nb.running.remedies import Remedies
 from fries_nb.running.telemetry import Telemetry
@@ -101,6 +102,10 @@ class RegionListener:
         """Record verdicts on latency constraints, and begin the changes that they lead to."""
         self._runner.telemetry.constraints.judge(verdicts)
         self._runner.remedies.judged()
+
+    def outstanding(self, counts: CountChanges) -> None:
+        """Record the outstanding pointstamps of the region."""
+        self._runner.telemetry.outstanding(self._number, counts)
 
     def paused(self, event: said.OperatorPaused) -> None:
         """Record that workers of an operator are paused on a tuple, or have resumed."""

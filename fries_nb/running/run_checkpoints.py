@@ -16,7 +16,8 @@ from typing import Any
 from fries_nb.checkpoints import CommittedChange
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.traits import Holds
-from fries_nb.dataflow.updates import new_table
+from fries_nb.dataflow.updates import configured, new_table
+from fries_nb.dataflow.windows import following
 from fries_nb.running.queue_entries import Request
 from fries_nb.storage.checkpoint_store import CheckpointStore
 from fries_nb.storage.locations import absolute, join
@@ -151,7 +152,10 @@ def changed(graph: Graph, region: int, requests: Iterable[Request]) -> Graph:
     for request in requests:
         for name in request.plans[region].targets:
             operator, update = graph.operator(name), request.updates[name]
-            functions[name] = new_table(operator, update) if operator.traits.holds is Holds.TABLE else update.function
+            if operator.traits.holds is Holds.TABLE:
+                functions[name] = new_table(operator, update)
+            else:
+                functions[name] = following(functions.get(name, operator.function), configured(operator, update))
     return with_functions(graph, functions)
 
 

@@ -16,12 +16,14 @@ import pyarrow as pa
 
 from fries_nb.changes import Change
 from fries_nb.controller.events import CheckpointEnded, OperatorPaused, Outcome, Recover
+from fries_nb.controller.frontiers import Frontiers
 from fries_nb.controller.history import History, PlotMark, Point
 from fries_nb.controller.metrics import Metrics, MetricsSnapshot
 from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.dataflow.graph import Graph
-from fries_nb.dataflow.regions import Region
+from fries_nb.dataflow.regions import Region, regions
 from fries_nb.messages import Chained, Paused, Report, WorkerId
+from fries_nb.progress.change_batch import CountChanges
 from fries_nb.running.constraint_states import ConstraintStates
 from fries_nb.running.locks import locked
 from fries_nb.storage.schemas import first_come
@@ -111,6 +113,20 @@ class Telemetry:
         self.chain_changes: tuple[ChainChange, ...] = ()
         self._columns: dict[WorkerId, pa.Schema] = {}
         self.constraints = ConstraintStates(constraints)
+        self._outstanding: tuple[int, CountChanges] | None = None
+
+    @locked
+    def outstanding(self, region: int, counts: CountChanges) -> None:
+        """Record the outstanding pointstamps of a region."""
+        self._outstanding = region, counts
+
+    @locked
+    def frontiers(self) -> Frontiers | None:
+        """The frontiers of the operators of the region that runs, as last reported; ``None`` if there are none."""
+        if self._outstanding is None:
+            return None
+        number, counts = self._outstanding
+        return Frontiers(regions(self._graph)[number].graph, counts)
 
     @locked
     def report(self, region: Region, report: Report) -> None:
@@ -169,6 +185,7 @@ class Telemetry:
         self.paused, self.chains = {}, {}
         self._rechain(self.running_chains.restarted())
         self.constraints.forget()
+        self._outstanding = None
 
     @locked
     def recovered(self) -> None:
@@ -193,7 +210,8 @@ class Telemetry:
         """The current measurements of the operators that the user declared."""
         snapshot = self._metrics.snapshot()
         known = {name: one for name, one in snapshot.operators.items() if name in self._graph}
-        return replace(snapshot, operators=known)
+        frontiers = self.frontiers()
+        return replace(snapshot, operators=known, frontier={} if frontiers is None else frontiers.reached())
 
     @locked
     def reads(self, operator: str) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from fries_nb.measurements import ChainMeasured, Measured, Measurements
 from fries_nb.messages import WorkerId
 from fries_nb.planning.constraint_setup import Subscription, constraint_setup, subscriptions
 from fries_nb.spark.region_spec import RegionSpec
-from fries_nb.transport.wire import Notice
+from fries_nb.transport.wire import LatencyNotice
 from fries_nb.worker.events import Event, Measure, Observe, Resize
 from fries_nb.worker.flush_deadline import LONGEST_NS
 
@@ -50,7 +50,7 @@ class ConstraintWatch:
         region: RegionSpec,
         host: int,
         post: Callable[[WorkerId, Event], None],
-        send: Callable[[int, Notice], None],
+        send: Callable[[int, LatencyNotice], None],
         tell: Callable[[tuple[ConstraintVerdict, ...]], None],
         chain: Callable[[WorkerId, tuple[str, ...]], None],
     ) -> None:
@@ -149,7 +149,7 @@ class ConstraintWatch:
         """Accept the measurements of a worker; from any thread."""
         self._measured.extend(measured)
 
-    def receive(self, notice: Notice) -> None:
+    def receive(self, notice: LatencyNotice) -> None:
         """Process a notice of another host, or of this one.
 
         Args:
@@ -203,7 +203,7 @@ class ConstraintWatch:
             return self._region.topology.host_of(reaction.channel.sender)
         return self._region.topology.host_of(WorkerId(reaction.operators[0], reaction.index))
 
-    def _notify(self, host: int, notice: Notice) -> None:
+    def _notify(self, host: int, notice: LatencyNotice) -> None:
         if host == self._host:
             self.receive(notice)
         else:

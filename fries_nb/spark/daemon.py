@@ -10,10 +10,10 @@ import warnings
 
 from pyspark.daemon import manager
 
-import fries_nb.spark.host as host
+from fries_nb.spark.barrier_task import warm_up
 
 if __name__ == "__main__":
     # Suppresses a warning of PySpark's own applyInPandasWithState; concatenations in user functions still warn.
     warnings.filterwarnings("ignore", "The behavior of DataFrame concatenation", FutureWarning, r"pyspark\.worker")
-    host.warm_up()
+    warm_up()
     manager()

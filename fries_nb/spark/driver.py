@@ -44,6 +44,7 @@ from fries_nb.transport.envelopes import (
     Judged,
     Leave,
     Line,
+    Pointstamps,
     Printed,
     Probe,
     Records,
@@ -254,6 +255,8 @@ class Driver(threading.Thread):
             self._listener.heard(message.lines)
         elif isinstance(message, Judged):
             self._listener.judged(message.verdicts)
+        elif isinstance(message, Pointstamps):
+            self._listener.outstanding(message.counts)
         elif isinstance(message, Goodbye):
             self._gone.add(host)
             self._queue.take(said.HostLost(host, message.reason) if message.reason else said.HostLeft(host))

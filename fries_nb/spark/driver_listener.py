@@ -6,6 +6,7 @@ from typing import Protocol
 
 from fries_nb.constraints.reactions import ConstraintVerdict
 from fries_nb.controller import events as said
+from fries_nb.progress.change_batch import CountChanges
 from fries_nb.transport.envelopes import Line
 
 
@@ -50,3 +51,6 @@ class Listener(Protocol):
 
     def judged(self, verdicts: tuple[ConstraintVerdict, ...]) -> None:
         """A host has judged the latency constraints that are allocated to it."""
+
+    def outstanding(self, counts: CountChanges) -> None:
+        """A host has sent its view of the outstanding pointstamps."""

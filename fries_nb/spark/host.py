@@ -12,28 +12,26 @@ import gc
 import os
 import queue
 import socket
-import sys
 import threading
 import time
 from collections.abc import Mapping
 
 import msgspec
-import pyarrow as pa
-import pyarrow.parquet as pq
 
-from fries_nb.constraints.reactions import ChainOperators, ConstraintVerdict, ResizeBuffer
+from fries_nb.constraints.reactions import ConstraintVerdict
 from fries_nb.dataflow.traits import Execution
 from fries_nb.errors import FriesError
-from fries_nb.measurements import Measurements
 from fries_nb.messages import Answer, Chained, Control, Failed, Fcm, Prepare, Rehearse, SetChain, WorkerId
 from fries_nb.operators.dry_run import DryRun
+from fries_nb.progress.exchange import ProgressFrame
 from fries_nb.spark.constraint_watch import ConstraintWatch
 from fries_nb.spark.frame_router import FrameRouter
 from fries_nb.spark.host_chains import HostChains
 from fries_nb.spark.host_loop import HostLoop
+from fries_nb.spark.host_progress import ProgressLink
 from fries_nb.spark.host_workers import build_workers
 from fries_nb.spark.hosted_worker import HostedWorker
-from fries_nb.spark.printing import Printer, printing
+from fries_nb.spark.printing import Printer
 from fries_nb.spark.region_spec import RegionSpec
 from fries_nb.storage.snapshot_files import Saver
 from fries_nb.transport.connections import make_room
@@ -45,6 +43,7 @@ from fries_nb.transport.envelopes import (
     Hello,
     Judged,
     Leave,
+    Pointstamps,
     Printed,
     Records,
     Refused,
@@ -57,8 +56,9 @@ from fries_nb.transport.envelopes import (
 from fries_nb.transport.links import HostLinks
 from fries_nb.transport.packing import pack
 from fries_nb.transport.payloads import PayloadReceiver
-from fries_nb.transport.wire import Notice
+from fries_nb.transport.wire import LatencyNotice, Notice
 from fries_nb.worker.events import (
+    Counted,
     Directed,
     Expected,
     Grant,
@@ -73,10 +73,6 @@ from fries_nb.worker.out_channel import SendFrame
 from fries_nb.worker.rehearsal import Rehearsals
 from fries_nb.worker.turns import HANDOFF_NS
 
-SWITCH_INTERVAL_S = 0.0005
-"""Interval of thread switches in seconds; with Python's default, 5 ms, an FCM would wait for the interpreter lock."""
-GARBAGE = 50_000
-"""Number of allocations before a garbage collection; rows have no cycles (the default, 700, costs 0.1 us a tuple)."""
 TICK_S = 0.25
 """Seconds between two reports of each worker, and maximum duration of one poll of the links."""
 REPORTING = 64
@@ -107,41 +103,6 @@ class HostReport(msgspec.Struct, frozen=True):
     error: str = ""
     stuck: tuple[str, ...] = ()
     processed: dict[str, int] = {}
-
-
-def serve(region: RegionSpec, host: int, interface: str) -> bytes:
-    """Run a host until it ends. Never raises.
-
-    Args:
-        region: the specification of the region.
-        host: index of the host.
-        interface: name or address of this machine at which other hosts reach it.
-
-    Returns:
-        Its ``HostReport`` as msgpack.
-    """
-    before = sys.getswitchinterval(), gc.get_threshold()
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
-    gc.set_threshold(GARBAGE, *before[1][1:])
-    try:
-        with printing() as printer:
-            return msgspec.msgpack.encode(Host(region, host, interface, printer).run())
-    except Exception as error:  # noqa: BLE001 - Spark would retry; the error is part of the report
-        return msgspec.msgpack.encode(HostReport(host, os.getpid(), "failed", f"{type(error).__name__}: {error}"))
-    finally:
-        sys.setswitchinterval(before[0])
-        gc.set_threshold(*before[1])
-        gc.unfreeze()
-
-
-def warm_up() -> None:
-    """Trigger lazy imports (pandas by Arrow, Parquet), so that no tuple waits for them.
-
-    Where Spark forks hosts from ``daemon`` this is done once, before the fork.
-    """
-    table = pa.table({"warm": [0]})
-    with pq.ParquetWriter(pa.BufferOutputStream(), table.schema) as writer:
-        writer.write_table(table)
 
 
 class Host:
@@ -176,13 +137,13 @@ class Host:
         make_room(hosts)
         self._links = HostLinks(region.keys, host, region.controller, interface, silence_s=silence_s, peers=hosts)
         self._router = FrameRouter(self._links, region.topology.placement, self._loop_of)
+        self._progress = ProgressLink(region, host, self._notify, self._router.post)
         self._watch = ConstraintWatch(region, host, self._router.post, self._notify, self._judged, self._request_chain)
 
     def run(self) -> HostReport:
         """Join the run, serve until the end, and send the final messages."""
         stuck: tuple[str, ...] = ()
         try:
-            warm_up()
             built = build_workers(self._region, self._host, self._carry_out)
             self._hosted = built.workers
             self._chains = HostChains(built.topology, self._hosted, self._loop_of, self._chained)
@@ -215,8 +176,10 @@ class Host:
             for message in received.control:
                 self._hear(message, failures)
             for arrival in received.data:
-                if isinstance(arrival.frame, Measurements | ResizeBuffer | ChainOperators):
+                if isinstance(arrival.frame, LatencyNotice):
                     self._watch.receive(arrival.frame)
+                elif isinstance(arrival.frame, ProgressFrame):
+                    self._progress.receive(arrival.frame)
                 else:
                     self._router.receive(arrival.channels, arrival.frame)
             self._look_after(now)
@@ -300,6 +263,7 @@ class Host:
         self._loop_of.update((worker, (loops[one], one)) for worker, one in self._hosted.items())
         self._tick_s = TICK_S * max(1, len(hosted) // REPORTING)
         self._started = True
+        self._progress.begin(hosted)
         gc.freeze()
         self._preparer.start()
         self._saver.start()
@@ -316,6 +280,8 @@ class Host:
         for loop in self._loops:
             for hosted in loop.workers:
                 loop.post(hosted, WorkerTick())
+        if not self._host and (counts := self._progress.counts()) is not None:
+            self._links.say(Pointstamps(counts))
 
     def _tell_printed(self, passed_s: float) -> None:
         if lines := self._printer.take(passed_s):
@@ -328,6 +294,8 @@ class Host:
             self._router.send(instruction)
         elif isinstance(instruction, Grant):
             self._router.grant(instruction.sizes)
+        elif isinstance(instruction, Counted):
+            self._progress.record(instruction.changes)
         elif isinstance(instruction, TellController):
             self._tell(instruction.answer)
         elif isinstance(instruction, TellMeasured):

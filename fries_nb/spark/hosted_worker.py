@@ -18,6 +18,7 @@ from fries_nb.connectors.worker_reader import WorkerReader
 from fries_nb.dataflow.traits import Execution
 from fries_nb.errors import FriesError
 from fries_nb.messages import Drain, Failed, SetRate
+from fries_nb.progress.change_batch import CountChanges
 from fries_nb.worker.events import (
     ClosePart,
     Event,
@@ -114,6 +115,11 @@ class HostedWorker:
     def post(self, event: Event) -> None:
         """Append an event to the mailbox, from any thread."""
         self._events.append(event)
+
+    def introduce(self) -> CountChanges:
+        """Begin to count progress; returns the first counts. Called once, before the worker runs."""
+        reader = self._reader
+        return self.worker.introduce({}) if reader is None else self.worker.introduce(reader.bounds, reader.ahead_ticks)
 
     # ---- called by the owner
 
@@ -225,6 +231,6 @@ class HostedWorker:
             return
         batch, self._due_ns = self._reader.read(time.time_ns(), READ_LIMIT)
         if batch is not None:
-            self.worker.handle(Supplied(batch, self._reader.moved))
+            self.worker.handle(Supplied(batch, self._reader.moved, self._reader.bounds))
         if self._due_ns is None and (batch is not None or self._reader.exhausted):
             self._due_ns = DUE

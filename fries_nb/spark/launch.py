@@ -191,7 +191,8 @@ def _sources(graph: Graph, session: Session, place: CheckpointStore) -> dict[str
         if not operator.traits.is_source:
             continue
         kept = place.source(name, tuple[Split, ...])
-        plans[name] = plan_source(operator.function, session.spark, place.staging, name, operator.workers, kept)
+        description, workers = operator.function, operator.workers
+        plans[name] = plan_source(description, session.spark, place.staging, name, workers, kept, operator.time)
         if kept is None:
             place.keep_source(name, plans[name].splits)
     return plans

@@ -25,7 +25,8 @@ from pyspark.sql import SparkSession
 
 from fries_nb.errors import SessionError
 from fries_nb.spark import interrupt
-from fries_nb.spark.host import HostReport, serve
+from fries_nb.spark.barrier_task import serve
+from fries_nb.spark.host import HostReport
 from fries_nb.spark.job_failures import JobFailure, failure_of
 from fries_nb.spark.region_spec import RegionSpec
 from fries_nb.spark.session import room_of

@@ -21,6 +21,7 @@ from fries_nb.connectors.replay import ReplaySource
 from fries_nb.connectors.source import Source, Split
 from fries_nb.connectors.worker_reader import SourcePlan, planned
 from fries_nb.dataflow.endpoints import Rate, Replay
+from fries_nb.dataflow.event_time import EventTime
 from fries_nb.errors import SessionError, SourceError
 from fries_nb.storage.durable import make_directory
 from fries_nb.storage.locations import encoded, for_spark, join, locate
@@ -61,7 +62,13 @@ def remove_scratch(scratch: str) -> None:
 
 
 def plan_source(
-    description: Replay | Rate, spark: SparkSession, scratch: str, name: str, workers: int, kept: Splits | None = None
+    description: Replay | Rate,
+    spark: SparkSession,
+    scratch: str,
+    name: str,
+    workers: int,
+    kept: Splits | None = None,
+    time: EventTime | None = None,
 ) -> SourcePlan:
     """The plan from which a source's workers open their readers; a DataFrame or Arrow table is staged.
 
@@ -72,18 +79,21 @@ def plan_source(
         name: name of the source.
         workers: number of its workers.
         kept: its splits from the beginning of the run, if the run is resumed.
+        time: its event time.
 
     Raises:
-        SourceError: the source cannot be read, or Spark cannot compute or write the DataFrame.
+        SourceError: the source cannot be read or has no such times, or Spark cannot compute or write the DataFrame.
     """
     if isinstance(description, Rate):
         rows: Source = RateSource(description.count, description.row)
-        return planned(rows, workers, description.rate) if kept is None else SourcePlan(rows, kept, description.rate)
+        if kept is None:
+            return planned(rows, workers, description.rate, time, name)
+        return SourcePlan(rows, kept, description.rate, time)
     if kept is not None:
-        return SourcePlan(ReplaySource(), kept, description.rate)
+        return SourcePlan(ReplaySource(), kept, description.rate, time)
     place = stage_replay(description, spark, scratch, name)
     try:
-        return planned(ReplaySource(place, description.may_be_empty), workers, description.rate)
+        return planned(ReplaySource(place, description.may_be_empty), workers, description.rate, time, name)
     except SourceError as error:
         if place == description.data:
             raise

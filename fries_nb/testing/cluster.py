@@ -91,19 +91,10 @@ class Cluster:
     hosts_of: type[Hosts] = Hosts
 
     def __init__(
-        self,
-        graph: Graph,
-        inputs: Mapping[str, Rows],
-        *,
-        hosts: int = 1,
-        seed: int = 0,
-        window: int = 2_000,
-        chaining: bool = True,
-        commit_interval_ns: int | None = None,
-        audit: bool = True,
-        checkpoints: bool = False,
-        faults: Faults = FAULTLESS,
-    ) -> None:
+        self, graph: Graph, inputs: Mapping[str, Rows], *,
+        hosts: int = 1, seed: int = 0, window: int = 2_000, chaining: bool = True, audit: bool = True,
+        commit_interval_ns: int | None = None, checkpoints: bool = False, faults: Faults = FAULTLESS,
+    ) -> None:  # fmt: skip
         self.graph = graph
         self.random = random.Random(seed)
         self.clock = ManualClock()
@@ -362,6 +353,7 @@ class Cluster:
                 self.hosts.tell(instruction.worker, instruction.control)
             case said.Admit():
                 self.hosts.start()
+                self.hosts.begin_progress()
             case said.Resolved() | said.GuardFired() | said.GuardEnded() | said.OperatorPaused():
                 self.changes.take(instruction)
             case said.CommitFiles():

@@ -17,6 +17,7 @@ from fries_nb.messages import WorkerId
 from fries_nb.testing.faults import Fate
 from fries_nb.testing.readers import Rows
 from fries_nb.testing.store import Store
+from fries_nb.topology.progress_locations import is_tracked, progress_graph
 from fries_nb.topology.topology import Topology
 from fries_nb.worker.redistribution import Redistribution
 
@@ -52,6 +53,7 @@ class Deployment:
             window=self.window,
             clock=self.clock,
             audit=self.audit,
+            progress=progress_graph(self.graph) if is_tracked(self.graph) else None,
         )
 
     def _snapshot(

@@ -37,6 +37,7 @@ from fries_nb.testing.network import SeededNetwork
 from fries_nb.testing.ports import ListPort
 from fries_nb.testing.readers import Supply, plans_of
 from fries_nb.testing.seeded_chains import SeededChains
+from fries_nb.testing.seeded_progress import SeededProgress
 from fries_nb.topology.topology import Topology
 from fries_nb.topology.wiring import wire, wirings_of
 from fries_nb.worker import events as heard
@@ -81,6 +82,7 @@ class Hosts:
         self.draws = Draws(plan.random, lambda one: plan.fate.slow is not None and self._home(one) == plan.fate.slow)
         self.network = SeededNetwork(self.draws)
         self.chains = SeededChains(self, plan.clock)
+        self.progress = SeededProgress(plan.graph, plan.hosts, self)
         self.spent = {worker for worker in self.topology.workers if self._redistribution.had_ended(worker)}
         self._assembly = plan.assembly(self.topology, restoration, self._redistribution)
         for host in range(plan.hosts):
@@ -90,7 +92,7 @@ class Hosts:
                 except OperatorError as error:  # the user's code failed on the host, which reports it, as on Spark
                     name = error.operator or wiring.id.operator
                     self._failures.append(Failed(WorkerId(name, wiring.index), str(error), error.details))
-        plans = plans_of(plan.inputs, plan.store.cut_by(plan.graph))
+        plans = plans_of(plan.graph, plan.inputs, plan.store.cut_by(plan.graph))
         sources = [worker for worker in self._of if worker.operator in plans]
         positions = {worker: self._positions(worker, plans[worker.operator]) for worker in sources}
         self.supply = Supply(plan.graph, plan.inputs, plan.random, plan.due_ns, positions, plans)
@@ -176,6 +178,7 @@ class Hosts:
         resting, self._resting = self._resting, []
         for worker in resting:
             self._begin(worker)
+            self.progress.greet(worker.wiring.id)
         for id_ in [id_ for id_ in self._of if id_ not in set(topology.workers)]:
             gone = self._of.pop(id_)
             if self.workers.pop(id_, None) is gone:
@@ -194,6 +197,11 @@ class Hosts:
             if self.started and self._lives(id_):
                 self.draws.add(("work", id_))
                 self._wake_reader(worker)
+
+    def begin_progress(self) -> None:
+        """Exchange the first counts, after ``start``."""
+        if self.started:
+            self.progress.begin(self.workers, self.supply)
 
     def happen(self) -> Answer | None:
         """Carry out one of the possible events (there must be one); returns an answer to the controller, if any."""
@@ -221,6 +229,8 @@ class Hosts:
             self.give(place.receiver, heard.Arrived(place, what))
         elif kind is network.LaneKind.GRANTS:
             self.give(place.sender, heard.Granted(place, what))
+        elif kind is network.LaneKind.PROGRESS:
+            self.progress.receive(place[1], what)
         else:
             worker, control = what
             if isinstance(control, Rehearse):
@@ -337,6 +347,8 @@ class Hosts:
                 self._write(worker, instruction)
             elif isinstance(instruction, heard.Traced):
                 self._plan.store.trace(instruction.records)
+            elif isinstance(instruction, heard.Counted):
+                self.progress.record(worker, instruction.changes)
             elif isinstance(instruction, heard.ToReader) and isinstance(instruction.control, Drain):
                 self.supply.drain(worker.wiring.id)
 
@@ -389,6 +401,8 @@ class Hosts:
         kind, place = thing
         if isinstance(place, ChannelId):
             place = place.receiver if kind is network.LaneKind.GRANTS else place.sender
+        elif kind is network.LaneKind.PROGRESS:
+            place = place[0]
         if isinstance(place, WorkerId):
             return self.host_of(place)
         return place if isinstance(place, int) else getattr(place, "host", None)

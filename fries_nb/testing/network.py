@@ -74,6 +74,10 @@ class SeededNetwork:
         if not queue:
             self._draws.discard(lane)
 
+    def queued(self, lane: Lane) -> tuple[Any, ...]:
+        """The elements of a lane, in order."""
+        return tuple(self._lanes.get(lane, ()))
+
     def waiting(self) -> Iterator[tuple[Lane, int]]:
         """The non-empty lanes and their lengths."""
         return ((lane, len(queue)) for lane, queue in self._lanes.items() if queue)

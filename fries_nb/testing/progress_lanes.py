@@ -9,10 +9,12 @@
 >>> draws = Draws(random.Random(1))
 >>> lanes = ProgressLanes(SeededNetwork(draws))
 >>> for host in range(3):
-...     lanes.join(HostProgress(host, flow, ["W"], first_counts(flow, {"Src": 1}), members=range(3)))
+...     lanes.join(HostProgress(host, flow, ["W"], members=range(3)))
+>>> for host in range(3):
+...     lanes.begin(host, first_counts(flow, {"Src": 1} if host == 0 else {}))
 >>> lanes.record(0, [CountChange(GraphLocation("Src"), start_time(), -1)])
 >>> [bool(lanes.hosts[host].frontier("W")) for host in range(3)]
-[False, True, True]
+[True, True, True]
 >>> while draws:
 ...     lanes.deliver(draws.draw())
 >>> [bool(lanes.hosts[host].frontier("W")) for host in range(3)]
@@ -49,6 +51,24 @@ class ProgressLanes:
         for other in self.hosts.values():
             other.admit(progress.host)
 
+    def leave(self, host: int) -> None:
+        """A host broadcasts all that it has. When its frames have been delivered, ``dismiss`` it."""
+        self._broadcast(self.hosts[host].flush())
+
+    def dismiss(self, host: int) -> None:
+        """The others forget a host that has left."""
+        del self.hosts[host]
+        for other in self.hosts.values():
+            other.dismiss(host)
+
+    def begin(self, host: int, counts: Iterable[CountChange]) -> None:
+        """A host begins with the first counts of its workers."""
+        self._broadcast(self.hosts[host].begin(counts))
+
+    def listen(self, host: int, listener: str) -> None:
+        """A host has one more listener, as all others do sooner or later."""
+        self._broadcast(self.hosts[host].listen(listener))
+
     def record(self, host: int, changes: Iterable[CountChange]) -> None:
         """A worker of this host hands over a step."""
         self._broadcast(self.hosts[host].record(changes))
@@ -56,7 +76,11 @@ class ProgressLanes:
     def deliver(self, lane: Lane) -> None:
         """Deliver the first frame of a lane of kind ``PROGRESS``."""
         pair: Any = lane[1]
-        self._broadcast(self.hosts[pair[1]].receive(self._network.take(lane)))
+        self.receive(pair[1], self._network.take(lane))
+
+    def receive(self, host: int, frame: ProgressFrame) -> None:
+        """A frame has arrived at this host."""
+        self._broadcast(self.hosts[host].receive(frame))
 
     def _broadcast(self, frame: ProgressFrame | None) -> None:
         if frame is not None:

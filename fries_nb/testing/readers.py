@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 
 from fries_nb.connectors.source import SPLITS_PER_SOURCE, Position, Split, split_count
+from fries_nb.connectors.time_column import TimeColumn, as_ticks
 from fries_nb.connectors.worker_reader import Positions, SourcePlan, WorkerReader, open_reader, planned
 from fries_nb.dataflow.graph import Graph
 from fries_nb.messages import WorkerId
@@ -68,10 +69,41 @@ class ListSource:
         """Divide the rows among splits, round robin; see ``Source``."""
         return [Split(number, None, number, count) for number in range(count)]
 
+    def splits_in_blocks(self, count: int, column: TimeColumn) -> list[Split]:
+        """Deal the rows to the splits in turn, one by one; see ``ForeseeingSource``."""
+        if self._rows.num_rows:  # without rows there are no columns
+            column.type_in(self._rows.schema)
+        return self.splits(count)
+
+    def foresee(self, splits: Sequence[tuple[Split, int]], column: TimeColumn) -> ListForesight:
+        """The times of the rows not read yet; see ``ForeseeingSource``."""
+        times = column.times(self._rows, lambda index: f"row {index}") if splits else None
+        return ListForesight(times, [split for split, _ in splits])
+
     def open(self, split: Split, position: Position) -> ListReader:
         """Open a reader of one split; see ``Source``."""
         mine = [self._rows.slice(row, 1) for row in range(split.first, self._rows.num_rows, split.step)]
         return ListReader(pa.concat_batches(mine) if mine else self._rows.slice(0, 0), position)
+
+
+class ListForesight:
+    """The times of the rows not read yet; see ``Foresight``.
+
+    Attributes:
+        type: type of the times, if there are any.
+
+    Args:
+        times: times of all rows.
+        splits: the splits of the worker that have rows left.
+    """
+
+    def __init__(self, times: pa.Array | None, splits: Sequence[Split]) -> None:
+        self.type: pa.DataType | None = None if times is None else times.type
+        self._times = {split.number: as_ticks(times)[split.first :: split.step] for split in splits}
+
+    def least(self, split: int, row: int) -> int:
+        """The least time of the rows of a split from ``row`` on."""
+        return int(self._times[split][row:].min())
 
 
 class ListReader:
@@ -98,14 +130,18 @@ class ListReader:
         return batch
 
 
-def plans_of(inputs: Mapping[str, Rows], workers: Mapping[str, int]) -> dict[str, SourcePlan]:
+def plans_of(graph: Graph, inputs: Mapping[str, Rows], workers: Mapping[str, int]) -> dict[str, SourcePlan]:
     """Divide each source into splits.
 
     Args:
+        graph: the dataflow.
         inputs: source to its rows.
         workers: source to its number of workers at the beginning of the run, in the order of the graph.
     """
-    return {name: planned(ListSource(inputs[name]), count, rate=None) for name, count in workers.items()}
+    return {
+        name: planned(ListSource(inputs[name]), count, None, graph.operator(name).time, name)
+        for name, count in workers.items()
+    }
 
 
 class Supply:
@@ -117,6 +153,8 @@ class Supply:
         read: number of rows read so far, over all sources.
         total: total number of rows.
         held: the source workers that are held.
+        bounds: source worker to its ``WorkerReader.bounds`` after the rows that were read.
+        ahead_ticks: source worker to its ``WorkerReader.ahead_ticks``.
 
     Args:
         graph: the dataflow.
@@ -142,12 +180,15 @@ class Supply:
         self.held: set[WorkerId] = set()
         self._spent = {worker for worker, reached in positions.items() if reached is None}
         self._batches: dict[WorkerId, deque[Supplied] | None] = {}
+        self.bounds: dict[WorkerId, Mapping[int, int]] = {}
+        self.ahead_ticks: dict[WorkerId, int | None] = {}
         begun = {name: graph.operator(name).workers for name in graph.sources}
-        for number, (name, plan) in enumerate((plans or plans_of(inputs, begun)).items()):
+        for number, (name, plan) in enumerate((plans or plans_of(graph, inputs, begun)).items()):
             workers = begun[name]
             for index in range(workers):
                 source = WorkerId(name, index)
                 reader = _reader(plan, source, workers, number, positions.get(source, {}))
+                self.bounds[source], self.ahead_ticks[source] = reader.bounds, reader.ahead_ticks
                 self._batches[source] = _cut(reader, chance, due_ns)
         self.read = self.total - sum(map(_rows_of, self._batches.values()))
 
@@ -175,11 +216,16 @@ class Supply:
         if batches is None or not self._may_read(source):
             return None
         if not batches:
-            self._batches[source] = None
+            self._batches[source], self.bounds[source] = None, {}
             return self.END
         supplied = batches.popleft()
+        self.bounds[source] = supplied.bounds
         self.read += _rows_of([supplied])
         return supplied
+
+    def unread(self, source: WorkerId) -> list[pa.RecordBatch]:
+        """The rows that a source worker has not read, in order."""
+        return [supplied.batch for supplied in self._batches[source] or () if supplied.batch is not None]
 
     def drain(self, source: WorkerId) -> None:
         """Drop the remaining rows, so that the end is next even if the worker is held."""
@@ -197,15 +243,17 @@ def _cut(reader: WorkerReader, chance: random.Random, due_ns: int) -> deque[Supp
     """The rows of a reader in small batches, which are slices of a larger one as in a Parquet file."""
     batches: list[pa.RecordBatch] = []
     positions: list[Positions] = []
+    bounds: list[Mapping[int, int]] = []
     while not reader.exhausted:
         batch, _ = reader.read(due_ns, chance.randint(1, MOST_ROWS))
         batches.append(batch)
         positions.append(reader.moved)
+        bounds.append(reader.bounds)
     if not batches:
         return deque()
     whole, starts = pa.concat_batches(batches), itertools.accumulate((batch.num_rows for batch in batches), initial=0)
     slices = [whole.slice(start, batch.num_rows) for batch, start in zip(batches, starts, strict=False)]
-    return deque(map(Supplied, slices, positions))
+    return deque(map(Supplied, slices, positions, bounds))
 
 
 def _rows_of(batches: Sequence[Supplied] | deque[Supplied] | None) -> int:

@@ -198,6 +198,8 @@ class ThreadedHosts(Hosts):
             self._deliver(place.receiver, heard.Arrived(place, what))
         elif kind is LaneKind.GRANTS:
             self._deliver(place.sender, heard.Granted(place, what))
+        elif kind is LaneKind.PROGRESS:
+            self.progress.receive(place[1], what)
         else:
             host = self.host_of(what[0])
             self._control[host].left.append(self._hear(*what))

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from enum import StrEnum
 
 from fries_nb.dataflow.graph import Edge, Graph, Operator, Partitioning
-from fries_nb.dataflow.operators import Shape, shape_of
+from fries_nb.dataflow.operators import Shape, is_timed, shape_of
 from fries_nb.messages import ChannelId, WorkerId
 
 
@@ -63,7 +63,7 @@ def chains(graph: Graph, chaining: bool = True) -> tuple[tuple[str, ...], ...]:
     A chain follows forward edges between equally parallel operators that are executed alike, if the edge is the only
     one out of its tail and into its head. It may end in a split. Operators of a kind that is not ``chained`` (see
     ``dataflow.traits``) form a chain of one, and so does one that pauses on errors, since it blocks its chain, or that
-    is declared with ``chain=False``. With ``chaining=False`` all chains have one operator.
+    is declared with ``chain=False``. A timed operator is the first of its chain. With ``chaining=False`` all chains have one operator.
     """
     grouped: list[tuple[str, ...]] = []
     seen: set[str] = set()
@@ -100,7 +100,7 @@ def may_chain(tail: Operator, head: Operator) -> bool:
     if tail.within != head.within:
         return False
     family = _family(tail)
-    return family is not None and family is _family(head) and not tail.traits.routes
+    return family is not None and family is _family(head) and not tail.traits.routes and not is_timed(head)
 
 
 def _family(operator: Operator) -> _Family | None:

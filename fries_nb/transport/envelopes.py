@@ -20,6 +20,7 @@ from fries_nb.constraints.reactions import ConstraintVerdict
 from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.errors import LinkError
 from fries_nb.messages import Answer, Control, Prepare, WorkerId
+from fries_nb.progress.change_batch import CountChanges
 from fries_nb.transport.packing import Packed
 
 LIMIT = 1 << 30
@@ -83,7 +84,13 @@ class Judged(msgspec.Struct, frozen=True, tag=True):
     verdicts: tuple[ConstraintVerdict, ...]
 
 
-HostMessage = Hello | Goodbye | Said | Records | Printed | Took | Judged
+class Pointstamps(msgspec.Struct, frozen=True, tag=True):
+    """The host's view of what is outstanding in the whole dataflow; see ``progress.exchange``."""
+
+    counts: CountChanges
+
+
+HostMessage = Hello | Goodbye | Said | Records | Printed | Took | Judged | Pointstamps
 
 
 class FromHost(msgspec.Struct, frozen=True, array_like=True):

@@ -34,6 +34,7 @@ from fries_nb.constraints.reactions import ChainOperators, ResizeBuffer
 from fries_nb.errors import LinkError
 from fries_nb.measurements import Measurements
 from fries_nb.messages import ChannelId, Data, End, Marker, Tag
+from fries_nb.progress.exchange import ProgressFrame
 from fries_nb.transport.envelopes import LIMIT
 from fries_nb.transport.pieces import Part
 
@@ -61,8 +62,10 @@ class Credit(msgspec.Struct, frozen=True, tag=True):
     sizes: tuple[int, ...]
 
 
-Notice = Measurements | ResizeBuffer | ChainOperators
-"""A message from host to host about latency constraints, on no channel."""
+LatencyNotice = Measurements | ResizeBuffer | ChainOperators
+"""A message from host to host about latency constraints."""
+Notice = LatencyNotice | ProgressFrame
+"""A message from host to host, on no channel."""
 Payload = Data | Bundle | Marker | End | Credit | Notice
 
 
@@ -87,7 +90,7 @@ class DataFrame(msgspec.Struct, frozen=True, array_like=True, tag=0, gc=False):
 
 
 class BundleFrame(msgspec.Struct, frozen=True, array_like=True, tag=2, gc=False):
-    """A bundle, with the schema and the body as in a data frame, and the tags of those frames that have one."""
+    """A bundle, with the schema and the body as in a data frame, the tags of those frames that have one, and times."""
 
     channels: tuple[int, ...]
     rows: tuple[int, ...]
@@ -97,6 +100,7 @@ class BundleFrame(msgspec.Struct, frozen=True, array_like=True, tag=2, gc=False)
     body: bytes | None
     version: int
     tags: dict[int, Tag]
+    timestamps: tuple[tuple[int, ...], ...] = ()
 
 
 class OtherFrame(msgspec.Struct, frozen=True, array_like=True, tag=1):
@@ -263,7 +267,9 @@ class Packer:
         body = memoryview(buffer) if inline is None else inline
         if isinstance(frame, Bundle):
             tags = dict(frame.tags)
-            return BundleFrame(numbers, frame.rows, frame.sizes, schema, definition, inline, frame.version, tags), body
+            return BundleFrame(
+                numbers, frame.rows, frame.sizes, schema, definition, inline, frame.version, tags, frame.timestamps
+            ), body
         return DataFrame(
             numbers, frame.timestamp, frame.size, schema, definition, inline, frame.version, frame.tag
         ), body
@@ -335,7 +341,9 @@ class Unpacker:
             raise LinkError(
                 f"got a bundle of {batch.num_rows} rows from host {self._sender}; its frame announced {frame.rows}"
             )
-        return Bundle(batch, frame.rows, frame.sizes, frame.version, frame.tags)
+        if frame.timestamps:
+            self._check_each("timestamps", len(frame.timestamps), channels)
+        return Bundle(batch, frame.rows, frame.sizes, frame.version, frame.tags, frame.timestamps)
 
     def _check_each(self, what: str, count: int, channels: tuple[ChannelId, ...]) -> None:
         if count != len(channels):

@@ -50,7 +50,7 @@ from fries_nb.operators.instance import Instance
 from fries_nb.topology.expansion import may_chain
 from fries_nb.topology.topology import Topology
 from fries_nb.topology.wiring import Wiring, wire
-from fries_nb.worker.outbox import Outbox
+from fries_nb.worker.outbox import Outbox, output_of
 from fries_nb.worker.worker import Worker
 
 PATIENCE_NS = 250_000_000
@@ -233,11 +233,11 @@ def split(worker: Worker, at: int, topology: Topology) -> Worker:
     memory, outbox = _Memory(worker), worker.outbox
     first, second = wire(topology, names[:at], index), wire(topology, names[at:], index)
     version = Snapshot(names[-1], index, 0, version=worker.version)
-    rest = Worker(second, instances[at:], worker._window, worker._clock, version, worker._spill)
+    rest = Worker(second, instances[at:], worker._window, worker._clock, version, worker._spill, 0, worker.progress)
     rest._alignment.merge(worker._alignment)
     memory.compose(rest, second, instances[at:], outbox)
     _continue_output(rest, worker)
-    memory.compose(worker, first, instances[:at], Outbox(first.edges))
+    memory.compose(worker, first, instances[:at], output_of(first, worker.progress))
     return rest
 
 
@@ -265,7 +265,7 @@ class _Memory:
         for instance in instances:
             instance.written.rewind(self._types[instance]._replace(columns=None, input=None))
         if unread is not None:
-            outbox.turn_to(version)
+            outbox.turn_to(version, worker._times.stamp)
             worker._running.load(worker._sender, unread)
 
 

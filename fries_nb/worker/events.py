@@ -12,6 +12,7 @@ SinkWidened   the columns of the sink are recorded for reports and dry runs; Sin
 WorkerTick    the worker reports its measurements
 Observe       the worker measures tasks, channels and buffers for latency constraints (see ``element_meter``)
 Measure       it tells these measurements; Resize: an output buffer has another size
+FrontierAdvanced   what can no longer arrive at an operator is known: rows that waited for it become due
 Stalled       the worker sends what it has buffered, and takes no tuple until it is released (see ``chaining``)
 """
 
@@ -27,6 +28,8 @@ from fries_nb.errors import FriesError
 from fries_nb.measurements import Measured
 from fries_nb.messages import Answer, ChannelId, Control, Done, Drain, Ended, Frame, Prepare, SetRate, WorkerId
 from fries_nb.operators.dry_run import DryRun, DryRunResult
+from fries_nb.progress.antichain import Antichain
+from fries_nb.progress.change_batch import CountChanges
 from fries_nb.topology.wiring import Wiring
 from fries_nb.trace import WorkerRecord
 from fries_nb.worker.out_channel import SendFrame
@@ -45,10 +48,20 @@ class Supplied:
     """A source's reader has read this batch; ``None`` is the end of the source.
 
     ``positions`` maps the splits that it was read from to the positions after the batch; ``None`` is a split's end.
+    If rows have times, ``bounds`` maps splits that have not ended to lower bounds of the times of their unread rows.
     """
 
     batch: pa.RecordBatch | None
     positions: Mapping[int, Position | None] = field(default_factory=dict)
+    bounds: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class FrontierAdvanced:
+    """The frontier of an operator has advanced to this one."""
+
+    operator: str
+    frontier: Antichain
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +161,7 @@ class Resize:
 
 Event = (
     Arrived | Rewired | Supplied | Granted | Directed | Expected | DryRunResult | WorkerTick | Stalled | SinkWidened
-    | SinkFailed | Observe | Measure | Resize
+    | SinkFailed | Observe | Measure | Resize | FrontierAdvanced
 )
 
 
@@ -215,4 +228,18 @@ class Save:
     snapshots: tuple[Snapshot, ...]
 
 
-Instruction = SendFrame | Grant | TellController | TellMeasured | DryRun | ToReader | Write | ClosePart | Traced | Save
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """An instruction: record these changes of the counts of pointstamps, a whole step (see ``progress.exchange``)."""
+
+    changes: CountChanges
+
+    @classmethod
+    def of(cls, changes: CountChanges) -> list[Counted]:
+        """The instruction to record these changes; none if there are none."""
+        return [cls(changes)] if changes else []
+
+
+Instruction = (
+    SendFrame | Grant | TellController | TellMeasured | DryRun | ToReader | Write | ClosePart | Traced | Save | Counted
+)

@@ -20,13 +20,13 @@ frames and does not affect the others (DESIGN, section 7).
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Sequence, Set
 
 import pyarrow as pa
 
-from fries_nb.checkpoints import Position
 from fries_nb.errors import ProtocolError
 from fries_nb.messages import ChannelId, Data, Frame
+from fries_nb.worker.events import Supplied
 
 MERGED_ROWS = 1024
 """Number of tuples up to which waiting frames are merged: a frame costs as much as hundreds of tuples."""
@@ -53,7 +53,7 @@ class Inbox:
         self._queues: dict[ChannelId, deque[Frame]] = {channel: deque() for channel in channels}
         self._ready: deque[ChannelId] = deque()
         self._blocked: set[ChannelId] = set()
-        self._supplied: deque[tuple[pa.RecordBatch | None, Mapping[int, Position | None]]] = deque()
+        self._supplied: deque[Supplied] = deque()
         self._cuts: Counter[ChannelId] = Counter()
         self.tuples = 0
         self.bytes = 0
@@ -99,25 +99,25 @@ class Inbox:
         """Whether no frame and no batch of a reader is queued, not even on a blocked channel."""
         return not self._supplied and not any(self._queues.values())
 
-    def supply(self, batch: pa.RecordBatch | None, positions: Mapping[int, Position | None]) -> None:
-        """Append a batch from a source's reader, with the positions after it; ``None`` is the source's end."""
-        self._supplied.append((batch, positions))
-        self.tuples += 0 if batch is None else batch.num_rows
+    def supply(self, supplied: Supplied) -> None:
+        """Append a batch from a source's reader."""
+        self._supplied.append(supplied)
+        self.tuples += 0 if supplied.batch is None else supplied.batch.num_rows
 
     @property
     def is_supplied(self) -> bool:
         """Whether a batch from a reader is queued."""
         return bool(self._supplied)
 
-    def take_supplied(self) -> tuple[pa.RecordBatch | None, Mapping[int, Position | None]]:
+    def take_supplied(self) -> Supplied:
         """Remove the first batch from a reader.
 
         Raises:
             IndexError: none is queued; see ``is_supplied``.
         """
-        batch, positions = self._supplied.popleft()
-        self.tuples -= 0 if batch is None else batch.num_rows
-        return batch, positions
+        supplied = self._supplied.popleft()
+        self.tuples -= 0 if supplied.batch is None else supplied.batch.num_rows
+        return supplied
 
     @property
     def is_ready(self) -> bool:
@@ -152,8 +152,8 @@ class Inbox:
     def merged(self, channel: ChannelId, first: Data, rows: int) -> tuple[pa.RecordBatch, list[tuple[ChannelId, Data]]]:
         """Merge a small data frame with others that wait: whole ones, in order within each channel.
 
-        They have its schema and version, come from workers of the same operator, and precede every marker of their
-        channel. Frames of blocked channels stay.
+        They have its schema, version and rounds, come from workers of the same operator, and precede every marker of
+        their channel. Frames of blocked channels stay.
 
         Args:
             channel: the channel that it was taken from.
@@ -176,7 +176,9 @@ class Inbox:
                 continue
             queue = self._queues[channel]
             while queue and isinstance(frame := queue[0], Data) and (count := frame.batch.num_rows) <= rows:
-                if frame.version != first.version or not frame.batch.schema.equals(first.batch.schema):
+                if frame.version != first.version or frame.timestamp[1:] != first.timestamp[1:]:
+                    break
+                if not frame.batch.schema.equals(first.batch.schema):
                     break
                 queue.popleft()
                 taken.append((channel, frame))

@@ -25,6 +25,9 @@ import pyarrow as pa
 
 from fries_nb.bundles import Bundle
 from fries_nb.messages import ChannelId, Data, Frame, Tag
+from fries_nb.progress.change_batch import GraphLocation
+from fries_nb.progress.times import Time, earlier, share_frame
+from fries_nb.progress.worker_counts import WorkerCounts
 from fries_nb.worker.buffer_meter import BufferMeter
 
 FLUSH_ROWS = 8192
@@ -81,12 +84,16 @@ class PendingChannels:
         buffered: those with tuples in their buffer, in the order in which these came.
         queued: those with a frame that waits for credit or to be sent, in the order in which these came.
         outstanding: bytes on all channels that were sent, and that their receivers have not processed.
+        counts: counts the frames, if progress is tracked.
+        time: the time of the rows that are added now, if it is.
     """
 
     filled: set[OutChannel] = field(default_factory=set)
     buffered: dict[OutChannel, None] = field(default_factory=dict)
     queued: dict[OutChannel, None] = field(default_factory=dict)
     outstanding: int = 0
+    counts: WorkerCounts | None = None
+    time: Time = ()
 
 
 class EdgeBuffer:
@@ -95,24 +102,38 @@ class EdgeBuffer:
     To divide a batch costs as much for a dozen rows as for hundreds, so small ones wait until they are many, or are to
     be sent.
 
+    If progress is tracked they are counted as one message, until they are counted as one of each channel.
+
     Args:
+        channel: one of the channels.
         channels: number of channels among which they are to be divided.
+        branch: the index of the sender's output.
 
     Attributes:
         rows: number of rows that wait.
         schema: that of the last batch that was added; its key columns are known to be there.
+        time: the time of the rows at the sender.
     """
 
-    __slots__ = ("_batches", "_limit", "rows", "schema")
+    __slots__ = ("_batches", "_edge", "_limit", "rows", "schema", "time")
 
-    def __init__(self, channels: int) -> None:
+    def __init__(self, channel: ChannelId, channels: int, branch: int) -> None:
+        self._edge = GraphLocation(channel.sender.operator, channel.receiver.operator, branch)
+        self.time: Time = ()
         self.rows = 0
         self.schema: pa.Schema | None = None
         self._limit = UNDIVIDED_ROWS * channels
         self._batches: list[pa.RecordBatch] = []
 
-    def add(self, batch: pa.RecordBatch) -> None:
-        """Add a batch; of the schema of those that wait, if any do."""
+    def fits(self, pending: PendingChannels) -> bool:
+        """Whether rows of the present time can be added; otherwise those that wait must be divided first."""
+        return not self.rows or pending.counts is None or share_frame(self.time, pending.time)
+
+    def add(self, batch: pa.RecordBatch, pending: PendingChannels) -> None:
+        """Add a batch, of the schema of those that wait, if any do, and of the present time."""
+        if pending.counts is not None:
+            pending.counts.append(self, self._edge, pending.time)
+            self.time = earlier(self.time, pending.time) if self.rows else pending.time
         self.schema = batch.schema
         self._batches.append(batch)
         self.rows += batch.num_rows
@@ -129,6 +150,11 @@ class EdgeBuffer:
         self.rows = 0
         return whole
 
+    def divided(self, pending: PendingChannels) -> None:
+        """Record that the rows which were taken are in the buffers of their channels."""
+        if pending.counts is not None:
+            pending.counts.used_up(self._edge, pending.counts.cut(self))
+
 
 class OutChannel:
     """Buffer, queue and credit of one channel.
@@ -138,15 +164,19 @@ class OutChannel:
         pending: the channels of the outbox on which something waits.
         version: version of the first tuples.
         host: index of the receiver's host, if frames to several of its workers may travel together.
+        branch: the index of the sender's output.
     """
 
     __slots__ = (
-        "buffer", "channel", "cuts", "host", "meter", "outstanding", "pending", "queue", "rows", "version", "waiting",
-        "window",
+        "buffer", "channel", "cuts", "edge", "host", "meter", "outstanding", "pending", "queue", "rows", "version",
+        "waiting", "window",
     )  # fmt: skip
 
-    def __init__(self, channel: ChannelId, pending: PendingChannels, version: int, host: int | None = None) -> None:
+    def __init__(
+        self, channel: ChannelId, pending: PendingChannels, version: int, host: int | None = None, branch: int = 0
+    ) -> None:
         self.channel = channel
+        self.edge = GraphLocation(channel.sender.operator, channel.receiver.operator, branch)
         self.host = host
         self.pending = pending
         self.version = version
@@ -159,6 +189,10 @@ class OutChannel:
         """Add tuples to the buffer, which is framed when it is full."""
         if self.buffer and self.buffer[-1].schema != batch.schema:
             self.frame_buffer()
+        if (counts := self.pending.counts) is not None:
+            if not counts.fits(self.channel, self.edge, self.pending.time):
+                self.frame_buffer()
+            counts.append(self.channel, self.edge, self.pending.time)
         if not self.buffer:
             self.pending.buffered[self] = None
         self.buffer.append(batch)
@@ -175,16 +209,18 @@ class OutChannel:
             size = max(1, _size(whole))
             if _keeps_more(whole, size):
                 whole = pa.concat_batches([whole])
-            self.queue.append(Data(whole, size=size, version=self.version, tag=self.empty()))
+            tag, timestamp = self.empty()
+            self.queue.append(Data(whole, timestamp, size, self.version, tag))
             self.pending.queued[self] = None
             self._waits(size)
 
-    def empty(self) -> Tag | None:
-        """Empty the buffer, which has become a frame; returns the tag of that frame."""
+    def empty(self) -> tuple[Tag | None, tuple[int, ...]]:
+        """Empty the buffer, which has become a frame; returns the tag and the timestamp of that frame."""
         del self.pending.buffered[self]
         self.buffer = []
         self.rows = 0
-        return None if self.meter is None else self.meter.framed()
+        tag = None if self.meter is None else self.meter.framed()
+        return tag, () if self.pending.counts is None else self.pending.counts.cut(self.channel)[1:]
 
     def fits(self, size: int) -> bool:
         """Whether there is credit for a data frame of this size, behind all that is queued."""

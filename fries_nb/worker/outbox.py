@@ -36,8 +36,12 @@ from fries_nb.dataflow.hidden_columns import HIDDEN
 from fries_nb.errors import DeclarationError, ProtocolError
 from fries_nb.measurements import BufferMeasured
 from fries_nb.messages import ChannelId, End, Frame, Marker
+from fries_nb.progress.change_batch import ChangeBatch
+from fries_nb.progress.progress_graph import ProgressGraph
+from fries_nb.progress.times import Time
+from fries_nb.progress.worker_counts import WorkerCounts
 from fries_nb.topology.partitioning import Binning, Bins, partition, routing_table
-from fries_nb.topology.wiring import OutEdge
+from fries_nb.topology.wiring import OutEdge, Wiring
 from fries_nb.worker.buffer_meter import BufferMeter
 from fries_nb.worker.out_channel import EdgeBuffer, OutChannel, PendingChannels, SendFrame
 from fries_nb.worker.small_frames import bundled
@@ -50,15 +54,21 @@ def _rebalances(edge: OutEdge) -> bool:
 class Outbox:
     """All output channels of one worker. Invariants: order is kept within a channel; channels are independent.
 
+    Args:
+        edges: the out-edges.
+        counts: counts the frames, if progress is tracked.
+
     Attributes:
+        changes: what has been counted since it was handed over; nothing if progress is not tracked.
         version: the version of further tuples.
         fills_buffers: whether buffers are sent only when they are full, or a marker or the end follows, whatever their
             age; as in the systems with which constraints are compared.
     """
 
-    def __init__(self, edges: Sequence[OutEdge]) -> None:
+    def __init__(self, edges: Sequence[OutEdge], counts: WorkerCounts | None = None) -> None:
+        self.changes = ChangeBatch() if counts is None else counts.changes
         self._edges: tuple[OutEdge, ...] = ()
-        self._pending = PendingChannels()
+        self._pending = PendingChannels(counts=counts)
         self._channels: dict[ChannelId, OutChannel] = {}
         self._left: set[ChannelId] = set()
         self._since = min((name.epoch for edge in edges for name in edge.channels), default=0)
@@ -72,11 +82,13 @@ class Outbox:
     def _connect(self, edges: Sequence[OutEdge]) -> None:
         self._edges = tuple(edges)
         self._channels = {
-            name: self._channels.get(name) or OutChannel(name, self._pending, self.version, host)
+            name: self._channels.get(name) or OutChannel(name, self._pending, self.version, host, edge.branch)
             for edge in edges
             for name, host in zip(edge.channels, edge.hosts or [None] * len(edge.channels), strict=True)
         }
-        self._undivided = {edge.to: EdgeBuffer(len(edge.routed_channels)) for edge in edges}
+        self._undivided = {
+            edge.to: EdgeBuffer(edge.channels[0], len(edge.routed_channels), edge.branch) for edge in edges
+        }
         self._ways = [(edge, tuple(self._channels[name] for name in edge.routed_channels)) for edge in edges]
         self._tables = {edge.to: routing_table(len(edge.routed_channels)) for edge in edges}
 
@@ -124,8 +136,9 @@ class Outbox:
             )
         self._positions.update({to: next_ % widths[to] for to, next_ in positions.items()})
 
-    def turn_to(self, version: int) -> None:
-        """Set the version of further tuples; a frame never contains two versions."""
+    def turn_to(self, version: int, time: Time = ()) -> None:
+        """Set the version of further tuples, and their time if progress is tracked; a frame has only one version."""
+        self._pending.time = time
         if version != self.version:
             self._divide_all(self._edges)
             self.version = version
@@ -156,7 +169,9 @@ class Outbox:
             if waiting.schema is None or waiting.schema != batch.schema:
                 self._bins(edge, batch.slice(0, 0))  # fails here if there is no key, not when the rows are divided
                 self._divide(edge, channels)
-            waiting.add(batch)
+            if not waiting.fits(self._pending):
+                self._divide(edge, channels)
+            waiting.add(batch, self._pending)
             if waiting.is_full or channels[0].meter is not None:
                 self._divide(edge, channels)
         else:
@@ -172,9 +187,12 @@ class Outbox:
     def _divide(self, edge: OutEdge, channels: tuple[OutChannel, ...]) -> None:
         waiting = self._undivided[edge.to]
         if waiting.rows:
-            batch = waiting.take()
+            batch, now = waiting.take(), self._pending.time
+            self._pending.time = waiting.time
             for worker, part in partition(batch, self._tables[edge.to][self._bins(edge, batch)], len(channels)):
                 channels[worker].add(part)
+            waiting.divided(self._pending)
+            self._pending.time = now
 
     def _round_robin(self, edge: OutEdge, channels: tuple[OutChannel, ...], rows: int) -> npt.NDArray[np.int64]:
         """The receiver of each row, round robin, without channels that wait for credit unless all of them do."""
@@ -345,3 +363,8 @@ class Outbox:
     def _is_full(self, edge: OutEdge, channels: tuple[OutChannel, ...]) -> bool:
         fits = all if _rebalances(edge) else any
         return fits(channel in self._pending.filled for channel in channels)
+
+
+def output_of(wiring: Wiring, progress: ProgressGraph | None) -> Outbox:
+    """The outbox of a worker, which counts frames if progress is tracked."""
+    return Outbox(wiring.edges, None if progress is None else WorkerCounts(progress))

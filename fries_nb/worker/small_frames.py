@@ -77,7 +77,7 @@ def _bundle(channels: Sequence[OutChannel]) -> SendFrame | None:
     for channel, cost in zip(channels, sizes, strict=True):
         channel.spend(cost)
     emptied = [channel.empty() for channel in channels]
-    tags = {position: tag for position, tag in enumerate(emptied) if tag is not None}
-    return SendFrame(
-        tuple([channel.channel for channel in channels]), Bundle(whole, rows, sizes, channels[0].version, tags)
-    )
+    tags = {position: tag for position, (tag, _) in enumerate(emptied) if tag is not None}
+    timestamps = tuple([timestamp for _, timestamp in emptied])
+    bundle = Bundle(whole, rows, sizes, channels[0].version, tags, timestamps if timestamps[0] else ())
+    return SendFrame(tuple([channel.channel for channel in channels]), bundle)

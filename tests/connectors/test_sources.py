@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from source_setting import rate_reader, span_reader
 
 from fries_nb.connectors.rate_schedule import RateSchedule
-from fries_nb.connectors.replay import Span, plan_replay
+from fries_nb.connectors.replay_splits import Span, plan_replay
 from fries_nb.connectors.source import Position
 from fries_nb.connectors.worker_reader import WorkerReader, open_reader
 from fries_nb.dataflow import JoinTable

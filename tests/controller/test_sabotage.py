@@ -24,6 +24,7 @@ from fries_nb.controller.commit_attempts import Checkpoints
 from fries_nb.controller.commit_numbers import CommitNumbers
 from fries_nb.controller.controller import Controller
 from fries_nb.controller.events import Resolved
+from fries_nb.controller.failure_rules import FailureRules
 from fries_nb.controller.lifecycle import Lifecycle
 from fries_nb.controller.markers import MarkerCoordinator
 from fries_nb.controller.restore_point import Recovery
@@ -175,9 +176,9 @@ BROKEN = {
     "columns not told": (Recovery, "again", _tell_no_columns, is_rolled_back),
     "a guard that nobody keeps": (Changes, "_guarded", _guard_all, is_rolled_back),
     "a guard that does not end": (Changes, "let_go", lambda changes, change, reason: [], is_rolled_back),
-    "a guard that no failure concerns": (Controller, "_undone", lambda *of: [], is_rolled_back),
+    "a guard that no failure concerns": (FailureRules, "_undone", lambda *of: [], is_rolled_back),
     "a rollback as a fix": (Changes, "_next_fix", _a_rollback_may_be_a_fix, is_rolled_back),
-    "waits for nothing": (Controller, "_failed_under_guard", lambda controller, paused, now_ns: [], is_rolled_back),
+    "waits for nothing": (FailureRules, "_failed_under_guard", lambda rules, paused, now_ns: [], is_rolled_back),
     "what prepares is not aborted": (Changes, "pause", lambda changes, operator, error, now_ns: [], is_mended),
 }
 

@@ -20,7 +20,7 @@ from source_setting import rate_reader, span_reader
 
 from fries_nb.connectors.part_writer import PartWriter
 from fries_nb.connectors.rate import RateSource
-from fries_nb.connectors.replay import plan_replay
+from fries_nb.connectors.replay_splits import plan_replay
 from fries_nb.connectors.source import SPLITS_PER_SOURCE
 from fries_nb.connectors.worker_reader import open_reader, planned
 from fries_nb.dataflow.endpoints import memory

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from progress_played import Play, PlayedWorker, below
+from progress_mutants import MUTANTS
+from progress_observer import below
+from progress_played import Play
 from soak import SOAK
 
-from fries_nb.progress import exchange, progress_graph, worker_counts
 from fries_nb.progress.change_batch import CountChange, GraphLocation
-from fries_nb.progress.exchange import HostProgress
-from fries_nb.progress.path_summary import identity
 from fries_nb.progress.progress_graph import FlowEdge, ProgressGraph
 from fries_nb.progress.tracker import Tracker
-from fries_nb.progress.worker_counts import WorkerCounts
 
 SEEDS = 300 * SOAK
 MOST_SEEDS = 400
@@ -32,74 +30,6 @@ def caught(seed: int) -> bool:
         return bool(Play(seed).run())
     except Exception:  # noqa: BLE001 - the mutant is seen, however it shows itself
         return True
-
-
-def _split(progress, changes, record=HostProgress.record):
-    """What is used up is said first, what was made of it with the next step."""
-    kept = progress.__dict__.setdefault("kept", [])
-    ready, kept[:] = [*kept, *(one for one in changes if one.delta < 0)], [one for one in changes if one.delta > 0]
-    return record(progress, ready)
-
-
-def _used_up_at_load(worker, load=PlayedWorker.load):
-    """An input frame no longer counts once it is taken."""
-    load(worker)
-    worker.counts.used_up(worker.in_hand[0].location, worker.in_hand[1])
-
-
-def _buffer_uncounted(counts, channel, edge, stamp):
-    """What waits in an output buffer is not counted yet."""
-    counts._buffers[channel] = (edge, stamp)
-
-
-def _count_at_send(counts, channel, rest=False):
-    """A frame counts from when it is sent."""
-    edge, stamp = counts._buffers.pop(channel)
-    counts.changes.update(edge, stamp, +1)
-    return stamp
-
-
-def _meet(stamp, time):
-    """Frames of incomparable times are merged at their componentwise minimum."""
-    return tuple(map(min, stamp, time))
-
-
-def _keep_waiting(progress, frame, receive=HostProgress.receive):
-    """What waits is not examined again when the view changes."""
-    progress._apply(frame.changes)
-    progress._numbers[frame.sender] = frame.number
-
-
-def _take_decrements(waiting):
-    """Only what is taken away is broadcast; the rest waits for its own turn."""
-    changes = [one for one in waiting._batch if one.delta < 0]
-    waiting.extend([CountChange(one.location, one.time, -one.delta) for one in changes])
-    return tuple(changes)
-
-
-def _drop_positives(graph, starters, first=exchange.first_counts):
-    """Sources begin without a token of their own for each split."""
-    return first(graph, dict.fromkeys(starters, 1))
-
-
-MUTANTS = {
-    "a step is split": [(HostProgress, "record", _split)],
-    "-1 at load": [(PlayedWorker, "load", _used_up_at_load), (PlayedWorker, "use_up", lambda *of: None)],
-    "+1 at send": [(WorkerCounts, "_count", _buffer_uncounted), (WorkerCounts, "cut", _count_at_send)],
-    "maximum for minimum": [(worker_counts, "earlier", max)],
-    "feedback adds 0": [
-        (progress_graph, "feeding_back", identity),
-        (progress_graph.ProgressGraph, "_refuse_standstill", lambda graph: None),
-    ],
-    "meet": [
-        (worker_counts, "earlier", _meet),
-        (worker_counts, "share_frame", lambda *times: True),
-    ],
-    "a waiting batch is not examined again": [(HostProgress, "receive", _keep_waiting)],
-    "part of what waits is broadcast": [(exchange._Waiting, "take", _take_decrements)],
-    "splits share a token": [("progress_played", "first_counts", _drop_positives)],
-    "dead ends are counted": [(progress_graph.ProgressGraph, "leads_on", lambda *of: True)],
-}
 
 
 @pytest.mark.parametrize("name", MUTANTS)

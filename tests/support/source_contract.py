@@ -175,8 +175,12 @@ CHECKS: tuple[Check, ...] = (
 def reader_of(plan: SourcePlan, index: int, workers: int, positions: Positions | None = None) -> WorkerReader:
     """The reader of one worker of source number 1, as its host opens it."""
     source, splits = shipped(plan.source, plan.splits)
-    there = SourcePlan(source, splits, plan.rate)
-    return open_reader(there, WorkerId("S", index), workers, 1, audit=True, positions=positions or {})
+    return reader_on(SourcePlan(source, splits, plan.rate, plan.time), index, workers, positions)
+
+
+def reader_on(plan: SourcePlan, index: int, workers: int, positions: Positions | None = None) -> WorkerReader:
+    """The reader of one worker of source number 1, from the plan that all workers of a host have."""
+    return open_reader(plan, WorkerId("S", index), workers, 1, audit=True, positions=positions or {})
 
 
 def read_all(reader: WorkerReader, limit: int, now: int = NOW) -> Read:

@@ -1,0 +1,187 @@
+"""Lower bounds of the times of a worker's rows that were not read yet, one for each of its splits.
+
+A source that knows its rows gives exact bounds. For any other source a row may be as early as the latest row so far,
+less ``late`` (0 if it is not given: times do not decrease); the latest row is that of its split, or of the worker if
+splits have an order, since rows are then read in that order. An earlier row is a late row, not an error. Such bounds
+cannot be computed from positions, so a reader that goes on from a checkpoint is given those of the checkpoint.
+
+>>> bounds = LatestBounds([Split(0), Split(1)], late=2, saved={1: 7})
+>>> bounds.by_split == {0: EARLIEST, 1: 7}
+True
+>>> bounds.advance({0: Position(2)}, pa.array([10, 9]))
+>>> bounds.by_split
+{0: 8, 1: 7}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from fries_nb.connectors.source import ForeseeingSource, Foresight, Position, Source, Split
+from fries_nb.connectors.time_column import TimeColumn, as_ticks
+from fries_nb.dataflow.event_time import EventTime, ticks
+from fries_nb.dataflow.hidden_columns import TIME
+from fries_nb.errors import SourceError
+from fries_nb.progress.times import EARLIEST
+
+Moved = Mapping[int, Position | None]
+
+
+class TimeBounds(Protocol):
+    """The bounds of one worker's splits.
+
+    Attributes:
+        by_split: split to its bound; a split that has ended is missing. Never changed, only replaced.
+    """
+
+    by_split: dict[int, int]
+
+    @property
+    def type(self) -> pa.DataType | None:
+        """The type of the times, once it is known."""
+
+    def advance(self, moved: Moved, times: pa.Array | None) -> None:
+        """Note that rows were read.
+
+        Args:
+            moved: the splits that were read, with their new positions.
+            times: times of the rows; ``None`` if there were none.
+        """
+
+
+class ForeseenBounds:
+    """Exact bounds; see ``TimeBounds``.
+
+    Args:
+        foresight: the times of the rows.
+        rows: split to the number of its next row.
+    """
+
+    def __init__(self, foresight: Foresight, rows: Mapping[int, int]) -> None:
+        self._foresight = foresight
+        self.by_split = {split: foresight.least(split, row) for split, row in rows.items()}
+
+    @property
+    def type(self) -> pa.DataType | None:
+        """The type of the times, known from the beginning."""
+        return self._foresight.type
+
+    def advance(self, moved: Moved, times: pa.Array | None) -> None:
+        """See ``TimeBounds``."""
+        bounds = without_ended(self.by_split, moved)
+        for split, position in moved.items():
+            if position is not None:
+                bounds[split] = self._foresight.least(split, position.row)
+        self.by_split = bounds
+
+
+class LatestBounds:
+    """Bounds that follow the latest row; see ``TimeBounds``.
+
+    Args:
+        splits: the splits that the worker has not read to their end.
+        late: how much earlier than the latest row a row may be.
+        saved: split to its bound in the checkpoint.
+    """
+
+    def __init__(self, splits: Sequence[Split], late: float, saved: Mapping[int, int]) -> None:
+        self._late = late
+        self._ordered = any(split.step for split in splits)
+        self.by_split = {split.number: saved.get(split.number, EARLIEST) for split in splits}
+        self.type: pa.DataType | None = None
+
+    def advance(self, moved: Moved, times: pa.Array | None) -> None:
+        """See ``TimeBounds``."""
+        bounds = without_ended(self.by_split, moved)
+        if times is not None:
+            self.type = times.type
+            bound = int(as_ticks(times).max()) - ticks(self._late, pa.types.is_timestamp(times.type))
+            for split in bounds if self._ordered else bounds.keys() & moved.keys():
+                bounds[split] = max(bounds[split], bound)
+        self.by_split = bounds
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTime:
+    """Where the rows of a source have their times, and where their bounds start.
+
+    Attributes:
+        source: name of the source.
+        time: its event time.
+        saved: split to its bound in the checkpoint.
+    """
+
+    source: str
+    time: EventTime
+    saved: Mapping[int, int]
+
+
+class RowTimes:
+    """The times of one worker's rows: the hidden column of those that were read, the bounds of the others.
+
+    Args:
+        source: the source.
+        unread: the splits of the worker that have rows left, each with the number of its next row.
+        time: where the rows have their times.
+
+    Raises:
+        SourceError: the source knows the times of its rows but cannot read them.
+    """
+
+    def __init__(self, source: Source, unread: Sequence[tuple[Split, int]], time: SourceTime) -> None:
+        self._column = TimeColumn(time.source, time.time.column)
+        self._ahead = time.time.ahead
+        self._carried = time.time.carried
+        self._bounds: TimeBounds
+        if isinstance(source, ForeseeingSource):
+            rows = {split.number: row for split, row in unread}
+            self._bounds = ForeseenBounds(source.foresee(unread, self._column), rows)
+        else:
+            self._bounds = LatestBounds([split for split, _ in unread], time.time.late or 0, time.saved)
+
+    @property
+    def bounds(self) -> dict[int, int]:
+        """See ``WorkerReader.bounds``."""
+        return self._bounds.by_split
+
+    @property
+    def ahead_ticks(self) -> int | None:
+        """See ``WorkerReader.ahead_ticks``."""
+        kind = self._bounds.type
+        return None if self._ahead is None or kind is None else ticks(self._ahead, pa.types.is_timestamp(kind))
+
+    def stamped(self, batch: pa.RecordBatch, row: Callable[[int], str]) -> pa.RecordBatch:
+        """The rows with the hidden column of their times; see ``TimeColumn.times``.
+
+        Raises:
+            SourceError: as there, or the times are of another type than before.
+        """
+        times, before = self._column.times(batch, row), self._bounds.type
+        if before is not None and times.type != before:
+            raise SourceError(
+                f"source {self._column.source!r} has time={self._column.name!r}, which makes times of type "
+                f"{times.type} in some rows and {before} in others; expected one type"
+            )
+        return batch.append_column(TIME, times)
+
+    def advance(self, moved: Moved, batch: pa.RecordBatch | None) -> None:
+        """Note that rows were read.
+
+        Args:
+            moved: the splits that were read, with their new positions.
+            batch: the rows, stamped; ``None`` if there were none.
+        """
+        self._bounds.advance(moved, None if batch is None else batch.column(TIME))
+
+    def carried(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows as they leave the source: with their times only if these are carried."""
+        return batch if self._carried else batch.drop_columns([TIME])
+
+
+def without_ended(bounds: Mapping[int, int], moved: Moved) -> dict[int, int]:
+    """A copy of the bounds without the splits that have ended."""
+    return {split: bound for split, bound in bounds.items() if moved.get(split, moved) is not None}

@@ -1,0 +1,145 @@
+"""Windows over the time of rows, and the function of an operator that has them.
+
+A window is a span of time ``[end - size, end)`` with an end that is a multiple of ``every``, for times below zero as
+well. A row belongs to all windows that its time is in: one if they tumble, several if they slide.
+
+>>> list(ends_of(59, size=60, every=60)), list(ends_of(60, size=60, every=60)), list(ends_of(-1, size=60, every=60))
+([60], [120], [0])
+>>> list(ends_of(25, size=60, every=20))
+[40, 60, 80]
+>>> tumbling(60).bounds(is_timestamp=True), sliding(60, every=10).bounds(is_timestamp=False)
+((60000000000, 60000000000), (60, 10))
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fries_nb.dataflow.event_time import NS_PER_S, ticks
+from fries_nb.errors import DataflowError
+
+
+@dataclass(frozen=True, slots=True)
+class Windowing:
+    """How time is divided into windows; made by ``tumbling`` or ``sliding``.
+
+    Attributes:
+        size: length of a window, in seconds for timestamps, otherwise in the unit of the integers.
+        every: distance between the ends of two windows.
+    """
+
+    size: float
+    every: float
+
+    def bounds(self, is_timestamp: bool) -> tuple[int, int]:
+        """``size`` and ``every`` in the unit of times, each at least 1."""
+        return max(1, ticks(self.size, is_timestamp)), max(1, ticks(self.every, is_timestamp))
+
+
+EACH_TIME = Windowing(0, 0)
+"""A window for each single time, as a reduce has them."""
+
+
+def tumbling(size: float) -> Windowing:
+    """Windows that follow each other, so each row is in one.
+
+    Args:
+        size: length of a window: seconds if the source's times are timestamps, otherwise units of its integers.
+
+    Returns:
+        A description for ``window`` and ``Update``.
+    """
+    return Windowing(size, size)
+
+
+def sliding(size: float, every: float) -> Windowing:
+    """Windows that overlap, so each row is in ``size / every`` of them.
+
+    Args:
+        size: length of a window; see ``tumbling``.
+        every: distance between two windows; at most ``size``.
+
+    Returns:
+        A description for ``window`` and ``Update``.
+    """
+    return Windowing(size, every)
+
+
+def ends_of(t: int, size: int, every: int) -> range:
+    """The ends of the windows that a time is in, ascending."""
+    return range((t // every + 1) * every, t + size + 1, every)
+
+
+@dataclass(frozen=True)
+class WindowFunction:
+    """A function and its windows, as one value: what a window or reduce runs, so that a change replaces both at once.
+
+    Attributes:
+        function: the user's object, with ``process`` and ``close``.
+        windowing: the windows; ``None`` in a change that keeps those of the function before.
+        lateness: how long after its end a window takes further rows, and is corrected once.
+        early: whether ``process`` returns rows, which leave before the window is closed.
+    """
+
+    function: Any
+    windowing: Windowing | None
+    lateness: float = 0
+    early: bool = False
+
+    @property
+    def process(self) -> Any:
+        """The user's ``process(row, state)``."""
+        return self.function.process
+
+    @property
+    def open(self) -> Any:
+        """The user's ``open()``, if there is one."""
+        return self.function.open
+
+
+def following(before: Any, function: Any) -> Any:
+    """A function with the windows of the one before it, if it has none of its own."""
+    if isinstance(function, WindowFunction) and function.windowing is None:
+        return replace(function, windowing=before.windowing)
+    return function
+
+
+def checked_windowing(name: str, windowing: object) -> Windowing:
+    """The validated windows of an operator.
+
+    Raises:
+        DataflowError: they are not windows, are empty, or leave gaps between them; names the operator.
+    """
+    if not isinstance(windowing, Windowing):
+        raise DataflowError(f"window {name!r} has {windowing!r} as its windows; expected fn.tumbling or fn.sliding")
+    for what, value in (("windows of", windowing.size), ("a window every", windowing.every)):
+        if not _is_number(value) or value * NS_PER_S < 1:
+            raise DataflowError(f"window {name!r} has {what} {value!r}; expected a duration above zero")
+    if windowing.every > windowing.size:
+        raise DataflowError(
+            f"window {name!r} slides by {windowing.every!r}, more than its windows of {windowing.size!r}, so rows "
+            "would be in none; expected every=... of at most the size"
+        )
+    return windowing
+
+
+def checked_lateness(name: str, lateness: object, late: object) -> float:
+    """The validated lateness of a window.
+
+    Raises:
+        DataflowError: it is no duration, or there is no place for rows that come later still; names the operator.
+    """
+    if not _is_number(lateness) or lateness < 0:
+        raise DataflowError(f"window {name!r} has lateness={lateness!r}; expected a duration, 0 or more")
+    if lateness and late is None:
+        raise DataflowError(
+            f"window {name!r} has lateness={lateness!r} and no place for rows that are later; expected late=<sink>, "
+            "such as late=fn.memory()"
+        )
+    return lateness
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -1,0 +1,124 @@
+"""Frames between workers: data, markers with their actions, ends; and the names of workers and channels.
+
+Frames travel on FIFO channels. The alignment of a marker, ``(id, scope, action)``, depends on id and scope only, so it
+is the same for all actions.
+
+>>> channel = ChannelId(WorkerId("FC", 0), WorkerId("FM", 1))
+>>> str(channel), Marker(7, frozenset({"FC", "FM"}), Commit(3)).action.epoch
+('FC[0]->FM[1]', 3)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
+import pyarrow as pa
+
+
+class WorkerId(NamedTuple):
+    """A parallel instance of an operator; prints as ``FM[1]``."""
+
+    operator: str
+    index: int  # type: ignore[assignment]  # hides tuple.index
+
+    def __str__(self) -> str:
+        return f"{self.operator}[{self.index}]"
+
+
+class ChannelId(NamedTuple):
+    """A FIFO channel from one worker to another; ``epoch`` is that of the topology that created it."""
+
+    sender: WorkerId
+    receiver: WorkerId
+    epoch: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.sender}->{self.receiver}"
+
+
+class Reconfigure(msgspec.Struct, frozen=True, tag=True):
+    """Action: switch the target operators to the configuration that was prepared for this change.
+
+    Attributes:
+        change: id of the change.
+        targets: the target operators.
+        tagged: whether it is a multi-version change. From the marker on, sources tag the tuples that they read as new.
+            Until the marker has arrived on all of its channels, a worker runs both configurations, chosen by tag, and
+            blocks no channel.
+        before: id of a change that is ordered after this one: a worker that has applied it skips this one. Empty for
+            none.
+    """
+
+    change: str
+    targets: frozenset[str]
+    tagged: bool = False
+    before: str = ""
+
+
+class Commit(msgspec.Struct, frozen=True, tag=True):
+    """Action: sinks close the parts that they have written, for the commit numbered ``epoch``.
+
+    If ``checkpoint`` is set, every worker also takes a snapshot.
+    """
+
+    epoch: int
+    checkpoint: bool = False
+
+
+class Hold(msgspec.Struct, frozen=True, tag=True):
+    """Action: sources stop until ``Release``; other workers forward the marker, and no tuple follows it until then."""
+
+    change: str
+
+
+class Release(msgspec.Struct, frozen=True, tag=True):
+    """Action: held sources continue."""
+
+    change: str
+
+
+Action = Reconfigure | Commit | Hold | Release
+
+
+class Marker(msgspec.Struct, frozen=True, tag=True):
+    """An in-band control frame. ``scope`` holds operator names; it includes an edge if it includes both of its ends."""
+
+    id: int
+    scope: frozenset[str]
+    action: Action
+
+
+class Tag(NamedTuple):
+    """A row of a frame, and when it was added to its sender's output buffer, in nanoseconds since the Unix epoch."""
+
+    row: int
+    time_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """A batch of tuples, with hidden columns (see ``hidden_columns``) in addition to the user's.
+
+    Attributes:
+        batch: the tuples.
+        timestamp: a lower bound of the rows' own times, then the exact rounds of the loops around the receiver; empty
+            in a dataflow without times and loops. With the version it is the time of the frame (see ``progress``).
+        size: cost in bytes of credit; the receiver returns it unchanged, since a transfer may change a batch's size.
+        version: number of tagged changes that the source had applied when it read these tuples.
+        tag: a row by which the latency of the channel is measured, if any.
+    """
+
+    batch: pa.RecordBatch
+    timestamp: tuple[int, ...] = ()
+    size: int = 0
+    version: int = 0
+    tag: Tag | None = None
+
+
+class End(msgspec.Struct, frozen=True, tag=True):
+    """The last frame of a channel; it counts as every later marker."""
+
+
+Frame = Data | Marker | End

@@ -1,0 +1,282 @@
+"""The agenda of an operator: what is to happen for a key when no row of a time, or of an earlier one, can still arrive.
+
+Entries are pairs of a time and a key. For each time with an entry the operator holds one pointstamp, its right to
+produce output then; so what entries bring out is known about below, however many keys there are.
+
+>>> changes = ChangeBatch()
+>>> agenda = Agenda("W", changes)
+>>> agenda.begin((0, 5))                                   # a frame of time 5 begins
+>>> agenda.call(59, "c7"), agenda.call(59, "c8"), agenda.call(59, "c7")
+(None, None, None)
+>>> [(str(change.location), change.time, change.delta) for change in changes.take()]
+[('W', (0, 59), 1)]
+>>> agenda.advance(Antichain.of([(0, 59)])), agenda.is_ripe
+(None, False)
+>>> agenda.advance(Antichain.of([(0, 60)])), agenda.is_ripe
+(None, True)
+>>> firing = agenda.take(limit=1)
+>>> firing
+Firing(time=(0, 59), keys=('c7',))
+>>> agenda.done(firing), bool(changes)                     # c8 is still to come
+(None, False)
+>>> agenda.done(agenda.take(limit=1)), [change.delta for change in changes.take()]
+(None, [-1])
+
+An entry needs a right of its own: the frame in hand, or an entry that is still to come, must not be later.
+
+>>> agenda.begin((0, 70))
+>>> agenda.may_call(60, "c7")
+False
+>>> agenda.call(60, "c7")
+Traceback (most recent call last):
+fries_nb.errors.TokenError: W cannot call for time 60: rows are at time 70 by now; expected that time or a later one
+
+Nor is an entry made for what has been fired, even if there is a right to it:
+
+>>> agenda.begin((0, 50))
+>>> agenda.may_call(58, "c7"), agenda.may_call(60, "c7")
+(False, True)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from heapq import heappop, heappush
+from typing import Any, NamedTuple
+
+from fries_nb.errors import ProtocolError, TokenError
+from fries_nb.progress.antichain import Antichain
+from fries_nb.progress.change_batch import ChangeBatch, GraphLocation
+from fries_nb.progress.times import EARLIEST, Time, moment, precedes, rounds
+
+__all__ = ["Agenda", "Antichain", "ChangeBatch", "Entry", "Fired", "Firing"]
+
+Entry = tuple[Time, Any]
+"""A time and a key."""
+_NEVER = EARLIEST - 1
+Fired = dict[tuple[int, ...], int]
+"""Rounds to the greatest ``t`` at which entries of these rounds have fired."""
+BinsOf = Callable[[Sequence[Any]], Iterable[int]]
+"""The bins of keys."""
+
+
+def _one_bin(keys: Sequence[Any]) -> Iterable[int]:
+    return [0] * len(keys)
+
+
+class SavedAgenda(NamedTuple):
+    """An agenda in a checkpoint.
+
+    Attributes:
+        entries: bin to the entries of its keys.
+        fired: how far entries had fired.
+    """
+
+    entries: dict[int, list[Entry]]
+    fired: Fired
+
+
+class Firing(NamedTuple):
+    """Keys whose entries of one time are due."""
+
+    time: Time
+    keys: tuple[Any, ...]
+
+
+class Agenda:
+    """The entries of one operator at one worker.
+
+    Args:
+        operator: name of the operator.
+        changes: where pointstamps are counted; see ``WorkerCounts``.
+        bins_of: the bins of keys, in which entries are saved.
+
+    Attributes:
+        stamp: the time of the frame, or of the firing, that the operator processes.
+        fired: how far entries have fired.
+    """
+
+    def __init__(self, operator: str, changes: ChangeBatch, bins_of: BinsOf = _one_bin) -> None:
+        self.operator = operator
+        self.changes, self._bins_of = changes, bins_of
+        self._fired_in: dict[int, Fired] = {}
+        self.stamp: Time = (0, EARLIEST)
+        self.fired: Fired = {}
+        self._location = GraphLocation(operator)
+        self._entries: dict[Time, dict[Any, None]] = {}
+        self._taken: dict[Time, int] = {}
+        self._heaps: dict[tuple[int, ...], list[tuple[int, Time]]] = {}
+        self._frontier: Antichain | None = None
+        self._journal: list[Entry] = []
+
+    def __len__(self) -> int:
+        return sum(map(len, self._entries.values()))
+
+    @property
+    def held(self) -> tuple[Time, ...]:
+        """The times of its pointstamps, one for each; what a restored agenda has to be counted for."""
+        return tuple(dict.fromkeys((*self._entries, *self._taken)))
+
+    # ---- entries
+
+    def begin(self, stamp: Time) -> None:
+        """Begin a frame of this time; ``undo`` cannot go back further."""
+        self.stamp = stamp
+        self._journal.clear()
+
+    def may_call(self, t: int, key: Hashable) -> bool:
+        """Whether an entry can be made for ``t`` and this key: there is a right to it, and it has not been fired."""
+        stamp = self.stamp
+        if t <= self.fired.get(stamp[2:], _NEVER):
+            return False
+        if self._fired_in:
+            (bin,) = self._bins_of([key])
+            if t <= self._fired_in.get(int(bin), {}).get(stamp[2:], _NEVER):
+                return False
+        return stamp[1] <= t or self._is_held(t)
+
+    def _is_held(self, t: int) -> bool:
+        time = (self.stamp[0], t, *self.stamp[2:])
+        return any(precedes(held, time) for held in (*self._entries, *self._taken))
+
+    def call(self, t: int, key: Hashable) -> None:
+        """Add an entry, at the version and the rounds of the frame; idempotent.
+
+        Args:
+            t: its time.
+            key: its key.
+
+        Raises:
+            TokenError: there is no right to this time.
+        """
+        stamp = self.stamp
+        if stamp[1] > t and not self._is_held(t):
+            raise TokenError(
+                f"{self.operator} cannot call for time {t}: rows are at time {stamp[1]} by now; expected that time or "
+                "a later one"
+            )
+        time = (stamp[0], t, *stamp[2:])
+        keys = self._entries.get(time)
+        if keys is None:
+            keys = self._add_time(time)
+            if time not in self._taken:
+                self.changes.update(self._location, time, +1)
+        if key not in keys:
+            keys[key] = None
+            self._journal.append((time, key))
+
+    def _add_time(self, time: Time) -> dict[Any, None]:
+        self._entries[time] = keys = {}
+        heappush(self._heaps.setdefault(rounds(time), []), (moment(time), time))
+        return keys
+
+    def mark(self) -> int:
+        """A point to which ``undo`` can return, until the next frame begins."""
+        return len(self._journal)
+
+    def undo(self, mark: int) -> None:
+        """Remove the entries that were added since the mark."""
+        while len(self._journal) > mark:
+            time, key = self._journal.pop()
+            keys = self._entries[time]
+            del keys[key]
+            if not keys:
+                self._drop_time(time)
+
+    def _drop_time(self, time: Time) -> None:
+        del self._entries[time]
+        if time not in self._taken:
+            self.changes.update(self._location, time, -1)
+
+    # ---- firing
+
+    def advance(self, frontier: Antichain) -> None:
+        """The frontier at the operator's input is now this one."""
+        self._frontier = frontier
+
+    @property
+    def is_ripe(self) -> bool:
+        """Whether there is an entry whose time can no longer arrive, in any version."""
+        return self._first_ripe() is not None
+
+    def _first_ripe(self) -> Time | None:
+        """The first such time, by ``t``."""
+        frontier = self._frontier
+        if frontier is None:
+            return None
+        found: Time | None = None
+        for key in list(self._heaps):
+            time = self._least(key)
+            if time is None or frontier.may_bring(moment(time), key):
+                continue
+            if found is None or (moment(time), time) < (moment(found), found):
+                found = time
+        return found
+
+    def _least(self, key: tuple[int, ...]) -> Time | None:
+        heap = self._heaps[key]
+        while heap and heap[0][1] not in self._entries:
+            heappop(heap)
+        if not heap:
+            del self._heaps[key]
+            return None
+        return heap[0][1]
+
+    def take(self, limit: int) -> Firing:
+        """Take at most ``limit`` keys of the first ripe time, and begin it. The right to it is kept until ``done``.
+
+        Raises:
+            ProtocolError: nothing is ripe.
+        """
+        time = self._first_ripe()
+        if time is None:
+            raise ProtocolError(f"{self.operator} was to fire, and has no entry whose time has passed")
+        keys = self._entries[time]
+        taken = tuple(key for key, _ in zip(keys, range(max(1, limit)), strict=False))
+        for key in taken:
+            del keys[key]
+        self._taken[time] = self._taken.get(time, 0) + 1
+        if not keys:
+            del self._entries[time]
+        self.fired[rounds(time)] = max(moment(time), self.fired.get(rounds(time), EARLIEST))
+        self.begin(time)
+        return Firing(time, taken)
+
+    def done(self, firing: Firing) -> None:
+        """Give up the right to the time of a firing, unless there are, or again are, entries of it."""
+        left = self._taken.pop(firing.time, 0) - 1
+        if left < 0:
+            raise ProtocolError(f"{self.operator} has finished a firing of {firing.time}, which it had not begun")
+        if left:
+            self._taken[firing.time] = left
+        elif firing.time not in self._entries:
+            self.changes.update(self._location, firing.time, -1)
+
+    # ---- checkpoints
+
+    def saved(self) -> SavedAgenda:
+        """The entries, between two firings."""
+        entries = list(self._all())
+        saved: dict[int, list[Entry]] = {}
+        if entries:
+            for bin, entry in zip(self._bins_of([key for _, key in entries]), entries, strict=True):
+                saved.setdefault(int(bin), []).append(entry)
+        return SavedAgenda(saved, dict(self.fired))
+
+    def _all(self) -> Iterator[Entry]:
+        return ((time, key) for time, keys in self._entries.items() for key in keys)
+
+    def load(self, entries: Iterable[Entry], fired: Fired, fired_in: Mapping[int, Fired] | None = None) -> None:
+        """Add saved entries, whose pointstamps are counted already, or by whoever restores them (see ``held``).
+
+        Args:
+            entries: times and keys.
+            fired: how far entries had fired.
+            fired_in: the same for single bins, which come from several workers.
+        """
+        self._fired_in = dict(fired_in or {})
+        for time, key in entries:
+            keys = self._entries.get(time)
+            (self._add_time(time) if keys is None else keys)[key] = None
+        for which, t in fired.items():
+            self.fired[which] = max(t, self.fired.get(which, EARLIEST))

@@ -1,0 +1,310 @@
+"""The work of a worker: a frame in hand, processed slice by slice with a chain of operators.
+
+This is the half of ``Worker`` that takes input and makes output. The other half, in ``worker``, processes events and
+markers; the two are separate only because each is a page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fries_nb.checkpoints import Snapshot
+from fries_nb.dataflow.hidden_columns import DUE
+from fries_nb.errors import FriesError
+from fries_nb.messages import (
+    Answer,
+    ChannelId,
+    Data,
+    Frame,
+    Marker,
+    WorkerId,
+)
+from fries_nb.operators.batch_size import MOST_PER_SLICE, AdaptiveBatchSize
+from fries_nb.operators.executors import ChainExecutor, InterruptFlag, executor_of
+from fries_nb.operators.firing import FIRED, firing_batch
+from fries_nb.operators.instance import Instance
+from fries_nb.operators.recent import Recent
+from fries_nb.progress.agenda import Firing
+from fries_nb.progress.change_batch import CountChanges
+from fries_nb.progress.progress_graph import ProgressGraph
+from fries_nb.topology.wiring import Wiring
+from fries_nb.worker.adoption import TopologyAdoption
+from fries_nb.worker.alignment import Alignment
+from fries_nb.worker.element_meter import ElementMeter
+from fries_nb.worker.events import (
+    Grant,
+    Instruction,
+    Supplied,
+    TellController,
+)
+from fries_nb.worker.inbox import MERGED_ROWS, Inbox, owed
+from fries_nb.worker.input_times import Bounds, input_times
+from fries_nb.worker.outbox import Outbox, output_of
+from fries_nb.worker.pause import PauseState
+from fries_nb.worker.preparation import Preparation
+from fries_nb.worker.reports import WorkerOutput, WorkerReports
+from fries_nb.worker.slowness import Slowness
+from fries_nb.worker.snapshot import refuse_another
+from fries_nb.worker.versions import Spill, Versions
+
+
+class ChainWork:
+    """The input, the executors and the output of one chain at one index.
+
+    Args:
+        wiring: the worker's channels and out-edges.
+        instances: the worker's operators, opened and restored, in the chain's order.
+        window: maximum number of bytes in transit to the worker on each channel (its share of the host's budget).
+        clock: returns nanoseconds since the Unix epoch.
+        snapshot: the snapshot from which the last operator was restored, if any.
+        spill: moves batches that wait for a tagged change out of memory; see ``versions``.
+        issued: id of the last marker that was issued before the worker was added to a running dataflow.
+        progress: the dataflow as progress sees it; ``None`` if progress is not tracked.
+
+    Raises:
+        ProtocolError: the snapshot is of another worker.
+
+    Attributes:
+        interrupt: raise it to make ``run`` return at the next tuple boundary.
+        ended, failed: whether all input is processed; whether an operator failed, so that no further tuple is taken.
+        slices, slowness: the number of tuples of the next slice; whether it should not share a thread.
+        outbox: its output; to be flushed when there is nothing more to do, or after some time.
+        preparation: the input of dry runs.
+        progress: see the arguments.
+        came: sending operator to the schema of its last batch.
+        reports: its measurements, and the columns of a sink.
+    """
+
+    def __init__(
+        self,
+        wiring: Wiring,
+        instances: Sequence[Instance],
+        window: int,
+        clock: Callable[[], int],
+        snapshot: Snapshot | None = None,
+        spill: Spill = list,
+        issued: int = 0,
+        progress: ProgressGraph | None = None,
+    ) -> None:
+        self.wiring, self.progress = wiring, progress
+        for instance, needed in zip(instances, wiring.needed, strict=True):
+            instance.written.needed = needed
+        self.interrupt = InterruptFlag()
+        self.ended = self.failed = self._held = self._stalled = self._in_hand = False
+        self.came: dict[str, pa.Schema] = {}
+        self._clock, self._window, self._spill = clock, window, spill
+        self._inbox, self._alignment = Inbox(wiring.incoming), Alignment(wiring.incoming, issued)
+        self._open = set(wiring.incoming)
+        self._sender = ""
+        self._firing: Firing | None = None
+        self._due_ns = 0
+        self._owed: dict[ChannelId, int] = {}
+        self._earlier: dict[WorkerId, tuple[Recent, ...]] = {}
+        version = snapshot.version if snapshot else 0
+        self._times = input_times(wiring.chain[0].name, progress, version)
+        self._compose(instances, output_of(wiring, progress), version)
+        self._instructions: list[Instruction] = [*Grant.of(dict.fromkeys(wiring.incoming, window))]
+        self._instructions += self.reports.traced()  # the initial record counts
+        if snapshot is not None:
+            refuse_another(snapshot, self.instances[-1])
+            self.outbox.resume(snapshot.round_robin_positions)
+
+    def _compose(self, instances: Sequence[Instance], outbox: Outbox, version: int) -> None:
+        """Set up the processing of a chain, which begins with the worker's first operator; see ``chaining`` as well."""
+        self.instances = tuple(instances)
+        self.outbox = outbox
+        for instance in instances:
+            instance.track(outbox.changes)
+        self.reports = WorkerReports(self.instances, self._inbox, self._clock)
+        self._output = WorkerOutput(self.instances, outbox, self.reports)
+        self._executor = self._running = self._compiled(self.instances)
+        limit = self._window * max(1, len(self.wiring.incoming))
+        self._versions = Versions(self.instances, version, self._inbox, self._compiled, limit, self._spill)
+        self._pause = PauseState(self.instances, self._tell)
+        self._meter = ElementMeter(self.instances, self._inbox, outbox, self._clock)
+        self._adoption = TopologyAdoption(self._inbox, self._alignment, outbox, self._open, self._window)
+        self.slices, self.slowness = AdaptiveBatchSize(), Slowness()
+        self.preparation = Preparation(self.instances, self._recent, self._clock)
+
+    def _compiled(self, instances: Sequence[Instance]) -> ChainExecutor:
+        return executor_of(instances, self.interrupt, self.wiring.branches, self.wiring.left)
+
+    def _arrived(self, marker: Marker, channel: ChannelId) -> None:
+        """Process a marker of a channel."""
+        raise NotImplementedError
+
+    def _end_of(self, channel: ChannelId) -> None:
+        """Process the end of a channel."""
+        raise NotImplementedError
+
+    def _finish_if_complete(self) -> None:
+        """End, if all channels have, and time can bring out no more rows."""
+        raise NotImplementedError
+
+    def _finish(self) -> None:
+        """End, since all input is processed."""
+        raise NotImplementedError
+
+    def _fail(self, error: FriesError) -> None:
+        """Fail; no further tuple is taken."""
+        raise NotImplementedError
+
+    def _tell(self, answer: Answer) -> None:
+        self._instructions.append(TellController(answer))
+
+    def _recent(self, position: int) -> tuple[Recent, ...]:
+        """Tuples for a rehearsal; if the worker is paused, the tuple that a fix has to process."""
+        facing = self._executor.facing() if self._pause.paused else None
+        taken = tuple(self._executor.samples(position)) or self._earlier.get(self.instances[position].worker, ())
+        return taken if facing is None else (Recent(facing, facing=True),)
+
+    # ---- work
+
+    def introduce(self, bounds: Bounds, ahead: int | None = None) -> CountChanges:
+        """Begin to count; returns the first counts, to be called once, before any event.
+
+        Args:
+            bounds: for a source, lower bounds of the times of the unread rows of its splits.
+            ahead: how far it may read ahead of the sinks; ``None`` for no limit.
+        """
+        held = [count for instance in self.instances for count in instance.held()]
+        return (*self._times.introduce(bounds, ahead), *held)
+
+    @property
+    def wants_input(self) -> bool:
+        """Whether a source's reader may supply more: nothing is queued, and no output channel is full."""
+        waits = self._inbox.is_supplied or self._in_hand or self.outbox.full or self._times.is_far_ahead
+        return not (waits or self.failed or self._held)
+
+    @property
+    def _awaits_time(self) -> bool:
+        """Whether time may still bring out rows: something can arrive, or entries are ripe."""
+        agenda = self.instances[0].agenda
+        return agenda is not None and (agenda.is_ripe or not self._times.is_past(agenda.operator))
+
+    @property
+    def version(self) -> int:
+        """Number of tagged changes that have been applied."""
+        return self._versions.number
+
+    def run(self, limit: int = MOST_PER_SLICE) -> bool:
+        """Process markers, and one slice of at most ``limit`` tuples; returns whether there may be more to do.
+
+        While ``interrupt`` is raised no tuple is taken: lower it, then deliver the events, then run.
+        """
+        if self.failed:
+            return False
+        if self.interrupt.raised:
+            return True
+        try:
+            return self._work(limit)
+        except FriesError as error:
+            self._fail(error)
+        return True
+
+    @property
+    def _is_stopped(self) -> bool:  # until there is credit, the source or the chain is released, or the tuple has a fix
+        return self.outbox.full or self._held or self._stalled or self._pause.paused
+
+    def _work(self, limit: int) -> bool:
+        if self._is_stopped:
+            return False
+        if self._in_hand:
+            self._advance(limit)
+        elif self._inbox.is_supplied:
+            self._read(self._inbox.take_supplied(), limit)
+        elif self._is_ripe:
+            self._fire(limit)
+        else:
+            while (taken := self._inbox.take()) is not None and not self._receive(*taken, limit):
+                if self._is_stopped or self.interrupt.raised:
+                    break  # a marker needs no turn of its own, but a tuple behind it is not to be taken
+        return self._in_hand or self._inbox.is_supplied or self._is_ripe or self._inbox.is_ready
+
+    @property
+    def _is_ripe(self) -> bool:
+        agenda = self.instances[0].agenda
+        return agenda is not None and agenda.is_ripe
+
+    def _fire(self, limit: int) -> None:
+        """Process rows that time brings out, at the version that the worker has reached."""
+        instance = self.instances[0]
+        assert instance.agenda is not None
+        firing = self._firing = instance.agenda.take(min(limit, self.slices.quota))
+        version = max(firing.time[0], self._versions.number)
+        self._times.take_fired((version, *firing.time[1:]))
+        self._begin(FIRED, firing_batch(instance, firing, self._due_ns or self._clock()), version)
+        self._advance(limit)
+
+    def _read(self, supplied: Supplied, limit: int) -> None:
+        """Process a batch from a source's reader; it has the version that the source has reached."""
+        if supplied.batch is None:
+            self._finish()
+        else:
+            self._times.take_rows(self._versions.number, supplied.positions, supplied.bounds)
+            self._begin("", supplied.batch, self._versions.number)
+            self._advance(limit)
+            self.instances[0].positions.update(supplied.positions)
+
+    def _receive(self, channel: ChannelId, frame: Frame, limit: int) -> bool:
+        """Process a frame from a channel, a small one together with others that wait; returns whether it had tuples."""
+        if isinstance(frame, Marker):
+            self._arrived(frame, channel)
+        elif not isinstance(frame, Data):
+            self._end_of(channel)
+        elif frame.version > self._versions.number and self._versions.sets_aside(channel, frame):
+            self._instructions += Grant.of(owed([(channel, frame)]))
+        else:
+            batch, frames = self._inbox.merged(channel, frame, min(MERGED_ROWS, self.slices.quota))
+            self._times.take_frames(frames)
+            self._begin(channel.sender.operator, batch, frame.version)
+            self._owed = owed(frames)
+            self._meter.loaded(frames)
+            self._advance(limit)
+        return isinstance(frame, Data)
+
+    def _begin(self, sender: str, batch: pa.RecordBatch, version: int) -> None:
+        """Begin a batch."""
+        self._running = self._versions.executor_of(version, self._executor)
+        self.outbox.turn_to(version, self._times.stamp)
+        self._sender = sender
+        if sender != FIRED:
+            self.came[sender] = batch.schema
+            self._begin_time(batch)
+        self._running.load(sender, batch)
+        self._in_hand = True
+
+    def _begin_time(self, batch: pa.RecordBatch) -> None:
+        """Begin a batch of rows at a timed operator, whose latency counts for what time brings out later."""
+        agenda = self.instances[0].agenda
+        if agenda is not None:
+            agenda.begin(self._times.stamp)
+            self._due_ns = max(self._due_ns, pc.max(batch.column(DUE)).as_py() or 0)
+
+    def _advance(self, limit: int) -> None:
+        self.preparation.offer()
+        began = self._clock()
+        taken = self._pause.advance(self._running, min(limit, self.slices.quota))
+        self._instructions += self._output.collect(self._running)
+        now = self._clock()
+        self._meter.sliced(began, now, taken, self._output.emits)
+        self.slices.learn(now - began, taken)
+        self.slowness.learn(now - began, taken)
+        self.preparation.withdraw(now - began, taken)
+        if not self._running.remaining:
+            self._in_hand = False
+            self._instructions += Grant.of(self._owed)
+            self._owed = {}
+            self._times.use_up(self.outbox.changes)
+            self._end_firing()
+
+    def _end_firing(self) -> None:
+        firing, agenda = self._firing, self.instances[0].agenda
+        self._firing = None
+        if firing is not None and agenda is not None:
+            agenda.done(firing)
+            self._finish_if_complete()
+

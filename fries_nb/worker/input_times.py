@@ -1,0 +1,196 @@
+"""The times of a worker's input: of the frames in hand, of a source's unread rows, of rows that time brings out.
+
+What a worker has *in hand* gives it the right to emit rows of this time or later. It is used up when all of its rows
+have been processed and their results are in the outbox. A source has a token for each of its splits, at a lower bound
+of the times of the rows that it has not read (see ``WorkerReader.bounds``).
+
+>>> import pyarrow as pa
+>>> from fries_nb.messages import WorkerId
+>>> from fries_nb.progress.progress_graph import FlowEdge
+>>> flow = ProgressGraph({"Src": (), "FM": ()}, (FlowEdge("Src", "FM"),))
+>>> times, changes = TrackedTimes("FM", flow), ChangeBatch()
+>>> channel = ChannelId(WorkerId("Src", 0), WorkerId("FM", 0))
+>>> rows = pa.RecordBatch.from_pydict({"x": [1]})
+>>> times.take_frames([(channel, Data(rows, timestamp=(7,))), (channel, Data(rows, timestamp=(4,)))])
+>>> times.stamp                                                   # two small frames that were merged
+(0, 4)
+>>> times.use_up(changes)
+>>> [(str(change.location), change.time, change.delta) for change in changes]
+[('Src->FM', (0, 7), -1), ('Src->FM', (0, 4), -1)]
+
+A source that has read up to 9 in its split:
+
+>>> source, changes = TrackedTimes("Src", flow), ChangeBatch()
+>>> source.introduce({3: 5}, ahead=None)
+(CountChange(location=GraphLocation(operator='Src', to='', branch=0), time=(0, 5), delta=1),)
+>>> source.take_rows(0, [3], {3: 9})
+>>> source.stamp, source.use_up(changes), source.next_time
+((0, 5), None, 9)
+>>> [(change.time, change.delta) for change in changes]
+[((0, 9), 1), ((0, 5), -1)]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from fries_nb.messages import ChannelId, Data
+from fries_nb.progress.antichain import Antichain
+from fries_nb.progress.change_batch import ChangeBatch, CountChange, CountChanges, GraphLocation
+from fries_nb.progress.progress_graph import ProgressGraph
+from fries_nb.progress.times import EARLIEST, Time, earlier, moment, start_time
+
+Bounds = Mapping[int, int]
+"""Split number to a lower bound of the times of its unread rows; splits that have ended are missing."""
+
+
+def time_of(frame: Data) -> Time:
+    """The time of a frame: its version, a lower bound of its rows' times, its rounds."""
+    return (frame.version, *frame.timestamp)
+
+
+class InputTimes:
+    """The times of one worker's input, where progress is not tracked: there are none, and nothing is counted.
+
+    Attributes:
+        stamp: the time of what is in hand.
+    """
+
+    stamp: Time = ()
+
+    def take_frames(self, frames: Sequence[tuple[ChannelId, Data]]) -> None:
+        """Take these frames in hand, each with its channel; they share version and rounds."""
+
+    def take_rows(self, version: int, splits: Iterable[int], bounds: Bounds) -> None:
+        """Take rows of a source in hand.
+
+        Args:
+            version: the version that the source has reached.
+            splits: the splits that they were read from.
+            bounds: the bounds after these rows.
+        """
+
+    def take_fired(self, stamp: Time) -> None:
+        """Take rows in hand that time has brought out; their pointstamp is that of the operator's agenda."""
+
+    def use_up(self, changes: ChangeBatch) -> None:
+        """Count what was in hand as used up."""
+
+    def introduce(self, bounds: Bounds, ahead: int | None) -> CountChanges:
+        """Begin; returns the first counts.
+
+        Args:
+            bounds: for a source, the bounds of its splits.
+            ahead: how far it may read ahead of the sinks; ``None`` for no limit.
+        """
+        return ()
+
+    def turn_to(self, version: int, changes: ChangeBatch) -> None:
+        """Downgrade the tokens of a source to a later version, since it has applied a tagged change."""
+
+    def end(self, changes: ChangeBatch) -> None:
+        """Drop the tokens of a source, since it reads no more rows."""
+
+    def advance(self, operator: str, frontier: Antichain) -> None:
+        """The frontier of this worker's first operator, or of a sink below its source, has advanced."""
+
+    is_far_ahead = False
+    """Whether a source has read so far ahead of the sinks that it waits for them."""
+
+    def is_past(self, operator: str) -> bool:
+        """Whether nothing can arrive at this operator any more, as far as is known."""
+        return False
+
+
+class TrackedTimes(InputTimes):
+    """The times of one worker's input, where progress is tracked.
+
+    Args:
+        operator: the worker's first operator.
+        graph: the dataflow.
+        version: number of tagged changes that the worker has applied.
+    """
+
+    def __init__(self, operator: str, graph: ProgressGraph, version: int = 0) -> None:
+        self._output = GraphLocation(operator)
+        self._edges = {edge.source: edge.location for edge in graph.edges if edge.to == operator}
+        self._version = version
+        self._bounds: dict[int, int] = {}
+        self._next: dict[int, int] | None = None
+        self._frames: list[tuple[GraphLocation, Time]] = []
+        self._ahead: int | None = None
+        self._frontiers: dict[str, Antichain] = {}
+        self.stamp = start_time(len(graph.loops[operator]))
+
+    # ---- what is in hand
+
+    def take_frames(self, frames: Sequence[tuple[ChannelId, Data]]) -> None:
+        self._frames = [(self._edges[channel.sender.operator], time_of(frame)) for channel, frame in frames]
+        self.stamp = self._frames[0][1]
+        for _, time in self._frames:
+            self.stamp = earlier(self.stamp, time)
+
+    def take_rows(self, version: int, splits: Iterable[int], bounds: Bounds) -> None:
+        known = [self._bounds[split] for split in splits if split in self._bounds]
+        self.stamp = (version, min(known, default=self.next_time))
+        self._next = dict(bounds)
+
+    def take_fired(self, stamp: Time) -> None:
+        self.stamp = stamp
+
+    def use_up(self, changes: ChangeBatch) -> None:
+        for edge, time in self._frames:
+            changes.update(edge, time, -1)
+        self._frames = []
+        if self._next is not None:
+            self._hold(changes, self._version, self._next)
+            self._next = None
+
+    # ---- the tokens of a source
+
+    def introduce(self, bounds: Bounds, ahead: int | None) -> CountChanges:
+        self._bounds, self._ahead = dict(bounds), ahead
+        return tuple(CountChange(self._output, (self._version, bound), 1) for bound in bounds.values())
+
+    def turn_to(self, version: int, changes: ChangeBatch) -> None:
+        self._hold(changes, version, self._bounds)
+
+    def end(self, changes: ChangeBatch) -> None:
+        self._hold(changes, self._version, {})
+
+    def _hold(self, changes: ChangeBatch, version: int, bounds: Bounds) -> None:
+        for split in {**self._bounds, **bounds}:
+            before, after = self._bounds.get(split), bounds.get(split)
+            if before == after and version == self._version:
+                continue
+            if after is not None:
+                changes.update(self._output, (version, after), +1)
+            if before is not None:
+                changes.update(self._output, (self._version, before), -1)
+        self._bounds, self._version = dict(bounds), version
+
+    @property
+    def next_time(self) -> int:
+        """The bound of all unread rows of a source."""
+        return min(self._bounds.values(), default=EARLIEST)
+
+    # ---- frontiers
+
+    def advance(self, operator: str, frontier: Antichain) -> None:
+        self._frontiers[operator] = frontier
+
+    @property
+    def is_far_ahead(self) -> bool:  # type: ignore[override]
+        if self._ahead is None or not self._bounds:
+            return False
+        reached = [moment(time) for frontier in self._frontiers.values() for time in frontier]
+        return self.next_time > min(reached, default=EARLIEST) + self._ahead
+
+    def is_past(self, operator: str) -> bool:
+        frontier = self._frontiers.get(operator)
+        return frontier is not None and not frontier
+
+
+def input_times(operator: str, graph: ProgressGraph | None, version: int) -> InputTimes:
+    """The times of a worker with this first operator; ``graph`` is ``None`` if progress is not tracked."""
+    return InputTimes() if graph is None else TrackedTimes(operator, graph, version)

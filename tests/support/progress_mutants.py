@@ -1,0 +1,116 @@
+"""What goes wrong when a rule of counting and exchange is left out: each mutant as what to patch, and with what."""
+
+from __future__ import annotations
+
+from progress_worker import PlayedWorker
+
+from fries_nb.progress import exchange, progress_graph, worker_counts
+from fries_nb.progress.change_batch import CountChange
+from fries_nb.progress.exchange import HostProgress, ProgressState
+from fries_nb.progress.path_summary import identity
+from fries_nb.progress.worker_counts import WorkerCounts
+from fries_nb.testing.progress_lanes import ProgressLanes
+
+
+def _split(progress, changes, record=HostProgress.record):
+    """What is used up is said first, what was made of it with the next step."""
+    kept = progress.__dict__.setdefault("kept", [])
+    ready, kept[:] = [*kept, *(one for one in changes if one.delta < 0)], [one for one in changes if one.delta > 0]
+    return record(progress, ready)
+
+
+def _used_up_at_load(worker, load=PlayedWorker.load):
+    """An input frame no longer counts once it is taken."""
+    load(worker)
+    worker.counts.used_up(worker.in_hand[0].location, worker.in_hand[1])
+
+
+def _buffer_uncounted(counts, channel, edge, stamp):
+    """What waits in an output buffer is not counted yet."""
+    counts._buffers[channel] = (edge, stamp)
+
+
+def _count_at_send(counts, channel, rest=False):
+    """A frame counts from when it is sent."""
+    edge, stamp = counts._buffers.pop(channel)
+    counts.changes.update(edge, stamp, +1)
+    return stamp
+
+
+def _meet(stamp, time):
+    """Frames of incomparable times are merged at their componentwise minimum."""
+    return tuple(map(min, stamp, time))
+
+
+def _keep_waiting(progress, frame, receive=HostProgress.receive):
+    """What waits is not examined again when the view changes."""
+    progress._released = lambda *of: None
+    receive(progress, frame)
+    del progress._released
+
+
+def _take_decrements(waiting):
+    """Only what is taken away is broadcast; the rest waits for its own turn."""
+    changes = [one for one in waiting._batch if one.delta < 0]
+    waiting.extend([CountChange(one.location, one.time, -one.delta) for one in changes])
+    return tuple(changes)
+
+
+def _once(progress, counts, begin=HostProgress.begin):
+    """Splits of a host share a token."""
+    return begin(progress, set(counts))
+
+
+def _nothing_to_say(progress, counts, begin=HostProgress.begin):
+    """A host without first counts says nothing."""
+    frame = begin(progress, counts)
+    return frame if frame.changes else None
+
+
+def _begun(progress):
+    """A host is open as soon as it has begun itself."""
+    return progress.host not in progress.missing
+
+
+def _any_order(lanes, lane, deliver=ProgressLanes.deliver):
+    """Frames of one sender overtake each other."""
+    lanes._network._lanes[lane].rotate(len(lanes._network._lanes[lane]) // 2)
+    deliver(lanes, lane)
+
+
+def _unnumbered(progress, frame, receive=HostProgress.receive):
+    """Numbers of frames are ignored."""
+    progress._numbers[frame.sender] = frame.number - 1
+    return receive(progress, frame)
+
+
+def _unnumbered_state(progress, state=HostProgress.state):
+    """A view is handed over without the numbers of the frames that it includes."""
+    return ProgressState(state(progress).counts, dict.fromkeys(state(progress).numbers, 0))
+
+
+MUTANTS = {
+    "a step is split": [(HostProgress, "record", _split)],
+    "-1 at load": [(PlayedWorker, "load", _used_up_at_load), (PlayedWorker, "use_up", lambda *of: None)],
+    "+1 at send": [(WorkerCounts, "_count", _buffer_uncounted), (WorkerCounts, "cut", _count_at_send)],
+    "maximum for minimum": [(worker_counts, "earlier", max)],
+    "feedback adds 0": [
+        (progress_graph, "feeding_back", identity),
+        (progress_graph.ProgressGraph, "_refuse_standstill", lambda graph: None),
+    ],
+    "meet": [
+        (worker_counts, "earlier", _meet),
+        (worker_counts, "share_frame", lambda *times: True),
+    ],
+    "a waiting batch is not examined again": [(HostProgress, "receive", _keep_waiting)],
+    "part of what waits is broadcast": [(exchange._Waiting, "take", _take_decrements)],
+    "splits share a token": [(HostProgress, "begin", _once)],
+    "open when begun": [(HostProgress, "is_open", property(_begun))],
+    "open from the start": [(HostProgress, "is_open", True)],
+    "empty first counts are not broadcast": [(HostProgress, "begin", _nothing_to_say)],
+    "frames in any order": [(ProgressLanes, "deliver", _any_order), (HostProgress, "receive", _unnumbered)],
+    "frames in any order, and numbers are checked": [(ProgressLanes, "deliver", _any_order)],
+    "nothing is broadcast but by those who leave": [(exchange._Waiting, "is_due", lambda *of: False)],
+    "a newcomer's view is not numbered": [(exchange.HostProgress, "state", _unnumbered_state)],
+    "dead ends are counted": [(progress_graph.ProgressGraph, "leads_on", lambda *of: True)],
+}

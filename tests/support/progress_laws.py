@@ -61,6 +61,9 @@ def _at(worker: Worker) -> Where:
     if worker._in_hand and (unread := worker._running.unread) is not None:
         for time in times_of(unread):
             yield first.operator, True, worker.outbox.version, time
+    agenda = worker.instances[0].agenda
+    for time in () if agenda is None else agenda.held:
+        yield first.operator, False, time[0], time[1]
     for out in worker.outbox._channels.values():
         for batch in out.buffer:
             for time in times_of(batch):

@@ -38,6 +38,22 @@ class Position(msgspec.Struct, frozen=True):
     at: Any = None
 
 
+class LoggedFrame(msgspec.Struct, frozen=True):
+    """A frame that was on a loop's feedback channel at a checkpoint's marker; the restored head takes it first.
+
+    Attributes:
+        sender: the operator that sent it.
+        rows: its batch, as an Arrow IPC stream.
+        timestamp: see ``frames.Data``.
+        version: see ``frames.Data``.
+    """
+
+    sender: str
+    rows: bytes
+    timestamp: tuple[int, ...] = ()
+    version: int = 0
+
+
 class Snapshot(msgspec.Struct, frozen=True):
     """The state of one worker of one operator at a checkpoint's marker, independent of chaining.
 
@@ -52,6 +68,7 @@ class Snapshot(msgspec.Struct, frozen=True):
             have not been started are omitted.
         round_robin_positions: for each rebalancing out-edge, by receiver, the index of the next worker.
         version: number of tagged changes that have been applied (see ``messages.Data``).
+        feedback: for a loop's head, the frames on its feedback channels, in order of each.
     """
 
     operator: str
@@ -63,6 +80,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     positions: dict[int, Position | None] = {}
     round_robin_positions: dict[str, int] = {}
     version: int = 0
+    feedback: tuple[LoggedFrame, ...] = ()
 
 
 class CommittedChange(msgspec.Struct, frozen=True):

@@ -14,10 +14,11 @@ from collections.abc import Callable, Mapping, Sequence
 import pyarrow as pa
 
 from fries_nb.checkpoints import Position, Snapshot
-from fries_nb.errors import ColumnError, FriesError, OperatorError, ProtocolError
+from fries_nb.errors import FriesError, OperatorError, ProtocolError
 from fries_nb.messages import (
     Abort,
     Answer,
+    Attempt,
     Cancel,
     ChannelId,
     Commit,
@@ -25,14 +26,12 @@ from fries_nb.messages import (
     Data,
     Drain,
     Ended,
-    Failed,
     Fcm,
     Frame,
-    Hold,
     Marker,
     Prepare,
-    Release,
     SetRate,
+    Settled,
     Unguard,
     WorkerId,
 )
@@ -58,7 +57,6 @@ from fries_nb.worker.events import (
     Observe,
     Resize,
     Rewired,
-    Save,
     SinkFailed,
     SinkWidened,
     Stalled,
@@ -67,7 +65,7 @@ from fries_nb.worker.events import (
     ToReader,
 )
 from fries_nb.worker.inbox import MERGED_ROWS, Inbox, owed
-from fries_nb.worker.marker_actions import acknowledgement
+from fries_nb.worker.marker_actions import effects_of, failed_answer
 from fries_nb.worker.outbox import Outbox
 from fries_nb.worker.pause import PauseState
 from fries_nb.worker.preparation import Preparation, keep_ready
@@ -119,10 +117,10 @@ class Worker:
         self.ended = self.failed = self._held = self._stalled = self._in_hand = False
         self.came: dict[str, pa.Schema] = {}
         self._clock, self._window, self._spill = clock, window, spill
-        self._inbox, self._alignment = Inbox(wiring.incoming), Alignment(wiring.incoming, issued)
-        self._open = set(wiring.incoming)
-        self._sender = ""
+        self._inbox, self._alignment = self._input(issued)
+        self._open, self._sender = set(wiring.incoming), ""
         self._owed: dict[ChannelId, int] = {}
+        self._unsettled: list[Settled] = []
         self._earlier: dict[WorkerId, tuple[Recent, ...]] = {}
         self._compose(instances, Outbox(wiring.edges), snapshot.version if snapshot else 0)
         self._instructions: list[Instruction] = [*Grant.of(dict.fromkeys(wiring.incoming, window))]
@@ -130,6 +128,9 @@ class Worker:
         if snapshot is not None:
             refuse_another(snapshot, self.instances[-1])
             self.outbox.resume(snapshot.round_robin_positions)
+
+    def _input(self, issued: int) -> tuple[Inbox, Alignment]:
+        return Inbox(self.wiring.incoming), Alignment(self.wiring.incoming, issued)
 
     def _compose(self, instances: Sequence[Instance], outbox: Outbox, version: int) -> None:
         """Set up the processing of a chain, which begins with the worker's first operator; see ``chaining`` as well."""
@@ -147,7 +148,7 @@ class Worker:
         self.preparation = Preparation(self.instances, self._recent, self._clock)
 
     def _compiled(self, instances: Sequence[Instance]) -> ChainExecutor:
-        return executor_of(instances, self.interrupt, self.wiring.branches, self.wiring.left)
+        return executor_of(instances, self.interrupt, self.wiring.branches, self.wiring.left, self.wiring.feedback)
 
     # ---- events
 
@@ -182,8 +183,7 @@ class Worker:
         elif isinstance(event, SinkFailed):
             self._fail(event.error)
         else:
-            in_hand, held = self._running.remaining, self._versions.held()
-            self._instructions += self.reports.report(self._executor.reads, in_hand, held)
+            self._instructions += self.reports.report(self._executor, self._running, self._versions.held())
 
     def _direct(self, worker: WorkerId, control: Control) -> None:
         position, instance = self._instance(worker)
@@ -234,6 +234,11 @@ class Worker:
         """Whether a source's reader may supply more: nothing is queued, and no output channel is full."""
         waits = self._inbox.is_supplied or self._in_hand or self.outbox.full
         return not (waits or self.failed or self._held)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the worker holds tuples that it has taken from its inbox: in hand, paused on, or set aside."""
+        return not self.ended and (self._in_hand or self._pause.under_way or self._versions.under_way)
 
     @property
     def version(self) -> int:
@@ -354,28 +359,23 @@ class Worker:
 
     def _apply(self, marker: Marker, start: int) -> None:
         """Apply a marker to the chain's operators from this position on that are in its scope, and forward it."""
-        action, switched = marker.action, False
-        keep: Save | TellController | None = None
+        action, busy = marker.action, self.is_busy
+        saves: list[Instruction] = []
         if isinstance(action, Commit) and action.checkpoint and not self.ended:
-            positions = self.outbox.round_robin_positions
-            keep = kept(action.epoch, self.instances, positions, self._versions.number)
+            saves = [kept(action.epoch, self.instances, self.outbox.round_robin_positions, self._versions.number)]
             self._instructions.extend(self.reports.traced())
-        for instance in self.instances[start:]:
-            if instance.worker.operator not in marker.scope:
-                break
-            if isinstance(action, Hold | Release) and instance.operator.traits.is_source and not self.ended:
-                self._held = isinstance(action, Hold)
-            acknowledged, switches = acknowledgement(marker, instance, self.ended)
-            switched |= switches
-            self._instructions.append(acknowledged)
-        else:
+        effects = effects_of(marker, self.instances[start:], self.ended, busy)
+        self._held = self._held if effects.holds is None else effects.holds
+        self._instructions += effects.answers
+        if busy and isinstance(action, Attempt):
+            self._unsettled += [Settled(instance.worker, marker.id) for instance in self.instances[start:]]
+        if effects.leaves:
             self.outbox.mark(marker)
-        if keep is not None:
-            self._instructions.append(keep)
+        self._instructions += saves
         if is_tagged(marker):
             self._versions.complete()
             self._running = self._executor
-        if switched:
+        if effects.switched:
             self._executor.rebuild()
             self._earlier.clear()
             self._pause.fixed()
@@ -385,6 +385,9 @@ class Worker:
 
     def take(self) -> list[Instruction]:
         """The instructions for the shell, in order; removes them."""
+        if self._unsettled and not self.is_busy:
+            self._instructions += map(TellController, self._unsettled)
+            self._unsettled.clear()
         taken, self._instructions = [*self._instructions, *self.outbox.sends()], []
         return taken
 
@@ -393,7 +396,4 @@ class Worker:
 
     def _fail(self, error: FriesError) -> None:
         self.failed = True
-        operator, details = (error.operator, error.details) if isinstance(error, OperatorError) else ("", "")
-        operator = operator or self.instances[0].worker.operator
-        column, before = (error.column, error.before) if isinstance(error, ColumnError) else ("", b"")
-        self._tell(Failed(WorkerId(operator, self.wiring.index), str(error), details, column, before))
+        self._tell(failed_answer(error, self.instances[0].worker))

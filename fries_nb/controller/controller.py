@@ -34,6 +34,7 @@ from fries_nb.controller.agreement import Agreement
 from fries_nb.controller.failure_rules import FailureRules
 from fries_nb.controller.intake import Uncommitted
 from fries_nb.controller.lifecycle import Lifecycle
+from fries_nb.controller.loop_attempts import Loop
 from fries_nb.controller.schema_checks import with_columns
 from fries_nb.controller.states import ChangeState, RunState
 from fries_nb.dataflow.graph import Graph
@@ -127,6 +128,11 @@ class Controller:
     def on_the_way(self) -> tuple[int, ...]:
         """The ids of the markers in flight (one for each component of a change); empty if there is none."""
         return self._lane.on_the_way
+
+    @property
+    def loops(self) -> dict[str, Loop]:
+        """Head to its loop."""
+        return self._life.loops.loops
 
     @property
     def uncommitted(self) -> Uncommitted:

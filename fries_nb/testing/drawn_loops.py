@@ -27,6 +27,7 @@ from typing import Any
 
 from fries_nb.dataflow.endpoints import memory, rate
 from fries_nb.dataflow.graph import Edge, Emits, Graph, Kind, Operator, Partitioning
+from fries_nb.dataflow.hidden_columns import HIDDEN
 from fries_nb.dataflow.scopes import ROOT, StreamScope
 
 Row = dict[str, Any]
@@ -35,6 +36,8 @@ MOST_ROUNDS = (4, 2, 2)
 """Maximum number of further rounds of a row, by the number of loops around it."""
 MOST_COPIES = 2
 """Round up to which a row may become two."""
+LONGEST_PATH = 5
+"""Length of the path from which on a row stays one."""
 
 
 def _lot(row: Row, what: str, of: int) -> int:
@@ -72,7 +75,8 @@ class Amplify:
 
     def __call__(self, row: Row) -> Iterator[Row]:
         """The row, or two rows with other paths."""
-        if row[self.loop] <= MOST_COPIES and _lot(row, f"amplify {self.loop}", 3) == 0:
+        few = row[self.loop] <= MOST_COPIES and len(row["path"]) < LONGEST_PATH
+        if few and _lot(row, f"amplify {self.loop}", 3) == 0:
             yield row | {"path": row["path"] + "a"}
             yield row | {"path": row["path"] + "b"}
         else:
@@ -103,7 +107,7 @@ class CountRows:
 
     def process(self, row: Row, state: Counter[str]) -> Row:
         """The row, unchanged."""
-        state[_name_of(row)] += 1
+        state[name_of(row)] += 1
         return row
 
 
@@ -118,8 +122,9 @@ class Pick:
         return _lot(row, self.name, 2)
 
 
-def _name_of(row: Row) -> str:
-    return " ".join(f"{name}={row[name]}" for name in sorted(row) if not name.startswith("__"))
+def name_of(row: Row) -> str:
+    """The values of a row, without hidden columns, as text."""
+    return " ".join(f"{name}={row[name]}" for name in sorted(row) if name not in HIDDEN)
 
 
 @dataclass
@@ -223,19 +228,36 @@ def draw_loop_flow(chance: random.Random) -> LoopFlow:
     return _Draw(chance).whole()
 
 
-def draw_rows(chance: random.Random, count: int) -> dict[str, list[Row]]:
-    """Rows of the source, few of which share a key."""
-    return {"S": [{"id": number, "path": str(number), "k": chance.randrange(7)} for number in range(count)]}
+def draw_rows(chance: random.Random, flow: LoopFlow, count: int, most: int = 300) -> dict[str, list[Row]]:
+    """Rows of the source, few of which share a key.
+
+    Args:
+        chance: draws them.
+        flow: the dataflow.
+        count: maximum number of rows.
+        most: maximum number of rows that all operators take, by which others are left out.
+    """
+    rows: list[Row] = []
+    for number in range(count):
+        row = {"id": number, "path": str(number), "k": chance.randrange(7)}
+        cost = sum(taken.total() for taken in reference(flow, {"S": [row]}, most).values())
+        most -= cost
+        if most < 0 and rows:
+            break
+        rows.append(row)
+    return {"S": rows}
 
 
-def reference(flow: LoopFlow, inputs: Mapping[str, Sequence[Row]]) -> dict[str, Counter[str]]:
-    """The rows that every operator takes, by operator."""
+def reference(flow: LoopFlow, inputs: Mapping[str, Sequence[Row]], most: int = 10**6) -> dict[str, Counter[str]]:
+    """The rows that every operator takes, by operator; stops after ``most`` of them."""
     graph = flow.graph()
     taken: defaultdict[str, Counter[str]] = defaultdict(Counter)
     todo = [("S", "", row) for row in inputs["S"]]
-    while todo:
+    for _ in range(most):
+        if not todo:
+            break
         name, sender, row = todo.pop()
-        taken[name][_name_of(row)] += 1
+        taken[name][name_of(row)] += 1
         for branch, made in _results(graph, graph.operator(name), sender, row):
             todo += [(edge.to, name, made) for edge in graph.out_edges(name) if edge.branch == branch]
     return dict(taken)

@@ -43,6 +43,22 @@ class Position(msgspec.Struct, frozen=True):
     at: Any = None
 
 
+class LoggedFrame(msgspec.Struct, frozen=True):
+    """A frame that was on a loop's feedback channel at a checkpoint's marker; the restored head takes it first.
+
+    Attributes:
+        sender: the operator that sent it.
+        rows: its batch, as an Arrow IPC stream.
+        timestamp: see ``frames.Data``.
+        version: see ``frames.Data``.
+    """
+
+    sender: str
+    rows: bytes
+    timestamp: tuple[int, ...] = ()
+    version: int = 0
+
+
 class Snapshot(msgspec.Struct, frozen=True):
     """The state of one worker of one operator at a checkpoint's marker, independent of chaining.
 
@@ -62,6 +78,7 @@ class Snapshot(msgspec.Struct, frozen=True):
         tokens: for a timed operator, bin number to its tokens.
         fired: for a timed operator, the bin, or ``EVERY_BIN``, to how far entries have fired: ``(t, *rounds)``.
         came: for a timed operator, the serialized Arrow schema of its input; empty if nothing came.
+        feedback: for a loop's head, the frames on its feedback channels, in order of each.
     """
 
     operator: str
@@ -78,6 +95,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     tokens: dict[int, SavedTokens] = {}
     fired: dict[int, tuple[tuple[int, ...], ...]] = {}
     came: bytes = b""
+    feedback: tuple[LoggedFrame, ...] = ()
 
 
 class CommittedChange(msgspec.Struct, frozen=True):

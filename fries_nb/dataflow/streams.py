@@ -39,7 +39,7 @@ class Stream(LoopDeclarations, TimedStream):
         flow: the dataflow.
         operator: name of the operator.
         kind: kind of the operator.
-        branch: index of the branch; 0 except for a split, a window's late rows, and the rows that come back to a head.
+        branch: index of the branch; 0 except for a split, a window's late rows, and rows that come back to a head.
         identity: the column that identifies source tuples, as far as known.
         within: the loops around the place where it is consumed; the output of a loop is outside of it.
         branches: number of branches of the operator.

@@ -21,12 +21,13 @@ from fries_nb.frames import (
     Reconfigure,
     Release,
     Tag,
+    Watermark,
     WorkerId,
 )
 
 __all__ = [
     "Action", "ChannelId", "Commit", "Data", "End", "Frame", "Hold", "Marker", "Reconfigure", "Release", "Tag",
-    "WorkerId",
+    "Watermark", "WorkerId",
 ]  # fmt: skip
 
 # ---- control, controller to worker

@@ -26,6 +26,7 @@ from fries_nb.messages import (
     Release,
     SetRate,
     Unguard,
+    Watermark,
     WorkerId,
 )
 from fries_nb.operators.dry_run import DryRunResult
@@ -58,6 +59,7 @@ from fries_nb.worker.preparation import keep_ready
 from fries_nb.worker.slowness import Slowness
 from fries_nb.worker.snapshot import kept
 from fries_nb.worker.versions import is_tagged
+from fries_nb.worker.watermarks import LAST, frontier_at
 
 
 class Worker(ChainWork):
@@ -152,6 +154,11 @@ class Worker(ChainWork):
         self._inbox.block_only(self._alignment.blocked)
         self._adopt()
         self._finish_if_complete()
+
+    def _rise(self, watermark: int) -> None:
+        self.handle(FrontierAdvanced(self.instances[0].worker.operator, frontier_at(watermark)))
+        if watermark != LAST:
+            self.outbox.broadcast(Watermark(watermark))
 
     def _finish_if_complete(self) -> None:
         """End, if all channels have, and time can bring out no more rows."""

@@ -128,15 +128,20 @@ class WatermarkLaw(FrontierLaw):
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster)
-        self._hosts = cluster.hosts
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begin with the hosts of an incarnation."""
+        self._hosts = self.cluster.hosts
         self._before: dict[WorkerId, int] = {}
+        self._below_each = self._reachable()
 
     def check(self) -> None:
         """No watermark has passed a row, and none went back."""
         hosts = self.cluster.hosts
         if hosts is not self._hosts:
-            self._hosts, self._before = hosts, {}
-        rows, below = set(outstanding(self.cluster)), self._reachable()
+            self._begin()
+        rows, below = set(outstanding(self.cluster)), self._below_each
         for id_, worker in self.cluster.workers.items():
             reached = getattr(worker._times, "reached", EARLIEST)
             assert reached >= self._before.get(id_, EARLIEST), f"the watermark of {id_} went back to {reached}"
@@ -145,9 +150,11 @@ class WatermarkLaw(FrontierLaw):
                 continue
             self.checked += 1
             for place, in_front, version, time in rows:
+                if frontier_at(reached).less_equal((version, time)):
+                    continue
                 at = hosts.worker_of(place).wiring.id
                 can_reach = id_ in below[at] and (in_front or id_ != at)
-                if can_reach and not frontier_at(reached).less_equal((version, time)):
+                if can_reach:
                     where = f"{'in front of' if in_front else 'behind'} {at}"
                     raise AssertionError(f"the watermark of {id_} is {reached}; {(version, time)} is {where}")
 

@@ -24,6 +24,11 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from fries_nb.progress.tokens import SavedTokens
+
+EVERY_BIN = -1
+"""Stands for all bins of a worker in ``Snapshot.fired``."""
+
 
 class Position(msgspec.Struct, frozen=True):
     """A position in a source's split.
@@ -52,6 +57,10 @@ class Snapshot(msgspec.Struct, frozen=True):
             have not been started are omitted.
         round_robin_positions: for each rebalancing out-edge, by receiver, the index of the next worker.
         version: number of tagged changes that have been applied (see ``messages.Data``).
+        agenda: for a timed operator, bin number to the pickled entries of its keys.
+        tokens: for a timed operator, bin number to its tokens.
+        fired: for a timed operator, the bin, or ``EVERY_BIN``, to how far entries have fired: ``(t, *rounds)``.
+        came: for a timed operator, the serialized Arrow schema of its input; empty if nothing came.
     """
 
     operator: str
@@ -63,6 +72,10 @@ class Snapshot(msgspec.Struct, frozen=True):
     positions: dict[int, Position | None] = {}
     round_robin_positions: dict[str, int] = {}
     version: int = 0
+    agenda: dict[int, bytes] = {}
+    tokens: dict[int, SavedTokens] = {}
+    fired: dict[int, tuple[tuple[int, ...], ...]] = {}
+    came: bytes = b""
 
 
 class CommittedChange(msgspec.Struct, frozen=True):

@@ -73,6 +73,18 @@ class Emitted(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind",
     branch: int = 0
 
 
+class Began(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="began"):
+    """Transactions that begin at this operator, each with one row on branch 0 that time has brought out of it.
+
+    ``function`` is the change that installed the function that made the rows (empty: the initial one), if known.
+    """
+
+    transactions: tuple[str | int, ...]
+    operator: str
+    worker: int = 0
+    function: str | None = None
+
+
 class Wrote(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="wrote"):
     """Record counts: the number of records that this worker has written to the trace before this one.
 
@@ -81,7 +93,7 @@ class Wrote(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", t
         worker: index of the worker.
         ran: number of data operations, in ``Ran`` and ``RanMany`` together.
         updated: number of function updates.
-        emitted: number of transactions in ``Emitted``.
+        emitted: number of transactions in ``Emitted`` and ``Began`` together.
         function: the change that installed the operator's current function; empty for the initial one.
         ended: whether the worker has ended and writes no further records.
         spent: whether it had ended before the hosts were started or restarted, so that it writes no other records.
@@ -122,7 +134,7 @@ class TraceFlow(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind
     finished: bool = False
 
 
-WorkerRecord = Ran | Updated | RanMany | Emitted | Wrote
+WorkerRecord = Ran | Updated | RanMany | Emitted | Began | Wrote
 Record = WorkerRecord | TraceFlow
 
 
@@ -147,7 +159,7 @@ class Counts(NamedTuple):
                 return self._replace(ran=self.ran + len(record.transactions))
             case Updated():
                 return self._replace(updated=self.updated + 1)
-            case Emitted():
+            case Emitted() | Began():
                 return self._replace(emitted=self.emitted + len(record.transactions))
         return self
 

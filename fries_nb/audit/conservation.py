@@ -27,7 +27,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fries_nb.trace import Emitted, Link, Ran, RanMany, Record, TraceFlow
+from fries_nb.trace import Began, Emitted, Link, Ran, RanMany, Record, TraceFlow
 
 Id = str | int
 _Hashes = npt.NDArray[np.uint64]
@@ -72,6 +72,7 @@ class Balance:
     def __init__(self) -> None:
         self._taken: defaultdict[str, _Sum] = defaultdict(_Sum)
         self._extra: defaultdict[tuple[str, int], _Sum] = defaultdict(_Sum)
+        self._begun = 0
 
     def add(self, record: Record) -> None:
         """Account for the next record."""
@@ -82,6 +83,9 @@ class Balance:
                 self._taken[operator].add(_sum_of(transactions))
             case Emitted(transactions, extra, operator, _, branch):
                 self._extra[operator, branch].add(_sum_of(transactions), extra)
+            case Began(transactions, operator):
+                self._extra[operator, 0].add(_sum_of(transactions))
+                self._begun += len(transactions)
 
     def astray(
         self, flows: Iterable[TraceFlow], records: Iterable[Record], distinct: int | None = None
@@ -101,7 +105,8 @@ class Balance:
                 into[link.to].append(link)
         wrong = [name for name in operators if name in into and self._taken[name] != self._sent(into[name])]
         sources = [name for name in operators if name not in into]
-        if distinct is not None and sum(self._taken[name].count for name in sources) != distinct:
+        begun = sum(self._taken[name].count for name in sources) + self._begun
+        if distinct is not None and begun != distinct:
             wrong += sources
         return list(_found(wrong, into, records)) if wrong else []
 
@@ -125,6 +130,8 @@ def _found(wrong: Sequence[str], into: dict[str, list[Link]], records: Iterable[
         elif isinstance(record, Emitted) and record.operator in wanted:
             for transaction, count in Counter(record.transactions).items():
                 extra[record.operator, record.branch][transaction] += count * record.extra
+        elif isinstance(record, Began) and record.operator in wanted:
+            extra[record.operator, 0].update(record.transactions)
     for name in wrong:
         sent: Counter[Id] = Counter()
         for link in into.get(name, ()):

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 
-from fries_nb.trace import Ran, RanMany, Record, TraceFlow, Updated, Wrote
+from fries_nb.trace import Began, Ran, RanMany, Record, TraceFlow, Updated, Wrote
 
 Id = str | int
 
@@ -54,7 +54,7 @@ class Executed:
                     self._due[operator, worker] = update
             case Ran(_, operator, worker, function):
                 self._ran(operator, worker, function, 1)
-            case RanMany(transactions, operator, worker, function):
+            case RanMany(transactions, operator, worker, function) | Began(transactions, operator, worker, function):
                 self._ran(operator, worker, function, len(transactions))
             case TraceFlow() if record.resumed:
                 self._resumed.update(record.workers)

@@ -135,6 +135,7 @@ class RowTimes:
     def __init__(self, source: Source, unread: Sequence[tuple[Split, int]], time: SourceTime) -> None:
         self._column = TimeColumn(time.source, time.time.column)
         self._ahead = time.time.ahead
+        self._carried = time.time.carried
         self._bounds: TimeBounds
         if isinstance(source, ForeseeingSource):
             rows = {split.number: row for split, row in unread}
@@ -175,6 +176,10 @@ class RowTimes:
             batch: the rows, stamped; ``None`` if there were none.
         """
         self._bounds.advance(moved, None if batch is None else batch.column(TIME))
+
+    def carried(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows as they leave the source: with their times only if these are carried."""
+        return batch if self._carried else batch.drop_columns([TIME])
 
 
 def without_ended(bounds: Mapping[int, int], moved: Moved) -> dict[int, int]:

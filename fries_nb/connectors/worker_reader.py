@@ -262,6 +262,7 @@ class WorkerReader:
             batch = self._stamped(pieces, self._schedule.take(now_ns, count))
         if self._times is not None:
             self._times.advance(self.moved, batch)
+            batch = None if batch is None else self._times.carried(batch)
         if batch is not None:
             return batch, None if self.exhausted else self._schedule.next_due(now_ns)
         if wanted and not self.exhausted:

@@ -27,6 +27,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+import networkx as nx
+
 from fries_nb.dataflow.arguments import Columns, Identity, columns_of
 from fries_nb.dataflow.constraints import WINDOW_S, Element, LatencyConstraint, check_agreement, constraint_of
 from fries_nb.dataflow.endpoints import OnError, Rate, Replay, Sink, checked_policy
@@ -34,7 +36,7 @@ from fries_nb.dataflow.event_time import checked_time
 from fries_nb.dataflow.graph import Edge, Emits, Graph, Kind, Operator, Partitioning
 from fries_nb.dataflow.iteration import check_consumed_inside
 from fries_nb.dataflow.lighter import Lighter, check_exclusive, check_lighter
-from fries_nb.dataflow.operators import check_function, emits_of
+from fries_nb.dataflow.operators import check_function, emits_of, is_timed
 from fries_nb.dataflow.scopes import ROOT, StreamScope
 from fries_nb.dataflow.streams import Stream, replicating
 from fries_nb.dataflow.timed_streams import LATE, check_times, checked_late, timed_key
@@ -172,7 +174,7 @@ class DataflowBuilder:
                     copy = replicating(_copy_of(stream))
                     operators.append(replace(copy, workers=operator.workers, within=operator.within))
                     edges.append(Edge(operator.name, copy.name, branch=stream.branch))
-        return Graph(self.name, tuple(operators), tuple(edges))
+        return _with_carried_times(Graph(self.name, tuple(operators), tuple(edges)))
 
     def constrain(
         self,
@@ -367,3 +369,16 @@ def _in_edges(declared: _Declared, copied: set[tuple[str, int]]) -> Iterator[Edg
         is_copied = (stream.operator, stream.branch) in copied
         source, branch = (_copy_of(stream), 0) if is_copied else (stream.operator, stream.branch)
         yield Edge(source, operator.name, partitioning, operator.key, branch, feedback)
+
+
+def _with_carried_times(graph: Graph) -> Graph:
+    """The same graph, in which only rows that reach a timed operator carry their times."""
+    timed = {operator.name for operator in graph.operators if is_timed(operator)}
+    spared = {
+        operator.name: replace(operator, time=replace(operator.time, carried=False))
+        for operator in graph.operators
+        if operator.time is not None and not timed & nx.descendants(graph.digraph, operator.name)
+    }
+    if not spared:
+        return graph
+    return Graph(graph.name, tuple(spared.get(one.name, one) for one in graph.operators), graph.edges)

@@ -27,11 +27,13 @@ class EventTime:
         ahead: how far the source may read ahead of the sinks; ``None`` for no limit.
         late: how much earlier than the latest row so far a row may be; ``None`` if the source knows its future (a
             replay).
+        carried: whether rows carry their times, since an operator below reads them; frames carry bounds in any case.
     """
 
     column: str
     ahead: float | None = None
     late: float | None = None
+    carried: bool = True
 
 
 def checked_time(source: str, column: object, ahead: object, late: object) -> EventTime | None:

@@ -152,10 +152,14 @@ def check_function(name: str, function: object, key: tuple[str, ...], kind: Kind
         DataflowError: no function, not callable, a wrong number of parameters, state without a key; a generator as a
             filter or a split (which would always be true); or a split of batches.
     """
+    traits = TRAITS[kind]
     try:
-        shape = shape_of(function)
+        shape = shape_of(_user_object(function))
     except DataflowError as error:
         raise DataflowError(f"operator {name!r}: {error}") from None
+    if traits.timed:
+        _check_window_function(name, function, kind)
+        return
     if _is_awaited(function):
         raise DataflowError(f"operator {name!r} got an async function, which nothing awaits; expected a plain one")
     if takes_state(function) and not key:
@@ -163,15 +167,11 @@ def check_function(name: str, function: object, key: tuple[str, ...], kind: Kind
             f"operator {name!r} keeps state per key, since its process takes (row, state), but has no key; "
             "expected key=<column>"
         )
-    traits = TRAITS[kind]
     if traits.returns is Returns.ANSWER and is_generator(function):
         raise DataflowError(f"{kind} {name!r} got a generator function; expected one that returns its answer")
     if shape is Shape.BATCH and not traits.batched:
         one = "router" if traits.routes else "function"
         raise DataflowError(f"{kind} {name!r} got a function of a batch; expected a {one} of one row")
-    if traits.timed:
-        check_timed(name, function, kind)
-        return
     given = 3 if takes_time(function) else 2 if takes_state(function) else 1
     if given == 3:
         _check_timed_methods(name, function, traits)
@@ -185,21 +185,23 @@ def check_function(name: str, function: object, key: tuple[str, ...], kind: Kind
         )
 
 
-def check_timed(name: str, function: Any, kind: Kind) -> None:
+def _check_window_function(name: str, function: Any, kind: Kind) -> None:
     """Refuse a function that a window or a reduce cannot run.
 
     Raises:
         DataflowError: it is no object with ``process(row, state)`` and ``close(key, time, state)``, or yields rows
             early without ``early=True``.
     """
+    given = _user_object(function)
     expected = "expected an object with process(row, state) and close(key, time, state)"
-    if shape_of(function) is not Shape.KEYED:
-        raise DataflowError(f"{kind} {name!r} got {_shown(function)}, which is called with rows alone; {expected}")
-    _check_method(name, function, "process", "(row, state)")
-    if not callable(getattr(_user_object(function), "close", None)):
-        raise DataflowError(f"{kind} {name!r} got {_shown(_user_object(function))}, which has no close(); {expected}")
-    _check_method(name, _user_object(function), "close", "(key, time, state)")
-    if is_generator(function) and not getattr(function, "early", False):
+    if shape_of(given) is not Shape.KEYED:
+        what = "a function of a batch" if shape_of(given) is Shape.BATCH else "a function of a row"
+        raise DataflowError(f"{kind} {name!r} got {what}; {expected}")
+    _check_method(name, given, "process", "(row, state)")
+    if not callable(getattr(given, "close", None)):
+        raise DataflowError(f"{kind} {name!r} got a {type(given).__name__}, which has no close(); {expected}")
+    _check_method(name, given, "close", "(key, time, state)")
+    if is_generator(given) and not getattr(function, "early", False):
         raise DataflowError(
             f"{kind} {name!r}: its process is a generator, which yields rows before the result; expected one that "
             "returns None, or a window with early=True"

@@ -97,6 +97,8 @@ def check_updates(graph: Graph, updates: Mapping[str, Update]) -> None:
                 f"{name!r} runs {_timing(operator.function)} and would change to {_timing(update.function)}; expected "
                 f"{_timing(operator.function)}, since chains are formed by it"
             )
+        if hasattr(operator.function, "due") and not hasattr(update.function, "due"):
+            raise PlanError(f"{name!r} has entries that will be due, and its new function has no due(key, time, state)")
         was, now = shape_of(operator.function), shape_of(update.function)
         if was is not now and Shape.BATCH in (was, now):
             raise PlanError(

@@ -32,7 +32,7 @@ from fries_nb.dataflow.hidden_columns import TRANSACTION
 from fries_nb.dataflow.traits import Returns
 from fries_nb.messages import WorkerId
 from fries_nb.operators.rows import Row
-from fries_nb.trace import Counts, Emitted, RanMany, Updated, WorkerRecord, Wrote
+from fries_nb.trace import Began, Counts, Emitted, RanMany, Updated, WorkerRecord, Wrote
 
 if TYPE_CHECKING:
     from fries_nb.operators.instance import Instance
@@ -55,6 +55,7 @@ class AuditLog:
         self._worker = worker
         self._runs: defaultdict[str | None, list[int]] = defaultdict(list)
         self._emitted: defaultdict[tuple[int, int], list[int]] = defaultdict(list)  # by branch and extra tuples
+        self._begun: defaultdict[str | None, list[int]] = defaultdict(list)
         self._of_tuple: list[list[int]] | None = None
         self._records: list[WorkerRecord] = []
         self._base = Counts()
@@ -71,6 +72,21 @@ class AuditLog:
     def runs_by(self, function: str | None) -> list[int]:
         """The list for transactions of tuples that this function processes (``None`` without audit)."""
         return self._runs[function]
+
+    def begun_by(self, function: str | None) -> list[int]:
+        """The list for transactions that begin with a row that time brings out of this function."""
+        return self._begun[function]
+
+    def begin(self, logged: list[int], transaction: int) -> None:
+        """Log that a transaction begins here.
+
+        Args:
+            logged: the list of the function; see ``begun_by``.
+            transaction: the new transaction.
+        """
+        logged.append(transaction)
+        if self._of_tuple is not None:
+            self._of_tuple.append(logged)
 
     @property
     def dropped(self) -> list[int]:
@@ -110,7 +126,7 @@ class AuditLog:
             del logged[mark.get(id(logged), 0) :]
 
     def _open(self) -> tuple[list[int], ...]:
-        return *self._runs.values(), *self._emitted.values()
+        return *self._runs.values(), *self._emitted.values(), *self._begun.values()
 
     def updated(self, change: str, before: str) -> None:
         """Log a switch, after the records so far."""
@@ -152,6 +168,11 @@ class AuditLog:
         for (branch, extra), transactions in self._emitted.items():
             if transactions:
                 self._add(Emitted(tuple(transactions), extra, *self._worker, branch))
+                transactions.clear()
+
+        for function, transactions in self._begun.items():
+            if transactions:
+                self._add(Began(tuple(transactions), *self._worker, function))
                 transactions.clear()
 
     def _add(self, record: WorkerRecord) -> None:

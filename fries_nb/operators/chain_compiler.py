@@ -7,7 +7,7 @@ next operator require, so that the loop over tuples has no branches.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,15 @@ import pyarrow as pa
 
 from fries_nb.dataflow.traits import Emits, Holds
 from fries_nb.operators.audit_log import logged
-from fries_nb.operators.error_policy import Held, Leaving, guarded, is_watched
+from fries_nb.operators.error_policy import (
+    Held,
+    Leaving,
+    Refuse,
+    guarded,
+    is_watched,
+    refuse_firing,
+    refuse_row,
+)
 from fries_nb.operators.instance import Instance
 from fries_nb.operators.kinds import CALLS
 from fries_nb.operators.outputs import Apart, Output
@@ -30,6 +38,7 @@ def compile_chain(
     outputs: Sequence[Output],
     side: Sides,
     noted: Noted | None = None,
+    fired: bool = False,
 ) -> Step:
     """Compile a chain; returns its first step, connected to the others.
 
@@ -38,6 +47,7 @@ def compile_chain(
         outputs: receive the chain's rows, one for each branch.
         side: returns the input of a self-join from which the current row came.
         noted: if given, receives a copy of the input row of each operator except the first.
+        fired: whether the first operator is given rows of firings (see ``firing``).
     """
     retried, undos = is_retried(instances), Undos()
     apart = [Apart(output) for output in outputs] if retried else []
@@ -46,18 +56,20 @@ def compile_chain(
     step: Step = emits[0]
     for position in range(len(instances) - 1, -1, -1):
         instance = instances[position]
-        outs = emits if instance.operator.traits.routes else [step]
+        outs = emits if instance.operator.branches > 1 else [step]
+        called = due_call(instance) if fired and not position else row_call(instance)
         if is_watched(instance):
             many_leave = position == len(instances) - 1 and instance.operator.emits is Emits.ONE_TO_MANY
             room = Leaving(instance, ends) if many_leave else Held(instance, outs)
-            step = guarded(instance, partial(_step_of, instance, side, UNKNOWN), room, position == 0)
+            step = guarded(instance, partial(called.step, side, UNKNOWN), room, position == 0, called.refuse)
         else:
-            step = _step_of(instance, side, SETTLED if position == len(instances) - 1 else UNKNOWN, outs)
+            step = called.step(side, SETTLED if position == len(instances) - 1 else UNKNOWN, outs)
+        step = called.then(step)
         if retried:
             step = undoable(instance, undos, step)
         if position and noted is not None:
             step = noting(noted, instance, step)
-        if instance.audit:
+        if instance.audit and called.is_logged:
             step = logged(instance, step)
         if position:
             step = crossing_step(instances[position - 1], instance, step)
@@ -84,8 +96,57 @@ def resumed_steps(instances: Sequence[Instance], output: Output, call: Callable[
     return resumed[::-1]
 
 
-def _step_of(instance: Instance, side: Sides, least: int, emits: Sequence[Emit]) -> Step:
-    return CALLS[instance.operator.kind].step(instance, Behind(emits, least, side))
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """How an operator's function is called with its input: rows, or rows of a firing.
+
+    Attributes:
+        instance: the operator.
+        make: makes the step.
+        refuse: sets aside a row on which the function failed.
+        is_logged: whether each row belongs to a transaction that came to the operator.
+        retire: called with each row when it has been processed, or set aside; ``None`` for nothing.
+    """
+
+    instance: Instance
+    make: Callable[[Instance, Behind], Step]
+    refuse: Refuse
+    is_logged: bool
+    retire: Step | None = None
+
+    def step(self, side: Sides, least: int, emits: Sequence[Emit]) -> Step:
+        """The step, given what takes its rows."""
+        return self.make(self.instance, Behind(emits, least, side))
+
+    def then(self, step: Step) -> Step:
+        """The step, and what is to be done after it."""
+        retire = self.retire
+        if retire is None:
+            return step
+
+        def retiring(row: Row) -> None:
+            step(row)
+            retire(row)
+
+        return retiring
+
+
+def row_call(instance: Instance) -> _Call:
+    """The call with a row."""
+    return _Call(instance, CALLS[instance.operator.kind].step, refuse_row, is_logged=True)
+
+
+def has_due(instance: Instance) -> bool:
+    """Whether the function of a timed operator makes rows of firings."""
+    return instance.operator.traits.timed or callable(getattr(instance.function, "due", None))
+
+
+def due_call(instance: Instance) -> _Call:
+    """The call with a row of a firing."""
+    how = CALLS[instance.operator.kind]
+    assert how.due is not None, "only timed operators have firings"
+    retire = None if how.retire is None else how.retire(instance)
+    return _Call(instance, how.due, refuse_firing, is_logged=False, retire=retire)
 
 
 def joined_columns(instances: Sequence[Instance]) -> list[tuple[pa.Field, str]]:

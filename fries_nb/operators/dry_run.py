@@ -6,7 +6,7 @@ interaction with other new functions and with downstream operators is tested lat
 worker's; it does not access the worker.
 
 >>> from fries_nb.dataflow.graph import Operator
->>> from fries_nb.dataflow.updates import Update
+>>> from fries_nb.dataflow.updates import Update, configured
 >>> import cloudpickle
 >>> order = DryRun("u1", WorkerId("FD", 0), cloudpickle.dumps(Update(lambda row: row | {"p": 0.5})),
 ...                     Operator("FD"), lambda row: row, (), ())
@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -28,16 +28,17 @@ import pyarrow as pa
 
 from fries_nb.dataflow.graph import Emits, Operator
 from fries_nb.dataflow.hidden_columns import HIDDEN
-from fries_nb.dataflow.operators import Shape, emits_of, shape_of
+from fries_nb.dataflow.operators import Shape, emits_of, shape_of, takes_time
 from fries_nb.dataflow.tables import JoinTable
 from fries_nb.dataflow.traits import Holds
-from fries_nb.dataflow.updates import Update
+from fries_nb.dataflow.updates import Update, configured
 from fries_nb.errors import FriesError, ReconfigurationError
 from fries_nb.messages import Prepare, Prepared, WorkerId
 from fries_nb.operators.failures import user_traceback
 from fries_nb.operators.instance import Instance, Ready
 from fries_nb.operators.recent import Recent
 from fries_nb.operators.state import StateCopy, transformed
+from fries_nb.operators.window_steps import EachWindow
 
 SAMPLE_KEYS = 3
 """Number of keys on whose state the transformation is tried."""
@@ -111,7 +112,7 @@ def prepare(order: DryRun) -> DryRunResult:
     name = order.worker.operator
     stage = "cannot be unpickled here"
     try:
-        update: Update = pickle.loads(order.payload)
+        update = loaded_update(order.payload, order.operator)
         stage = "does not fit"
         _refuse_other_family(order.operator, order.present, update.function)
         stage = "failed in open()"
@@ -123,7 +124,7 @@ def prepare(order: DryRun) -> DryRunResult:
     except BaseException as error:  # noqa: BLE001 (users' code may raise anything, also SystemExit: it is the answer)
         return refused(order.change, order.worker, f"new {name} {stage}", error)
     answer = Prepared(order.change, order.worker, samples=_packed(order.recent))
-    recreate = partial(new_function, order.payload)
+    recreate = partial(new_function, order.payload, order.operator)
     ready = Ready(update.function, update.state, recreate, order.states, update.back, order.guard)
     return DryRunResult(answer, ready)
 
@@ -141,9 +142,28 @@ def refused(change: str, worker: WorkerId, what: str, error: BaseException) -> D
     return DryRunResult(Prepared(change, worker, f"{what}: {reason}", user_traceback(error)), None)
 
 
-def new_function(payload: bytes) -> Any:
+def loaded_update(payload: bytes, operator: Operator) -> Update:
+    """A change's update as the operator applies it; its function is a new instance, not opened.
+
+    A window's function has its windows, and transformations apply to each open window.
+
+    Args:
+        payload: the pickled update.
+        operator: the operator.
+
+    Raises:
+        Exception: whatever unpickling raises.
+    """
+    update: Update = pickle.loads(payload)
+    if not operator.traits.timed:
+        return update
+    state, back = (None if one is None else EachWindow(one) for one in (update.state, update.back))
+    return replace(update, function=configured(operator, update), state=state, back=back)
+
+
+def new_function(payload: bytes, operator: Operator) -> Any:
     """A new instance of a change's function; not opened."""
-    return pickle.loads(payload).function
+    return loaded_update(payload, operator).function
 
 
 def open_function(function: Any) -> None:
@@ -170,6 +190,7 @@ def _packed(recent: Sequence[Recent]) -> tuple[bytes, ...]:
     return tuple(packed)
 
 
+_TIMED = {True: "is timed", False: "is not timed"}
 _CALLED = {Shape.ROW: "works row by row", Shape.KEYED: "works row by row", Shape.BATCH: "is batched"}
 
 
@@ -180,6 +201,8 @@ def _refuse_other_family(operator: Operator, present: Any, new: Any) -> None:
         return
     if not callable(new) and not hasattr(new, "process"):
         raise ReconfigurationError(f"got {type(new).__name__}; expected a function, or an object with process()")
+    if takes_time(present) is not takes_time(new):
+        raise ReconfigurationError(f"the new function {_TIMED[takes_time(new)]}, the running one {_TIMED[takes_time(present)]}")
     was, now = shape_of(present), shape_of(new)
     if (was is Shape.BATCH) is not (now is Shape.BATCH):
         raise ReconfigurationError(

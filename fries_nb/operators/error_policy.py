@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fries_nb.dataflow.graph import Operator
+from fries_nb.dataflow.hidden_columns import TIME
 from fries_nb.errors import OperatorError
 from fries_nb.operators.column_types import TypesMark
 from fries_nb.operators.failures import set_aside
@@ -23,9 +24,11 @@ from fries_nb.operators.instance import Instance
 from fries_nb.operators.outputs import MOST_ROWS, Apart, Output
 from fries_nb.operators.rows import UNWRITTEN, Row, key_reader
 from fries_nb.operators.state import keeps_state, same_key
+from fries_nb.operators.time_values import time_values
 from fries_nb.operators.values import as_value
 
 Step = Callable[[Row], None]
+Refuse = Callable[[Instance, Row, OperatorError], None]
 Undo = Callable[[], None]
 
 
@@ -119,7 +122,9 @@ class Leaving(Held):
             output.drop()
 
 
-def guarded(instance: Instance, make: Callable[[Sequence[Step]], Step], held: Held, first: bool) -> Step:
+def guarded(
+    instance: Instance, make: Callable[[Sequence[Step]], Step], held: Held, first: bool, refuse: Refuse
+) -> Step:
     """Make a step atomic: a row on which it fails has no effect.
 
     Args:
@@ -127,6 +132,7 @@ def guarded(instance: Instance, make: Callable[[Sequence[Step]], Step], held: He
         make: makes the step, given the functions that take its rows.
         held: holds its rows until the function has returned.
         first: whether the operator is the first of its chain, so that its rows are unchanged rows of a batch.
+        refuse: sets aside a row on which the function failed; see ``refuse_row``.
 
     Raises (the step):
         OperatorError: the function failed, and the policy is not to write dead letters.
@@ -148,13 +154,33 @@ def guarded(instance: Instance, make: Callable[[Sequence[Step]], Step], held: He
             undo()
             row.columns.clear()  # lists and dicts in it may have been changed in place
             instance.log.take_back()
-            set_aside(instance, dict(row), error, row.index)
-            if audit:
-                instance.log.dropped.append(row.columns.transactions()[row.index])
+            refuse(instance, row, error)
             return
         held.release()
 
     return step
+
+
+def refuse_row(instance: Instance, row: Row, error: OperatorError) -> None:
+    """Write a dead letter for a row.
+
+    Raises:
+        OperatorError: ``error``, if the operator has no dead letters; see ``set_aside``.
+    """
+    set_aside(instance, dict(row), error, row.index)
+    if instance.audit:
+        instance.log.dropped.append(row.columns.transactions()[row.index])
+
+
+def refuse_firing(instance: Instance, row: Row, error: OperatorError) -> None:
+    """Write a dead letter, with key and time, for what was due; no transaction has begun.
+
+    Raises:
+        OperatorError: see ``refuse_row``.
+    """
+    columns = row.columns
+    shown = time_values(columns.batch.schema.field(TIME).type).shown(columns.times()[row.index])
+    set_aside(instance, {**dict(row), "time": shown}, error, row.index)
 
 
 def _no_state() -> None:
@@ -162,7 +188,29 @@ def _no_state() -> None:
 
 
 def remembering(instance: Instance) -> Callable[[Row], Undo]:
-    """A function that copies the state of a row's key, and returns a function that restores it."""
+    """A function that copies the state of a row's key, and returns a function that restores it.
+
+    What the row does to tokens and agenda is undone as well, and first, since the state may refer to tokens.
+    """
+    remembered, journals = _remembering_state(instance), instance.journals
+    if not journals:
+        return remembered
+
+    def both(row: Row) -> Undo:
+        marks = [journal.mark() for journal in journals]
+        undo = remembered(row)
+
+        def undone() -> None:
+            for journal, mark in zip(journals, marks, strict=True):
+                journal.undo(mark)
+            undo()
+
+        return undone
+
+    return both
+
+
+def _remembering_state(instance: Instance) -> Callable[[Row], Undo]:
     operator = instance.operator
     if not keeps_state(operator, instance.function):
         return lambda row: _no_state

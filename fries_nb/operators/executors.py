@@ -19,10 +19,11 @@ from fries_nb.dataflow.operators import Shape, shape_of
 from fries_nb.dataflow.traits import Emits, Execution
 from fries_nb.errors import DeclarationError, OperatorError
 from fries_nb.operators.batches import BatchExecutor
-from fries_nb.operators.chain_compiler import compile_chain, joined_columns, joined_types
+from fries_nb.operators.chain_compiler import compile_chain, has_due, joined_columns, joined_types
 from fries_nb.operators.column_types import culprit
 from fries_nb.operators.conversion import NOT_ARROW
 from fries_nb.operators.error_policy import is_guarded
+from fries_nb.operators.firing import FIRED
 from fries_nb.operators.inner_loop import LEAST, InnerLoop, can_loop
 from fries_nb.operators.instance import Instance
 from fries_nb.operators.outputs import ManyOutputs, Output, Results, Types, assemble, check_names
@@ -116,6 +117,7 @@ class RowExecutor:
         self._first: Step
         self._first_recording: Step
         self._inner: InnerLoop | None = None
+        self._due: Step | None = None
         self._noted: Noted = {}
         self._passed: Passed | None = None
         self._refused = [instance.refused for instance in instances if is_guarded(instance.operator)]
@@ -132,6 +134,8 @@ class RowExecutor:
         self._first = self._first_recording = compile_chain(self._instances, self._outputs, self._side)
         if len(self._instances) > 1:
             self._first_recording = compile_chain(self._instances, self._outputs, self._side, self._noted)
+        if self._instances[0].agenda is not None and has_due(self._instances[0]):
+            self._due = compile_chain(self._instances, self._outputs, self._side, fired=True)
         self._inner = None
         if can_loop(self._instances, self._outputs):
             self._inner = InnerLoop(self._instances, self._outputs[0], self._first, self._interrupt)
@@ -151,8 +155,10 @@ class RowExecutor:
         return "left" if self._sender == self._left else "right"
 
     def load(self, sender: str, batch: pa.RecordBatch) -> None:
-        self._sender = sender
         self._passed = self._last_passed()
+        self._sender = sender
+        if sender != FIRED and self._instances[0].agenda is not None:
+            self._instances[0].came = batch.schema
         for refused in self._refused:
             refused.clear()
         if self._columns is None or batch.schema != self._columns.batch.schema:
@@ -190,7 +196,7 @@ class RowExecutor:
             return 0
         columns, inner, start = self._columns, self._inner, self._position
         end = min(start + quota, columns.batch.num_rows)
-        common = ((self._first_recording, 1), (self._first, quota - 1))
+        common = self._steps(quota)
         if inner is None or end - start <= LEAST or columns.nested or not inner.is_due():
             return self._take_up_to(self._advance_by_rows(common, columns, start))
         position = self._advance_by_rows(common[:1], columns, start)
@@ -199,6 +205,15 @@ class RowExecutor:
         if position < end and not self._interrupt.raised:
             position = self._advance_by_rows(((self._first, end - position),), columns, position)
         return self._take_up_to(position)
+
+    def _steps(self, quota: int) -> tuple[tuple[Step, int], ...]:
+        """The steps for the next rows, each with the number of rows that it is for."""
+        if self._sender != FIRED:
+            return (self._first_recording, 1), (self._first, quota - 1)
+        if self._due is None:
+            name = self._instances[0].worker.operator
+            raise DeclarationError(f"{name} has entries that are due, and its function has no due(key, time, state)", name)
+        return ((self._due, quota),)
 
     def _advance_by_rows(self, steps: Sequence[tuple[Step, int]], columns: Columns, start: int) -> int:
         """Process rows by the common path, so many with each step; returns the position after the last one."""
@@ -231,7 +246,8 @@ class RowExecutor:
     def _take_up_to(self, position: int) -> int:
         taken = position - self._position
         self._position = position
-        self._instances[0].processed += taken
+        if self._sender != FIRED:
+            self._instances[0].processed += taken
         return taken
 
     def results(self) -> Results:
@@ -280,7 +296,7 @@ class RowExecutor:
     def _last_passed(self) -> Passed | None:
         """The last tuples that the first operator has processed."""
         rows = passed(self._position, self._instances[0].refused)
-        return self._passed if self._columns is None or not rows else (self._columns.batch, rows)
+        return self._passed if self._columns is None or not rows or self._sender == FIRED else (self._columns.batch, rows)
 
     def facing(self) -> pa.RecordBatch | None:
         return None if self._columns is None or not self.remaining else one_row(self._columns.batch, self._position)

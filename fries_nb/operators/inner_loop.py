@@ -82,6 +82,7 @@ def can_loop(instances: Sequence[Instance], outputs: Sequence[Output]) -> bool:
     """Whether an inner loop can process a chain: maps and filters, none audited, guarded or with an error policy."""
     return len(outputs) == 1 and not any(
         instance.audit
+        or instance.agenda is not None
         or is_watched(instance)
         or not CALLS[instance.operator.kind].loops
         or is_generator(instance.function)

@@ -25,11 +25,17 @@ import pyarrow as pa
 
 from fries_nb.checkpoints import Position
 from fries_nb.dataflow.graph import Operator
+from fries_nb.dataflow.operators import is_timed
+from fries_nb.dataflow.windows import WindowFunction, following
 from fries_nb.errors import OperatorError, ProtocolError
 from fries_nb.messages import WorkerId
 from fries_nb.operators.audit_log import AuditLog, Mark
 from fries_nb.operators.column_types import ColumnTypes
 from fries_nb.operators.state import KeyedState, StateCopy, Transform
+from fries_nb.progress.agenda import Agenda
+from fries_nb.progress.change_batch import ChangeBatch, CountChange, CountChanges, GraphLocation
+from fries_nb.progress.tokens import TokenBook
+from fries_nb.topology.partitioning import bins_of_keys
 from fries_nb.trace import Counts, WorkerRecord
 
 NO_RECORDS = Counts()
@@ -83,12 +89,16 @@ class Instance:
         refused: indices of the rows of the current batch that became dead letters.
         log: the audit log.
         draw: limits the rows that a tuple becomes, in a trial; otherwise takes all.
+        agenda: the entries of a timed operator; ``None`` for others.
+        tokens: the tokens of a timed operator; ``None`` for others.
+        came: the schema of the last batch that came to a timed operator, which its firings follow.
+        rewindowed: whether windows of an earlier function may be open.
     """
 
     def __init__(self, worker: WorkerId, operator: Operator, function: Any, audit: bool) -> None:
         self.worker = worker
         self.operator = operator
-        self.function = function
+        self.function = function = following(operator.function, function)
         self.recreate: Callable[[], Any] | None = None
         own = weakref.ref(self)  # no cycle, so that the function is released together with the instance
         self.state = KeyedState(lambda: _initial_state(own()))
@@ -106,10 +116,39 @@ class Instance:
         self._previous: Previous | None = None
         self.log = AuditLog(worker)
         self.draw: Draw = iter
+        self.agenda: Agenda | None = None
+        self.tokens: TokenBook | None = None
+        self.came: pa.Schema | None = None
+        self.rewindowed = False
+        if is_timed(replace(operator, function=function)):
+            self.agenda = Agenda(operator.name, ChangeBatch(), bins_of_keys)
+            self.tokens = TokenBook(operator.name, ChangeBatch(), trial=True)
         self._prepared_at: dict[str, int] = {}
         self._missed: dict[str, Transform] = {}
         self._tagged = ""
         self._installed: tuple[Any, str, str] = (function, "", "")
+
+    def track(self, changes: ChangeBatch) -> None:
+        """Count the tokens and entries of a timed operator here from now on; before, as in a trial, nowhere.
+
+        Args:
+            changes: the changes of the worker's counts.
+        """
+        if self.agenda is not None and self.tokens is not None:
+            self.agenda.changes = changes
+            self.tokens.track(changes)
+
+    def held(self) -> CountChanges:
+        """The counts of the tokens and entries that a timed operator was restored with."""
+        if self.agenda is None or self.tokens is None:
+            return ()
+        location, times = GraphLocation(self.operator.name), (*self.agenda.held, *self.tokens.times.values())
+        return tuple(CountChange(location, time, 1) for time in times)
+
+    @property
+    def journals(self) -> tuple[Agenda | TokenBook, ...]:
+        """What must be undone, beside the state, if a tuple fails."""
+        return () if self.agenda is None or self.tokens is None else (self.agenda, self.tokens)
 
     def agree(self, columns: bytes) -> None:
         """Require the current function to write these columns (a serialized Arrow schema) with these types."""
@@ -275,7 +314,10 @@ class Instance:
             self.log.updated(change, before)
 
     def run_function(self, function: Any, change: str) -> None:
-        """Run this function of a change from the next tuple on."""
+        """Run this function of a change from the next tuple on; one without windows of its own keeps the present ones."""
+        present, function = self.function, following(self.function, function)
+        if isinstance(function, WindowFunction) and isinstance(present, WindowFunction):
+            self.rewindowed = self.rewindowed or function.windowing != present.windowing
         self._installed = (function, change, self.identity)
         self.function = function
         self.log.function = change

@@ -24,6 +24,8 @@ from fries_nb.operators.steps import (
     split_step,
     unnest_step,
 )
+from fries_nb.operators.timed_calls import due_step
+from fries_nb.operators.window_steps import close_step, retire_step, window_step
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,20 +36,27 @@ class OperatorCall:
         step: makes the function that processes single rows.
         fit: makes a batch of the result of a vectorised function; ``None`` if the kind has no vectorised functions.
         loops: whether the inner loop can call its functions (see ``inner_loop``): they return the row or a truth value.
+        due: makes the function that processes the rows of a firing (see ``firing``); ``None`` if the kind has no timed
+            functions.
+        retire: makes the function that is called when a row of a firing has been processed, or set aside.
     """
 
     step: Callable[[Instance, Behind], Step]
     fit: Fit | None = None
     loops: bool = False
+    due: Callable[[Instance, Behind], Step] | None = None
+    retire: Callable[[Instance], Step] | None = None
 
 
 CALLS: Mapping[Kind, OperatorCall] = {
-    Kind.MAP: OperatorCall(map_step, mapped, loops=True),
+    Kind.MAP: OperatorCall(map_step, mapped, loops=True, due=due_step),
     Kind.FILTER: OperatorCall(filter_step, filtered, loops=True),
-    Kind.FLAT_MAP: OperatorCall(flat_map_step, multiplied),
+    Kind.FLAT_MAP: OperatorCall(flat_map_step, multiplied, due=due_step),
     Kind.SPLIT: OperatorCall(split_step),
     Kind.UNNEST: OperatorCall(unnest_step),
     Kind.SELF_JOIN: OperatorCall(self_join_step),
     Kind.JOIN: OperatorCall(join_step),
     Kind.DEDUP: OperatorCall(dedup_step),
+    Kind.WINDOW: OperatorCall(window_step, due=close_step, retire=retire_step),
+    Kind.REDUCE: OperatorCall(window_step, due=close_step, retire=retire_step),
 }

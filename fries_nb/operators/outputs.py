@@ -131,7 +131,9 @@ class ManyOutputs(Output):
     """The output of a chain in which one tuple may become many."""
 
     def append(self, row: Row) -> None:
-        """Append a row, and pack all rows when there are too many."""
+        """Append a row, and pack all rows when there are too many, or the earlier ones are of another batch."""
+        if self and self[-1].columns is not row.columns:
+            self.pack()
         list.append(self, row)
         if len(self) >= MOST_ROWS:
             self.pack()
@@ -163,6 +165,8 @@ class Apart(ManyOutputs):
             self._front.learn(self.types)
             self._front.types = self.types
             self._front.batches += self.take()
+        if self and self._front and self._front[-1].columns is not self[0].columns:
+            self._front.pack()
         self._front.extend(self)
         self.clear()
 

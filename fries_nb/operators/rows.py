@@ -29,7 +29,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from fries_nb.dataflow.hidden_columns import HIDDEN, TRANSACTION
+from fries_nb.dataflow.hidden_columns import HIDDEN, TIME, TRANSACTION
 from fries_nb.operators.conversion import copied, is_mutable, to_python, unchanged
 
 UNKNOWN, SETTLED, UNWRITTEN = range(3)
@@ -87,7 +87,7 @@ class Columns(dict[str, list[Any]]):
     """
 
     __slots__ = (
-        "_reads", "_transactions", "batch", "hidden", "names", "nested", "plain", "settled", "unlaid", "written",
+        "_reads", "_times", "_transactions", "batch", "hidden", "names", "nested", "plain", "settled", "unlaid", "written",
     )  # fmt: skip
 
     def __init__(self, batch: pa.RecordBatch, reads: Reads) -> None:
@@ -99,6 +99,7 @@ class Columns(dict[str, list[Any]]):
         self.unlaid: set[str] = set()
         self._reads = reads
         self._transactions: list[int] = []
+        self._times: list[int] = []
 
     def __missing__(self, name: str) -> list[Any]:
         if name not in self.names:
@@ -133,6 +134,12 @@ class Columns(dict[str, list[Any]]):
         if not self._transactions:
             self._transactions = to_python(self.batch.column(TRANSACTION))
         return self._transactions
+
+    def times(self) -> list[int]:
+        """Time of each row, in the unit of its column (only below a source with times)."""
+        if not self._times:
+            self._times = self.batch.column(TIME).cast(pa.int64()).to_pylist()
+        return self._times
 
     def rows(self, start: int = 0) -> Iterator[Row]:
         """The rows from index ``start`` on, in order."""

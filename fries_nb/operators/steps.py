@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from sys import getrefcount
 from typing import Any
 
-from fries_nb.dataflow.operators import Shape, is_generator, shape_of, takes_state
+from fries_nb.dataflow.operators import Shape, is_generator, shape_of, takes_state, takes_time
 from fries_nb.dataflow.tables import JoinTable
 from fries_nb.errors import DeclarationError
 from fries_nb.operators.audit_log import dropped_of, made_of, transaction_of
@@ -24,6 +24,7 @@ from fries_nb.operators.failures import FAILURES, failure
 from fries_nb.operators.instance import Instance
 from fries_nb.operators.rows import ALONE, UNKNOWN, UNWRITTEN, Row, derived, detach, key_reader
 from fries_nb.operators.state import same_key
+from fries_nb.operators.timed_calls import timed_call
 from fries_nb.operators.values import all_hashable, as_value
 
 Step = Callable[[Row], None]
@@ -59,6 +60,8 @@ def call_of(instance: Instance) -> Callable[[Row], Any]:
     if shape_of(function) is not Shape.KEYED:
         return function  # type: ignore[no-any-return]
     process = function.process
+    if takes_time(function):
+        return timed_call(instance)
     if not takes_state(function):
         return process  # type: ignore[no-any-return]
     live, touch, key = instance.state.live, instance.state.touch, instance.operator.key
@@ -135,7 +138,7 @@ def flat_map_step(instance: Instance, behind: Behind) -> Step:
         try:
             outs = call(row)
             for out in () if outs is None else draw(outs):
-                yield _copied(out, row, operator)
+                yield own_row(out, row, operator)
         except DeclarationError:
             raise
         except FAILURES as error:
@@ -160,8 +163,14 @@ def _of_this_tuple(out: dict[str, Any], row: Row) -> Row:
     return derived(out, row)
 
 
-def _copied(out: Any, row: Row, operator: str) -> Row:
-    """Copies each row, since a generator may yield one object repeatedly, changed in between."""
+def own_row(out: Any, row: Row, operator: str) -> Row:
+    """A row that a function has made, as one that derives from ``row``.
+
+    It is copied, since a generator may yield one object repeatedly, changed in between.
+
+    Raises:
+        DeclarationError: it is no row.
+    """
     if isinstance(out, dict):
         own = _of_this_tuple(out, row)
         return own.copy() if own is out else own

@@ -25,7 +25,7 @@ Firing(time=(0, 59), keys=('c7',))
 An entry needs a right of its own: the frame in hand, or an entry that is still to come, must not be later.
 
 >>> agenda.begin((0, 70))
->>> agenda.may_call(60)
+>>> agenda.may_call(60, "c7")
 False
 >>> agenda.call(60, "c7")
 Traceback (most recent call last):
@@ -34,7 +34,7 @@ fries_nb.errors.TokenError: W cannot call for time 60: rows are at time 70 by no
 Nor is an entry made for what has been fired, even if there is a right to it:
 
 >>> agenda.begin((0, 50))
->>> agenda.may_call(58), agenda.may_call(60)
+>>> agenda.may_call(58, "c7"), agenda.may_call(60, "c7")
 (False, True)
 """
 
@@ -53,8 +53,27 @@ __all__ = ["Agenda", "Antichain", "ChangeBatch", "Entry", "Fired", "Firing"]
 
 Entry = tuple[Time, Any]
 """A time and a key."""
+_NEVER = EARLIEST - 1
 Fired = dict[tuple[int, ...], int]
 """Rounds to the greatest ``t`` at which entries of these rounds have fired."""
+BinsOf = Callable[[Sequence[Any]], Iterable[int]]
+"""The bins of keys."""
+
+
+def _one_bin(keys: Sequence[Any]) -> Iterable[int]:
+    return [0] * len(keys)
+
+
+class SavedAgenda(NamedTuple):
+    """An agenda in a checkpoint.
+
+    Attributes:
+        entries: bin to the entries of its keys.
+        fired: how far entries had fired.
+    """
+
+    entries: dict[int, list[Entry]]
+    fired: Fired
 
 
 class Firing(NamedTuple):
@@ -70,16 +89,17 @@ class Agenda:
     Args:
         operator: name of the operator.
         changes: where pointstamps are counted; see ``WorkerCounts``.
+        bins_of: the bins of keys, in which entries are saved.
 
     Attributes:
-        changes: where pointstamps are counted.
         stamp: the time of the frame, or of the firing, that the operator processes.
         fired: how far entries have fired.
     """
 
-    def __init__(self, operator: str, changes: ChangeBatch) -> None:
+    def __init__(self, operator: str, changes: ChangeBatch, bins_of: BinsOf = _one_bin) -> None:
         self.operator = operator
-        self.changes = changes
+        self.changes, self._bins_of = changes, bins_of
+        self._fired_in: dict[int, Fired] = {}
         self.stamp: Time = (0, EARLIEST)
         self.fired: Fired = {}
         self._location = GraphLocation(operator)
@@ -104,11 +124,15 @@ class Agenda:
         self.stamp = stamp
         self._journal.clear()
 
-    def may_call(self, t: int) -> bool:
-        """Whether an entry can be made for ``t``: there is a right to it, and it has not been fired."""
+    def may_call(self, t: int, key: Hashable) -> bool:
+        """Whether an entry can be made for ``t`` and this key: there is a right to it, and it has not been fired."""
         stamp = self.stamp
-        if t <= self.fired.get(stamp[2:], EARLIEST - 1):
+        if t <= self.fired.get(stamp[2:], _NEVER):
             return False
+        if self._fired_in:
+            (bin,) = self._bins_of([key])
+            if t <= self._fired_in.get(int(bin), {}).get(stamp[2:], _NEVER):
+                return False
         return stamp[1] <= t or self._is_held(t)
 
     def _is_held(self, t: int) -> bool:
@@ -230,29 +254,27 @@ class Agenda:
 
     # ---- checkpoints
 
-    def saved(self, bins_of: Callable[[Sequence[Any]], Iterable[int]]) -> dict[int, list[Entry]]:
-        """The entries by the bins of their keys, between two firings.
-
-        Args:
-            bins_of: the bin of each of these keys.
-        """
+    def saved(self) -> SavedAgenda:
+        """The entries, between two firings."""
         entries = list(self._all())
         saved: dict[int, list[Entry]] = {}
         if entries:
-            for bin, entry in zip(bins_of([key for _, key in entries]), entries, strict=True):
+            for bin, entry in zip(self._bins_of([key for _, key in entries]), entries, strict=True):
                 saved.setdefault(int(bin), []).append(entry)
-        return saved
+        return SavedAgenda(saved, dict(self.fired))
 
     def _all(self) -> Iterator[Entry]:
         return ((time, key) for time, keys in self._entries.items() for key in keys)
 
-    def load(self, entries: Iterable[Entry], fired: Mapping[tuple[int, ...], int]) -> None:
+    def load(self, entries: Iterable[Entry], fired: Fired, fired_in: Mapping[int, Fired] | None = None) -> None:
         """Add saved entries, whose pointstamps are counted already, or by whoever restores them (see ``held``).
 
         Args:
             entries: times and keys.
             fired: how far entries had fired.
+            fired_in: the same for single bins, which come from several workers.
         """
+        self._fired_in = dict(fired_in or {})
         for time, key in entries:
             keys = self._entries.get(time)
             (self._add_time(time) if keys is None else keys)[key] = None

@@ -207,6 +207,10 @@ class TokenBook:
         self._journal: list[tuple[TokenId, Time | None]] = []
         self._lost: deque[TokenId] = deque()
 
+    def track(self, changes: ChangeBatch) -> None:
+        """Count here from now on, as the book of a running operator and not of a trial."""
+        self._changes, self._trial = changes, False
+
     @contextmanager
     def bound(self) -> Iterator[None]:
         """The block runs the operator's functions, or unpickles its states; only there can its tokens be used."""

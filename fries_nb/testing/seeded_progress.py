@@ -69,8 +69,9 @@ class SeededProgress:
     def record(self, worker: Worker, changes: CountChanges) -> None:
         """A worker hands over a step."""
         host = self._hosts.host_of(worker.wiring.id)
-        self._lanes.record(host, changes)
-        self._announce(host)
+        if host in self.hosts:
+            self._lanes.record(host, changes)
+            self._announce(host)
 
     def receive(self, host: int, frame: ProgressFrame) -> None:
         """A frame has arrived at this host."""

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from fries_nb.checkpoints import Snapshot
+from fries_nb.dataflow.hidden_columns import DUE
 from fries_nb.errors import FriesError
 from fries_nb.messages import (
     Answer,
@@ -23,8 +25,10 @@ from fries_nb.messages import (
 )
 from fries_nb.operators.batch_size import MOST_PER_SLICE, AdaptiveBatchSize
 from fries_nb.operators.executors import ChainExecutor, InterruptFlag, executor_of
+from fries_nb.operators.firing import FIRED, firing_batch
 from fries_nb.operators.instance import Instance
 from fries_nb.operators.recent import Recent
+from fries_nb.progress.agenda import Firing
 from fries_nb.progress.change_batch import CountChanges
 from fries_nb.progress.progress_graph import ProgressGraph
 from fries_nb.topology.progress_locations import Watermarks
@@ -99,6 +103,8 @@ class ChainWork:
         self._inbox, self._alignment = Inbox(wiring.incoming), Alignment(wiring.incoming, issued)
         self._open = set(wiring.incoming)
         self._sender = ""
+        self._firing: Firing | None = None
+        self._due_ns = 0
         self._owed: dict[ChannelId, int] = {}
         self._earlier: dict[WorkerId, tuple[Recent, ...]] = {}
         version = snapshot.version if snapshot else 0
@@ -114,6 +120,8 @@ class ChainWork:
         """Set up the processing of a chain, which begins with the worker's first operator; see ``chaining`` as well."""
         self.instances = tuple(instances)
         self.outbox = outbox
+        for instance in instances:
+            instance.track(outbox.changes)
         self.reports = WorkerReports(self.instances, self._inbox, self._clock)
         self._output = WorkerOutput(self.instances, outbox, self.reports)
         self._executor = self._running = self._compiled(self.instances)
@@ -136,12 +144,16 @@ class ChainWork:
         """Process the end of a channel."""
         raise NotImplementedError
 
+    def _finish_if_complete(self) -> None:
+        """End, if all channels have, and time can bring out no more rows."""
+        raise NotImplementedError
+
     def _finish(self) -> None:
         """End, since all input is processed."""
         raise NotImplementedError
 
-    def _rise(self, watermark: int) -> None:
-        """Process the rise of the worker's watermark, if times travel in-band."""
+    def _pass_watermark(self) -> None:
+        """Process a rise of the worker's watermark, since times travel in-band."""
         raise NotImplementedError
 
     def _fail(self, error: FriesError) -> None:
@@ -166,7 +178,8 @@ class ChainWork:
             bounds: for a source, lower bounds of the times of the unread rows of its splits.
             ahead: how far it may read ahead of the sinks; ``None`` for no limit.
         """
-        return self._times.introduce(bounds, ahead)
+        held = [count for instance in self.instances for count in instance.held()]
+        return (*self._times.introduce(bounds, ahead), *held)
 
     @property
     def wants_input(self) -> bool:
@@ -176,7 +189,9 @@ class ChainWork:
 
     @property
     def _awaits_time(self) -> bool:
-        return False
+        """Whether time may still bring out rows: something can arrive, or entries are ripe."""
+        agenda = self.instances[0].agenda
+        return agenda is not None and (agenda.is_ripe or not self._times.is_past(agenda.operator))
 
     @property
     def version(self) -> int:
@@ -209,13 +224,30 @@ class ChainWork:
             self._advance(limit)
         elif self._inbox.is_supplied:
             self._read(self._inbox.take_supplied(), limit)
+        elif self._is_ripe:
+            self._fire(limit)
         else:
             while (taken := self._inbox.take()) is not None and not self._receive(*taken, limit):
                 if self._is_stopped or self.interrupt.raised:
                     break  # a marker needs no turn of its own, but a tuple behind it is not to be taken
-        if not self._in_hand and not self.ended and (watermark := self._times.risen()) is not None:
-            self._rise(watermark)
-        return self._in_hand or self._inbox.is_supplied or self._inbox.is_ready
+        if self._times.is_in_band and not self._in_hand and not self.ended:
+            self._pass_watermark()
+        return self._in_hand or self._inbox.is_supplied or self._is_ripe or self._inbox.is_ready
+
+    @property
+    def _is_ripe(self) -> bool:
+        agenda = self.instances[0].agenda
+        return agenda is not None and agenda.is_ripe
+
+    def _fire(self, limit: int) -> None:
+        """Process rows that time brings out, at the version that the worker has reached."""
+        instance = self.instances[0]
+        assert instance.agenda is not None
+        firing = self._firing = instance.agenda.take(min(limit, self.slices.quota))
+        version = max(firing.time[0], self._versions.number)
+        self._times.take_fired((version, *firing.time[1:]))
+        self._begin(FIRED, firing_batch(instance, firing, self._due_ns or self._clock()), version)
+        self._advance(limit)
 
     def _read(self, supplied: Supplied, limit: int) -> None:
         """Process a batch from a source's reader; it has the version that the source has reached."""
@@ -251,9 +283,19 @@ class ChainWork:
         """Begin a batch."""
         self._running = self._versions.executor_of(version, self._executor)
         self.outbox.turn_to(version, self._times.stamp)
-        self.came[sender], self._sender = batch.schema, sender
+        self._sender = sender
+        if sender != FIRED:
+            self.came[sender] = batch.schema
+            self._begin_time(batch)
         self._running.load(sender, batch)
         self._in_hand = True
+
+    def _begin_time(self, batch: pa.RecordBatch) -> None:
+        """Begin a batch of rows at a timed operator, whose latency counts for what time brings out later."""
+        agenda = self.instances[0].agenda
+        if agenda is not None:
+            agenda.begin(self._times.stamp)
+            self._due_ns = max(self._due_ns, pc.max(batch.column(DUE)).as_py() or 0)
 
     def _advance(self, limit: int) -> None:
         self.preparation.offer()
@@ -270,4 +312,12 @@ class ChainWork:
             self._instructions += Grant.of(self._owed)
             self._owed = {}
             self._times.use_up(self.outbox.changes)
+            self._end_firing()
+
+    def _end_firing(self) -> None:
+        firing, agenda = self._firing, self.instances[0].agenda
+        self._firing = None
+        if firing is not None and agenda is not None:
+            agenda.done(firing)
+            self._finish_if_complete()
 

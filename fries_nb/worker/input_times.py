@@ -71,6 +71,9 @@ class InputTimes:
             bounds: the bounds after these rows.
         """
 
+    def take_fired(self, stamp: Time) -> None:
+        """Take rows in hand that time has brought out; their pointstamp is that of the operator's agenda."""
+
     def use_up(self, changes: ChangeBatch) -> None:
         """Count what was in hand as used up."""
 
@@ -100,8 +103,15 @@ class InputTimes:
         """
         raise ProtocolError(f"{watermark} came on {channel}; expected none, for progress is tracked by tokens or not")
 
+    is_in_band = False
+    """Whether times travel in-band; see ``watermarks``."""
+
     def risen(self) -> int | None:
         """The worker's watermark, if times travel in-band and it has risen; asked when nothing is in hand."""
+        return None
+
+    def passed_on(self, held: Iterable[Time]) -> int | None:
+        """The watermark to pass on, if it has risen; ``held`` are the times of tokens, which it must not pass."""
         return None
 
     is_far_ahead = False
@@ -144,6 +154,9 @@ class TrackedTimes(InputTimes):
         known = [self._bounds[split] for split in splits if split in self._bounds]
         self.stamp = (version, min(known, default=self.next_time))
         self._next = dict(bounds)
+
+    def take_fired(self, stamp: Time) -> None:
+        self.stamp = stamp
 
     def use_up(self, changes: ChangeBatch) -> None:
         for edge, time in self._frames:

@@ -88,7 +88,7 @@ class Outbox:
             for name, host in zip(edge.channels, edge.hosts or [None] * len(edge.channels), strict=True)
         }
         self._undivided = {
-            edge.to: EdgeBuffer(edge.channels[0], len(edge.routed_channels), edge.branch) for edge in edges
+            edge.to: EdgeBuffer(edge.channels[0].sender.operator, len(edge.routed_channels)) for edge in edges
         }
         self._ways = [(edge, tuple(self._channels[name] for name in edge.routed_channels)) for edge in edges]
         self._tables = {edge.to: routing_table(len(edge.routed_channels)) for edge in edges}

@@ -24,10 +24,11 @@ is restored by exactly one worker, and that worker receives the rows of the bin'
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from msgspec.structs import replace
 
-from fries_nb.checkpoints import Checkpoint, Snapshot
+from fries_nb.checkpoints import EVERY_BIN, Checkpoint, Snapshot
 from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import CheckpointError
 from fries_nb.messages import WorkerId
@@ -98,8 +99,23 @@ class Redistribution:
                         f"{len(self._workers_in_checkpoint(worker.operator))} workers only, as then"
                     )
                 bins[number] = state
+        timed = self._divided_times(worker, parts)
         positions = {split: position for part in parts for split, position in part.positions.items()}
-        return replace(base, bins=bins, version=max(part.version for part in parts), positions=positions)
+        return replace(base, bins=bins, version=max(part.version for part in parts), positions=positions, **timed)
+
+    def _divided_times(self, worker: WorkerId, parts: Sequence[Snapshot]) -> dict[str, Any]:
+        """The agenda and the tokens of the worker's bins."""
+        mine = {bin for bin, owner in enumerate(routing_table(self._workers[worker.operator])) if owner == worker.index}
+        before = routing_table(self.workers_then(worker.operator))
+        fired = {part.index: part.fired for part in parts}
+        then = {bin: fired.get(int(before[bin]), {}) for bin in mine}
+        found = {bin: of.get(bin, of.get(EVERY_BIN, ())) for bin, of in then.items()}
+        return {
+            "agenda": {bin: held for part in parts for bin, held in part.agenda.items() if bin in mine},
+            "tokens": {bin: held for part in parts for bin, held in part.tokens.items() if bin in mine},
+            "fired": {bin: of for bin, of in found.items() if of},
+            "came": next((part.came for part in parts if part.came), b""),
+        }
 
     def workers_then(self, operator: str) -> int:
         """The operator's number of workers in the checkpoint; without a checkpoint, its current number."""

@@ -23,19 +23,23 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
 import cloudpickle
+import pyarrow as pa
 from msgspec.structs import replace
 
-from fries_nb.checkpoints import Checkpoint, CommittedChange, Snapshot
+from fries_nb.checkpoints import EVERY_BIN, Checkpoint, CommittedChange, Snapshot
+from fries_nb.dataflow.graph import Operator
 from fries_nb.dataflow.updates import Update
 from fries_nb.errors import FriesError, OperatorError, ProtocolError
 from fries_nb.messages import Saved, WorkerId
-from fries_nb.operators.dry_run import new_function, open_function
+from fries_nb.operators.dry_run import loaded_update, new_function, open_function
 from fries_nb.operators.failures import user_traceback
 from fries_nb.operators.instance import Instance
+from fries_nb.operators.state import same_key
 from fries_nb.trace import Counts
 from fries_nb.worker.events import Save, TellController
 
@@ -58,7 +62,33 @@ def saved(instance: Instance) -> Snapshot:
     except Exception as error:
         raise Unsaved(f"the state of {name} cannot be saved: {_reason(error)}", name, user_traceback(error)) from error
     traced, positions = instance.log.counts.as_tuple, dict(instance.positions)
-    return Snapshot(name, instance.worker.index, instance.processed, instance.applied, bins, traced, positions)
+    taken = Snapshot(name, instance.worker.index, instance.processed, instance.applied, bins, traced, positions)
+    return replace(taken, **_saved_times(instance))
+
+
+def _saved_times(instance: Instance) -> dict[str, Any]:
+    """What the snapshot of a timed operator has in addition: agenda, tokens, and the columns of its firings."""
+    if instance.agenda is None or instance.tokens is None:
+        return {}
+    entries, fired = instance.agenda.saved()
+    return {
+        "agenda": {bin: cloudpickle.dumps(some) for bin, some in entries.items()},
+        "tokens": instance.tokens.saved(),
+        "fired": {EVERY_BIN: tuple((t, *rounds) for rounds, t in fired.items())},
+        "came": b"" if instance.came is None else instance.came.serialize().to_pybytes(),
+    }
+
+
+def _restore_times(instance: Instance, before: Snapshot) -> None:
+    """Restore agenda and tokens; see ``Agenda.held`` for their counts."""
+    if instance.agenda is None or instance.tokens is None:
+        return
+    every = {bin: {(*rounds,): t for t, *rounds in of} for bin, of in before.fired.items()}
+    entries = [(time, same_key(key)) for some in before.agenda.values() for time, key in pickle.loads(some)]
+    instance.agenda.load(entries, every.pop(EVERY_BIN, {}), every)
+    instance.tokens.load(before.tokens)
+    instance.came = pa.ipc.read_schema(pa.py_buffer(before.came)) if before.came else None
+    instance.rewindowed = bool(before.applied)
 
 
 class Unsaved(OperatorError):
@@ -125,7 +155,9 @@ def restore(instance: Instance, snapshot: Snapshot | None, decided: Sequence[Com
         listed = ", ".join(sorted(unknown))
         raise ProtocolError(f"{instance.worker} had applied {listed}, which is not among the decided changes")
     first = instance.function
-    instance.state.load(_states(name, before))
+    _restore_times(instance, before)
+    with nullcontext() if instance.tokens is None else instance.tokens.bound():
+        instance.state.load(_states(name, before))
     instance.begin_at(before.processed, before.applied, Counts(*before.traced))
     instance.positions = dict(before.positions)
     _apply_changes(instance, before, decided)
@@ -143,10 +175,10 @@ def _apply_changes(instance: Instance, before: Snapshot, decided: Sequence[Commi
     for change in decided:
         is_new = change.change not in before.applied
         if name in change.payloads:
-            update = _update(name, change)
+            update = _update(instance.operator, change)
             ran[change.change] = (instance.function, instance.recreate, update)
             instance.run_function(update.function, change.change)
-            instance.recreate = partial(new_function, change.payloads[name])
+            instance.recreate = partial(new_function, change.payloads[name], instance.operator)
             if is_new:
                 instance.apply_change(change.change, update.state, change.before)
         elif change.undoes in ran:
@@ -168,9 +200,10 @@ def _states(name: str, snapshot: Snapshot) -> dict[Any, Any]:
     return states
 
 
-def _update(name: str, change: CommittedChange) -> Update:
+def _update(operator: Operator, change: CommittedChange) -> Update:
+    name = operator.name
     try:
-        update: Update = pickle.loads(change.payloads[name])
+        update = loaded_update(change.payloads[name], operator)
     except Exception as error:
         words = f"new {name} of change {change.change!r} cannot be unpickled here: {_reason(error)}"
         raise OperatorError(words, name, user_traceback(error)) from error

@@ -31,7 +31,7 @@ from collections.abc import Callable, Iterable, Sequence, Set
 from fries_nb.messages import ChannelId, Data, Watermark
 from fries_nb.progress.antichain import Antichain
 from fries_nb.progress.progress_graph import ProgressGraph
-from fries_nb.progress.times import EARLIEST
+from fries_nb.progress.times import EARLIEST, Time, moment
 from fries_nb.topology.progress_locations import Watermarks
 from fries_nb.topology.wiring import Wiring
 from fries_nb.worker.input_times import Bounds, InputTimes, TrackedTimes
@@ -45,7 +45,30 @@ def frontier_at(watermark: int) -> Antichain:
     return Antichain() if watermark == LAST else Antichain(((0, watermark),))
 
 
-class ChannelTimes(InputTimes):
+class InBandTimes(InputTimes):
+    """The watermark of a worker.
+
+    Attributes:
+        reached: the watermark.
+    """
+
+    is_in_band = True
+
+    def __init__(self) -> None:
+        self.reached = self._passed = EARLIEST
+
+    def take_fired(self, stamp: Time) -> None:
+        self.stamp = stamp
+
+    def passed_on(self, held: Iterable[Time]) -> int | None:
+        watermark = min(map(moment, held), default=self.reached)
+        if not self._passed < (watermark := min(watermark, self.reached)) < LAST:
+            return None
+        self._passed = watermark
+        return watermark
+
+
+class ChannelTimes(InBandTimes):
     """The watermarks of the channels of one worker.
 
     Args:
@@ -54,9 +77,9 @@ class ChannelTimes(InputTimes):
     """
 
     def __init__(self, open_channels: Set[ChannelId], version: int = 0) -> None:
+        super().__init__()
         self._open = open_channels
         self._watermarks: dict[ChannelId, int] = {}
-        self.reached = EARLIEST
         self.stamp = (version, EARLIEST)
 
     def take_frames(self, frames: Sequence[tuple[ChannelId, Data]]) -> None:
@@ -76,7 +99,7 @@ class ChannelTimes(InputTimes):
         return self.reached == LAST
 
 
-class SourceTimes(InputTimes):
+class SourceTimes(InBandTimes):
     """The watermark of a source's worker: the least bound of its splits.
 
     Args:
@@ -85,9 +108,10 @@ class SourceTimes(InputTimes):
     """
 
     def __init__(self, interval_ns: int, clock: Callable[[], int]) -> None:
+        super().__init__()
         self._interval_ns, self._clock = interval_ns, clock
         self._due_ns: int | None = None
-        self._bound = self.reached = EARLIEST
+        self._bound = EARLIEST
 
     def take_rows(self, version: int, splits: Iterable[int], bounds: Bounds) -> None:
         self._bound = min(bounds.values(), default=self._bound)

@@ -59,7 +59,7 @@ from fries_nb.worker.preparation import keep_ready
 from fries_nb.worker.slowness import Slowness
 from fries_nb.worker.snapshot import kept
 from fries_nb.worker.versions import is_tagged
-from fries_nb.worker.watermarks import LAST, frontier_at
+from fries_nb.worker.watermarks import frontier_at
 
 
 class Worker(ChainWork):
@@ -80,9 +80,7 @@ class Worker(ChainWork):
         elif isinstance(event, Granted):
             self.outbox.credit(event.channel, event.size)
         elif isinstance(event, FrontierAdvanced):
-            self._times.advance(event.operator, event.frontier)
-            if self._awaits_time:
-                self._finish_if_complete()
+            self._reach(event)
         elif isinstance(event, Directed):
             self._direct(event.worker, event.control)
         elif isinstance(event, Expected):
@@ -104,6 +102,14 @@ class Worker(ChainWork):
         else:
             in_hand, held = self._running.remaining, self._versions.held()
             self._instructions += self.reports.report(self._executor.reads, in_hand, held)
+
+    def _reach(self, event: FrontierAdvanced) -> None:
+        """A frontier has advanced: that of a timed operator, or of a sink for which a source waits."""
+        self._times.advance(event.operator, event.frontier)
+        agenda = self.instances[0].agenda
+        if agenda is not None:
+            agenda.advance(event.frontier)
+            self._finish_if_complete()
 
     def _direct(self, worker: WorkerId, control: Control) -> None:
         position, instance = self._instance(worker)
@@ -155,9 +161,14 @@ class Worker(ChainWork):
         self._adopt()
         self._finish_if_complete()
 
-    def _rise(self, watermark: int) -> None:
-        self.handle(FrontierAdvanced(self.instances[0].worker.operator, frontier_at(watermark)))
-        if watermark != LAST:
+    def _pass_watermark(self) -> None:
+        first = self.instances[0]
+        if (watermark := self._times.risen()) is not None:
+            self._reach(FrontierAdvanced(first.worker.operator, frontier_at(watermark)))
+        if self.ended or self._is_ripe:
+            return  # rows that time brings out come first
+        held = () if first.tokens is None else first.tokens.times.values()
+        if (watermark := self._times.passed_on(held)) is not None:
             self.outbox.broadcast(Watermark(watermark))
 
     def _finish_if_complete(self) -> None:

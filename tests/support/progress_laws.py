@@ -12,7 +12,6 @@ import networkx as nx
 import pyarrow as pa
 
 from fries_nb.bundles import Bundle
-from fries_nb.dataflow.hidden_columns import TIME
 from fries_nb.messages import Data, WorkerId
 from fries_nb.progress.times import EARLIEST
 from fries_nb.testing.cluster import Cluster
@@ -22,8 +21,8 @@ from fries_nb.worker.worker import Worker
 
 
 def times_of(batch: pa.RecordBatch) -> list[int]:
-    """The rows' own times."""
-    return batch.column(TIME).cast(pa.int64()).to_pylist()
+    """The rows' own times, in the column of the user."""
+    return batch.column("at").to_pylist()
 
 
 Where = Iterator[tuple[WorkerId, bool, int, int]]
@@ -67,6 +66,9 @@ def _at(worker: Worker) -> Where:
     if worker._in_hand and (unread := worker._running.unread) is not None:
         for time in times_of(unread):
             yield first, True, worker.outbox.version, time
+    agenda = worker.instances[0].agenda
+    for time in () if agenda is None else agenda.held:
+        yield first, False, time[0], time[1]
     for out in worker.outbox._channels.values():
         for batch in out.buffer:
             for time in times_of(batch):

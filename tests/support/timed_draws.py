@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from progress_laws import FrontierLaw, WatermarkLaw
 
 import fries_nb as fn
-from fries_nb.dataflow.graph import Graph, Operator
+from fries_nb.dataflow.graph import Graph
+from fries_nb.dataflow.windows import Windowing
 from fries_nb.testing.cluster import Cluster
 from fries_nb.testing.faults import Faults
 from fries_nb.topology.progress_locations import Watermarks
@@ -23,30 +25,41 @@ def marked(version: int) -> Callable[[dict[str, Any]], dict[str, Any]]:
     return lambda row: row | {"version": version}
 
 
-class Counting:
-    """Counts the rows of each key, and writes its version."""
+def some_twice(row: dict[str, Any]) -> list[dict[str, Any]]:
+    """No row, or two, of a row."""
+    return [row, row] if row["v"] % 3 else []
+
+
+class Sum:
+    """Sums the numbers of a key's rows in a window; a version of it is as good as another."""
 
     def __init__(self, version: int) -> None:
         self.version = version
 
     def initial_state(self) -> list[int]:
-        """No rows."""
-        return [0]
+        """Sum and count."""
+        return [0, 0]
 
-    def process(self, row: dict[str, Any], state: list[int]) -> dict[str, Any]:
-        """One row of a row."""
-        state[0] += 1
-        return row | {"version": self.version}
+    def process(self, row: dict[str, Any], state: list[int]) -> None:
+        """Add a row."""
+        state[0] += row["v"]
+        state[1] += 1
+
+    def close(self, key: int, time: int, state: list[int]) -> dict[str, Any]:
+        """The result of a window."""
+        return {"k": key, "at": time - 1, "sum": state[0], "count": state[1], "version": self.version}
 
 
-def marking(version: int, operator: Operator) -> Any:
-    """A function that writes its version, for an operator with a key or without."""
-    return Counting(version) if operator.key else marked(version)
-
-
-def some_twice(row: dict[str, Any]) -> list[dict[str, Any]]:
-    """No row, or two, of a row."""
-    return [row, row] if row["v"] % 3 else []
+def sums(rows: list[dict[str, Any]], windowing: Windowing) -> list[tuple[int, int, int, int]]:
+    """Key, last time, sum and count of each window, by the definition."""
+    size, every, found = int(windowing.size), int(windowing.every), dict[tuple[int, int], list[int]]()
+    for row in rows:
+        for end in range(0, 400, every):
+            if end - size <= row["at"] < end:
+                state = found.setdefault((row["k"], end - 1), [0, 0])
+                state[0] += row["v"]
+                state[1] += 1
+    return sorted((*key, *state) for key, state in found.items())
 
 
 def draw_rows(chance: random.Random, first: int = 0) -> list[dict[str, Any]]:
@@ -57,8 +70,23 @@ def draw_rows(chance: random.Random, first: int = 0) -> list[dict[str, Any]]:
     return [{"k": chance.randrange(5), "v": first + n, "at": time} for n, time in enumerate(times)]
 
 
-def draw_flow(chance: random.Random, waits: bool = True) -> tuple[Graph, dict[str, list[dict[str, Any]]]]:
-    """A dataflow of maps, one of which multiplies, with one or two sources; and the rows of these.
+@dataclass(frozen=True)
+class DrawnTimes:
+    """A dataflow, the rows of its sources, and what its window has to find."""
+
+    graph: Graph
+    rows: dict[str, list[dict[str, Any]]]
+    windowing: Windowing
+
+    @property
+    def expected(self) -> list[tuple[int, int, int, int]]:
+        """The results of the window."""
+        rows = [row for some in self.rows.values() for row in some]
+        return sums([out for row in rows for out in some_twice(row)], self.windowing)
+
+
+def draw_flow(chance: random.Random, waits: bool = True) -> DrawnTimes:
+    """A dataflow of maps, one of which multiplies, and a window, with one or two sources; and the rows of these.
 
     Args:
         chance: draws it.
@@ -68,53 +96,57 @@ def draw_flow(chance: random.Random, waits: bool = True) -> tuple[Graph, dict[st
     workers, keys = lambda: chance.choice((1, 2, 3)), lambda: chance.choice((None, "k"))
     ahead = chance.choice((None, None, 0, 3, 10)) if waits else None
     source = flow.source("S", fn.rate(None), time="at", workers=workers(), ahead=ahead)
-    key = keys()
-    first = source.map("A", Counting(0) if key else marked(0), key=key, workers=workers())
+    first = source.map("A", marked(0), key=keys(), workers=workers())
     if chance.random() < 0.4:
         rows["T"] = draw_rows(chance, first=1_000)
         other = flow.source("T", fn.rate(None), time="at", workers=workers(), ahead=ahead)
         first = first.union("U", other, workers=workers())
     many = first.flat_map("B", some_twice, workers=workers())
-    key = keys()
-    last = many.map("C", Counting(0) if key else marked(0), key=key, workers=workers())
+    windowing = chance.choice((fn.tumbling(7), fn.tumbling(1), fn.sliding(10, every=5), fn.sliding(9, every=2)))
+    timed = many.window("W", Sum(0), windowing, key="k", workers=workers())
+    timed.map("M", marked(0), workers=workers()).sink("sums", fn.memory(), workers=workers())
+    last = many.map("C", marked(0), key=keys(), workers=workers())
     if chance.random() < 0.5:
         left, right = last.split("SP", lambda row: row["v"] % 2, workers=workers())
         left.sink("odd", fn.memory(), workers=workers())
         last = right
     last.sink("out", fn.memory(), workers=workers())
-    return flow.graph(workers=2), rows
+    return DrawnTimes(flow.graph(workers=2), rows, windowing)
 
 
-def draw_cluster(seed: int, notifications: Watermarks | None = None) -> tuple[Cluster, random.Random]:
-    """A cluster of a random dataflow, and what draws the changes.
+def draw_cluster(seed: int, notifications: Watermarks | None = None) -> tuple[DrawnTimes, Cluster, random.Random]:
+    """A random dataflow, a cluster that runs it, and what draws the changes.
 
     Args:
-        seed: determines both.
+        seed: determines them.
         notifications: how watermarks are made, if times travel in-band.
     """
     chance = random.Random(seed)
-    graph, rows = draw_flow(chance, waits=notifications is None)
+    drawn = draw_flow(chance, waits=notifications is None)
     faults = Faults(hazard=0.004, host_kills=2, driver_kills=1) if chance.random() < 0.4 else Faults()
     cluster = Cluster(
-        graph, rows, seed=seed, hosts=chance.choice((1, 2, 3)), window=chance.choice((1, 200, 2_000)),
+        drawn.graph, drawn.rows, seed=seed, hosts=chance.choice((1, 2, 3)), window=chance.choice((1, 200, 2_000)),
         audit=chance.random() < 0.5, chaining=chance.random() < 0.5, checkpoints=faults.hazard > 0,
         commit_interval_ns=chance.choice((None, 2_000_000)) if not faults.hazard else 2_000_000, faults=faults,
         notifications=notifications,
     )  # fmt: skip
-    return cluster, chance
+    return drawn, cluster, chance
 
 
 def play_timed(seed: int, notifications: Watermarks | None = None) -> FrontierLaw:
-    """Play a seed to its end, with the law of frontiers checked on the way; returns the law."""
-    cluster, chance = draw_cluster(seed, notifications)
+    """Play a seed to its end, check the law of frontiers on the way and the results of windows; returns the law."""
+    drawn, cluster, chance = draw_cluster(seed, notifications)
     law = FrontierLaw(cluster) if notifications is None else WatermarkLaw(cluster)
     for version in range(1, chance.choice((0, 1, 3)) + 1):
         read = chance.random()
         law.run_until(lambda read=read: cluster.supply.read >= read * cluster.supply.total)
         if cluster.state == "running":
-            target = cluster.graph.operator(chance.choice("AC"))
-            cluster.request({target.name: marking(version, target)}, chance.choice(SCHEDULERS))
+            names = chance.sample(("A", "C", "W", "M"), chance.choice((1, 1, 2)))
+            change = {name: Sum(version) if name == "W" else marked(version) for name in names}
+            cluster.request(change, chance.choice(SCHEDULERS))
     law.run_until(lambda: False)
     assert cluster.state == "finished", f"seed {seed}: {cluster.state}, {cluster.error}"
     law.check_end()
+    found = sorted((row["k"], row["at"], row["sum"], row["count"]) for row in cluster.rows("sums"))
+    assert found == drawn.expected, f"seed {seed}: the windows have {found}, expected {drawn.expected}"
     return law

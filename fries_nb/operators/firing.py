@@ -1,0 +1,116 @@
+"""Firing: the keys of an agenda whose time has passed, as a batch, and the rows that an operator makes of them.
+
+A firing passes through a chain like any other batch, so errors, retries, pauses and slices are those of rows. It has a
+row for each key, with the columns of the key. For the first operator of the chain the *due* step takes the place of the
+step that processes rows; all operators behind it process what it makes.
+
+Every row that time brings out is a transaction of its own, which begins at the operator. Its identity depends on
+operator, key and time only, so it is the same when a run is repeated after a failure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from hashlib import blake2b
+from typing import Any
+
+import pyarrow as pa
+
+from fries_nb.dataflow.hidden_columns import DUE, TIME, TRANSACTION
+from fries_nb.errors import DeclarationError, ProtocolError
+from fries_nb.operators.conversion import to_arrow
+from fries_nb.operators.failures import FAILURES, failure
+from fries_nb.operators.instance import Instance
+from fries_nb.operators.rows import Columns, Reads, Row, derived, key_reader
+from fries_nb.progress.agenda import Firing
+
+FIRED = "<due>"
+"""In place of the sending operator, for a batch that the operator's own agenda has made."""
+
+
+def firing_batch(instance: Instance, firing: Firing, due_ns: int) -> pa.RecordBatch:
+    """The batch of a firing: a row for each key.
+
+    Args:
+        instance: the operator.
+        firing: what ``Agenda.take`` has returned.
+        due_ns: the time at which its rows were due, from which their latency is measured.
+
+    Raises:
+        ProtocolError: no batch has come to the operator yet, and no snapshot says what columns it has.
+    """
+    came, names = instance.came, instance.operator.key
+    if came is None:
+        raise ProtocolError(f"{instance.worker} was to fire, and nothing has come to it yet")
+    keys, t = firing.keys, firing.time[1]
+    columns = {}
+    for place, name in enumerate(names):
+        values = list(keys) if len(names) == 1 else [key[place] for key in keys]
+        columns[name] = to_arrow(values, came.field(name).type)
+    columns[DUE] = pa.repeat(pa.scalar(due_ns, pa.int64()), len(keys))
+    if instance.audit:
+        columns[TRANSACTION] = pa.array([_identity(instance, key, t, 0) for key in keys], pa.int64())
+    columns[TIME] = pa.repeat(pa.scalar(t, pa.int64()), len(keys)).cast(came.field(TIME).type)
+    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+
+def _identity(instance: Instance, key: Any, t: int, number: int) -> int:
+    """The identity of a transaction that begins here: a negative number, since those of sources are not."""
+    rounds = instance.agenda.stamp[2:] if instance.agenda is not None else ()
+    text = repr((instance.operator.name, key, t, rounds, number)).encode()
+    return -1 - (int.from_bytes(blake2b(text, digest_size=8).digest(), "big") >> 1)
+
+
+def due_emitter(instance: Instance, emit: Callable[[Row], None]) -> Callable[[Row, Iterable[Any]], None]:
+    """A function that emits what an operator makes for a row of a firing; under audit each is logged as begun.
+
+    Args:
+        instance: the operator.
+        emit: takes its rows.
+    """
+    audit, read = instance.audit, key_reader(instance.operator.key)
+    begun = instance.log.begun_by(instance.identity) if audit else None
+
+    def emit_all(row: Row, outs: Iterable[Any]) -> None:
+        for number, out in enumerate(outs):
+            origin = row
+            if begun is not None:
+                if number:
+                    origin = _of_another(row, _identity(instance, read(row), row.columns.times()[row.index], number))
+                instance.log.begin(begun, origin.columns.transactions()[origin.index])
+            emit(derived(dict(out), origin))
+
+    return emit_all
+
+
+def _of_another(row: Row, transaction: int) -> Row:
+    """The row of a firing, in another transaction."""
+    batch = row.columns.batch.slice(row.index, 1)
+    place = batch.schema.get_field_index(TRANSACTION)
+    arrays = list(batch.columns)
+    arrays[place] = pa.array([transaction], pa.int64())
+    return next(Columns(pa.RecordBatch.from_arrays(arrays, schema=batch.schema), Reads()).rows())
+
+
+def rows_of(instance: Instance, result: Any) -> Iterator[dict[str, Any]]:
+    """The rows of what a function has returned: one (a dict), an iterable of them, or ``None``.
+
+    Raises:
+        DeclarationError: it is something else.
+        OperatorError: the function, a generator, has failed.
+    """
+    if result is None:
+        return
+    if isinstance(result, dict):
+        yield result
+        return
+    name = instance.worker.operator
+    try:
+        for row in instance.draw(result):
+            if not isinstance(row, dict):
+                raise DeclarationError(f"{name} made a {type(row).__name__}; expected rows (dicts)", name)
+            yield row
+    except DeclarationError:
+        raise
+    except FAILURES as error:
+        raise failure(instance, error) from error

@@ -1,0 +1,75 @@
+"""Times as users see them, and as numbers: a ``datetime`` for timestamps, otherwise an integer.
+
+In batches a time is an int64 or a ``timestamp[ns]`` (see ``dataflow.hidden_columns``), in frames and agendas always an
+integer. A ``datetime`` is exact to the microsecond; nanoseconds are cut off when a time is shown, and only then.
+
+>>> values = TimeValues(pa.timestamp("ns", "UTC"))
+>>> str(values.shown(60_000_000_000))
+'1970-01-01 00:01:00+00:00'
+>>> values.ticks_of(values.shown(60_000_000_000))
+60000000000
+>>> TimeValues(pa.int64()).ticks_of("noon")
+Traceback (most recent call last):
+fries_nb.errors.TokenError: got the time 'noon' (str); expected an integer, as in the source's column of times
+"""
+
+from __future__ import annotations
+
+from datetime import date, datetime, time, timedelta
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+
+from fries_nb.errors import TokenError
+
+_EPOCH = datetime(1970, 1, 1)
+_NS_PER_US = 1_000
+
+
+class TimeValues:
+    """Conversion of the times of one type of column.
+
+    Args:
+        kind: the type of the hidden column of times.
+
+    Attributes:
+        is_timestamp: whether times are timestamps, in nanoseconds.
+    """
+
+    def __init__(self, kind: pa.DataType) -> None:
+        self.is_timestamp = bool(pa.types.is_timestamp(kind))
+        self._shown = pa.timestamp("us", kind.tz) if self.is_timestamp else kind
+        self._zone = kind.tz if self.is_timestamp else None
+
+    def shown(self, ticks: int) -> Any:
+        """A time as functions get it."""
+        return pa.scalar(ticks // _NS_PER_US, self._shown).as_py() if self.is_timestamp else ticks
+
+    def ticks_of(self, value: Any) -> int:
+        """The number of a time that a function gives.
+
+        Raises:
+            TokenError: it is not a time as in the source's column.
+        """
+        if not self.is_timestamp:
+            if isinstance(value, int) and not isinstance(value, bool):
+                return value
+            raise self._refused(value, "an integer")
+        if isinstance(value, date) and not isinstance(value, datetime):
+            value = datetime.combine(value, time())
+        if not isinstance(value, datetime) or (value.tzinfo is None) is not (self._zone is None):
+            raise self._refused(value, "a datetime with a time zone" if self._zone else "a datetime without time zone")
+        since = value.replace(tzinfo=None) - (value.utcoffset() or timedelta()) - _EPOCH
+        return (since // timedelta(microseconds=1)) * _NS_PER_US + int(getattr(value, "nanosecond", 0))
+
+    def _refused(self, value: Any, expected: str) -> TokenError:
+        return TokenError(
+            f"got the time {value!r} ({type(value).__name__}); expected {expected}, as in the source's column of times"
+        )
+
+
+@lru_cache(maxsize=16)
+def time_values(kind: pa.DataType) -> TimeValues:
+    """The conversion for this type of column."""
+    return TimeValues(kind)

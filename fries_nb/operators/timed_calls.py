@@ -1,0 +1,147 @@
+"""Calls of timed functions: ``process(row, state, at)`` for a row, and ``due(key, time, state)`` when a time has passed.
+
+``at`` is borrowed: there is one for an operator, which stands for the row whose function runs, and for none afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from fries_nb.dataflow.hidden_columns import TIME
+from fries_nb.dataflow.operators import is_generator
+from fries_nb.errors import TokenError
+from fries_nb.operators.failures import FAILURES, failure
+from fries_nb.operators.firing import due_emitter, rows_of
+from fries_nb.operators.instance import Instance
+from fries_nb.operators.rows import Columns, Row, key_reader
+from fries_nb.operators.state import same_key
+from fries_nb.operators.time_values import TimeValues, time_values
+from fries_nb.progress.tokens import Token
+from fries_nb.topology.partitioning import bins_of_keys
+
+if TYPE_CHECKING:
+    from fries_nb.operators.steps import Behind
+
+
+class At:
+    """The time of the row that a function processes, and what it can do by it. Of use while the function runs."""
+
+    __slots__ = ("_columns", "_index", "_instance", "_key")
+
+    def __init__(self, instance: Instance) -> None:
+        self._instance = instance
+        self._columns: Columns | None = None
+        self._index, self._key = 0, None
+
+    def begin(self, row: Row, key: Any) -> None:
+        """Stand for a row. (For the runtime, as is ``end``.)"""
+        self._columns, self._index, self._key = row.columns, row.index, key
+
+    def end(self) -> None:
+        """Stand for no row."""
+        self._columns = None
+
+    @property
+    def _ticks(self) -> int:
+        return self._row().times()[self._index]
+
+    @property
+    def _values(self) -> TimeValues:
+        return time_values(self._row().batch.schema.field(TIME).type)
+
+    def _row(self) -> Columns:
+        if self._columns is None:
+            raise TokenError(
+                f"{self._instance.worker.operator}: at was used outside of the function that got it; take what is "
+                "needed from it while the function runs, or a token with at.keep()"
+            )
+        return self._columns
+
+    @property
+    def time(self) -> Any:
+        """The time of the row: a ``datetime`` if the source's times are timestamps, otherwise an integer."""
+        return self._values.shown(self._ticks)
+
+    @property
+    def round(self) -> int:
+        """The row's round in the innermost loop.
+
+        Raises:
+            TokenError: the operator is not inside a loop.
+        """
+        self._row()
+        rounds = self._instance.agenda.stamp[2:] if self._instance.agenda is not None else ()
+        if not rounds:
+            raise TokenError(f"{self._instance.worker.operator}: a row outside of loops has no round")
+        return rounds[-1]
+
+    def call(self, time: Any) -> None:
+        """Have ``due(key, time, state)`` called for the row's key, when no row of this time can still arrive.
+
+        Calls for one time and key count once.
+
+        Args:
+            time: that time, not before that of the row.
+
+        Raises:
+            TokenError: it is earlier, or no time as in the source's column; or the function has no ``due``.
+        """
+        ticks, name = self._values.ticks_of(time), self._instance.worker.operator
+        if not callable(getattr(self._instance.function, "due", None)):
+            raise TokenError(f"{name}: at.call() needs a function with due(key, time, state), and there is none")
+        if ticks < self._ticks:
+            raise TokenError(f"{name}: at.call({time!r}) is for a time before that of the row, {self.time!r}")
+        agenda = self._instance.agenda
+        assert agenda is not None, "the operator is timed"
+        agenda.call(ticks, same_key(self._key))
+
+    def keep(self) -> Token:
+        """A token of the row's time: the right to produce output at that time, or later, until it is dropped."""
+        book, agenda = self._instance.tokens, self._instance.agenda
+        assert book is not None and agenda is not None, "the operator is timed"
+        version, _, *rounds = agenda.stamp
+        return book.keep(int(bins_of_keys([self._key])[0]), (version, self._ticks, *rounds))
+
+
+def timed_call(instance: Instance) -> Callable[[Row], Any]:
+    """The current function, a timed one, as a function of a row."""
+    process, read, at = instance.function.process, key_reader(instance.operator.key), At(instance)
+    live, touch = instance.state.live, instance.state.touch
+
+    def call(row: Row) -> Any:
+        key = read(row)
+        state = live.get(key)
+        at.begin(row, key)
+        try:
+            return process(row, touch(key) if state is None else state, at)
+        finally:
+            at.end()
+
+    def drawn(row: Row) -> Iterator[Any]:
+        key = read(row)
+        state = live.get(key)
+        at.begin(row, key)
+        try:
+            yield from process(row, touch(key) if state is None else state, at)
+        finally:
+            at.end()
+
+    return drawn if is_generator(instance.function) else call
+
+
+def due_step(instance: Instance, behind: Behind) -> Callable[[Row], None]:
+    """Emits what ``due`` makes for a key whose time has passed."""
+    emit_all, due = due_emitter(instance, behind.valued(instance)[0]), instance.function.due
+    read, touch = key_reader(instance.operator.key), instance.state.touch
+
+    def step(row: Row) -> None:
+        key, columns = read(row), row.columns
+        shown = time_values(columns.batch.schema.field(TIME).type).shown
+        try:
+            result = due(key, shown(columns.times()[row.index]), touch(key))
+        except FAILURES as error:
+            raise failure(instance, error) from error
+        emit_all(row, rows_of(instance, result))
+
+    return step

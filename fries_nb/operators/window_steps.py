@@ -1,0 +1,272 @@
+"""The steps of windows and reduces: rows go into the windows of their key, and windows are closed when they are due.
+
+The state of a key is a dict of its open windows. A window is opened by its first row, with the bounds of the function
+that runs then, and keeps them: rows of its span go into it, also after a change to other windows, so that each row is
+counted once where windows tumble. The agenda has an entry for its last moment, ``end - 1``; when no row of that time
+can arrive any more, ``close`` makes its result, and the window is gone. With a lateness it stays for as long again, and
+takes rows that come late; if there were any, ``close`` makes one corrected result.
+
+A row is late if it went into none of its windows, since there is no right any more to produce their results. It leaves
+on the branch of late rows, with all of its columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from sys import getrefcount
+from typing import Any
+
+from fries_nb.dataflow.event_time import ticks
+from fries_nb.dataflow.hidden_columns import TIME
+from fries_nb.dataflow.traits import Kind
+from fries_nb.dataflow.windows import WindowFunction, ends_of
+from fries_nb.errors import DeclarationError, OperatorError
+from fries_nb.operators.audit_log import made_of, transaction_of
+from fries_nb.operators.failures import FAILURES, failure
+from fries_nb.operators.firing import due_emitter, rows_of
+from fries_nb.operators.instance import Instance
+from fries_nb.operators.rows import Columns, Row, detach, key_reader
+from fries_nb.operators.state import Transform, same_key, transformed
+from fries_nb.operators.steps import Behind, Step, own_row
+from fries_nb.operators.time_values import TimeValues, time_values
+
+Span = tuple[int, ...]
+"""A window of a key: its end, the size and the distance of the windows it was opened with, and the rounds."""
+
+
+@dataclass(slots=True)
+class OpenWindow:
+    """A window of a key that may still get rows.
+
+    Attributes:
+        state: the user's state.
+        fired: whether its first result was made, so that it waits for late rows.
+        added: whether rows came since.
+    """
+
+    state: Any
+    fired: bool = False
+    added: bool = False
+
+
+Windows = dict[Span, OpenWindow]
+
+
+@dataclass(frozen=True)
+class EachWindow:
+    """A transformation of the state of a window, applied to all open windows of a key."""
+
+    transform: Transform
+
+    def __call__(self, windows: Windows) -> Windows:
+        """The same windows with the new states."""
+        return {
+            span: replace(window, state=transformed(window.state, (self.transform,)))
+            for span, window in windows.items()
+        }
+
+
+class _Bounds:
+    """The windows and the lateness of a function, in the unit of the times that have come."""
+
+    def __init__(self, instance: Instance) -> None:
+        self._function: WindowFunction = instance.function
+        self._columns: Columns | None = None
+        self.size = self.every = self.lateness = 0
+        self.values: TimeValues
+
+    def of(self, columns: Columns) -> _Bounds:
+        """The bounds for rows of this batch."""
+        if columns is not self._columns:
+            self._columns, function = columns, self._function
+            assert function.windowing is not None, "the windows were taken over when the function was installed"
+            self.values = time_values(columns.batch.schema.field(TIME).type)
+            self.size, self.every = function.windowing.bounds(self.values.is_timestamp)
+            self.lateness = ticks(function.lateness, self.values.is_timestamp)
+        return self
+
+    def spans(self, windows: Windows, t: int, rounds: tuple[int, ...], mixed: bool) -> list[Span]:
+        """The windows that a time is in: open ones of an earlier function, otherwise those of this one.
+
+        Args:
+            windows: the open windows of the key.
+            t: the time.
+            rounds: the rounds of the loops around the operator.
+            mixed: whether there may be windows of an earlier function.
+        """
+        size, every = self.size, self.every
+        if mixed:
+            before = [
+                span for span in windows
+                if span[1:3] != (size, every) and span[0] - span[1] <= t < span[0] and span[3:] == rounds
+            ]  # fmt: skip
+            if before:
+                return sorted(before)
+        return [(end, size, every, *rounds) for end in ends_of(t, size, every)]
+
+
+def window_step(instance: Instance, behind: Behind) -> Step:
+    """Puts a row into its windows; emits what ``process`` returns early, and late rows on their branch."""
+    emits, take = behind.valued(instance), _taker(instance)
+    process, name, made = instance.function.process, instance.worker.operator, made_of(instance)
+    state, read, is_early = instance.state, key_reader(instance.operator.key), instance.function.early
+    live, late = state.live, _late_emitter(instance, emits)
+
+    def early(row: Row, result: Any) -> int:
+        if result is None:
+            return 0
+        if not is_early:
+            raise DeclarationError(
+                f"{name} returned {type(result).__name__} from process; a window that returns rows before it is closed "
+                "is declared with early=True",
+                name,
+            )
+        count = 0
+        for out in rows_of(instance, result):
+            emits[0](own_row(out, row, name))
+            count += 1
+        return count
+
+    def step(row: Row) -> None:
+        count, held = 0, getrefcount(row)
+        try:
+            key = same_key(read(row))
+            windows: Windows = live.get(key) or state.touch(key)
+            taken = take(row, key, windows)
+        except FAILURES as error:
+            raise failure(instance, error) from error
+        for number, window in enumerate(taken):
+            own = row.copy() if number else row
+            try:
+                result = process(own, window.state)
+            except FAILURES as error:
+                raise failure(instance, error) from error
+            window.added = window.fired
+            count += early(own, result)
+        if not taken:
+            if not windows:
+                del live[key]
+            late(row)
+            return
+        if made is not None:
+            made(row, count)
+        if getrefcount(row) > held:
+            detach(row)
+
+    return step
+
+
+def _taker(instance: Instance) -> Callable[[Row, Any, Windows], list[OpenWindow]]:
+    """A function that returns the windows that take a row, and opens those that are not open."""
+    bounds, agenda, initial = _Bounds(instance), instance.agenda, _initial(instance)
+    assert agenda is not None, "windows are timed"
+
+    def opened(key: Any, windows: Windows, span: Span, lateness: int) -> OpenWindow | None:
+        last = span[0] - 1
+        is_on_time = agenda.may_call(last, key)
+        if not is_on_time and not (lateness and agenda.may_call(last + lateness, key)):
+            return None
+        agenda.call(last if is_on_time else last + lateness, key)
+        windows[span] = window = OpenWindow(initial(), fired=not is_on_time)
+        return window
+
+    def take(row: Row, key: Any, windows: Windows) -> list[OpenWindow]:
+        columns = row.columns
+        own, t = bounds.of(columns), columns.times()[row.index]
+        spans = own.spans(windows, t, agenda.stamp[2:], instance.rewindowed)
+        found = (windows.get(span) or opened(key, windows, span, own.lateness) for span in spans)
+        return [window for window in found if window is not None]
+
+    return take
+
+
+def _initial(instance: Instance) -> Callable[[], Any]:
+    make, name = getattr(instance.function.function, "initial_state", dict), instance.worker.operator
+
+    def initial() -> Any:
+        state = make()
+        if state is None:
+            raise OperatorError(f"initial_state() of {name} returned None; it must return a state")
+        return state
+
+    return initial
+
+
+def _late_emitter(instance: Instance, emits: Any) -> Step:
+    """Emits a late row; an error if there is no branch for it."""
+    name, audit = instance.worker.operator, instance.audit
+
+    def late(row: Row) -> None:
+        if len(emits) == 1:
+            raise OperatorError(
+                f"{name} failed on a tuple: its time is earlier than all rows that can still be counted; declare where "
+                "such rows go, as in late=fn.memory()",
+                name,
+            )
+        if audit:
+            instance.log.emitted(transaction_of(row), -1)
+            instance.log.emitted(transaction_of(row), 1, 1)
+        emits[1](row)
+
+    return late
+
+
+def close_step(instance: Instance, behind: Behind) -> Step:
+    """Emits the results of the windows of a key that are due."""
+    emit_all, due = due_emitter(instance, behind.valued(instance)[0]), _due_windows(instance)
+    close, values = instance.function.function.close, _Bounds(instance)
+    shift = 1 if instance.operator.kind is Kind.REDUCE else 0
+    read = key_reader(instance.operator.key)
+
+    def results(row: Row) -> Iterator[dict[str, Any]]:
+        key, shown = read(row), values.of(row.columns).values.shown
+        for span, window in due(row):
+            if window.fired and not window.added:
+                continue
+            try:
+                result = close(key, shown(span[0] - shift), window.state)
+            except FAILURES as error:
+                raise failure(instance, error) from error
+            yield from rows_of(instance, result)
+
+    return lambda row: emit_all(row, results(row))
+
+
+def retire_step(instance: Instance) -> Step:
+    """Removes the windows that were due; one with a lateness stays for late rows after its first result."""
+    state, due, bounds = instance.state, _due_windows(instance), _Bounds(instance)
+    read, agenda = key_reader(instance.operator.key), instance.agenda
+    assert agenda is not None, "windows are timed"
+
+    def step(row: Row) -> None:
+        key, lateness = same_key(read(row)), bounds.of(row.columns).lateness
+        windows: Windows = state.live.get(key, {})
+        for span, window in due(row):
+            if lateness and not window.fired:
+                window.fired = True
+                agenda.call(span[0] - 1 + lateness, key)
+            else:
+                del windows[span]
+        if not windows:
+            state.live.pop(key, None)
+
+    return step
+
+
+def _due_windows(instance: Instance) -> Callable[[Row], list[tuple[Span, OpenWindow]]]:
+    """A function that returns the windows that a row of a firing is for, by their ends."""
+    state, bounds = instance.state, _Bounds(instance)
+    read, agenda = key_reader(instance.operator.key), instance.agenda
+    assert agenda is not None, "windows are timed"
+
+    def due(row: Row) -> list[tuple[Span, OpenWindow]]:
+        lateness, t, rounds = bounds.of(row.columns).lateness, row.columns.times()[row.index], agenda.stamp[2:]
+        windows: Windows = state.touch(read(row))
+        found = [
+            (span, window) for span, window in windows.items()
+            if span[0] - 1 + (lateness if window.fired else 0) == t and span[3:] == rounds
+        ]  # fmt: skip
+        return sorted(found, key=lambda one: one[0])
+
+    return due

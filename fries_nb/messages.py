@@ -22,12 +22,13 @@ from fries_nb.frames import (
     Reconfigure,
     Release,
     Tag,
+    Watermark,
     WorkerId,
 )
 
 __all__ = [
     "Action", "Attempt", "ChannelId", "Commit", "Data", "End", "Frame", "Hold", "Marker", "Reconfigure", "Release",
-    "Tag", "WorkerId",
+    "Tag", "Watermark", "WorkerId",
 ]  # fmt: skip
 
 # ---- control, controller to worker

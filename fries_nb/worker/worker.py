@@ -25,6 +25,7 @@ from fries_nb.messages import (
     SetRate,
     Settled,
     Unguard,
+    Watermark,
     WorkerId,
 )
 from fries_nb.operators.dry_run import DryRunResult
@@ -56,6 +57,7 @@ from fries_nb.worker.preparation import keep_ready
 from fries_nb.worker.slowness import Slowness
 from fries_nb.worker.snapshot import kept
 from fries_nb.worker.versions import is_tagged
+from fries_nb.worker.watermarks import frontier_at
 
 
 class Worker(ChainWork):
@@ -155,6 +157,16 @@ class Worker(ChainWork):
         self._inbox.block_only(self._alignment.blocked)
         self._adopt()
         self._finish_if_complete()
+
+    def _pass_watermark(self) -> None:
+        first = self.instances[0]
+        if (watermark := self._times.risen()) is not None:
+            self._reach(FrontierAdvanced(first.worker.operator, frontier_at(watermark)))
+        if self.ended or self._is_ripe:
+            return  # rows that time brings out come first
+        held = () if first.tokens is None else first.tokens.times.values()
+        if (watermark := self._times.passed_on(held)) is not None:
+            self.outbox.broadcast(Watermark(watermark))
 
     def _finish_if_complete(self) -> None:
         """End, if all channels have, and time can bring out no more rows."""

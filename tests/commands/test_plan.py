@@ -47,8 +47,8 @@ def test_in_words(plan):
     ]
 
 
-LOOP = """{"name": "checks", "operators": [{"name": "S"}, {"name": "B"}, {"name": "Out"}, {"name": "A", "within": ["L"]},
-    {"name": "L", "kind": "loop", "within": ["L"], "emits": "one_to_many"}],
+LOOP = """{"name": "checks", "operators": [{"name": "S"}, {"name": "B"}, {"name": "Out"},
+    {"name": "A", "within": ["L"]}, {"name": "L", "kind": "loop", "within": ["L"], "emits": "one_to_many"}],
     "edges": [{"from": "S", "to": "L"}, {"from": "L", "to": "A"}, {"from": "A", "to": "L", "feedback": true},
               {"from": "A", "to": "B"}, {"from": "B", "to": "Out"}]}"""
 

@@ -55,7 +55,7 @@ class Stream(LoopDeclarations, TimedStream):
 
     @property
     def name(self) -> str:
-        """The operator's name; with the branch if there are several, as in ``SP[1]``, but not for a window's results."""
+        """The operator's name; with the branch if there are several, as in ``SP[1]``, but for a window's results."""
         is_numbered = self.branch > 0 or (self.branches > 1 and not TRAITS[self.kind].timed)
         return f"{self.operator}[{self.branch}]" if is_numbered else self.operator
 

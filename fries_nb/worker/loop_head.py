@@ -168,7 +168,7 @@ class HeadWorker(Worker):
         snapshot: Snapshot | None = None,
         spill: Spill = list,
         issued: int = 0,
-        progress: ProgressGraph | None = None,
+        progress: ProgressGraph | Watermarks | None = None,
     ) -> None:
         self._observations = Observations()
         self._is_empty = False

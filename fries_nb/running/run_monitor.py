@@ -104,7 +104,8 @@ class RunMonitor:
             operator: name of the operator.
 
         Returns:
-            The holders, the earliest first: operators with tokens, and frames on their way. Empty if nothing can arrive.
+            The holders, the earliest first: operators with tokens, and frames on their way. Empty if nothing can
+            arrive.
 
         Raises:
             DataflowError: no such operator, or rows have no times.
@@ -320,6 +321,8 @@ class RunMonitor:
             judged=self.constraint_history(),
             sizes=self.buffer_history(),
             chains=self.chain_history(),
+            frontiers=self.frontiers(),
+            loops=self.loops(),
         )
         return write_page(path, run_page(story))
 

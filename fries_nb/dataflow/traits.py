@@ -116,7 +116,7 @@ class OperatorTraits:
         routes: whether it sends each row to one of several branches, which are separate streams (``SP[1]``).
         copies: whether it sends each row along all of its out-edges.
         two_sided: whether it distinguishes rows of its first input, the left side, from those of the others.
-        timed: whether it works by the time of rows, and emits when a time can no longer arrive.
+        timed: whether its state is by the time of rows, and it emits when a time can no longer arrive.
     """
 
     execution: Execution

@@ -15,7 +15,7 @@ from fries_nb.dataflow.graph import Emits, Graph, Kind, Operator
 from fries_nb.dataflow.operators import Shape, check_function, emits_of, shape_of, takes_time
 from fries_nb.dataflow.tables import JoinTable, is_table
 from fries_nb.dataflow.traits import Holds
-from fries_nb.dataflow.windows import Windowing, checked_windowing
+from fries_nb.dataflow.windowing import Windowing, checked_windowing
 from fries_nb.errors import DataflowError, PlanError
 
 

@@ -22,8 +22,8 @@ from fries_nb.operators.column_types import TypesMark
 from fries_nb.operators.failures import set_aside
 from fries_nb.operators.instance import Instance
 from fries_nb.operators.outputs import MOST_ROWS, Apart, Output
-from fries_nb.operators.rows import UNWRITTEN, Row, key_reader
-from fries_nb.operators.state import keeps_state, same_key
+from fries_nb.operators.rows import UNWRITTEN, Row
+from fries_nb.operators.state import keeps_state, key_reader, same_key
 from fries_nb.operators.time_values import time_values
 from fries_nb.operators.values import as_value
 

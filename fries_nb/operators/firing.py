@@ -21,7 +21,8 @@ from fries_nb.errors import DeclarationError, ProtocolError
 from fries_nb.operators.conversion import to_arrow
 from fries_nb.operators.failures import FAILURES, failure
 from fries_nb.operators.instance import Instance
-from fries_nb.operators.rows import Columns, Reads, Row, derived, key_reader
+from fries_nb.operators.rows import Columns, Reads, Row, derived
+from fries_nb.operators.state import key_reader
 from fries_nb.progress.agenda import Firing
 
 FIRED = "<due>"

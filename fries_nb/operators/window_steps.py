@@ -20,14 +20,14 @@ from typing import Any
 from fries_nb.dataflow.event_time import ticks
 from fries_nb.dataflow.hidden_columns import TIME
 from fries_nb.dataflow.traits import Kind
-from fries_nb.dataflow.windows import WindowFunction, ends_of
+from fries_nb.dataflow.windowing import WindowFunction, ends_of
 from fries_nb.errors import DeclarationError, OperatorError
 from fries_nb.operators.audit_log import made_of, transaction_of
 from fries_nb.operators.failures import FAILURES, failure
 from fries_nb.operators.firing import due_emitter, rows_of
 from fries_nb.operators.instance import Instance
-from fries_nb.operators.rows import Columns, Row, detach, key_reader
-from fries_nb.operators.state import Transform, same_key, transformed
+from fries_nb.operators.rows import Columns, Row, detach
+from fries_nb.operators.state import Transform, key_reader, same_key, transformed
 from fries_nb.operators.steps import Behind, Step, own_row
 from fries_nb.operators.time_values import TimeValues, time_values
 
@@ -109,13 +109,47 @@ class _Bounds:
 def window_step(instance: Instance, behind: Behind) -> Step:
     """Puts a row into its windows; emits what ``process`` returns early, and late rows on their branch."""
     emits, take = behind.valued(instance), _taker(instance)
-    process, name, made = instance.function.process, instance.worker.operator, made_of(instance)
-    state, read, is_early = instance.state, key_reader(instance.operator.key), instance.function.early
-    live, late = state.live, _late_emitter(instance, emits)
+    early, late = _early_emitter(instance, emits[0]), _late_emitter(instance, emits)
+    process, made = instance.function.process, made_of(instance)
+    state, read, live = instance.state, key_reader(instance.operator.key), instance.state.live
+
+    def step(row: Row) -> None:
+        count = 0
+        try:
+            key = same_key(read(row))
+            windows: Windows = live.get(key) or state.touch(key)
+            taken = take(row, key, windows)
+        except FAILURES as error:
+            raise failure(instance, error) from error
+        if not taken:
+            if not windows:
+                del live[key]
+            late(row)
+            return
+        for window in taken:
+            own = row.copy()  # a row that one window changes or keeps is not that of the others
+            held = getrefcount(own)
+            try:
+                result = process(own, window.state)
+            except FAILURES as error:
+                raise failure(instance, error) from error
+            window.added = window.fired
+            if result is not None:
+                count += early(own, result)
+                result = None
+            if getrefcount(own) > held:
+                detach(own)
+        if made is not None:
+            made(row, count)
+
+    return step
+
+
+def _early_emitter(instance: Instance, emit: Step) -> Callable[[Row, Any], int]:
+    """Emits what ``process`` has returned for a row, and returns how many rows it was."""
+    name, is_early = instance.worker.operator, instance.function.early
 
     def early(row: Row, result: Any) -> int:
-        if result is None:
-            return 0
         if not is_early:
             raise DeclarationError(
                 f"{name} returned {type(result).__name__} from process; a window that returns rows before it is closed "
@@ -124,37 +158,11 @@ def window_step(instance: Instance, behind: Behind) -> Step:
             )
         count = 0
         for out in rows_of(instance, result):
-            emits[0](own_row(out, row, name))
+            emit(own_row(out, row, name))
             count += 1
         return count
 
-    def step(row: Row) -> None:
-        count, held = 0, getrefcount(row)
-        try:
-            key = same_key(read(row))
-            windows: Windows = live.get(key) or state.touch(key)
-            taken = take(row, key, windows)
-        except FAILURES as error:
-            raise failure(instance, error) from error
-        for number, window in enumerate(taken):
-            own = row.copy() if number else row
-            try:
-                result = process(own, window.state)
-            except FAILURES as error:
-                raise failure(instance, error) from error
-            window.added = window.fired
-            count += early(own, result)
-        if not taken:
-            if not windows:
-                del live[key]
-            late(row)
-            return
-        if made is not None:
-            made(row, count)
-        if getrefcount(row) > held:
-            detach(row)
-
-    return step
+    return early
 
 
 def _taker(instance: Instance) -> Callable[[Row, Any, Windows], list[OpenWindow]]:
@@ -182,7 +190,8 @@ def _taker(instance: Instance) -> Callable[[Row, Any, Windows], list[OpenWindow]
 
 
 def _initial(instance: Instance) -> Callable[[], Any]:
-    make, name = getattr(instance.function.function, "initial_state", dict), instance.worker.operator
+    make: Callable[[], Any] = getattr(instance.function.function, "initial_state", dict)
+    name = instance.worker.operator
 
     def initial() -> Any:
         state = make()

@@ -4,8 +4,8 @@ A host's view is safe for every operator, since it consists of whole steps: noth
 computed from it. So the frontiers of operators that do not listen are computed on request, and cost nothing while the
 dataflow runs.
 
-Nothing can arrive at a source, so its own frontier is empty; the least time that it has still to read is in what it holds
-back below.
+Nothing can arrive at a source, so its own frontier is empty. What it has still to read holds back the frontiers of the
+operators below it.
 
 >>> from fries_nb.dataflow.event_time import EventTime
 >>> from fries_nb.dataflow.graph import Edge, Kind, Operator

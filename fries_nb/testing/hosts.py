@@ -13,6 +13,7 @@ from typing import Any
 from fries_nb.bundles import deliveries
 from fries_nb.checkpoints import Restoration, Snapshot, in_effect
 from fries_nb.connectors.sink import OpenSinks
+from fries_nb.connectors.worker_reader import Positions
 from fries_nb.errors import OperatorError
 from fries_nb.messages import (
     AdoptTopology,
@@ -152,8 +153,6 @@ class Hosts:
     def worker_of(self, worker: WorkerId) -> Worker:
         """The worker that runs an operator."""
         return self._of[worker]
-
-    # ---- changes of topology
 
     def extend(self, topology: Topology, issued: int) -> None:
         """Make the added workers, which start with ``settle``; ``issued`` is the id of the last issued marker."""
@@ -314,8 +313,8 @@ class Hosts:
 
     def wake(self, source: WorkerId) -> None:
         """Let a source worker continue to read."""
-        if self.started and source in self._of and self._lives(source):
-            self._wake_reader(self._of[source])
+        if (worker := self.running(source)) is not None and self.started:
+            self._wake_reader(worker)
 
     def _wake_reader(self, worker: Worker) -> None:
         if worker.wiring.chain[0].traits.is_source and self.supply.has_more(worker.wiring.id):

@@ -30,6 +30,7 @@ from fries_nb.operators.rows import Columns, Row, detach
 from fries_nb.operators.state import Transform, key_reader, same_key, transformed
 from fries_nb.operators.steps import Behind, Step, own_row
 from fries_nb.operators.time_values import TimeValues, time_values
+from fries_nb.progress.times import EARLIEST
 
 Span = tuple[int, ...]
 """A window of a key: its end, the size and the distance of the windows it was opened with, and the rounds."""
@@ -261,6 +262,17 @@ def retire_step(instance: Instance) -> Step:
             state.live.pop(key, None)
 
     return step
+
+
+def call_for_all(instance: Instance) -> None:
+    """In a trial, make entries for all open windows, since copies of states come without any."""
+    agenda = instance.agenda
+    assert agenda is not None, "windows are timed"
+    for key, windows in instance.state.live.items():
+        for span, window in windows.items():
+            window.fired = False
+            agenda.begin((0, EARLIEST, *span[3:]))
+            agenda.call(span[0] - 1, key)
 
 
 def _due_windows(instance: Instance) -> Callable[[Row], list[tuple[Span, OpenWindow]]]:

@@ -11,7 +11,7 @@ from progress_laws import FrontierLaw
 
 import fries_nb as fn
 from fries_nb.dataflow.graph import Graph
-from fries_nb.dataflow.windows import Windowing
+from fries_nb.dataflow.windowing import Windowing
 from fries_nb.testing.cluster import Cluster
 from fries_nb.testing.faults import Faults
 

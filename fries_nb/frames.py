@@ -1,4 +1,4 @@
-"""Frames between workers: data, markers with their actions, ends; and the names of workers and channels.
+"""Frames between workers: data, markers with their actions, watermarks, ends; and the names of workers and channels.
 
 Frames travel on FIFO channels. The alignment of a marker, ``(id, scope, action)``, depends on id and scope only, so it
 is the same for all actions.
@@ -79,7 +79,14 @@ class Release(msgspec.Struct, frozen=True, tag=True):
     change: str
 
 
-Action = Reconfigure | Commit | Hold | Release
+class Attempt(msgspec.Struct, frozen=True, tag=True):
+    """Action: find out whether a loop is empty. ``loop`` names its head; ``number`` counts the attempts of the loop."""
+
+    loop: str
+    number: int
+
+
+Action = Reconfigure | Commit | Hold | Release | Attempt
 
 
 class Marker(msgspec.Struct, frozen=True, tag=True):
@@ -117,8 +124,14 @@ class Data:
     tag: Tag | None = None
 
 
+class Watermark(msgspec.Struct, frozen=True, tag=True):
+    """No row of an earlier time follows on this channel; only where times travel in-band (see ``worker.watermarks``)."""
+
+    time: int
+
+
 class End(msgspec.Struct, frozen=True, tag=True):
     """The last frame of a channel; it counts as every later marker."""
 
 
-Frame = Data | Marker | End
+Frame = Data | Marker | Watermark | End

@@ -220,7 +220,6 @@ SHORT = {
     "fries_nb.topology.progress_locations": "where the dataflow meets progress, which do not know each other",
     "fries_nb.transitions": "the check of a move, which machines of several rooms share",
     "fries_nb.transport.pieces": "a bound that sockets, both lanes and the wire share",
-    "fries_nb.worker.marker_actions": "where a new action of a marker has its effect",
     "fries_nb.worker.meter": "counting of latencies in buckets, which knows nothing of workers",
     "fries_nb.workloads.models": "what the models of all workloads share",
     "fries_nb.workloads.w1": "a file for each workflow of the paper",

@@ -28,7 +28,9 @@ from fries_nb.operators.dry_run import open_function
 from fries_nb.operators.failures import failure
 from fries_nb.operators.instance import Instance
 from fries_nb.progress.progress_graph import ProgressGraph
+from fries_nb.topology.progress_locations import Watermarks
 from fries_nb.topology.wiring import Wiring
+from fries_nb.worker.loop_head import HeadWorker
 from fries_nb.worker.snapshot import restore, restore_ended
 from fries_nb.worker.versions import Spill
 from fries_nb.worker.worker import Worker
@@ -47,7 +49,8 @@ class Assembly:
         clock: returns nanoseconds since the Unix epoch.
         audit: whether every data operation is recorded.
         spill: moves batches that wait for a tagged change out of memory.
-        progress: the dataflow as progress sees it; ``None`` if progress is not tracked.
+        progress: the dataflow as progress sees it; or how watermarks are made, if times travel in-band; ``None`` if
+            progress is not tracked.
     """
 
     restoration: Restoration
@@ -58,7 +61,7 @@ class Assembly:
     clock: Callable[[], int]
     audit: bool = False
     spill: Spill = list
-    progress: ProgressGraph | None = None
+    progress: ProgressGraph | Watermarks | None = None
 
     def worker(self, wiring: Wiring) -> Worker:
         """Make a worker, restored from its snapshots.
@@ -97,7 +100,8 @@ class Assembly:
     def _connected(
         self, wiring: Wiring, instances: Sequence[Instance], snapshot: Snapshot | None, issued: int
     ) -> Worker:
-        return Worker(wiring, instances, self.window, self.clock, snapshot, self.spill, issued, self.progress)
+        made = HeadWorker if wiring.feedback else Worker
+        return made(wiring, instances, self.window, self.clock, snapshot, self.spill, issued, self.progress)
 
     def _instance(self, operator: Operator, index: int) -> Instance:
         instance = Instance(WorkerId(operator.name, index), operator, None, self.audit)

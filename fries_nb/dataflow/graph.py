@@ -198,6 +198,11 @@ class Graph:
         return tuple(operator.name for operator in self.operators if not self._in[operator.name])
 
     @cached_property
+    def heads(self) -> tuple[str, ...]:
+        """Names of the heads of loops: the operators at which feedback edges end."""
+        return tuple(dict.fromkeys(edge.to for edge in self.edges if edge.feedback))
+
+    @cached_property
     def sinks(self) -> tuple[str, ...]:
         """Names of the operators without out-edges."""
         return tuple(operator.name for operator in self.operators if not self._out[operator.name])

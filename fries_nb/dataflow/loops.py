@@ -68,7 +68,7 @@ def contracted(graph: Graph) -> Contraction:
     return Contraction(Graph(graph.name, operators, tuple(_edges(graph, nodes))), members, nodes)
 
 
-def loops_in(graph: Graph, scope: Set[str]) -> tuple[str, ...]:
+def loops_in(graph: Graph, scope: frozenset[str]) -> tuple[str, ...]:
     """The outermost loops of which all operators are among these, in order of declaration."""
     return tuple(loop for loop, members in contracted(graph).members.items() if scope.issuperset(members))
 

@@ -77,6 +77,7 @@ class Instance:
     Attributes:
         processed: number of input tuples processed.
         positions: for a source, split number to its read position; ``None`` for a split that has ended.
+        bounds: for a source, split number to the lower bound of the times of its unread rows.
         applied: ids of the changes that it has switched to, in order.
         prepared: change id to the prepared configuration.
         recreate: makes another instance of the current function, not opened; ``None`` if it cannot be made.
@@ -107,6 +108,7 @@ class Instance:
         self.prepared: dict[str, Ready] = {}
         self.processed = 0
         self.positions: dict[int, Position | None] = {}
+        self.bounds: dict[int, int] = {}
         self.applied: tuple[str, ...] = ()
         self.has_dead_letters = False
         self.letters: list[pa.RecordBatch] = []

@@ -16,9 +16,9 @@ it overtakes; markers from the source would not:
 >>> queues = {"payments": Queue(0, 200.0), "FM": Queue(400, 200.0), "MC": Queue(50, 200.0)}
 >>> targets = frozenset({"FM", "MC"})
 >>> ways(graph, {targets: {"FM"}}, targets, queues)
-(CriticalPath(operators=('FM', 'MC'), delay_ms=260.0, unmeasured=()),)
+(CriticalPath(operators=('FM', 'MC'), delay_ms=260.0, unmeasured=(), loops=()),)
 >>> ways(graph, {frozenset(graph): {"payments"}}, targets, queues)
-(CriticalPath(operators=('payments', 'FM', 'MC'), delay_ms=2250.0, unmeasured=()),)
+(CriticalPath(operators=('payments', 'FM', 'MC'), delay_ms=2250.0, unmeasured=(), loops=()),)
 
 The prediction assumes that the lengths of queues do not change. Behind a growing queue the marker takes longer, behind
 a shrinking one less. It also assumes that tuples are distributed evenly among an operator's workers; with skewed keys

@@ -12,14 +12,15 @@ from collections.abc import Callable, Iterable, Mapping
 from fries_nb.messages import WorkerId
 from fries_nb.progress.change_batch import CountChange, CountChanges
 from fries_nb.progress.exchange import HostProgress, ProgressFrame
+from fries_nb.progress.progress_graph import ProgressGraph
 from fries_nb.spark.hosted_worker import HostedWorker
 from fries_nb.spark.region_spec import RegionSpec
-from fries_nb.topology.progress_locations import audience, is_tracked, listeners, progress_graph
+from fries_nb.topology.progress_locations import audience, listeners
 from fries_nb.worker.events import Event, FrontierAdvanced
 
 
 class ProgressLink:
-    """The progress of one host. Does nothing if the dataflow is not tracked.
+    """The progress of one host. Does nothing if progress is not tracked by tokens.
 
     Args:
         region: the specification of the region.
@@ -41,9 +42,9 @@ class ProgressLink:
         self._post = post
         self._audience: Mapping[str, tuple[WorkerId, ...]] = {}
         self._progress: HostProgress | None = None
-        if is_tracked(graph := region.graph):
-            members = range(region.options.hosts)
-            self._progress = HostProgress(host, progress_graph(graph), listeners(graph), members)
+        if isinstance(progress := region.progress, ProgressGraph):
+            graph, members = region.graph, range(region.options.hosts)
+            self._progress = HostProgress(host, progress, listeners(graph), members)
             here = [worker for worker, home in region.topology.placement.items() if home == host]
             self._audience = {
                 listener: tuple(worker for worker in here if worker.operator in operators)

@@ -18,7 +18,6 @@ from fries_nb.spark.hosted_worker import HostedWorker
 from fries_nb.spark.region_spec import RegionSpec
 from fries_nb.storage.snapshot_files import read_snapshots
 from fries_nb.storage.spill import spilled
-from fries_nb.topology.progress_locations import is_tracked, progress_graph
 from fries_nb.topology.topology import Topology
 from fries_nb.topology.wiring import Wiring, wirings_of
 from fries_nb.worker.events import Instruction
@@ -106,7 +105,7 @@ def _assembly(region: RegionSpec, window: int, snapshots: Mapping[WorkerId, Snap
         clock=time.time_ns,
         audit=region.options.audit,
         spill=spilled,
-        progress=progress_graph(region.graph) if is_tracked(region.graph) else None,
+        progress=region.progress,
     )
 
 
@@ -125,4 +124,4 @@ def _reader(region: RegionSpec, worker: Worker) -> WorkerReader:
     known, then = instance.positions, redistribution.workers_then(id_.operator)
     instance.positions = restored_positions(plan.splits, id_.index, workers, known, ended, then)
     number = region.graph.sources.index(id_.operator)
-    return open_reader(plan, id_, workers, number, region.options.audit, instance.positions)
+    return open_reader(plan, id_, workers, number, region.options.audit, instance.positions, instance.bounds)

@@ -13,7 +13,9 @@ from fries_nb.connectors.worker_reader import SourcePlan
 from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import DataflowError, OperatorError
+from fries_nb.progress.progress_graph import ProgressGraph
 from fries_nb.storage.snapshot_files import SnapshotStore
+from fries_nb.topology.progress_locations import Watermarks, progress_of
 from fries_nb.topology.topology import Topology
 from fries_nb.transport.sockets import HostKeys
 from fries_nb.worker.redistribution import Redistribution
@@ -35,6 +37,8 @@ class Options:
         buffer_bytes: size of output buffers, which are then sent only when they are full; 0 for buffers that are sent
             when a host would wait.
         adapt: whether sizes of buffers, and chains, are adapted to keep constraints.
+        notifications: how watermarks are made, if times travel in-band; ``None`` for tokens. Not an option of
+            ``Dataflow.run``: only comparisons have it.
 
     Raises:
         DataflowError: an option is not a number, or out of range.
@@ -50,6 +54,7 @@ class Options:
     constraints: tuple[LatencyConstraint, ...] = ()
     buffer_bytes: int = 0
     adapt: bool = True
+    notifications: Watermarks | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.budget, bool) or not isinstance(self.budget, int) or self.budget < 1:
@@ -113,6 +118,11 @@ class RegionSpec:
         """The constraints on paths of this region."""
         names = set(self.graph.by_name)
         return tuple(one for one in self.options.constraints if names.issuperset(one.path))
+
+    @property
+    def progress(self) -> ProgressGraph | Watermarks | None:
+        """How workers learn what can still arrive; see ``progress_of``."""
+        return progress_of(self.graph, self.options.notifications)
 
     @property
     def redistribution(self) -> Redistribution:

@@ -45,6 +45,7 @@ from fries_nb.testing.ports import ListPort
 from fries_nb.testing.readers import Rows, Supply
 from fries_nb.testing.seeded_changes import SeededChanges
 from fries_nb.testing.store import Store
+from fries_nb.topology.progress_locations import Watermarks
 from fries_nb.trace import Record, flow_of
 from fries_nb.worker.worker import Worker
 
@@ -73,6 +74,7 @@ class Cluster:
         commit_interval_ns: interval of commit markers; ``None`` for one commit at the end.
         audit: whether a trace is kept.
         checkpoints, faults: whether each commit is a checkpoint, to recover lost hosts from; the faults to inject.
+        notifications: how watermarks are made, if times travel in-band; ``None`` for tokens.
 
     Attributes:
         outcomes: change id to outcome.
@@ -94,6 +96,7 @@ class Cluster:
         self, graph: Graph, inputs: Mapping[str, Rows], *,
         hosts: int = 1, seed: int = 0, window: int = 2_000, chaining: bool = True, audit: bool = True,
         commit_interval_ns: int | None = None, checkpoints: bool = False, faults: Faults = FAULTLESS,
+        notifications: Watermarks | None = None,
     ) -> None:  # fmt: skip
         self.graph = graph
         self.random = random.Random(seed)
@@ -107,7 +110,8 @@ class Cluster:
         self.store = Store()
         self._fate = Fate(faults, hosts, self.random)
         self._plan = Deployment(
-            graph, inputs, hosts, window, chaining, audit, self.clock, self.clock(), self.random, self.store, self._fate
+            graph, inputs, hosts, window, chaining, audit, self.clock, self.clock(), self.random, self.store, self._fate,
+            notifications,
         )
         self._interval_ns, self._checkpoints = commit_interval_ns, checkpoints
         self._held = set[WorkerId]()

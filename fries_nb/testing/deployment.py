@@ -17,7 +17,7 @@ from fries_nb.messages import WorkerId
 from fries_nb.testing.faults import Fate
 from fries_nb.testing.readers import Rows
 from fries_nb.testing.store import Store
-from fries_nb.topology.progress_locations import is_tracked, progress_graph
+from fries_nb.topology.progress_locations import Watermarks, progress_of
 from fries_nb.topology.topology import Topology
 from fries_nb.worker.redistribution import Redistribution
 
@@ -37,6 +37,7 @@ class Deployment:
     random: random.Random
     store: Store
     fate: Fate
+    watermarks: Watermarks | None = None
 
     def reshaped(self) -> Deployment:
         """The settings with which a dead driver's run is resumed."""
@@ -53,7 +54,7 @@ class Deployment:
             window=self.window,
             clock=self.clock,
             audit=self.audit,
-            progress=progress_graph(self.graph) if is_tracked(self.graph) else None,
+            progress=progress_of(self.graph, self.watermarks),
         )
 
     def _snapshot(

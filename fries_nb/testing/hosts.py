@@ -82,7 +82,7 @@ class Hosts:
         self.draws = Draws(plan.random, lambda one: plan.fate.slow is not None and self._home(one) == plan.fate.slow)
         self.network = SeededNetwork(self.draws)
         self.chains = SeededChains(self, plan.clock)
-        self.progress = SeededProgress(plan.graph, plan.hosts, self)
+        self.progress = SeededProgress(plan, self)
         self.spent = {worker for worker in self.topology.workers if self._redistribution.had_ended(worker)}
         self._assembly = plan.assembly(self.topology, restoration, self._redistribution)
         for host in range(plan.hosts):

@@ -12,42 +12,43 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from fries_nb.dataflow.graph import Graph
 from fries_nb.messages import WorkerId
 from fries_nb.progress.antichain import Antichain
 from fries_nb.progress.change_batch import CountChange, CountChanges
 from fries_nb.progress.exchange import HostProgress, ProgressFrame
+from fries_nb.progress.progress_graph import ProgressGraph
 from fries_nb.testing.progress_lanes import ProgressLanes
-from fries_nb.topology.progress_locations import audience, is_tracked, listeners, progress_graph
+from fries_nb.topology.progress_locations import audience, listeners, progress_of
 from fries_nb.worker.events import FrontierAdvanced
 from fries_nb.worker.worker import Worker
 
 if TYPE_CHECKING:
+    from fries_nb.testing.deployment import Deployment
     from fries_nb.testing.hosts import Hosts
     from fries_nb.testing.readers import Supply
 
 
 class SeededProgress:
-    """The progress of the hosts of one incarnation. Does nothing if the dataflow is not tracked.
+    """The progress of the hosts of one incarnation. Does nothing if progress is not tracked by tokens.
 
     Args:
-        graph: the dataflow.
-        count: number of hosts.
+        plan: the settings of the cluster.
         hosts: the hosts, which deliver events to their workers.
 
     Attributes:
         announced: (host, listener) to the frontiers that were announced, in order.
     """
 
-    def __init__(self, graph: Graph, count: int, hosts: Hosts) -> None:
+    def __init__(self, plan: Deployment, hosts: Hosts) -> None:
         self.announced: dict[tuple[int, str], list[Antichain]] = {}
         self._hosts = hosts
         self._audience: Mapping[str, tuple[str, ...]] = {}
         self._lanes = ProgressLanes(hosts.network)
-        if is_tracked(graph):
-            self._audience = audience(graph)
-            for host in range(count):
-                self._lanes.join(HostProgress(host, progress_graph(graph), listeners(graph), members=range(count)))
+        graph = progress_of(plan.graph, plan.watermarks)
+        if isinstance(graph, ProgressGraph):
+            self._audience, members = audience(plan.graph), range(plan.hosts)
+            for host in members:
+                self._lanes.join(HostProgress(host, graph, listeners(plan.graph), members))
 
     @property
     def hosts(self) -> Mapping[int, HostProgress]:
@@ -68,8 +69,9 @@ class SeededProgress:
     def record(self, worker: Worker, changes: CountChanges) -> None:
         """A worker hands over a step."""
         host = self._hosts.host_of(worker.wiring.id)
-        self._lanes.record(host, changes)
-        self._announce(host)
+        if host in self.hosts:
+            self._lanes.record(host, changes)
+            self._announce(host)
 
     def receive(self, host: int, frame: ProgressFrame) -> None:
         """A frame has arrived at this host."""

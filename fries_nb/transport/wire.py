@@ -33,7 +33,7 @@ from fries_nb.bundles import Bundle
 from fries_nb.constraints.reactions import ChainOperators, ResizeBuffer
 from fries_nb.errors import LinkError
 from fries_nb.measurements import Measurements
-from fries_nb.messages import ChannelId, Data, End, Marker, Tag
+from fries_nb.messages import ChannelId, Data, End, Marker, Tag, Watermark
 from fries_nb.progress.exchange import ProgressFrame
 from fries_nb.transport.envelopes import LIMIT
 from fries_nb.transport.pieces import Part
@@ -66,7 +66,7 @@ LatencyNotice = Measurements | ResizeBuffer | ChainOperators
 """A message from host to host about latency constraints."""
 Notice = LatencyNotice | ProgressFrame
 """A message from host to host, on no channel."""
-Payload = Data | Bundle | Marker | End | Credit | Notice
+Payload = Data | Bundle | Marker | Watermark | End | Credit | Notice
 
 
 class Arrival(NamedTuple):
@@ -107,7 +107,7 @@ class OtherFrame(msgspec.Struct, frozen=True, array_like=True, tag=1):
     """A frame without a batch."""
 
     channels: tuple[int, ...]
-    payload: Marker | End | Credit | Notice
+    payload: Marker | Watermark | End | Credit | Notice
 
 
 class Head(msgspec.Struct, frozen=True, array_like=True):

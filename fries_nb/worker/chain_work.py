@@ -20,6 +20,8 @@ from fries_nb.messages import (
     Data,
     Frame,
     Marker,
+    Settled,
+    Watermark,
     WorkerId,
 )
 from fries_nb.operators.batch_size import MOST_PER_SLICE, AdaptiveBatchSize
@@ -30,6 +32,7 @@ from fries_nb.operators.recent import Recent
 from fries_nb.progress.agenda import Firing
 from fries_nb.progress.change_batch import CountChanges
 from fries_nb.progress.progress_graph import ProgressGraph
+from fries_nb.topology.progress_locations import Watermarks
 from fries_nb.topology.wiring import Wiring
 from fries_nb.worker.adoption import TopologyAdoption
 from fries_nb.worker.alignment import Alignment
@@ -41,7 +44,7 @@ from fries_nb.worker.events import (
     TellController,
 )
 from fries_nb.worker.inbox import MERGED_ROWS, Inbox, owed
-from fries_nb.worker.input_times import Bounds, input_times
+from fries_nb.worker.input_times import Bounds
 from fries_nb.worker.outbox import Outbox, output_of
 from fries_nb.worker.pause import PauseState
 from fries_nb.worker.preparation import Preparation
@@ -49,6 +52,7 @@ from fries_nb.worker.reports import WorkerOutput, WorkerReports
 from fries_nb.worker.slowness import Slowness
 from fries_nb.worker.snapshot import refuse_another
 from fries_nb.worker.versions import Spill, Versions
+from fries_nb.worker.watermarks import input_times
 
 
 class ChainWork:
@@ -62,7 +66,8 @@ class ChainWork:
         snapshot: the snapshot from which the last operator was restored, if any.
         spill: moves batches that wait for a tagged change out of memory; see ``versions``.
         issued: id of the last marker that was issued before the worker was added to a running dataflow.
-        progress: the dataflow as progress sees it; ``None`` if progress is not tracked.
+        progress: the dataflow as progress sees it; or how watermarks are made, if times travel in-band instead;
+            ``None`` if progress is not tracked.
 
     Raises:
         ProtocolError: the snapshot is of another worker.
@@ -87,7 +92,7 @@ class ChainWork:
         snapshot: Snapshot | None = None,
         spill: Spill = list,
         issued: int = 0,
-        progress: ProgressGraph | None = None,
+        progress: ProgressGraph | Watermarks | None = None,
     ) -> None:
         self.wiring, self.progress = wiring, progress
         for instance, needed in zip(instances, wiring.needed, strict=True):
@@ -96,21 +101,25 @@ class ChainWork:
         self.ended = self.failed = self._held = self._stalled = self._in_hand = False
         self.came: dict[str, pa.Schema] = {}
         self._clock, self._window, self._spill = clock, window, spill
-        self._inbox, self._alignment = Inbox(wiring.incoming), Alignment(wiring.incoming, issued)
+        self._inbox, self._alignment = self._input(issued)
         self._open = set(wiring.incoming)
         self._sender = ""
         self._firing: Firing | None = None
         self._due_ns = 0
         self._owed: dict[ChannelId, int] = {}
+        self._unsettled: list[Settled] = []
         self._earlier: dict[WorkerId, tuple[Recent, ...]] = {}
         version = snapshot.version if snapshot else 0
-        self._times = input_times(wiring.chain[0].name, progress, version)
+        self._times = input_times(wiring, progress, self._open, clock, version)
         self._compose(instances, output_of(wiring, progress), version)
         self._instructions: list[Instruction] = [*Grant.of(dict.fromkeys(wiring.incoming, window))]
         self._instructions += self.reports.traced()  # the initial record counts
         if snapshot is not None:
             refuse_another(snapshot, self.instances[-1])
             self.outbox.resume(snapshot.round_robin_positions)
+
+    def _input(self, issued: int) -> tuple[Inbox, Alignment]:
+        return Inbox(self.wiring.incoming), Alignment(self.wiring.incoming, issued)
 
     def _compose(self, instances: Sequence[Instance], outbox: Outbox, version: int) -> None:
         """Set up the processing of a chain, which begins with the worker's first operator; see ``chaining`` as well."""
@@ -130,7 +139,7 @@ class ChainWork:
         self.preparation = Preparation(self.instances, self._recent, self._clock)
 
     def _compiled(self, instances: Sequence[Instance]) -> ChainExecutor:
-        return executor_of(instances, self.interrupt, self.wiring.branches, self.wiring.left)
+        return executor_of(instances, self.interrupt, self.wiring.branches, self.wiring.left, self.wiring.feedback)
 
     def _arrived(self, marker: Marker, channel: ChannelId) -> None:
         """Process a marker of a channel."""
@@ -146,6 +155,10 @@ class ChainWork:
 
     def _finish(self) -> None:
         """End, since all input is processed."""
+        raise NotImplementedError
+
+    def _pass_watermark(self) -> None:
+        """Process a rise of the worker's watermark, since times travel in-band."""
         raise NotImplementedError
 
     def _fail(self, error: FriesError) -> None:
@@ -186,6 +199,11 @@ class ChainWork:
         return agenda is not None and (agenda.is_ripe or not self._times.is_past(agenda.operator))
 
     @property
+    def is_busy(self) -> bool:
+        """Whether the worker holds tuples that it has taken from its inbox: in hand, paused on, or set aside."""
+        return not self.ended and (self._in_hand or self._pause.under_way or self._versions.under_way)
+
+    @property
     def version(self) -> int:
         """Number of tagged changes that have been applied."""
         return self._versions.number
@@ -222,6 +240,8 @@ class ChainWork:
             while (taken := self._inbox.take()) is not None and not self._receive(*taken, limit):
                 if self._is_stopped or self.interrupt.raised:
                     break  # a marker needs no turn of its own, but a tuple behind it is not to be taken
+        if self._times.is_in_band and not self._in_hand and not self.ended:
+            self._pass_watermark()
         return self._in_hand or self._inbox.is_supplied or self._is_ripe or self._inbox.is_ready
 
     @property
@@ -248,11 +268,15 @@ class ChainWork:
             self._begin("", supplied.batch, self._versions.number)
             self._advance(limit)
             self.instances[0].positions.update(supplied.positions)
+            self.instances[0].bounds = dict(supplied.bounds)
 
     def _receive(self, channel: ChannelId, frame: Frame, limit: int) -> bool:
         """Process a frame from a channel, a small one together with others that wait; returns whether it had tuples."""
         if isinstance(frame, Marker):
             self._arrived(frame, channel)
+        elif isinstance(frame, Watermark):
+            if not self._versions.delays(channel, frame):
+                self._times.arrived(channel, frame)
         elif not isinstance(frame, Data):
             self._end_of(channel)
         elif frame.version > self._versions.number and self._versions.sets_aside(channel, frame):

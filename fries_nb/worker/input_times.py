@@ -34,7 +34,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from fries_nb.messages import ChannelId, Data
+from fries_nb.errors import ProtocolError
+from fries_nb.messages import ChannelId, Data, Watermark
 from fries_nb.progress.antichain import Antichain
 from fries_nb.progress.change_batch import ChangeBatch, CountChange, CountChanges, GraphLocation
 from fries_nb.progress.progress_graph import ProgressGraph
@@ -70,6 +71,10 @@ class InputTimes:
             bounds: the bounds after these rows.
         """
 
+    def location(self, sender: str) -> GraphLocation:
+        """Where frames from this operator are counted."""
+        return GraphLocation(sender)
+
     def take_fired(self, stamp: Time) -> None:
         """Take rows in hand that time has brought out; their pointstamp is that of the operator's agenda."""
 
@@ -93,6 +98,25 @@ class InputTimes:
 
     def advance(self, operator: str, frontier: Antichain) -> None:
         """The frontier of this worker's first operator, or of a sink below its source, has advanced."""
+
+    def arrived(self, channel: ChannelId, watermark: Watermark) -> None:
+        """A watermark has arrived on a channel.
+
+        Raises:
+            ProtocolError: times do not travel in-band.
+        """
+        raise ProtocolError(f"{watermark} came on {channel}; expected none, for progress is tracked by tokens or not")
+
+    is_in_band = False
+    """Whether times travel in-band; see ``watermarks``."""
+
+    def risen(self) -> int | None:
+        """The worker's watermark, if times travel in-band and it has risen; asked when nothing is in hand."""
+        return None
+
+    def passed_on(self, held: Iterable[Time]) -> int | None:
+        """The watermark to pass on, if it has risen; ``held`` are the times of tokens, which it must not pass."""
+        return None
 
     is_far_ahead = False
     """Whether a source has read so far ahead of the sinks that it waits for them."""
@@ -134,6 +158,9 @@ class TrackedTimes(InputTimes):
         known = [self._bounds[split] for split in splits if split in self._bounds]
         self.stamp = (version, min(known, default=self.next_time))
         self._next = dict(bounds)
+
+    def location(self, sender: str) -> GraphLocation:
+        return self._edges[sender]
 
     def take_fired(self, stamp: Time) -> None:
         self.stamp = stamp
@@ -189,8 +216,3 @@ class TrackedTimes(InputTimes):
     def is_past(self, operator: str) -> bool:
         frontier = self._frontiers.get(operator)
         return frontier is not None and not frontier
-
-
-def input_times(operator: str, graph: ProgressGraph | None, version: int) -> InputTimes:
-    """The times of a worker with this first operator; ``graph`` is ``None`` if progress is not tracked."""
-    return InputTimes() if graph is None else TrackedTimes(operator, graph, version)

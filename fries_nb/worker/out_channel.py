@@ -102,12 +102,13 @@ class EdgeBuffer:
     To divide a batch costs as much for a dozen rows as for hundreds, so small ones wait until they are many, or are to
     be sent.
 
-    If progress is tracked they are counted as one message, until they are counted as one of each channel.
+    If progress is tracked, the sender has a token for them until they are counted as messages of the channels. (To count
+    them as one message of the edge would be wrong: when it becomes two, another host might learn that one of these was
+    used up before it learns of the other, for which nothing earlier was taken away.)
 
     Args:
-        channel: one of the channels.
+        sender: the operator that sends them.
         channels: number of channels among which they are to be divided.
-        branch: the index of the sender's output.
 
     Attributes:
         rows: number of rows that wait.
@@ -115,10 +116,10 @@ class EdgeBuffer:
         time: the time of the rows at the sender.
     """
 
-    __slots__ = ("_batches", "_edge", "_limit", "rows", "schema", "time")
+    __slots__ = ("_batches", "_limit", "_sender", "rows", "schema", "time")
 
-    def __init__(self, channel: ChannelId, channels: int, branch: int) -> None:
-        self._edge = GraphLocation(channel.sender.operator, channel.receiver.operator, branch)
+    def __init__(self, sender: str, channels: int) -> None:
+        self._sender = GraphLocation(sender)
         self.time: Time = ()
         self.rows = 0
         self.schema: pa.Schema | None = None
@@ -132,8 +133,8 @@ class EdgeBuffer:
     def add(self, batch: pa.RecordBatch, pending: PendingChannels) -> None:
         """Add a batch, of the schema of those that wait, if any do, and of the present time."""
         if pending.counts is not None:
-            pending.counts.append(self, self._edge, pending.time)
-            self.time = earlier(self.time, pending.time) if self.rows else pending.time
+            time = earlier(self.time, pending.time) if self.rows else pending.time
+            self._hold(pending.counts, time)
         self.schema = batch.schema
         self._batches.append(batch)
         self.rows += batch.num_rows
@@ -153,7 +154,14 @@ class EdgeBuffer:
     def divided(self, pending: PendingChannels) -> None:
         """Record that the rows which were taken are in the buffers of their channels."""
         if pending.counts is not None:
-            pending.counts.used_up(self._edge, pending.counts.cut(self))
+            pending.counts.changes.update(self._sender, self.time, -1)
+
+    def _hold(self, counts: WorkerCounts, time: Time) -> None:
+        """Have a token of this time, instead of the one so far."""
+        if self.rows:
+            counts.changes.update(self._sender, self.time, -1)
+        counts.changes.update(self._sender, time, +1)
+        self.time = time
 
 
 class OutChannel:

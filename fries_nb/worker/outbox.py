@@ -35,12 +35,13 @@ from fries_nb.dataflow.graph import Partitioning
 from fries_nb.dataflow.hidden_columns import HIDDEN
 from fries_nb.errors import DeclarationError, ProtocolError
 from fries_nb.measurements import BufferMeasured
-from fries_nb.messages import ChannelId, End, Frame, Marker
+from fries_nb.messages import ChannelId, End, Frame, Marker, Watermark
 from fries_nb.progress.change_batch import ChangeBatch
 from fries_nb.progress.progress_graph import ProgressGraph
 from fries_nb.progress.times import Time
 from fries_nb.progress.worker_counts import WorkerCounts
 from fries_nb.topology.partitioning import Binning, Bins, partition, routing_table
+from fries_nb.topology.progress_locations import Watermarks
 from fries_nb.topology.wiring import OutEdge, Wiring
 from fries_nb.worker.buffer_meter import BufferMeter
 from fries_nb.worker.out_channel import EdgeBuffer, OutChannel, PendingChannels, SendFrame
@@ -87,7 +88,7 @@ class Outbox:
             for name, host in zip(edge.channels, edge.hosts or [None] * len(edge.channels), strict=True)
         }
         self._undivided = {
-            edge.to: EdgeBuffer(edge.channels[0], len(edge.routed_channels), edge.branch) for edge in edges
+            edge.to: EdgeBuffer(edge.channels[0].sender.operator, len(edge.routed_channels)) for edge in edges
         }
         self._ways = [(edge, tuple(self._channels[name] for name in edge.routed_channels)) for edge in edges]
         self._tables = {edge.to: routing_table(len(edge.routed_channels)) for edge in edges}
@@ -290,6 +291,10 @@ class Outbox:
         """Append a marker to every channel of its scope, after the buffered tuples."""
         self._to_all([edge for edge in self._edges if edge.to in marker.scope], marker)
 
+    def broadcast(self, watermark: Watermark) -> None:
+        """Append a watermark to every channel, after the buffered tuples."""
+        self._to_all(self._edges, watermark)
+
     def end(self) -> None:
         """Append the end of the stream to every channel, after the buffered tuples."""
         self._to_all(self._edges, End())
@@ -365,6 +370,6 @@ class Outbox:
         return fits(channel in self._pending.filled for channel in channels)
 
 
-def output_of(wiring: Wiring, progress: ProgressGraph | None) -> Outbox:
-    """The outbox of a worker, which counts frames if progress is tracked."""
-    return Outbox(wiring.edges, None if progress is None else WorkerCounts(progress))
+def output_of(wiring: Wiring, progress: ProgressGraph | Watermarks | None) -> Outbox:
+    """The outbox of a worker, which counts frames if progress is tracked by tokens."""
+    return Outbox(wiring.edges, WorkerCounts(progress) if isinstance(progress, ProgressGraph) else None)

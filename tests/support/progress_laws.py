@@ -6,6 +6,7 @@ each operator below. No frontier that a host has announced may have passed it.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 
 import networkx as nx
@@ -13,8 +14,10 @@ import pyarrow as pa
 
 from fries_nb.bundles import Bundle
 from fries_nb.messages import Data, WorkerId
+from fries_nb.progress.times import EARLIEST
 from fries_nb.testing.cluster import Cluster
 from fries_nb.testing.network import LaneKind
+from fries_nb.worker.watermarks import frontier_at
 from fries_nb.worker.worker import Worker
 
 
@@ -23,18 +26,18 @@ def times_of(batch: pa.RecordBatch) -> list[int]:
     return batch.column("at").to_pylist()
 
 
-Where = Iterator[tuple[str, bool, int, int]]
-"""For each row an operator, whether the row is in front of it (otherwise behind), its version and its time."""
+Where = Iterator[tuple[WorkerId, bool, int, int]]
+"""For each row a worker, whether the row is in front of it (otherwise behind), its version and its time."""
 
 
 def outstanding(cluster: Cluster) -> Where:
-    """Every row: the operator that it is at, whether it is in front of it, its version and its time."""
+    """Every row: the worker that it is at, whether it is in front of it, its version and its time."""
     for source in cluster.supply.sources:
         if cluster.hosts.host_of(source) in cluster.hosts.dead:
             continue
         for supplied in cluster.supply.unread(source):
             for time in times_of(supplied):
-                yield source.operator, False, cluster.worker(*source).version, time
+                yield source, False, cluster.worker(*source).version, time
     for (kind, place), _ in cluster.network.waiting():
         if kind is LaneKind.FRAMES:
             for frame in cluster.network.queued((kind, place)):
@@ -46,7 +49,7 @@ def outstanding(cluster: Cluster) -> Where:
 def _in_front_of(receiver: WorkerId, frame: object) -> Where:
     if isinstance(frame, Data):
         for time in times_of(frame.batch):
-            yield receiver.operator, True, frame.version, time
+            yield receiver, True, frame.version, time
 
 
 def _at(worker: Worker) -> Where:
@@ -54,27 +57,31 @@ def _at(worker: Worker) -> Where:
     for queue in worker._inbox._queues.values():
         for frame in queue:
             yield from _in_front_of(first, frame)
+    for aside in worker._versions._aside.values():
+        for frame in aside:
+            yield from _in_front_of(first, frame)
     for supplied in worker._inbox._supplied:
         if supplied.batch is not None:
             for time in times_of(supplied.batch):
-                yield first.operator, False, worker.version, time
+                yield first, False, worker.version, time
     if worker._in_hand and (unread := worker._running.unread) is not None:
         for time in times_of(unread):
-            yield first.operator, True, worker.outbox.version, time
+            yield first, True, worker.outbox.version, time
     agenda = worker.instances[0].agenda
     for time in () if agenda is None else agenda.held:
-        yield first.operator, False, time[0], time[1]
+        yield first, False, time[0], time[1]
     for out in worker.outbox._channels.values():
         for batch in out.buffer:
             for time in times_of(batch):
-                yield out.channel.receiver.operator, True, out.version, time
+                yield out.channel.receiver, True, out.version, time
         for frame in out.queue:
             assert not isinstance(frame, Bundle)
             yield from _in_front_of(out.channel.receiver, frame)
-    for name, waiting in worker.outbox._undivided.items():
-        for batch in waiting._batches:
+    for edge, channels in worker.outbox._ways:
+        for batch in worker.outbox._undivided[edge.to]._batches:
             for time in times_of(batch):
-                yield name, True, worker.outbox.version, time
+                for channel in channels:
+                    yield channel.channel.receiver, True, worker.outbox.version, time
 
 
 class FrontierLaw:
@@ -88,10 +95,10 @@ class FrontierLaw:
     def check(self) -> None:
         """No announced frontier has passed a row, and none went back."""
         announced = self.cluster.hosts.progress.announced
-        rows = set(outstanding(self.cluster))
+        rows = {(at.operator, *row) for at, *row in outstanding(self.cluster)}
         for (host, listener), frontiers in announced.items():
             self.checked += 1
-            for before, after in zip(frontiers, frontiers[1:], strict=False):
+            for before, after in itertools.pairwise(frontiers):
                 assert before.leads_to(after), f"{listener}'s frontier at host {host} went from {before} to {after}"
             for operator, in_front, version, time in rows:
                 can_reach = listener in self._below[operator] and (in_front or listener != operator)
@@ -117,3 +124,54 @@ class FrontierLaw:
         for host, progress in self.cluster.hosts.progress.hosts.items():
             left = () if host in self.cluster.hosts.dead else progress.state().counts
             assert not left, f"host {host} ended with {left}"
+
+
+class WatermarkLaw(FrontierLaw):
+    """The same for the watermark of each worker, which bounds the rows that can reach this one of the operator's."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begin with the hosts of an incarnation."""
+        self._hosts = self.cluster.hosts
+        self._before: dict[WorkerId, int] = {}
+        self._below_each = self._reachable()
+
+    def check(self) -> None:
+        """No watermark has passed a row, and none went back."""
+        hosts = self.cluster.hosts
+        if hosts is not self._hosts:
+            self._begin()
+        rows, below = set(outstanding(self.cluster)), self._below_each
+        for id_, worker in self.cluster.workers.items():
+            reached = getattr(worker._times, "reached", EARLIEST)
+            assert reached >= self._before.get(id_, EARLIEST), f"the watermark of {id_} went back to {reached}"
+            self._before[id_] = reached
+            if reached == EARLIEST or hosts.host_of(id_) in hosts.dead:
+                continue
+            self.checked += 1
+            for place, in_front, version, time in rows:
+                if frontier_at(reached).less_equal((version, time)):
+                    continue
+                at = hosts.worker_of(place).wiring.id
+                can_reach = id_ in below[at] and (in_front or id_ != at)
+                if can_reach:
+                    where = f"{'in front of' if in_front else 'behind'} {at}"
+                    raise AssertionError(f"the watermark of {id_} is {reached}; {(version, time)} is {where}")
+
+    def _reachable(self) -> dict[WorkerId, set[WorkerId]]:
+        graph = nx.DiGraph()
+        for id_, worker in self.cluster.workers.items():
+            graph.add_node(id_)
+            graph.add_edges_from(
+                (self.cluster.hosts.worker_of(channel.sender).wiring.id, id_) for channel in worker.wiring.incoming
+            )
+        return {id_: {id_} | nx.descendants(graph, id_) for id_ in graph}
+
+    def check_end(self) -> None:
+        """After the end all watermarks have passed everything, since all channels have ended."""
+        self.cluster.settle()
+        self.check()
+        assert not set(outstanding(self.cluster))

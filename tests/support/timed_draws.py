@@ -7,13 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from progress_laws import FrontierLaw
+from progress_laws import FrontierLaw, WatermarkLaw
 
 import fries_nb as fn
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.windowing import Windowing
 from fries_nb.testing.cluster import Cluster
 from fries_nb.testing.faults import Faults
+from fries_nb.topology.progress_locations import Watermarks
 
 SCHEDULERS = ("fries", "epoch", "naive", "multiversion", "multiversion")
 ROWS = (5, 30, 60)
@@ -84,11 +85,16 @@ class DrawnTimes:
         return sums([out for row in rows for out in some_twice(row)], self.windowing)
 
 
-def draw_flow(chance: random.Random) -> DrawnTimes:
-    """A dataflow of maps, one of which multiplies, and a window, with one or two sources; and the rows of these."""
+def draw_flow(chance: random.Random, waits: bool = True) -> DrawnTimes:
+    """A dataflow of maps, one of which multiplies, and a window, with one or two sources; and the rows of these.
+
+    Args:
+        chance: draws it.
+        waits: whether sources may wait for the sinks.
+    """
     flow, rows = fn.Dataflow("timed"), {"S": draw_rows(chance)}
     workers, keys = lambda: chance.choice((1, 2, 3)), lambda: chance.choice((None, "k"))
-    ahead = chance.choice((None, None, 0, 3, 10))
+    ahead = chance.choice((None, None, 0, 3, 10)) if waits else None
     source = flow.source("S", fn.rate(None), time="at", workers=workers(), ahead=ahead)
     first = source.map("A", marked(0), key=keys(), workers=workers())
     if chance.random() < 0.4:
@@ -108,23 +114,29 @@ def draw_flow(chance: random.Random) -> DrawnTimes:
     return DrawnTimes(flow.graph(workers=2), rows, windowing)
 
 
-def draw_cluster(seed: int) -> tuple[DrawnTimes, Cluster, random.Random]:
-    """A random dataflow, a cluster that runs it, and what draws the changes."""
+def draw_cluster(seed: int, notifications: Watermarks | None = None) -> tuple[DrawnTimes, Cluster, random.Random]:
+    """A random dataflow, a cluster that runs it, and what draws the changes.
+
+    Args:
+        seed: determines them.
+        notifications: how watermarks are made, if times travel in-band.
+    """
     chance = random.Random(seed)
-    drawn = draw_flow(chance)
+    drawn = draw_flow(chance, waits=notifications is None)
     faults = Faults(hazard=0.004, host_kills=2, driver_kills=1) if chance.random() < 0.4 else Faults()
     cluster = Cluster(
         drawn.graph, drawn.rows, seed=seed, hosts=chance.choice((1, 2, 3)), window=chance.choice((1, 200, 2_000)),
         audit=chance.random() < 0.5, chaining=chance.random() < 0.5, checkpoints=faults.hazard > 0,
         commit_interval_ns=chance.choice((None, 2_000_000)) if not faults.hazard else 2_000_000, faults=faults,
+        notifications=notifications,
     )  # fmt: skip
     return drawn, cluster, chance
 
 
-def play_timed(seed: int) -> FrontierLaw:
+def play_timed(seed: int, notifications: Watermarks | None = None) -> FrontierLaw:
     """Play a seed to its end, check the law of frontiers on the way and the results of windows; returns the law."""
-    drawn, cluster, chance = draw_cluster(seed)
-    law = FrontierLaw(cluster)
+    drawn, cluster, chance = draw_cluster(seed, notifications)
+    law = FrontierLaw(cluster) if notifications is None else WatermarkLaw(cluster)
     for version in range(1, chance.choice((0, 1, 3)) + 1):
         read = chance.random()
         law.run_until(lambda read=read: cluster.supply.read >= read * cluster.supply.total)

@@ -19,8 +19,7 @@ from typing import Any
 
 from fries_nb.dataflow.event_time import ticks
 from fries_nb.dataflow.hidden_columns import TIME
-from fries_nb.dataflow.traits import Kind
-from fries_nb.dataflow.windowing import WindowFunction, ends_of
+from fries_nb.dataflow.windowing import EACH_TIME, WindowFunction, ends_of
 from fries_nb.errors import DeclarationError, OperatorError
 from fries_nb.operators.audit_log import made_of, transaction_of
 from fries_nb.operators.failures import FAILURES, failure
@@ -226,7 +225,7 @@ def close_step(instance: Instance, behind: Behind) -> Step:
     """Emits the results of the windows of a key that are due."""
     emit_all, due = due_emitter(instance, behind.valued(instance)[0]), _due_windows(instance)
     close, values = instance.function.function.close, _Bounds(instance)
-    shift = 1 if instance.operator.kind is Kind.REDUCE else 0
+    shift = 1 if instance.function.windowing == EACH_TIME else 0
     read = key_reader(instance.operator.key)
 
     def results(row: Row) -> Iterator[dict[str, Any]]:

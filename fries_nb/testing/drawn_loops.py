@@ -152,7 +152,7 @@ End = tuple[str, int]
 
 
 class _Draw:
-    """Builds a dataflow, operator by operator; a small one has one loop, or one inside of another, and few operators."""
+    """Builds a dataflow, operator by operator; a small one has one loop or two, and few operators."""
 
     def __init__(self, chance: random.Random, small: bool) -> None:
         self.flow = LoopFlow()
@@ -161,6 +161,7 @@ class _Draw:
         self._most = 2 if small else chance.choice((1, 2, 3))
         self._count = 0
         self._levels = chance.choice((1, 1, 1, 2) if small else (1, 1, 2, 2, 3))
+        self._apart = small and chance.random() < 0.6  # workers meet on feedback channels only
 
     def add(self, name: str, kind: Kind, ends: Sequence[End], within: StreamScope = ROOT, **more: Any) -> str:
         """Add an operator behind these ends; returns its name."""
@@ -174,6 +175,8 @@ class _Draw:
         """Add an edge, keyed if its receiver is, and sometimes if it is not."""
         forward, rebalance, hashed = Partitioning.FORWARD, Partitioning.REBALANCE, Partitioning.HASH
         how = hashed if key else self._chance.choice((forward, forward, rebalance, hashed))
+        if self._apart and not key:
+            how = hashed if feedback else forward
         key = key or (("k",) if how is hashed else ())
         self.flow.edges.append(Edge(end[0], to, how, key, end[1], feedback))
 

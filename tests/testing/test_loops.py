@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from loops_played import try_loops
+from loops_played import try_killed, try_loops
 
 SOAK = int(os.environ.get("FRIES_SOAK", "1"))
 

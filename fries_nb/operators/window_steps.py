@@ -19,8 +19,7 @@ from typing import Any
 
 from fries_nb.dataflow.event_time import ticks
 from fries_nb.dataflow.hidden_columns import TIME
-from fries_nb.dataflow.traits import Kind
-from fries_nb.dataflow.windowing import WindowFunction, ends_of
+from fries_nb.dataflow.windowing import EACH_TIME, WindowFunction, ends_of
 from fries_nb.errors import DeclarationError, OperatorError
 from fries_nb.operators.audit_log import made_of, transaction_of
 from fries_nb.operators.failures import FAILURES, failure
@@ -30,6 +29,7 @@ from fries_nb.operators.rows import Columns, Row, detach
 from fries_nb.operators.state import Transform, key_reader, same_key, transformed
 from fries_nb.operators.steps import Behind, Step, own_row
 from fries_nb.operators.time_values import TimeValues, time_values
+from fries_nb.progress.times import EARLIEST
 
 Span = tuple[int, ...]
 """A window of a key: its end, the size and the distance of the windows it was opened with, and the rounds."""
@@ -225,7 +225,7 @@ def close_step(instance: Instance, behind: Behind) -> Step:
     """Emits the results of the windows of a key that are due."""
     emit_all, due = due_emitter(instance, behind.valued(instance)[0]), _due_windows(instance)
     close, values = instance.function.function.close, _Bounds(instance)
-    shift = 1 if instance.operator.kind is Kind.REDUCE else 0
+    shift = 1 if instance.function.windowing == EACH_TIME else 0
     read = key_reader(instance.operator.key)
 
     def results(row: Row) -> Iterator[dict[str, Any]]:
@@ -261,6 +261,17 @@ def retire_step(instance: Instance) -> Step:
             state.live.pop(key, None)
 
     return step
+
+
+def call_for_all(instance: Instance) -> None:
+    """In a trial, make entries for all open windows, since copies of states come without any."""
+    agenda = instance.agenda
+    assert agenda is not None, "windows are timed"
+    for key, windows in instance.state.live.items():
+        for span, window in windows.items():
+            window.fired = False
+            agenda.begin((0, EARLIEST, *span[3:]))
+            agenda.call(span[0] - 1, key)
 
 
 def _due_windows(instance: Instance) -> Callable[[Row], list[tuple[Span, OpenWindow]]]:

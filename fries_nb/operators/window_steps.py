@@ -228,7 +228,8 @@ def close_step(instance: Instance, behind: Behind) -> Step:
     shift = 1 if instance.function.windowing == EACH_TIME else 0
     read = key_reader(instance.operator.key)
 
-    def results(row: Row) -> Iterator[dict[str, Any]]:
+    def results(row: Row) -> Iterator[tuple[int, dict[str, Any]]]:
+        t = row.columns.times()[row.index]
         key, shown = read(row), values.of(row.columns).values.shown
         for span, window in due(row):
             if window.fired and not window.added:
@@ -237,7 +238,7 @@ def close_step(instance: Instance, behind: Behind) -> Step:
                 result = close(key, shown(span[0] - shift), window.state)
             except FAILURES as error:
                 raise failure(instance, error) from error
-            yield from rows_of(instance, result)
+            yield from ((t, out) for out in rows_of(instance, result))
 
     return lambda row: emit_all(row, results(row))
 

@@ -307,8 +307,9 @@ class _Chain:
         for instance in self._instances:
             instance.draw = _first_rows()
         step = compile_chain(self._instances, branches, lambda: "left" if sender == wiring.left else "right", fired=fired)
-        for row in rows:
-            step(row)
+        with self._instances[0].bound():
+            for row in rows:
+                step(row)
         for output in branches:
             output.types = joined_types(joined_columns(self._instances), columns.names)
             output.pack()

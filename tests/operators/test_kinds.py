@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from kind_examples import KIND_EXAMPLES, Counted, ROWS, graph_of, plain
+from kind_examples import KIND_EXAMPLES, ROWS, Counted, graph_of, plain
 
 import fries_nb
 from fries_nb.audit import judge

@@ -142,13 +142,14 @@ def test_the_definition_sees(monkeypatch: pytest.MonkeyPatch, name: str, change:
     if name == "agenda":
         run_of = _with_agenda(change)
     elif name == "retire_step":
-        from fries_nb.operators import kinds
-        from fries_nb.dataflow import Kind
         from dataclasses import replace
+
+        from fries_nb.dataflow import Kind
+        from fries_nb.operators import kinds
 
         monkeypatch.setitem(kinds.CALLS, Kind.WINDOW, replace(kinds.CALLS[Kind.WINDOW], retire=change))
     else:
         monkeypatch.setattr(window_steps, name, change)
-    with pytest.raises(Exception):  # noqa: B017, PT011 (wrong rows, or a step that cannot go on)
+    with pytest.raises(Exception):  # noqa: B017 (wrong rows, or a step that cannot go on)
         for seed in SEEDS:
             play(seed, run_of)

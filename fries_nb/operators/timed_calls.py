@@ -173,9 +173,9 @@ class TokenOutput:
         assert agenda is not None, "the operator is timed"
         time = book.time_of(token)
         if time[1] < agenda.stamp[1] or time[2:] != agenda.stamp[2:]:
+            name, shown = self._instance.worker.operator, self._values.shown(time[1])
             raise TokenError(
-                f"{self._instance.worker.operator}: a token of time {self._values.shown(time[1])!r} is earlier than the "
-                "tokens of the key for which reached runs; give rows with tokens of that key"
+                f"{name}: a token of time {shown!r} is not one of the key for which reached runs; give rows with those"
             )
         self.given += [(time[1], row) for row in rows_of(self._instance, rows)]
 

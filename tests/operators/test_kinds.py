@@ -194,7 +194,8 @@ def test_a_kind_takes_the_functions_that_its_traits_say(kind: Kind) -> None:
 def test_no_other_module_asks_for_a_kind_by_name() -> None:
     """But those that declare operators."""
     package = Path(fries_nb.__file__).parent
-    declare = {f"dataflow/{module}.py" for module in ("traits", "builder", "streams", "timed_streams", "regions", "graph")}
+    declaring = ("traits", "builder", "streams", "timed_streams", "regions", "graph")
+    declare = {f"dataflow/{module}.py" for module in declaring}
     named = {
         path.relative_to(package).as_posix()
         for path in package.rglob("*.py")

@@ -127,7 +127,7 @@ def window_step(instance: Instance, behind: Behind) -> Step:
             late(row)
             return
         for window in taken:
-            own = row.copy()  # a row that one window changes or keeps is not that of the others
+            own = row.copy() if len(taken) > 1 else row  # what one window changes or keeps is not that of the others
             held = getrefcount(own)
             try:
                 result = process(own, window.state)
@@ -180,11 +180,13 @@ def _taker(instance: Instance) -> Callable[[Row, Any, Windows], list[OpenWindow]
         return window
 
     def take(row: Row, key: Any, windows: Windows) -> list[OpenWindow]:
-        columns = row.columns
+        columns, found = row.columns, []
         own, t = bounds.of(columns), columns.times()[row.index]
-        spans = own.spans(windows, t, agenda.stamp[2:], instance.rewindowed)
-        found = (windows.get(span) or opened(key, windows, span, own.lateness) for span in spans)
-        return [window for window in found if window is not None]
+        for span in own.spans(windows, t, agenda.stamp[2:], instance.rewindowed):
+            window = windows.get(span) or opened(key, windows, span, own.lateness)
+            if window is not None:
+                found.append(window)
+        return found
 
     return take
 

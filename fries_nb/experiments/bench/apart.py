@@ -44,9 +44,16 @@ def bytewax(source: Path, rows: int, processes: int, columns: str) -> float:
     return _bytewax("bytewax_w1", source, rows, processes, "--columns", columns)
 
 
-def bytewax_windows(source: Path, rows: int, processes: int) -> float:
-    """Rows per second of bytewax counting the payments of each terminal and minute; see ``bytewax``."""
-    return _bytewax("bytewax_windows", source, rows, processes)
+def bytewax_windows(source: Path, rows: int, processes: int, windows: str) -> float:
+    """Rows per second of bytewax counting the payments of each terminal and minute; see ``bytewax``.
+
+    Args:
+        source: a Parquet file of payments.
+        rows: the number of its rows.
+        processes: number of bytewax processes.
+        windows: the form, ``own`` or ``by-hand``; see ``rivals/bytewax_windows.py``.
+    """
+    return _bytewax("bytewax_windows", source, rows, processes, "--windows", windows)
 
 
 def _bytewax(module: str, source: Path, rows: int, processes: int, *options: str) -> float:

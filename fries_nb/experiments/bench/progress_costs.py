@@ -20,7 +20,7 @@ from fries_nb.experiments.bench.results import BenchReport, Target
 from fries_nb.experiments.bench.w1_throughput import scored
 from fries_nb.topology.progress_locations import Watermarks
 
-ROWS = 1_000_000
+ROWS = 4_000_000
 OPERATORS = (1, 16, 256)
 FEW, MANY = 100, 10_000
 MOST_RATIO = 0.1
@@ -40,9 +40,8 @@ def times(scale: float, runs: int) -> BenchReport:
     with spark_session() as spark:
         timed = job(lambda path: flow_seconds(timed_w1, spark, path), rows)
         plain = job(lambda path: flow_seconds(scored, spark, path), rows)
-        result = pairs(
-            Side("with time=", timed.flowing_rate), Side("without", plain.flowing_rate), runs, unit="rows/s, rows flowing"
-        )
+        sides = Side("with time=", timed.flowing_rate), Side("without", plain.flowing_rate)
+        result = pairs(*sides, n=runs, unit="rows/s, rows flowing")
     target = Target("throughput with times that nobody listens to, of that without", result.ratio_median, 0.97)
     return BenchReport("times", scale, (result,), (target,), {"rows": rows, "hosts": HOSTS}, CREDIT_BYTES)
 
@@ -52,7 +51,7 @@ def idle(scale: float, runs: int) -> BenchReport:
 
     The runs are seeded, so the figures are exact, and the same whenever they are counted.
     """
-    found = {(n, t): _counts(n, t, runs) for t in (FEW, int(MANY * scale)) for n in OPERATORS}
+    found = {(n, t): coordination(n, t, runs) for t in (FEW, int(MANY * scale)) for n in OPERATORS}
     targets = tuple(
         Target(f"messages at {n} idle operators and {t:,} times", one.ratio_median, MOST_RATIO, False, "times")
         for (n, t), (one, _) in found.items()
@@ -65,12 +64,18 @@ def idle(scale: float, runs: int) -> BenchReport:
     return BenchReport("idle", scale, tuple(one for one, _ in found.values()), targets, facts)
 
 
-def _counts(operators: int, count: int, runs: int) -> tuple[PairedResult, PairedResult]:
-    """Tokens over all watermarks, and over those between hosts."""
-    what = f"{operators} idle operators, {count:,} times"
-    seeds = range(1 if operators * count > MANY else runs)
-    tokens = [counted(operators, count, seed, None).progress for seed in seeds]
-    marks = [counted(operators, count, seed, Watermarks()) for seed in seeds]
+def coordination(operators: int, times: int, runs: int) -> tuple[PairedResult, PairedResult]:
+    """Count messages of tokens over all watermarks, and over those between hosts alone.
+
+    Args:
+        operators: number of idle operators.
+        times: number of distinct times.
+        runs: number of seeds; the largest dataflows are run once.
+    """
+    what = f"{operators} idle operators, {times:,} times"
+    seeds = range(1 if operators * times > MANY else runs)
+    tokens = [counted(operators, times, seed, None).progress for seed in seeds]
+    marks = [counted(operators, times, seed, Watermarks()) for seed in seeds]
 
     def against(name: str, figures: list[int]) -> PairedResult:
         ours, theirs = tuple(map(float, tokens)), tuple(map(float, figures))
@@ -89,8 +94,8 @@ def idling(scale: float, runs: int) -> BenchReport:
             for operators in (min(OPERATORS), max(OPERATORS)):
                 flow: Callable[[], fn.Dataflow] = partial(idle_flow, fn.replay(str(path)), operators)
                 results.append(_seconds(spark, flow, f"{operators} idle operators, {count:,} times", runs))
-    slowest = results[-1]
-    target = Target("seconds with tokens, of those with watermarks, most operators and times", slowest.ratio_median, 1, False)
+    what = "seconds with tokens, of those with watermarks, most operators and times"
+    target = Target(what, results[-1].ratio_median, 1.0, False)
     return BenchReport("idling", scale, tuple(results), (target,), {"hosts": HOSTS}, CREDIT_BYTES)
 
 

@@ -6,6 +6,7 @@ them. A latency is from the end of a window to the time at which its batch is in
 
 from __future__ import annotations
 
+import threading
 import time
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from fries_nb.experiments.measuring import pause
-from fries_nb.experiments.rivals.streaming_w1 import first_seen, scratch_directory, shuffled_in
+from fries_nb.experiments.rivals.streaming_w1 import first_seen, scratch_directory, shuffled_in, stop_between_batches
 
 
 def window_latencies(spark: SparkSession, rate: int, keys: int, workers: int, seconds: float) -> list[float]:
@@ -33,8 +34,11 @@ def window_latencies(spark: SparkSession, rate: int, keys: int, workers: int, se
         RunError: the query has failed, or gives nothing.
     """
     found: list[tuple[float, float]] = []
+    over = threading.Event()
 
     def given_out(batch: DataFrame, _: int) -> None:
+        if over.is_set():
+            return  # a batch that is cut short fills the screen with Spark's complaints
         ends = [row["end"] for row in batch.select(f.col("window.end").cast("double").alias("end")).collect()]
         now = time.time()
         found.extend((now, (now - end) * 1000) for end in ends)
@@ -50,6 +54,7 @@ def window_latencies(spark: SparkSession, rate: int, keys: int, workers: int, se
             first_seen("a window", running, lambda: len(found) or None)
             pause(seconds)
         finally:
-            running.stop()
+            over.set()
+            stop_between_batches(running)
     since = time.time() - seconds / 2
     return [latency for at, latency in found if at >= since]

@@ -22,7 +22,7 @@ from fries_nb.dataflow.limits import tuples
 from fries_nb.dataflow.operators import batched
 from fries_nb.dataflow.streams import Stream
 from fries_nb.dataflow.updates import Update
-from fries_nb.dataflow.windows import sliding, tumbling
+from fries_nb.dataflow.windowing import sliding, tumbling
 from fries_nb.errors import FriesError, SourceError, UncommittedWarning
 
 __all__ = [

@@ -43,6 +43,22 @@ class Position(msgspec.Struct, frozen=True):
     at: Any = None
 
 
+class LoggedFrame(msgspec.Struct, frozen=True):
+    """A frame that was on a loop's feedback channel at a checkpoint's marker; the restored head takes it first.
+
+    Attributes:
+        sender: the operator that sent it.
+        rows: its batch, as an Arrow IPC stream.
+        timestamp: see ``frames.Data``.
+        version: see ``frames.Data``.
+    """
+
+    sender: str
+    rows: bytes
+    timestamp: tuple[int, ...] = ()
+    version: int = 0
+
+
 class Snapshot(msgspec.Struct, frozen=True):
     """The state of one worker of one operator at a checkpoint's marker, independent of chaining.
 
@@ -55,12 +71,14 @@ class Snapshot(msgspec.Struct, frozen=True):
         traced: under audit, the record counts so far (``fries_nb.trace.Counts``).
         positions: for a source, split number to position; ``None`` for a split that was read completely. Splits that
             have not been started are omitted.
+        bounds: for a source whose rows have times, split number to the lower bound of the times of its unread rows.
         round_robin_positions: for each rebalancing out-edge, by receiver, the index of the next worker.
         version: number of tagged changes that have been applied (see ``messages.Data``).
         agenda: for a timed operator, bin number to the pickled entries of its keys.
         tokens: for a timed operator, bin number to its tokens.
         fired: for a timed operator, the bin, or ``EVERY_BIN``, to how far entries have fired: ``(t, *rounds)``.
         came: for a timed operator, the serialized Arrow schema of its input; empty if nothing came.
+        feedback: for a loop's head, the frames on its feedback channels, in order of each.
     """
 
     operator: str
@@ -70,12 +88,14 @@ class Snapshot(msgspec.Struct, frozen=True):
     bins: dict[int, bytes] = {}
     traced: tuple[int, int, int] = (0, 0, 0)
     positions: dict[int, Position | None] = {}
+    bounds: dict[int, int] = {}
     round_robin_positions: dict[str, int] = {}
     version: int = 0
     agenda: dict[int, bytes] = {}
     tokens: dict[int, SavedTokens] = {}
     fired: dict[int, tuple[tuple[int, ...], ...]] = {}
     came: bytes = b""
+    feedback: tuple[LoggedFrame, ...] = ()
 
 
 class CommittedChange(msgspec.Struct, frozen=True):

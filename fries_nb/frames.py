@@ -79,7 +79,14 @@ class Release(msgspec.Struct, frozen=True, tag=True):
     change: str
 
 
-Action = Reconfigure | Commit | Hold | Release
+class Attempt(msgspec.Struct, frozen=True, tag=True):
+    """Action: find out whether a loop is empty. ``loop`` names its head; ``number`` counts the attempts of the loop."""
+
+    loop: str
+    number: int
+
+
+Action = Reconfigure | Commit | Hold | Release | Attempt
 
 
 class Marker(msgspec.Struct, frozen=True, tag=True):

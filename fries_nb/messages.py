@@ -11,6 +11,7 @@ import msgspec
 
 from fries_nb.frames import (
     Action,
+    Attempt,
     ChannelId,
     Commit,
     Data,
@@ -26,8 +27,8 @@ from fries_nb.frames import (
 )
 
 __all__ = [
-    "Action", "ChannelId", "Commit", "Data", "End", "Frame", "Hold", "Marker", "Reconfigure", "Release", "Tag",
-    "Watermark", "WorkerId",
+    "Action", "Attempt", "ChannelId", "Commit", "Data", "End", "Frame", "Hold", "Marker", "Reconfigure", "Release",
+    "Tag", "Watermark", "WorkerId",
 ]  # fmt: skip
 
 # ---- control, controller to worker
@@ -108,13 +109,17 @@ class Drain(msgspec.Struct, frozen=True, tag=True):
     """To a source worker: stop reading, and end the stream."""
 
 
+class EndLoop(msgspec.Struct, frozen=True, tag=True):
+    """To a worker of a loop's head, which has no forward input any more: the loop is empty, so end its body."""
+
+
 class SetChain(msgspec.Struct, frozen=True, tag=True):
     """To an operator's worker: from it on, run these operators as one chain. Answered with ``Chained``."""
 
     operators: tuple[str, ...]
 
 
-Control = Prepare | Rehearse | Abort | Fcm | Cancel | Unguard | SetRate | Drain | AdoptTopology | SetChain
+Control = Prepare | Rehearse | Abort | Fcm | Cancel | Unguard | SetRate | Drain | EndLoop | AdoptTopology | SetChain
 
 
 # ---- answers, worker to controller
@@ -169,7 +174,7 @@ class Rehearsed(msgspec.Struct, frozen=True, tag=True):
 
 
 class Done(msgspec.Struct, frozen=True, tag=True):
-    """The worker has applied the marker and sent it on its channels in scope.
+    """The worker has applied the marker and sent it on its channels in scope; to a loop's head it has come back.
 
     Attributes:
         marker: id of the marker.
@@ -179,6 +184,8 @@ class Done(msgspec.Struct, frozen=True, tag=True):
         old_tuples: number of tuples that it processed with the old function since the change was prepared.
         files: parts that a sink closed at a commit marker.
         read: number of tuples that a source has read before a commit marker.
+        busy: whether it held tuples when it applied an attempt's marker; ``Settled`` follows, unless it ends.
+        observed: number of frames that a loop's head took from feedback channels until the marker came back on them.
     """
 
     marker: int
@@ -188,6 +195,8 @@ class Done(msgspec.Struct, frozen=True, tag=True):
     old_tuples: int = 0
     files: tuple[str, ...] = ()
     read: int = 0
+    busy: bool = False
+    observed: int = 0
 
 
 class Ended(msgspec.Struct, frozen=True, tag=True):
@@ -195,6 +204,19 @@ class Ended(msgspec.Struct, frozen=True, tag=True):
 
     worker: WorkerId
     files: tuple[str, ...] = ()
+
+
+class InputEnded(msgspec.Struct, frozen=True, tag=True):
+    """The worker, of a loop's head, has taken the end of every forward channel; more rows come from the body alone."""
+
+    worker: WorkerId
+
+
+class Settled(msgspec.Struct, frozen=True, tag=True):
+    """The worker, which was busy when it applied the marker of an attempt, holds no tuples now."""
+
+    worker: WorkerId
+    marker: int
 
 
 class TopologyAdopted(msgspec.Struct, frozen=True, tag=True):
@@ -302,4 +324,7 @@ class Chained(msgspec.Struct, frozen=True, tag=True):
     error: str = ""
 
 
-Answer = Prepared | Rehearsed | Done | Ended | TopologyAdopted | Failed | Saved | Paused | Resumed | Report | Chained
+Answer = (
+    Prepared | Rehearsed | Done | Ended | InputEnded | Settled | TopologyAdopted | Failed | Saved | Paused | Resumed
+    | Report | Chained
+)  # fmt: skip

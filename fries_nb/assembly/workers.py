@@ -30,6 +30,7 @@ from fries_nb.operators.instance import Instance
 from fries_nb.progress.progress_graph import ProgressGraph
 from fries_nb.topology.progress_locations import Watermarks
 from fries_nb.topology.wiring import Wiring
+from fries_nb.worker.loop_head import HeadWorker
 from fries_nb.worker.snapshot import restore, restore_ended
 from fries_nb.worker.versions import Spill
 from fries_nb.worker.worker import Worker
@@ -99,7 +100,8 @@ class Assembly:
     def _connected(
         self, wiring: Wiring, instances: Sequence[Instance], snapshot: Snapshot | None, issued: int
     ) -> Worker:
-        return Worker(wiring, instances, self.window, self.clock, snapshot, self.spill, issued, self.progress)
+        made = HeadWorker if wiring.feedback else Worker
+        return made(wiring, instances, self.window, self.clock, snapshot, self.spill, issued, self.progress)
 
     def _instance(self, operator: Operator, index: int) -> Instance:
         instance = Instance(WorkerId(operator.name, index), operator, None, self.audit)

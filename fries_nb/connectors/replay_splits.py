@@ -28,10 +28,13 @@ from fries_nb.progress.times import EARLIEST
 from fries_nb.storage.delta import refuse_delta
 from fries_nb.storage.locations import is_local, locate
 
+LATEST = 2**63 - 1
+"""The latest time."""
+
 BLOCK_ROWS = 8_192
 """Number of rows of a block that is dealt to a split; smaller for few rows, larger for very many."""
 
-UNCUT_ROWS = 65_536
+UNCUT_ROWS = 131_072
 """Maximum number of rows of a row group that is a block by itself."""
 
 BLOCKS_PER_SPLIT = 512
@@ -196,9 +199,10 @@ def _row_groups(path: str, column: TimeColumn | None = None) -> Iterator[Span]:
 
 
 def _least_time(group: pq.RowGroupMetaData, schema: pa.Schema, column: str) -> int | None:
-    """The least time by the statistics; ``None`` if there are none, or they are not known to order values as times.
+    """The least time by the statistics; ``None`` if there are none, or the times have to be looked at.
 
-    Those of unsigned integers are not, nor those of INT96, and rows without a time are not counted in them.
+    As those of unsigned integers and INT96, whose statistics have another order, or no times and ones out of range,
+    which are refused.
     """
     chunks = [group.column(index) for index in range(group.num_columns)]
     statistics = [chunk.statistics for chunk in chunks if chunk.path_in_schema == column and chunk.is_stats_set]
@@ -208,8 +212,8 @@ def _least_time(group: pq.RowGroupMetaData, schema: pa.Schema, column: str) -> i
     [found] = statistics
     if not found.has_min_max or not found.has_null_count or found.null_count:
         return None
-    least: int = found.min_raw * unit
-    return least if least >= EARLIEST else None
+    least, latest = found.min_raw * unit, found.max_raw * unit
+    return least if least >= EARLIEST and latest <= LATEST else None
 
 
 def _unit(kind: pa.DataType) -> int | None:

@@ -20,14 +20,11 @@ import numpy as np
 import pyarrow as pa
 from msgspec.structs import replace
 
-from fries_nb.connectors.replay_splits import Span
+from fries_nb.connectors.replay_splits import LATEST, Span
 from fries_nb.connectors.shared_row_groups import SharedRowGroups
 from fries_nb.connectors.time_column import Ticks, TimeColumn, as_ticks
 from fries_nb.errors import SourceError
 from fries_nb.progress.times import EARLIEST
-
-LATEST = 2**63 - 1
-"""The latest time."""
 
 _Group = tuple[str, int]
 
@@ -123,8 +120,10 @@ class ReplayForesight:
             self._enter(rest, row)
         least = rest.least(row)
         while self._ahead and self._ahead[0][0] < least:
-            self._look_into(heapq.heappop(self._ahead)[1])
-            least = rest.least(row)
+            group = heapq.heappop(self._ahead)[1]
+            if group not in self._decoded:
+                self._look_into(group)
+                least = rest.least(row)
         return least
 
     def _enter(self, rest: _Rest, row: int) -> None:

@@ -136,6 +136,7 @@ class RowTimes:
         self._column = TimeColumn(time.source, time.time.column)
         self._ahead = time.time.ahead
         self._carried = time.time.carried
+        self._read: pa.Array | None = None
         self._bounds: TimeBounds
         if isinstance(source, ForeseeingSource):
             rows = {split.number: row for split, row in unread}
@@ -155,31 +156,30 @@ class RowTimes:
         return None if self._ahead is None or kind is None else ticks(self._ahead, pa.types.is_timestamp(kind))
 
     def stamped(self, batch: pa.RecordBatch, row: Callable[[int], str]) -> pa.RecordBatch:
-        """The rows with the hidden column of their times; see ``TimeColumn.times``.
+        """The rows with the hidden column of their times, if an operator reads it; see ``TimeColumn.times``.
 
         Raises:
             SourceError: as there, or the times are of another type than before.
         """
+        if isinstance(self._bounds, ForeseenBounds) and not self._carried:
+            return batch
         times, before = self._column.times(batch, row), self._bounds.type
         if before is not None and times.type != before:
             raise SourceError(
                 f"source {self._column.source!r} has time={self._column.name!r}, which makes times of type "
                 f"{times.type} in some rows and {before} in others; expected one type"
             )
-        return batch.append_column(TIME, times)
+        self._read = times
+        return batch.append_column(TIME, times) if self._carried else batch
 
-    def advance(self, moved: Moved, batch: pa.RecordBatch | None) -> None:
-        """Note that rows were read.
+    def advance(self, moved: Moved) -> None:
+        """Note that rows were read, those stamped last.
 
         Args:
             moved: the splits that were read, with their new positions.
-            batch: the rows, stamped; ``None`` if there were none.
         """
-        self._bounds.advance(moved, None if batch is None else batch.column(TIME))
-
-    def carried(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The rows as they leave the source: with their times only if these are carried."""
-        return batch if self._carried else batch.drop_columns([TIME])
+        times, self._read = self._read, None
+        self._bounds.advance(moved, times)
 
 
 def without_ended(bounds: Mapping[int, int], moved: Moved) -> dict[int, int]:

@@ -77,7 +77,7 @@ class TimeColumn:
         try:
             return column.cast(kind)
         except pa.ArrowInvalid as error:
-            most = "64 bits" if pa.types.is_integer(kind) else "the years 1678 to 2261, in nanoseconds"
+            most = "integers below 2**63" if pa.types.is_integer(kind) else "nanoseconds, from 1678 to 2261"
             raise SourceError(f"{self._said}, a time of which is out of range ({error}); expected {most}") from None
 
     @property

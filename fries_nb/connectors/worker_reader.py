@@ -261,8 +261,7 @@ class WorkerReader:
             count = sum(piece.batch.num_rows for piece in pieces)
             batch = self._stamped(pieces, self._schedule.take(now_ns, count))
         if self._times is not None:
-            self._times.advance(self.moved, batch)
-            batch = None if batch is None else self._times.carried(batch)
+            self._times.advance(self.moved)
         if batch is not None:
             return batch, None if self.exhausted else self._schedule.next_due(now_ns)
         if wanted and not self.exhausted:

@@ -129,9 +129,9 @@ class Checkpoints:
 
     @property
     def may_begin(self) -> bool:
-        """Whether a marker can start: no attempt, no marker in flight, and at least one source that has not ended."""
+        """Whether a marker can start: no attempt, no marker in flight, and a source or a loop that has not ended."""
         free = self.phase is CommitPhase.IDLE and not self._lane.busy
-        return free and bool(self._workers.live(self._workers.graph.sources))
+        return free and bool(self._workers.live((*self._workers.graph.sources, *self._workers.graph.heads)))
 
     def working_on(self, epoch: int) -> bool:
         """Whether the attempt with this number is still under way."""

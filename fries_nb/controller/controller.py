@@ -34,6 +34,7 @@ from fries_nb.controller.agreement import Agreement
 from fries_nb.controller.failure_rules import FailureRules
 from fries_nb.controller.intake import Uncommitted
 from fries_nb.controller.lifecycle import Lifecycle
+from fries_nb.controller.loop_attempts import Loop
 from fries_nb.controller.schema_checks import with_columns
 from fries_nb.controller.states import ChangeState, RunState
 from fries_nb.dataflow.graph import Graph
@@ -41,10 +42,12 @@ from fries_nb.errors import ProtocolError
 from fries_nb.messages import (
     Action,
     Answer,
+    Attempt,
     Commit,
     Done,
     Ended,
     Failed,
+    InputEnded,
     Paused,
     Prepared,
     Rehearsed,
@@ -52,6 +55,7 @@ from fries_nb.messages import (
     Resumed,
     Saved,
     SetChain,
+    Settled,
     TopologyAdopted,
     WorkerId,
 )
@@ -126,6 +130,11 @@ class Controller:
         return self._lane.on_the_way
 
     @property
+    def loops(self) -> dict[str, Loop]:
+        """Head to its loop."""
+        return self._life.loops.loops
+
+    @property
     def uncommitted(self) -> Uncommitted:
         """The tuples that sources have read since the last commit, including the hosts' last reports."""
         return self._checkpoints.intake.uncommitted()
@@ -168,6 +177,7 @@ class Controller:
         if self._changes.restarting:
             return [*steps, *self._life.recover(f"change {self._changes.restarting!r} starts the run again", now_ns)]
         steps += self._life.commit(isinstance(event, events.Tick) and self._epochs.due(now_ns), now_ns)
+        steps += self._life.loops.advance()
         if not self._workers.live():
             steps += self._life.finish(now_ns)
         return steps + keep
@@ -252,6 +262,8 @@ class Controller:
                 return self._failures.failed(answer, now_ns)
             case Saved():
                 self._checkpoints.saved(answer)
+            case InputEnded() | Settled():
+                self._life.loops.answered(answer)
             case TopologyAdopted():
                 self._life.rewiring.adopted(answer)
             case Paused():
@@ -282,6 +294,9 @@ class Controller:
     ) -> list[events.Instruction]:
         if isinstance(action, Commit):
             return self._checkpoints.acknowledged(worker, done)
+        if isinstance(action, Attempt):
+            self._life.loops.acknowledged(worker, done)
+            return []
         return self._changes.acknowledged(action.change, worker, done, now_ns)
 
     def _set_rate(self, request: events.RateRequested) -> list[events.Instruction]:

@@ -1,7 +1,11 @@
 """Frontiers of all operators, computed from one host's view of the outstanding pointstamps.
 
 A host's view is safe for every operator, since it consists of whole steps: nothing can arrive before a frontier that is
-computed from it. So operators which nobody tracks cost nothing while the dataflow runs.
+computed from it. So the frontiers of operators that do not listen are computed on request, and cost nothing while the
+dataflow runs.
+
+Nothing can arrive at a source, so its own frontier is empty. What it has still to read holds back the frontiers of the
+operators below it.
 
 >>> from fries_nb.dataflow.event_time import EventTime
 >>> from fries_nb.dataflow.graph import Edge, Kind, Operator
@@ -13,7 +17,7 @@ computed from it. So operators which nobody tracks cost nothing while the datafl
 >>> frontiers = Frontiers(graph, counts)
 >>> frontiers.reached()
 {'Src': None, 'FM': 30, 'Out': 30}
->>> frontiers.holding("Out")
+>>> frontiers.holding("Out")                                      # two frames in front of FM
 (FrontierHolder(operator='Src', time=(0, 30), count=2, to='FM'),)
 """
 

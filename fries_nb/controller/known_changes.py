@@ -162,6 +162,8 @@ class KnownChanges:
             if change is not None and change.state is ChangeState.PREPARING:
                 said += self._abort(change, now_ns, words)
         self._queue.appendleft(back)
+        if self._lane.attempts:  # its marker may wait behind the tuple that failed
+            return [*said, *self._lane.cancel()]
         return said + (self._checkpoints.cancel(now_ns) if self._lane.commits else [])
 
     def has_met(self, change: str, worker: WorkerId | None) -> bool:

@@ -4,7 +4,7 @@
 hosts, ``workers`` the workers that have ended, ``changes`` requested changes, ``guards`` automatic rollbacks,
 ``paused`` operators paused on a tuple, ``sources`` rates of sources, ``lane`` markers in flight, ``epochs`` files of
 sinks, ``checkpoints`` commits and checkpoints, ``recovery`` the state for the next incarnation, ``rewiring`` the
-topology.
+topology, ``loops`` the ends of loops.
 
 >>> from fries_nb.dataflow.graph import Edge, Kind, Operator
 >>> flow = Graph("pair", (Operator("src", kind=Kind.SOURCE), Operator("out", kind=Kind.SINK)), (Edge("src", "out"),))
@@ -34,6 +34,7 @@ from fries_nb.controller.events import (
 )
 from fries_nb.controller.guards import Guards, Watch
 from fries_nb.controller.intake import Sources
+from fries_nb.controller.loop_attempts import LoopAttempts
 from fries_nb.controller.markers import MarkerCoordinator
 from fries_nb.controller.membership import Membership, Workers
 from fries_nb.controller.pauses import PausedOperators
@@ -79,6 +80,7 @@ class Lifecycle:
         self.changes = Changes(self.workers, self.lane, self.checkpoints, self.recovery, self.paused, self.guards)
         self.sources = Sources(self.workers)
         self.rewiring = Rewiring(self.workers)
+        self.loops = LoopAttempts(self.workers, self.lane)
         self._lost_because = ""
 
     def _move(self, to: RunState) -> None:
@@ -138,6 +140,7 @@ class Lifecycle:
         self.workers.ended.clear()
         self.lane.clear()
         self.rewiring.lost()
+        self.loops.lost()
         self.checkpoints.lost()
         self.recovery.lose()
         self.membership.begin(self.recovery.incarnation)

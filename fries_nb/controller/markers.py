@@ -34,7 +34,7 @@ from dataclasses import dataclass
 from fries_nb.controller.events import Tell
 from fries_nb.controller.membership import Workers
 from fries_nb.errors import ProtocolError
-from fries_nb.messages import Action, Cancel, Commit, Fcm, Hold, Marker, Reconfigure, Release, WorkerId
+from fries_nb.messages import Action, Attempt, Cancel, Commit, Fcm, Hold, Marker, Reconfigure, Release, WorkerId
 from fries_nb.scheduling.stages import Send, Stage, StageAction
 
 
@@ -77,6 +77,11 @@ class MarkerCoordinator:
     def commits(self) -> bool:
         """Whether the action in flight is a commit, which may be cancelled."""
         return isinstance(self.action, Commit)
+
+    @property
+    def attempts(self) -> bool:
+        """Whether the action in flight is an attempt to end a loop, which may be cancelled."""
+        return isinstance(self.action, Attempt)
 
     @property
     def tags(self) -> bool:
@@ -167,13 +172,13 @@ class MarkerCoordinator:
         return [journey.action for journey in owed]
 
     def cancel(self) -> list[Tell]:
-        """Cancel the commit in flight; returns the ``Cancel`` for every worker.
+        """Cancel the commit or attempt in flight; returns the ``Cancel`` for every worker.
 
         Raises:
-            ProtocolError: no commit is in flight. Other actions cannot be cancelled: some workers may have switched.
+            ProtocolError: neither is in flight. Other actions cannot be cancelled: some workers may have switched.
         """
-        if self._journey is None or not self.commits:
-            raise ProtocolError(f"only a commit on its way can be cancelled; on its way is {self.action}")
+        if self._journey is None or not (self.commits or self.attempts):
+            raise ProtocolError(f"only a commit or an attempt can be cancelled on its way; on its way is {self.action}")
         [marker] = self._journey.markers
         self._journey = None
         return [Tell(worker, Cancel(marker)) for worker in self._workers.of(self._workers.graph.by_name)]

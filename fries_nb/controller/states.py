@@ -1,8 +1,8 @@
 """The state machines of a run and its parts, each as a table of legal moves that ``transitions.moved`` enforces.
 
 ``TABLES`` lists all of them. The moves are made by ``lifecycle`` (the run), ``membership`` (hosts), ``transactions``
-(changes), ``commit_attempts`` (commits and checkpoints), ``rewiring`` (the topology), ``running.change_queue``
-(regions) and ``constraints.remedy`` (remedies of latency constraints).
+(changes), ``commit_attempts`` (commits and checkpoints), ``loop_attempts`` (loops), ``rewiring`` (the topology),
+``running.change_queue`` (regions) and ``constraints.remedy`` (remedies of latency constraints).
 
 >>> from fries_nb.transitions import moved
 >>> moved(CHANGE_MOVES, ChangeState.REQUESTED, ChangeState.PREPARING, "change 'u1'").value
@@ -76,6 +76,21 @@ class CommitPhase(StrEnum):
     KEEPING = "keeping"
 
 
+class LoopPhase(StrEnum):
+    """Phase of a loop in one incarnation of the run."""
+
+    FED = "fed"
+    """Rows may still enter it."""
+    READY = "ready"
+    """All forward input has been taken; an attempt begins when no marker is in flight."""
+    ASKING = "asking"
+    """The marker of an attempt is in flight."""
+    WAITING = "waiting"
+    """Nothing moved in the last attempt, and workers were busy; the next one begins when they have settled."""
+    ENDING = "ending"
+    """The last attempt found it empty, and its heads were told to end."""
+
+
 class TopologyPhase(StrEnum):
     """Phase of a change of the topology."""
 
@@ -130,6 +145,13 @@ REGION_MOVES: Moves[RegionPhase] = {
     RegionPhase.RUNNING: frozenset({RegionPhase.OVER}),
     RegionPhase.OVER: frozenset(),
 }
+LOOP_MOVES: Moves[LoopPhase] = {
+    LoopPhase.FED: frozenset({LoopPhase.READY}),
+    LoopPhase.READY: frozenset({LoopPhase.ASKING, LoopPhase.FED}),
+    LoopPhase.ASKING: frozenset({LoopPhase.READY, LoopPhase.WAITING, LoopPhase.ENDING, LoopPhase.FED}),
+    LoopPhase.WAITING: frozenset({LoopPhase.READY, LoopPhase.FED}),
+    LoopPhase.ENDING: frozenset({LoopPhase.FED}),  # FED by the next incarnation
+}
 TOPOLOGY_MOVES: Moves[TopologyPhase] = {
     TopologyPhase.IDLE: frozenset({TopologyPhase.AWAITED}),
     TopologyPhase.AWAITED: frozenset({TopologyPhase.ADOPTING, TopologyPhase.IDLE}),
@@ -141,6 +163,7 @@ TABLES: Mapping[str, Mapping[Any, frozenset[Any]]] = {
     "a change": CHANGE_MOVES,
     "a checkpoint": COMMIT_MOVES,
     "a region": REGION_MOVES,
+    "a loop": LOOP_MOVES,
     "a change of topology": TOPOLOGY_MOVES,
     "a remedy": REMEDY_MOVES,
 }

@@ -41,7 +41,7 @@ from fries_nb.dataflow.scopes import ROOT, StreamScope
 from fries_nb.dataflow.streams import Stream, replicating
 from fries_nb.dataflow.timed_streams import LATE, check_times, checked_late, timed_key
 from fries_nb.dataflow.traits import TRAITS
-from fries_nb.dataflow.windows import WindowFunction
+from fries_nb.dataflow.windowing import WindowFunction
 from fries_nb.errors import DataflowError, unknown
 
 

@@ -65,8 +65,8 @@ class Operator:
         chain: whether it may share a worker with its neighbours.
         time: the event time of a source, if its rows have one.
         within: the loops around it.
-        begins_transactions: whether all rows of its first output are of new transactions, which begin there (a window
-            without early rows); planning then cuts these edges.
+        begins_transactions: whether every row of its first output begins a new transaction (a window without early
+            rows); planning cuts these edges.
     """
 
     name: str
@@ -196,6 +196,11 @@ class Graph:
     def sources(self) -> tuple[str, ...]:
         """Names of the operators without in-edges."""
         return tuple(operator.name for operator in self.operators if not self._in[operator.name])
+
+    @cached_property
+    def heads(self) -> tuple[str, ...]:
+        """Names of the heads of loops: the operators at which feedback edges end."""
+        return tuple(dict.fromkeys(edge.to for edge in self.edges if edge.feedback))
 
     @cached_property
     def sinks(self) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from fries_nb.dataflow.traits import TRAITS, Emits, Kind, OperatorTraits, Returns
-from fries_nb.dataflow.windows import WindowFunction
+from fries_nb.dataflow.windowing import WindowFunction
 from fries_nb.errors import DataflowError
 
 if TYPE_CHECKING:

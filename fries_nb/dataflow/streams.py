@@ -39,7 +39,7 @@ class Stream(LoopDeclarations, TimedStream):
         flow: the dataflow.
         operator: name of the operator.
         kind: kind of the operator.
-        branch: index of the branch; 0 except for a split, a window's late rows, and the rows that come back to a head.
+        branch: index of the branch; 0 except for a split, a window's late rows, and rows that come back to a head.
         identity: the column that identifies source tuples, as far as known.
         within: the loops around the place where it is consumed; the output of a loop is outside of it.
         branches: number of branches of the operator.
@@ -55,7 +55,7 @@ class Stream(LoopDeclarations, TimedStream):
 
     @property
     def name(self) -> str:
-        """The operator's name; with the branch if there are several, as in ``SP[1]``, but not for a window's results."""
+        """The operator's name; with the branch if there are several, as in ``SP[1]``, but for a window's results."""
         is_numbered = self.branch > 0 or (self.branches > 1 and not TRAITS[self.kind].timed)
         return f"{self.operator}[{self.branch}]" if is_numbered else self.operator
 

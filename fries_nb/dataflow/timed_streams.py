@@ -13,7 +13,7 @@ from fries_nb.dataflow.arguments import Columns, columns_of
 from fries_nb.dataflow.endpoints import OnError, Sink
 from fries_nb.dataflow.graph import Kind, Operator
 from fries_nb.dataflow.operators import is_timed
-from fries_nb.dataflow.windows import EACH_TIME, WindowFunction, Windowing, checked_lateness, checked_windowing
+from fries_nb.dataflow.windowing import EACH_TIME, WindowFunction, Windowing, checked_lateness, checked_windowing
 from fries_nb.errors import DataflowError
 
 if TYPE_CHECKING:

@@ -202,7 +202,8 @@ def _refuse_other_family(operator: Operator, present: Any, new: Any) -> None:
     if not callable(new) and not hasattr(new, "process"):
         raise ReconfigurationError(f"got {type(new).__name__}; expected a function, or an object with process()")
     if takes_time(present) is not takes_time(new):
-        raise ReconfigurationError(f"the new function {_TIMED[takes_time(new)]}, the running one {_TIMED[takes_time(present)]}")
+        now_timed, was_timed = _TIMED[takes_time(new)], _TIMED[takes_time(present)]
+        raise ReconfigurationError(f"the new function {now_timed}, the running one {was_timed}; a change keeps it so")
     was, now = shape_of(present), shape_of(new)
     if (was is Shape.BATCH) is not (now is Shape.BATCH):
         raise ReconfigurationError(

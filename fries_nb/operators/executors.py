@@ -212,7 +212,8 @@ class RowExecutor:
             return (self._first_recording, 1), (self._first, quota - 1)
         if self._due is None:
             name = self._instances[0].worker.operator
-            raise DeclarationError(f"{name} has entries that are due, and its function has no due(key, time, state)", name)
+            what = f"{name} has entries that are due, and its function has no due(key, time, state)"
+            raise DeclarationError(what, name)
         return ((self._due, quota),)
 
     def _advance_by_rows(self, steps: Sequence[tuple[Step, int]], columns: Columns, start: int) -> int:
@@ -296,17 +297,26 @@ class RowExecutor:
     def _last_passed(self) -> Passed | None:
         """The last tuples that the first operator has processed."""
         rows = passed(self._position, self._instances[0].refused)
-        return self._passed if self._columns is None or not rows or self._sender == FIRED else (self._columns.batch, rows)
+        if self._columns is None or not rows or self._sender == FIRED:
+            return self._passed
+        return self._columns.batch, rows
 
     def facing(self) -> pa.RecordBatch | None:
         return None if self._columns is None or not self.remaining else one_row(self._columns.batch, self._position)
 
 
 class PassExecutor:
-    """Passes batches on: sources, unions, replicates, sinks. A slice is the whole frame."""
+    """Passes batches on: sources, unions, replicates, heads of loops, sinks. A slice is the whole frame.
 
-    def __init__(self, instance: Instance) -> None:
+    Args:
+        instance: the operator.
+        returned: the operators whose batches leave by the second output.
+    """
+
+    def __init__(self, instance: Instance, returned: frozenset[str] = frozenset()) -> None:
         self._instance = instance
+        self._returned = returned
+        self._branch = 0
         self._batch: pa.RecordBatch | None = None
         self._results: Results = []
 
@@ -326,6 +336,7 @@ class PassExecutor:
 
     def load(self, sender: str, batch: pa.RecordBatch) -> None:
         self._batch = batch
+        self._branch = int(sender in self._returned)
 
     @property
     def unread(self) -> pa.RecordBatch | None:
@@ -341,9 +352,15 @@ class PassExecutor:
         batch, self._batch = self._batch, None
         self._instance.processed += batch.num_rows
         if self._instance.audit:
-            self._instance.log.runs_by(None).extend(batch.column(TRANSACTION).to_pylist())
-        self._results.append((0, batch))
+            self._log(batch.column(TRANSACTION).to_pylist())
+        self._results.append((self._branch, batch))
         return int(batch.num_rows)
+
+    def _log(self, transactions: list[int]) -> None:
+        self._instance.log.runs_by(None).extend(transactions)
+        for transaction in transactions if self._branch else ():
+            self._instance.log.emitted(transaction, -1)
+            self._instance.log.emitted(transaction, 1, self._branch)
 
     def results(self) -> Results:
         taken, self._results = self._results, []
@@ -355,6 +372,7 @@ def executor_of(
     interrupt: InterruptFlag,
     branches: int,
     left: str,
+    feedback: frozenset[str] = frozenset(),
 ) -> ChainExecutor:
     """The executor of a chain.
 
@@ -363,6 +381,7 @@ def executor_of(
         interrupt: makes the executor return early.
         branches: number of outputs of the last operator.
         left: the operator whose rows are a self-join's left side, or empty.
+        feedback: the operators whose rows come back to a loop's head; if it has two outputs, they leave by the second.
 
     Raises:
         DeclarationError: the operator is blocking; Spark runs it.
@@ -370,7 +389,7 @@ def executor_of(
     operator = instances[0].operator
     execution = operator.traits.execution
     if execution in (Execution.READ, Execution.PASS, Execution.WRITE):
-        return PassExecutor(instances[0])
+        return PassExecutor(instances[0], feedback if branches > 1 else frozenset())
     if execution is Execution.SPARK:
         raise DeclarationError(f"{operator.name} ({operator.kind}) blocks; Spark SQL runs it between two regions")
     if operator.traits.runs_user_code and shape_of(instances[0].function) is Shape.BATCH:

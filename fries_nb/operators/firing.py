@@ -21,11 +21,14 @@ from fries_nb.errors import DeclarationError, ProtocolError
 from fries_nb.operators.conversion import to_arrow
 from fries_nb.operators.failures import FAILURES, failure
 from fries_nb.operators.instance import Instance
-from fries_nb.operators.rows import Columns, Reads, Row, derived, key_reader
+from fries_nb.operators.rows import Columns, Reads, Row, derived
+from fries_nb.operators.state import key_reader
+from fries_nb.operators.time_values import time_values
 from fries_nb.progress.agenda import Firing
 
 FIRED = "<due>"
 """In place of the sending operator, for a batch that the operator's own agenda has made."""
+_MARK = {b"fries_nb": b"firing"}
 
 
 def firing_batch(instance: Instance, firing: Firing, due_ns: int) -> pa.RecordBatch:
@@ -51,7 +54,19 @@ def firing_batch(instance: Instance, firing: Firing, due_ns: int) -> pa.RecordBa
     if instance.audit:
         columns[TRANSACTION] = pa.array([_identity(instance, key, t, 0) for key in keys], pa.int64())
     columns[TIME] = pa.repeat(pa.scalar(t, pa.int64()), len(keys)).cast(came.field(TIME).type)
-    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+    schema = pa.schema([(name, column.type) for name, column in columns.items()], _MARK)
+    return pa.RecordBatch.from_arrays(list(columns.values()), schema=schema)
+
+
+def is_firing(batch: pa.RecordBatch) -> bool:
+    """Whether a batch is that of a firing, or a part of one."""
+    return batch.schema.metadata == _MARK
+
+
+def shown_firing(row: Row) -> dict[str, Any]:
+    """Key and time of a row of a firing, as a message or a dead letter has them."""
+    columns = row.columns
+    return {**dict(row), "time": time_values(columns.batch.schema.field(TIME).type).shown(columns.times()[row.index])}
 
 
 def _identity(instance: Instance, key: Any, t: int, number: int) -> int:

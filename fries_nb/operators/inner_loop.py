@@ -47,7 +47,8 @@ from fries_nb.operators.loop_source import LoopShape, LoopStep, Stopped, loop_of
 from fries_nb.operators.outputs import Captured, Output
 from fries_nb.operators.recent import Noted
 from fries_nb.operators.row_uses import is_by_name
-from fries_nb.operators.rows import SETTLED, Columns, Row, detach, key_reader
+from fries_nb.operators.rows import SETTLED, Columns, Row, detach
+from fries_nb.operators.state import key_reader
 from fries_nb.operators.steps import Step
 
 LEAST = 32

@@ -26,7 +26,7 @@ import pyarrow as pa
 from fries_nb.checkpoints import Position
 from fries_nb.dataflow.graph import Operator
 from fries_nb.dataflow.operators import is_timed
-from fries_nb.dataflow.windows import WindowFunction, following
+from fries_nb.dataflow.windowing import WindowFunction, following
 from fries_nb.errors import OperatorError, ProtocolError
 from fries_nb.messages import WorkerId
 from fries_nb.operators.audit_log import AuditLog, Mark
@@ -77,6 +77,7 @@ class Instance:
     Attributes:
         processed: number of input tuples processed.
         positions: for a source, split number to its read position; ``None`` for a split that has ended.
+        bounds: for a source, split number to the lower bound of the times of its unread rows.
         applied: ids of the changes that it has switched to, in order.
         prepared: change id to the prepared configuration.
         recreate: makes another instance of the current function, not opened; ``None`` if it cannot be made.
@@ -107,6 +108,7 @@ class Instance:
         self.prepared: dict[str, Ready] = {}
         self.processed = 0
         self.positions: dict[int, Position | None] = {}
+        self.bounds: dict[int, int] = {}
         self.applied: tuple[str, ...] = ()
         self.has_dead_letters = False
         self.letters: list[pa.RecordBatch] = []
@@ -314,7 +316,7 @@ class Instance:
             self.log.updated(change, before)
 
     def run_function(self, function: Any, change: str) -> None:
-        """Run this function of a change from the next tuple on; one without windows of its own keeps the present ones."""
+        """Run this function of a change from the next tuple on; one without windows of its own keeps those before."""
         present, function = self.function, following(self.function, function)
         if isinstance(function, WindowFunction) and isinstance(present, WindowFunction):
             self.rewindowed = self.rewindowed or function.windowing != present.windowing

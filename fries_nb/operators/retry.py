@@ -20,8 +20,8 @@ from fries_nb.messages import WorkerId
 from fries_nb.operators.error_policy import Step, Undo, is_watched, remembering
 from fries_nb.operators.instance import Instance
 from fries_nb.operators.outputs import Apart
-from fries_nb.operators.rows import Row, key_reader
-from fries_nb.operators.state import keeps_state, same_key
+from fries_nb.operators.rows import Row
+from fries_nb.operators.state import keeps_state, key_reader, same_key
 
 
 def is_retried(instances: Sequence[Instance]) -> bool:

@@ -22,8 +22,7 @@ row that lost a column (``del``, ``pop``), is the whole new row. A column that o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from operator import itemgetter
+from collections.abc import Iterable, Iterator
 from sys import getrefcount
 from typing import Any
 
@@ -87,7 +86,8 @@ class Columns(dict[str, list[Any]]):
     """
 
     __slots__ = (
-        "_reads", "_times", "_transactions", "batch", "hidden", "names", "nested", "plain", "settled", "unlaid", "written",
+        "_reads", "_times", "_transactions", "batch",
+        "hidden", "names", "nested", "plain", "settled", "unlaid", "written",
     )  # fmt: skip
 
     def __init__(self, batch: pa.RecordBatch, reads: Reads) -> None:
@@ -362,15 +362,6 @@ class WholeRow(Row):
 
     def __or__(self, other: Any) -> Row:  # type: ignore[override]
         return derived(dict.__or__(self, other), self) if isinstance(other, dict) else NotImplemented
-
-
-def key_reader(key: Sequence[str]) -> Callable[[Row], Any]:
-    """The function that reads a row's key: a value, a tuple of values, or ``None`` without any column."""
-    return itemgetter(*key) if key else _no_key
-
-
-def _no_key(row: Row) -> None:
-    return None
 
 
 def derived(values: dict[str, Any], parent: Row) -> WholeRow:

@@ -19,10 +19,10 @@ own missed transformations, since undoing a change treats transformed keys diffe
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from operator import eq
+from operator import eq, itemgetter
 from typing import Any
 
 import cloudpickle
@@ -51,6 +51,15 @@ class StateCopy:
     def revive(self) -> Any:
         """The state as the current function would see it."""
         return transformed(pickle.loads(self.pickled), self.missed)
+
+
+def key_reader(key: Sequence[str]) -> Callable[[Mapping[str, Any]], Any]:
+    """The function that reads a row's key: a value, a tuple of values, or ``None`` without any column."""
+    return itemgetter(*key) if key else _no_key
+
+
+def _no_key(row: Mapping[str, Any]) -> None:
+    return None
 
 
 def same_key(key: Any) -> Any:

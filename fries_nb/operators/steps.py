@@ -22,8 +22,8 @@ from fries_nb.errors import DeclarationError
 from fries_nb.operators.audit_log import dropped_of, made_of, transaction_of
 from fries_nb.operators.failures import FAILURES, failure
 from fries_nb.operators.instance import Instance
-from fries_nb.operators.rows import ALONE, UNKNOWN, UNWRITTEN, Row, derived, detach, key_reader
-from fries_nb.operators.state import same_key
+from fries_nb.operators.rows import ALONE, UNKNOWN, UNWRITTEN, Row, derived, detach
+from fries_nb.operators.state import key_reader, same_key
 from fries_nb.operators.timed_calls import timed_call
 from fries_nb.operators.values import all_hashable, as_value
 

@@ -1,4 +1,4 @@
-"""Calls of timed functions: ``process(row, state, at)`` for a row, and ``due(key, time, state)`` when a time has passed.
+"""Calls of timed functions: ``process(row, state, at)`` for a row, ``due(key, time, state)`` when a time has passed.
 
 ``at`` is borrowed: there is one for an operator, which stands for the row whose function runs, and for none afterwards.
 """
@@ -14,8 +14,8 @@ from fries_nb.errors import TokenError
 from fries_nb.operators.failures import FAILURES, failure
 from fries_nb.operators.firing import due_emitter, rows_of
 from fries_nb.operators.instance import Instance
-from fries_nb.operators.rows import Columns, Row, key_reader
-from fries_nb.operators.state import same_key
+from fries_nb.operators.rows import Columns, Row
+from fries_nb.operators.state import key_reader, same_key
 from fries_nb.operators.time_values import TimeValues, time_values
 from fries_nb.progress.tokens import Token
 from fries_nb.topology.partitioning import bins_of_keys
@@ -35,7 +35,7 @@ class At:
         self._index, self._key = 0, None
 
     def begin(self, row: Row, key: Any) -> None:
-        """Stand for a row. (For the runtime, as is ``end``.)"""
+        """Stand for a row; for the runtime, as is ``end``."""
         self._columns, self._index, self._key = row.columns, row.index, key
 
     def end(self) -> None:
@@ -99,7 +99,8 @@ class At:
     def keep(self) -> Token:
         """A token of the row's time: the right to produce output at that time, or later, until it is dropped."""
         book, agenda = self._instance.tokens, self._instance.agenda
-        assert book is not None and agenda is not None, "the operator is timed"
+        assert book is not None, "the operator is timed"
+        assert agenda is not None, "the operator is timed"
         version, _, *rounds = agenda.stamp
         return book.keep(int(bins_of_keys([self._key])[0]), (version, self._ticks, *rounds))
 

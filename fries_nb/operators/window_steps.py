@@ -19,17 +19,17 @@ from typing import Any
 
 from fries_nb.dataflow.event_time import ticks
 from fries_nb.dataflow.hidden_columns import TIME
-from fries_nb.dataflow.traits import Kind
-from fries_nb.dataflow.windows import WindowFunction, ends_of
+from fries_nb.dataflow.windowing import EACH_TIME, WindowFunction, ends_of
 from fries_nb.errors import DeclarationError, OperatorError
 from fries_nb.operators.audit_log import made_of, transaction_of
 from fries_nb.operators.failures import FAILURES, failure
 from fries_nb.operators.firing import due_emitter, rows_of
 from fries_nb.operators.instance import Instance
-from fries_nb.operators.rows import Columns, Row, detach, key_reader
-from fries_nb.operators.state import Transform, same_key, transformed
+from fries_nb.operators.rows import Columns, Row, detach
+from fries_nb.operators.state import Transform, key_reader, same_key, transformed
 from fries_nb.operators.steps import Behind, Step, own_row
 from fries_nb.operators.time_values import TimeValues, time_values
+from fries_nb.progress.times import EARLIEST
 
 Span = tuple[int, ...]
 """A window of a key: its end, the size and the distance of the windows it was opened with, and the rounds."""
@@ -109,13 +109,47 @@ class _Bounds:
 def window_step(instance: Instance, behind: Behind) -> Step:
     """Puts a row into its windows; emits what ``process`` returns early, and late rows on their branch."""
     emits, take = behind.valued(instance), _taker(instance)
-    process, name, made = instance.function.process, instance.worker.operator, made_of(instance)
-    state, read, is_early = instance.state, key_reader(instance.operator.key), instance.function.early
-    live, late = state.live, _late_emitter(instance, emits)
+    early, late = _early_emitter(instance, emits[0]), _late_emitter(instance, emits)
+    process, made = instance.function.process, made_of(instance)
+    state, read, live = instance.state, key_reader(instance.operator.key), instance.state.live
+
+    def step(row: Row) -> None:
+        count = 0
+        try:
+            key = same_key(read(row))
+            windows: Windows = live.get(key) or state.touch(key)
+            taken = take(row, key, windows)
+        except FAILURES as error:
+            raise failure(instance, error) from error
+        if not taken:
+            if not windows:
+                del live[key]
+            late(row)
+            return
+        for window in taken:
+            own = row.copy()  # a row that one window changes or keeps is not that of the others
+            held = getrefcount(own)
+            try:
+                result = process(own, window.state)
+            except FAILURES as error:
+                raise failure(instance, error) from error
+            window.added = window.fired
+            if result is not None:
+                count += early(own, result)
+                result = None
+            if getrefcount(own) > held:
+                detach(own)
+        if made is not None:
+            made(row, count)
+
+    return step
+
+
+def _early_emitter(instance: Instance, emit: Step) -> Callable[[Row, Any], int]:
+    """Emits what ``process`` has returned for a row, and returns how many rows it was."""
+    name, is_early = instance.worker.operator, instance.function.early
 
     def early(row: Row, result: Any) -> int:
-        if result is None:
-            return 0
         if not is_early:
             raise DeclarationError(
                 f"{name} returned {type(result).__name__} from process; a window that returns rows before it is closed "
@@ -124,37 +158,11 @@ def window_step(instance: Instance, behind: Behind) -> Step:
             )
         count = 0
         for out in rows_of(instance, result):
-            emits[0](own_row(out, row, name))
+            emit(own_row(out, row, name))
             count += 1
         return count
 
-    def step(row: Row) -> None:
-        count, held = 0, getrefcount(row)
-        try:
-            key = same_key(read(row))
-            windows: Windows = live.get(key) or state.touch(key)
-            taken = take(row, key, windows)
-        except FAILURES as error:
-            raise failure(instance, error) from error
-        for number, window in enumerate(taken):
-            own = row.copy() if number else row
-            try:
-                result = process(own, window.state)
-            except FAILURES as error:
-                raise failure(instance, error) from error
-            window.added = window.fired
-            count += early(own, result)
-        if not taken:
-            if not windows:
-                del live[key]
-            late(row)
-            return
-        if made is not None:
-            made(row, count)
-        if getrefcount(row) > held:
-            detach(row)
-
-    return step
+    return early
 
 
 def _taker(instance: Instance) -> Callable[[Row, Any, Windows], list[OpenWindow]]:
@@ -182,7 +190,8 @@ def _taker(instance: Instance) -> Callable[[Row, Any, Windows], list[OpenWindow]
 
 
 def _initial(instance: Instance) -> Callable[[], Any]:
-    make, name = getattr(instance.function.function, "initial_state", dict), instance.worker.operator
+    make: Callable[[], Any] = getattr(instance.function.function, "initial_state", dict)
+    name = instance.worker.operator
 
     def initial() -> Any:
         state = make()
@@ -216,7 +225,7 @@ def close_step(instance: Instance, behind: Behind) -> Step:
     """Emits the results of the windows of a key that are due."""
     emit_all, due = due_emitter(instance, behind.valued(instance)[0]), _due_windows(instance)
     close, values = instance.function.function.close, _Bounds(instance)
-    shift = 1 if instance.operator.kind is Kind.REDUCE else 0
+    shift = 1 if instance.function.windowing == EACH_TIME else 0
     read = key_reader(instance.operator.key)
 
     def results(row: Row) -> Iterator[dict[str, Any]]:
@@ -252,6 +261,17 @@ def retire_step(instance: Instance) -> Step:
             state.live.pop(key, None)
 
     return step
+
+
+def call_for_all(instance: Instance) -> None:
+    """In a trial, make entries for all open windows, since copies of states come without any."""
+    agenda = instance.agenda
+    assert agenda is not None, "windows are timed"
+    for key, windows in instance.state.live.items():
+        for span, window in windows.items():
+            window.fired = False
+            agenda.begin((0, EARLIEST, *span[3:]))
+            agenda.call(span[0] - 1, key)
 
 
 def _due_windows(instance: Instance) -> Callable[[Row], list[tuple[Span, OpenWindow]]]:

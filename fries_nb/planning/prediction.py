@@ -16,9 +16,9 @@ it overtakes; markers from the source would not:
 >>> queues = {"payments": Queue(0, 200.0), "FM": Queue(400, 200.0), "MC": Queue(50, 200.0)}
 >>> targets = frozenset({"FM", "MC"})
 >>> ways(graph, {targets: {"FM"}}, targets, queues)
-(CriticalPath(operators=('FM', 'MC'), delay_ms=260.0, unmeasured=()),)
+(CriticalPath(operators=('FM', 'MC'), delay_ms=260.0, unmeasured=(), loops=()),)
 >>> ways(graph, {frozenset(graph): {"payments"}}, targets, queues)
-(CriticalPath(operators=('payments', 'FM', 'MC'), delay_ms=2250.0, unmeasured=()),)
+(CriticalPath(operators=('payments', 'FM', 'MC'), delay_ms=2250.0, unmeasured=(), loops=()),)
 
 The prediction assumes that the lengths of queues do not change. Behind a growing queue the marker takes longer, behind
 a shrinking one less. It also assumes that tuples are distributed evenly among an operator's workers; with skewed keys
@@ -32,7 +32,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 
-from fries_nb.dataflow.graph import Graph, Kind
+from fries_nb.dataflow.graph import Graph
 from fries_nb.planning.mcs import reached
 
 
@@ -119,7 +119,7 @@ def _way(
     graph: Graph, above: list[str], heads: Set[str], targets: Set[str], queues: Mapping[str, Queue]
 ) -> CriticalPath:
     """The critical path among these operators, which lie on paths to targets and are given in topological order."""
-    outermost = (one for one in map(graph.operator, above) if one.kind is Kind.LOOP and one.within.level == 1)
+    outermost = (one for one in map(graph.operator, above) if one.traits.heads_loop and one.within.level == 1)
     if loops := tuple(one.name for one in outermost):
         return CriticalPath((), None, loops=loops)
     unmeasured = tuple(name for name in above if graph.in_edges(name) and not _has_pace(queues.get(name)))

@@ -166,7 +166,8 @@ class Agenda:
             self._journal.append((time, key))
 
     def _add_time(self, time: Time) -> dict[Any, None]:
-        self._entries[time] = keys = {}
+        keys: dict[Any, None] = {}
+        self._entries[time] = keys
         heappush(self._heaps.setdefault(rounds(time), []), (moment(time), time))
         return keys
 

@@ -8,6 +8,10 @@ sender, takes away. So a view that lacks steps still counts what justifies them 
 A batch waits, and grows, unless it takes away something that is minimal in the host's own view: nothing else can make a
 frontier advance. It is examined again whenever the view changes.
 
+A message that its receiver takes away is safe, since the sender's step that counts it justifies it by a token that this
+sender holds. A token itself may go to another host only when *all* hosts have received what was done with it: otherwise
+they may hear of its end first, and a frontier passes what was sent with it.
+
 No host knows all first counts: each begins with those of its own workers, in its frame 1, and is *open* when frame 1 of
 every member has come. Until then it neither announces a frontier nor broadcasts what its workers have done since, for a
 view that lacks a first count lacks what justifies all that follows from it.

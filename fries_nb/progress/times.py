@@ -22,7 +22,9 @@ that no token of the sender permits.
 
 from __future__ import annotations
 
-from operator import le
+from operator import index, le
+
+from fries_nb.errors import TokenError
 
 Time = tuple[int, ...]
 """``(version, t, round1, ..., roundN)``."""
@@ -70,3 +72,31 @@ def share_frame(stamp: Time, time: Time) -> bool:
 def earlier(stamp: Time, time: Time) -> Time:
     """The stamp of a frame that a row of ``time`` joins; see ``share_frame``."""
     return stamp if stamp[1] <= time[1] else time
+
+
+def postponed(operator: str, time: Time, moment: int | None, round: int | None) -> Time:
+    """A token's time with another ``t``, and another round in the innermost loop; None for the present one.
+
+    Args:
+        operator: its operator, for errors.
+        time: its time.
+        moment: the other ``t``.
+        round: the other round.
+
+    Raises:
+        TokenError: that is earlier, not an integer, or the time has no round.
+    """
+    if round is not None and not rounds(time):
+        raise TokenError(f"{operator}: a token outside of loops has no round, so it cannot have round {round}")
+    try:
+        t = time[1] if moment is None else index(moment)
+        then = (time[0], t, *time[2:]) if round is None else (time[0], t, *time[2:-1], index(round))
+    except TypeError:
+        wrong = moment if round is None else (moment, round)
+        raise TokenError(f"{operator}: a token came to time {wrong!r}; expected an integer, as in row times") from None
+    if not precedes(time, then):
+        here, there = (time[1], t) if round is None else (time[1:], then[1:])
+        raise TokenError(
+            f"{operator}: a token of time {here} cannot be downgraded to {there}; only to the same time or a later one"
+        )
+    return then

@@ -56,11 +56,15 @@ import msgspec
 from fries_nb.errors import ProtocolError, TokenError
 from fries_nb.progress.change_batch import ChangeBatch, CountChange, CountChanges, GraphLocation
 from fries_nb.progress.progress_graph import FlowEdge, ProgressGraph
-from fries_nb.progress.times import Time, moment, precedes, rounds
+from fries_nb.progress.times import Time, moment, postponed, rounds
 
 __all__ = ["FlowEdge", "Lost", "ProgressGraph", "SavedTokens", "Token", "TokenBook", "token_counts"]
 
 _BOUND: ContextVar[TokenBook | None] = ContextVar("token book of the function that this thread runs", default=None)
+
+
+TRIAL_NUMBERS = 2**62
+"""The first number of a trial's own tokens, apart from those of copies that it will adopt."""
 
 
 class TokenId(NamedTuple):
@@ -161,7 +165,7 @@ class Token:
 
     def __repr__(self) -> str:
         time = self._book.times.get(self._id)
-        return f"<token of {self._book.operator}, {'dropped' if time is None else f'time {time}'}>"
+        return f"<token of {self._book.operator}, {'dropped' if time is None else f'time {moment(time)}'}>"
 
     def __copy__(self) -> Token:
         return self
@@ -233,7 +237,7 @@ class TokenBook:
             Its handle.
         """
         self._check_bound()
-        number = self._next.get(bin, 0)
+        number = self._next.get(bin, TRIAL_NUMBERS if self._trial else 0)
         self._next[bin] = number + 1
         id = TokenId(bin, number)
         self._set(id, time)
@@ -248,23 +252,8 @@ class TokenBook:
         self._set(self._usable(token), None)
 
     def later(self, token: Token, time: int | None, round: int | None) -> Time:
-        """The time of a token with another ``t`` and round.
-
-        Raises:
-            TokenError: it is earlier, or the token cannot be used.
-        """
-        now = self.times[self._usable(token)]
-        if round is not None and not rounds(now):
-            raise TokenError(f"{self.operator}: a token outside of loops has no round, so it cannot have round {round}")
-        t = moment(now) if time is None else time
-        then = (now[0], t, *now[2:]) if round is None else (now[0], t, *now[2:-1], round)
-        if not precedes(now, then):
-            here, there = (moment(now), t) if round is None else (now[1:], then[1:])
-            raise TokenError(
-                f"{self.operator}: a token of time {here} cannot be downgraded to {there}; "
-                "only to the same time or a later one"
-            )
-        return then
+        """The time of a token with another ``t`` and round; see ``postponed``."""
+        return postponed(self.operator, self.times[self._usable(token)], time, round)
 
     def time_of(self, token: Token) -> Time:
         """The time of a token that is still held, for rows that are sent with it.
@@ -338,7 +327,6 @@ class TokenBook:
         id = TokenId(*id)
         if self._trial and time is not None and id not in self.times and id not in self._handles:
             self.times[id] = tuple(time)
-            self._next[id.bin] = max(self._next.get(id.bin, 0), id.number + 1)
         return self._handle(id)
 
     def lost(self, id: TokenId) -> None:
@@ -383,7 +371,11 @@ class TokenBook:
             self._lost.extend(loaded)
 
     def release(self, bin: int) -> SavedTokens:
-        """Give a bin up to another worker. Its tokens stay counted: they are only held elsewhere."""
+        """Give a bin up to another worker. Its tokens stay counted: they are only held elsewhere.
+
+        To a worker at the same host, after ``hand_over``; to one at another host, when all hosts have received what
+        this one flushed after that (see ``exchange``).
+        """
         saved = self.saved().get(bin, SavedTokens({}, 0))
         self._next.pop(bin, None)
         for number in saved.times:

@@ -20,7 +20,7 @@ from fries_nb.errors import DataflowError, unknown
 from fries_nb.report import theme
 from fries_nb.report.edge_paths import Box, EdgePath, Spot
 from fries_nb.report.layout import Layout, drawn, layout, shortened
-from fries_nb.report.loop_boxes import loop_title
+from fries_nb.report.loop_boxes import clusters, loop_boxes, loop_title
 from fries_nb.report.theme import FONT, INK, ORANGE, SKY, escaped, number, themed
 
 Ends = tuple[str, str]
@@ -48,7 +48,7 @@ _LIGHT = {
     "stroke-width: 4px; stroke-linejoin: round",
     ".rule": f"stroke: {theme.LINE}; stroke-width: 1px",
     ".loop-box": f"fill: none; stroke: {theme.SOFT}; stroke-width: 1px; stroke-dasharray: 2 3",
-    ".loop-name": f"font-size: 11px; fill: {theme.SOFT}",
+    ".loop-name": f"font-size: 11px; fill: {theme.SOFT}; paint-order: stroke; stroke: {theme.PAPER}; stroke-width: 4px",
     ".feedback .line": "stroke-dasharray: 6 4",
     ".key": f"font-size: 11px; fill: {theme.SOFT}",
     '[data-state~="mcs"] .box': f"fill: {SKY}; stroke: #20638c; stroke-width: 1.5px",
@@ -78,7 +78,7 @@ _DARK = {
     ".flow": f"fill: {theme.NIGHT_INK}; stroke: {theme.NIGHT_PAPER}",
     ".rule": f"stroke: {theme.NIGHT_LINE}",
     ".loop-box": f"stroke: {theme.NIGHT_SOFT}",
-    ".loop-name": f"fill: {theme.NIGHT_SOFT}",
+    ".loop-name": f"fill: {theme.NIGHT_SOFT}; stroke: {theme.NIGHT_PAPER}",
     ".key": f"fill: {theme.NIGHT_SOFT}",
     '[data-state~="mcs"] .box': f"fill: {SKY}; stroke: #bfe3f8",
     '[data-state~="head"] .box': f"fill: {SKY}; stroke: #bfe3f8",
@@ -143,10 +143,12 @@ def dag_png(graph: Graph, states: Mapping[str, str] = {}, labels: Mapping[Ends, 
         f"{' style=dashed constraint=false' if edge.feedback else ''}];\n"
         for edge in graph.edges
     )
+    groups = loop_boxes(graph)
+    grouped = clusters(groups, [_dot_text(loop_title(shortened(group.name), {})) for group in groups])
     source = (
         f"digraph {{ rankdir={'LR' if layout(graph).rightward else 'TB'}; dpi=120; pad=0.15;\n"
         'node [shape=box fontname="sans-serif" fontsize=12];\n'
-        f'edge [fontname="sans-serif" fontsize=9 color="{theme.SOFT}"];\n{nodes}{edges}}}'
+        f'edge [fontname="sans-serif" fontsize=9 color="{theme.SOFT}"];\n{nodes}{grouped}{edges}}}'
     )
     return drawn(source, "png") or b""
 
@@ -236,7 +238,7 @@ def draw(
         f'width="{number(total)}" height="{number(height + key_height)}" role="group" aria-label="{name}">'
         f"<style>{_CSS.replace('>', '&gt;')}</style>"
         f'<rect class="paper" width="100%" height="100%" rx="6"/>'
-        f'<g transform="translate({number(shift)} {number(_MARGIN)})">{loops}{edges}{nodes}</g>{key}</svg>'
+        f'<g transform="translate({number(shift)} {number(_MARGIN)})">{edges}{loops}{nodes}</g>{key}</svg>'
     )
 
 

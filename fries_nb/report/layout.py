@@ -185,10 +185,11 @@ def _dot(drawing: _Drawing, rightward: bool) -> str:
     label = 'label="00000000000000\\n0"' if labelled else 'label=""'
     lines = "".join(f"n{tail} -> n{head};\n" for tail, head in drawing.edges)
     lines += "".join(f"n{tail} -> n{head} [constraint=false];\n" for tail, head in drawing.back)
+    grouped = clusters(drawing.loops, [loop.space for loop in drawing.loops])
     return (
         f"digraph {{ rankdir={'LR' if rightward else 'TB'}; nodesep=0.32; ranksep={0.2 if labelled else 0.42}; pad=0;\n"
         f'node [shape=box fixedsize=true label="" height={NODE_HEIGHT / _POINTS:.3f}];\n'
-        f"edge [{label} fontsize=10 arrowsize=0.7];\n{nodes}{clusters(drawing.loops)}{lines}}}"
+        f"edge [{label} fontsize=10 arrowsize=0.7];\n{nodes}{grouped}{lines}}}"
     )
 
 

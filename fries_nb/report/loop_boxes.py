@@ -7,7 +7,7 @@ around its operators, and a feedback edge is an arc beyond them, from its tail t
 >>> boxes = [Box(0, 0, 80, 40), Box(120, 0, 80, 40), Box(240, 0, 80, 40)]
 >>> arc = arcs([(2, 1)], boxes, groups, rightward=True)[2, 1]
 >>> arc.points[0], arc.tip, round(arc.middle[1])
-((280.0, 40), (160.0, 40), 64)
+((280.0, 40), (160.0, 40), 65)
 >>> [around] = boxes_around(groups, boxes, [arc])
 >>> around.x, around.y, around.width
 (108.0, -30.0, 224.0)
@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from fries_nb.dataflow.graph import Graph, Kind
+from fries_nb.dataflow.graph import Graph
 from fries_nb.report.edge_paths import Box, EdgePath, Placed, Spot
 
 _PADDING = 12.0
@@ -45,14 +45,14 @@ class LoopBox:
     members: tuple[int, ...]
 
     @property
-    def letters(self) -> int:
-        """Number of letters of the loop's title for which there is to be space."""
-        return len(self.name) + _ROUNDS
+    def space(self) -> str:
+        """A title in DOT of about the size of the one that will be drawn."""
+        return f'"{"0" * (len(self.name) + _ROUNDS)}"'
 
 
 def loop_boxes(graph: Graph) -> tuple[LoopBox, ...]:
     """The loops of a graph, each after those around it."""
-    heads = [operator for operator in graph.operators if operator.kind is Kind.LOOP]
+    heads = [operator for operator in graph.operators if operator.traits.heads_loop]
     return tuple(
         LoopBox(head.name, head.within.loops[:-1], tuple(
             number for number, one in enumerate(graph.operators)
@@ -62,15 +62,21 @@ def loop_boxes(graph: Graph) -> tuple[LoopBox, ...]:
     )  # fmt: skip
 
 
-def clusters(groups: Sequence[LoopBox], around: tuple[str, ...] = ()) -> str:
-    """DOT source of the loops inside of these, as nested clusters of nodes ``n<number>``."""
+def clusters(groups: Sequence[LoopBox], titles: Sequence[str], around: tuple[str, ...] = ()) -> str:
+    """DOT source of loops as nested clusters of nodes ``n<number>``.
+
+    Args:
+        groups: all loops.
+        titles: their titles, quoted for DOT.
+        around: only loops that are directly inside of these.
+    """
     source = ""
     for place, group in enumerate(groups):
         if group.around == around:
             nodes = "; ".join(f"n{number}" for number in group.members)
             source += (
-                f'subgraph cluster_{place} {{ margin={_PADDING:.0f}; fontsize=11; label="{"0" * group.letters}";\n'
-                f"{nodes};\n{clusters(groups, (*around, group.name))}}}\n"
+                f'subgraph cluster_{place} {{ margin={_PADDING:.0f}; fontsize=11; label={titles[place]};\n'
+                f"{nodes};\n{clusters(groups, titles, (*around, group.name))}}}\n"
             )
     return source
 
@@ -161,7 +167,8 @@ def _inner(groups: Sequence[LoopBox], group: LoopBox) -> int:
 
 
 def _touches(way: EdgePath, members: Sequence[Box]) -> bool:
-    return any(box.x <= way.tip[0] <= box.x + box.width and box.y <= way.tip[1] <= box.y + box.height for box in members)
+    x, y = way.tip
+    return any(box.x <= x <= box.x + box.width and box.y <= y <= box.y + box.height for box in members)
 
 
 def _end(box: Box, rightward: bool) -> float:

@@ -124,4 +124,4 @@ def _reader(region: RegionSpec, worker: Worker) -> WorkerReader:
     known, then = instance.positions, redistribution.workers_then(id_.operator)
     instance.positions = restored_positions(plan.splits, id_.index, workers, known, ended, then)
     number = region.graph.sources.index(id_.operator)
-    return open_reader(plan, id_, workers, number, region.options.audit, instance.positions)
+    return open_reader(plan, id_, workers, number, region.options.audit, instance.positions, instance.bounds)

@@ -28,6 +28,9 @@ from fries_nb.storage.locations import encoded, for_spark, join, locate
 
 Splits = tuple[Split, ...]
 
+ROW_GROUP = 32_768
+"""Number of rows of a row group of a staged table with times: so few that row groups are dealt to workers whole."""
+
 SCRATCH = "FRIES_SCRATCH"
 """Environment variable: a directory, or URI of one, that the driver and all hosts can read and write."""
 
@@ -91,7 +94,7 @@ def plan_source(
         return SourcePlan(rows, kept, description.rate, time)
     if kept is not None:
         return SourcePlan(ReplaySource(), kept, description.rate, time)
-    place = stage_replay(description, spark, scratch, name)
+    place = stage_replay(description, spark, scratch, name, None if time is None else ROW_GROUP)
     try:
         return planned(ReplaySource(place, description.may_be_empty), workers, description.rate, time, name)
     except SourceError as error:
@@ -100,7 +103,9 @@ def plan_source(
         raise SourceError(f"the data of {name!r}: {str(error).removeprefix(place).strip()}") from error
 
 
-def stage_replay(source: Replay, spark: SparkSession, scratch: str, name: str) -> str:
+def stage_replay(
+    source: Replay, spark: SparkSession, scratch: str, name: str, row_group: int | None = None
+) -> str:
     """Write a DataFrame or Arrow table to Parquet files that hosts can read.
 
     Args:
@@ -108,6 +113,7 @@ def stage_replay(source: Replay, spark: SparkSession, scratch: str, name: str) -
         spark: computes and writes a DataFrame.
         scratch: a directory that all hosts reach.
         name: name of the source.
+        row_group: number of rows of a row group of an Arrow table; ``None`` for Arrow's default.
 
     Returns:
         The directory of the files; if the user gave a path, that path.
@@ -121,7 +127,7 @@ def stage_replay(source: Replay, spark: SparkSession, scratch: str, name: str) -
     if isinstance(source.data, pa.Table):
         filesystem, path = locate(place)
         filesystem.create_dir(path, recursive=True)
-        write_table(source.data, f"{path}/rows.parquet", filesystem, f"the data of {name!r}")
+        write_table(source.data, f"{path}/rows.parquet", filesystem, f"the data of {name!r}", row_group)
     else:
         try:
             source.data.write.parquet(for_spark(place))
@@ -130,7 +136,9 @@ def stage_replay(source: Replay, spark: SparkSession, scratch: str, name: str) -
     return place
 
 
-def write_table(table: pa.Table, file: str, filesystem: fs.FileSystem, what: str) -> None:
+def write_table(
+    table: pa.Table, file: str, filesystem: fs.FileSystem, what: str, row_group: int | None = None
+) -> None:
     """Write a user's Arrow table as one Parquet file.
 
     Args:
@@ -138,12 +146,13 @@ def write_table(table: pa.Table, file: str, filesystem: fs.FileSystem, what: str
         file: path of the file.
         filesystem: the file system of the path.
         what: description of the table, for the message of an error.
+        row_group: number of rows of a row group; ``None`` for Arrow's default.
 
     Raises:
         SourceError: Parquet does not support the type of a column.
     """
     try:
-        pq.write_table(table, file, filesystem=filesystem)
+        pq.write_table(table, file, row_group_size=row_group, filesystem=filesystem)
     except pa.ArrowException as error:
         raise SourceError(f"{what} has a column that Parquet does not hold: {error}") from error
 

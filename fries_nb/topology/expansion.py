@@ -63,7 +63,8 @@ def chains(graph: Graph, chaining: bool = True) -> tuple[tuple[str, ...], ...]:
     A chain follows forward edges between equally parallel operators that are executed alike, if the edge is the only
     one out of its tail and into its head. It may end in a split. Operators of a kind that is not ``chained`` (see
     ``dataflow.traits``) form a chain of one, and so does one that pauses on errors, since it blocks its chain, or that
-    is declared with ``chain=False``. A timed operator is the first of its chain. With ``chaining=False`` all chains have one operator.
+    is declared with ``chain=False``. A timed operator is the first of its chain. With ``chaining=False`` all chains
+    have one operator.
     """
     grouped: list[tuple[str, ...]] = []
     seen: set[str] = set()

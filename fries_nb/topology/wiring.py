@@ -61,6 +61,7 @@ class Wiring:
         edges: out-edges of the last operator.
         left: for a self-join, the operator whose tuples are the left side; else empty.
         needed: operator of the chain to the key columns that its rows must have, each with the operator keyed by it.
+        feedback: for a loop's head, the operators whose channels to it are feedback channels.
     """
 
     chain: tuple[Operator, ...]
@@ -69,6 +70,7 @@ class Wiring:
     edges: tuple[OutEdge, ...]
     left: str
     needed: tuple[Mapping[str, str], ...]
+    feedback: frozenset[str] = frozenset()
 
     @property
     def id(self) -> WorkerId:
@@ -96,7 +98,8 @@ def wire(topology: Topology, chain: tuple[str, ...], index: int) -> Wiring:
     left = in_edges[0].source if first.traits.two_sided and in_edges else ""
     edges = tuple(_out_edge(topology, edge, me_out) for edge in graph.out_edges(last.name))
     needed = tuple(_needed(graph, name) for name in chain)
-    return Wiring(tuple(graph.operator(name) for name in chain), index, tuple(incoming), edges, left, needed)
+    feedback = frozenset(edge.source for edge in in_edges if edge.feedback)
+    return Wiring(tuple(graph.operator(name) for name in chain), index, tuple(incoming), edges, left, needed, feedback)
 
 
 def wirings_of(topology: Topology, host: int) -> Iterator[Wiring]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 
-from fries_nb.trace import Emitted, Ran, RanMany, Updated, WorkerRecord, Wrote
+from fries_nb.trace import Began, Emitted, Ran, RanMany, Updated, WorkerRecord, Wrote
 
 
 class PackedRun(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="packed"):
@@ -36,7 +36,16 @@ class PackedEmitted(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="
     branch: int = 0
 
 
-Packed = Ran | Updated | Wrote | PackedRun | PackedEmitted
+class PackedBegan(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="kind", tag="packed_began"):
+    """A ``Began`` with its transactions as little-endian 64-bit integers."""
+
+    transactions: bytes
+    operator: str
+    worker: int
+    function: str | None = None
+
+
+Packed = Ran | Updated | Wrote | PackedRun | PackedEmitted | PackedBegan
 
 
 def pack(record: WorkerRecord) -> Packed:
@@ -46,6 +55,8 @@ def pack(record: WorkerRecord) -> Packed:
             return PackedRun(_packed(transactions), operator, worker, function)
         case Emitted(transactions, extra, operator, worker, branch):
             return PackedEmitted(_packed(transactions), extra, operator, worker, branch)
+        case Began(transactions, operator, worker, function):
+            return PackedBegan(_packed(transactions), operator, worker, function)
     return record
 
 
@@ -56,6 +67,8 @@ def unpack(packed: Packed) -> WorkerRecord:
             return RanMany(_unpacked(transactions), operator, worker, function)
         case PackedEmitted(transactions, extra, operator, worker, branch):
             return Emitted(_unpacked(transactions), extra, operator, worker, branch)
+        case PackedBegan(transactions, operator, worker, function):
+            return Began(_unpacked(transactions), operator, worker, function)
     return packed
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from fries_nb.messages import ChannelId, TopologyAdopted, WorkerId
 from fries_nb.topology.wiring import Wiring
-from fries_nb.worker.alignment import Alignment
+from fries_nb.worker.alignment import Alignment, forward_channels
 from fries_nb.worker.events import Grant, Rewired
 from fries_nb.worker.inbox import Inbox
 from fries_nb.worker.outbox import Outbox
@@ -57,7 +57,7 @@ class TopologyAdoption:
             return []  # the epoch is being adopted already
         fresh = [channel for channel in event.wiring.incoming if channel not in present.incoming]
         self._inbox.extend(fresh)
-        self._alignment.extend(fresh)
+        self._alignment.extend(forward_channels(fresh, event.wiring.feedback))
         self._open.update(fresh)
         self._outbox.rewire(event.wiring.edges, ended)
         self._next = event

@@ -28,10 +28,15 @@ may complete alignment elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from fries_nb.errors import ProtocolError
 from fries_nb.messages import ChannelId, Marker
+
+
+def forward_channels(channels: Iterable[ChannelId], feedback: Collection[str]) -> list[ChannelId]:
+    """The channels on which markers are awaited; without those from operators that feed back to a loop's head."""
+    return [channel for channel in channels if channel.sender.operator not in feedback]
 
 
 class Alignment:

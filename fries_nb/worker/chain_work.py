@@ -20,6 +20,7 @@ from fries_nb.messages import (
     Data,
     Frame,
     Marker,
+    Settled,
     Watermark,
     WorkerId,
 )
@@ -100,12 +101,13 @@ class ChainWork:
         self.ended = self.failed = self._held = self._stalled = self._in_hand = False
         self.came: dict[str, pa.Schema] = {}
         self._clock, self._window, self._spill = clock, window, spill
-        self._inbox, self._alignment = Inbox(wiring.incoming), Alignment(wiring.incoming, issued)
+        self._inbox, self._alignment = self._input(issued)
         self._open = set(wiring.incoming)
         self._sender = ""
         self._firing: Firing | None = None
         self._due_ns = 0
         self._owed: dict[ChannelId, int] = {}
+        self._unsettled: list[Settled] = []
         self._earlier: dict[WorkerId, tuple[Recent, ...]] = {}
         version = snapshot.version if snapshot else 0
         self._times = input_times(wiring, progress, self._open, clock, version)
@@ -115,6 +117,9 @@ class ChainWork:
         if snapshot is not None:
             refuse_another(snapshot, self.instances[-1])
             self.outbox.resume(snapshot.round_robin_positions)
+
+    def _input(self, issued: int) -> tuple[Inbox, Alignment]:
+        return Inbox(self.wiring.incoming), Alignment(self.wiring.incoming, issued)
 
     def _compose(self, instances: Sequence[Instance], outbox: Outbox, version: int) -> None:
         """Set up the processing of a chain, which begins with the worker's first operator; see ``chaining`` as well."""
@@ -134,7 +139,7 @@ class ChainWork:
         self.preparation = Preparation(self.instances, self._recent, self._clock)
 
     def _compiled(self, instances: Sequence[Instance]) -> ChainExecutor:
-        return executor_of(instances, self.interrupt, self.wiring.branches, self.wiring.left)
+        return executor_of(instances, self.interrupt, self.wiring.branches, self.wiring.left, self.wiring.feedback)
 
     def _arrived(self, marker: Marker, channel: ChannelId) -> None:
         """Process a marker of a channel."""
@@ -192,6 +197,11 @@ class ChainWork:
         """Whether time may still bring out rows: something can arrive, or entries are ripe."""
         agenda = self.instances[0].agenda
         return agenda is not None and (agenda.is_ripe or not self._times.is_past(agenda.operator))
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the worker holds tuples that it has taken from its inbox: in hand, paused on, or set aside."""
+        return not self.ended and (self._in_hand or self._pause.under_way or self._versions.under_way)
 
     @property
     def version(self) -> int:
@@ -258,6 +268,7 @@ class ChainWork:
             self._begin("", supplied.batch, self._versions.number)
             self._advance(limit)
             self.instances[0].positions.update(supplied.positions)
+            self.instances[0].bounds = dict(supplied.bounds)
 
     def _receive(self, channel: ChannelId, frame: Frame, limit: int) -> bool:
         """Process a frame from a channel, a small one together with others that wait; returns whether it had tuples."""

@@ -71,6 +71,10 @@ class InputTimes:
             bounds: the bounds after these rows.
         """
 
+    def location(self, sender: str) -> GraphLocation:
+        """Where frames from this operator are counted."""
+        return GraphLocation(sender)
+
     def take_fired(self, stamp: Time) -> None:
         """Take rows in hand that time has brought out; their pointstamp is that of the operator's agenda."""
 
@@ -154,6 +158,9 @@ class TrackedTimes(InputTimes):
         known = [self._bounds[split] for split in splits if split in self._bounds]
         self.stamp = (version, min(known, default=self.next_time))
         self._next = dict(bounds)
+
+    def location(self, sender: str) -> GraphLocation:
+        return self._edges[sender]
 
     def take_fired(self, stamp: Time) -> None:
         self.stamp = stamp

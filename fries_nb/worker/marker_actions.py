@@ -1,19 +1,25 @@
-"""The effect of a marker's action on one operator of a chain."""
+"""The effect of a marker's action on the operators of a chain."""
 
 from __future__ import annotations
 
-from fries_nb.messages import Commit, Done, Marker, Reconfigure
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+
+from fries_nb.errors import ColumnError, FriesError, OperatorError
+from fries_nb.messages import Attempt, Commit, Done, Failed, Hold, Marker, Reconfigure, Release, WorkerId
 from fries_nb.operators.instance import Instance
 from fries_nb.worker.events import ClosePart, Instruction, TellController
 
 
-def effect_of(marker: Marker, instance: Instance, ended: bool) -> Done:
+def effect_of(marker: Marker, instance: Instance, ended: bool, busy: bool) -> Done:
     """Carry out the marker's action at this operator, and return the acknowledgement.
 
     Args:
         marker: a marker that is complete at this worker.
         instance: an operator in the marker's scope.
         ended: whether the worker has ended; a change then has no effect.
+        busy: whether the worker holds tuples.
     """
     action, worker = marker.action, instance.worker
     if ended:
@@ -23,6 +29,8 @@ def effect_of(marker: Marker, instance: Instance, ended: bool) -> Done:
     if isinstance(action, Commit):
         read = instance.processed if instance.operator.traits.is_source else 0
         return Done(marker.id, worker, read=read)
+    if isinstance(action, Attempt):
+        return Done(marker.id, worker, busy=busy)
     if not isinstance(action, Reconfigure) or worker.operator not in action.targets:
         return Done(marker.id, worker)
     if action.before in instance.applied:
@@ -32,20 +40,46 @@ def effect_of(marker: Marker, instance: Instance, ended: bool) -> Done:
     return Done(marker.id, worker, switched=instance.switch(action.change, action.before), old_tuples=old_tuples)
 
 
-def acknowledgement(marker: Marker, instance: Instance, ended: bool) -> tuple[Instruction, bool]:
-    """Carry out the marker's action at this operator, and make the instruction that acknowledges it.
+@dataclass(frozen=True, slots=True)
+class MarkerEffects:
+    """The effects of a marker on the operators of a chain.
+
+    Attributes:
+        answers: the instructions that acknowledge it, one for each operator in its scope.
+        switched: whether an operator runs another function from now on.
+        leaves: whether all operators are in its scope, so that it is sent on.
+        holds: whether the worker, of a source, stops (true) or continues; ``None`` if neither.
+    """
+
+    answers: tuple[Instruction, ...]
+    switched: bool
+    leaves: bool
+    holds: bool | None
+
+
+def effects_of(marker: Marker, instances: Sequence[Instance], ended: bool, busy: bool) -> MarkerEffects:
+    """Carry out the marker's action at the first of these operators, up to one that is not in its scope.
 
     The acknowledgement of a commit's marker names the parts that the operator has written, so the current part is
     closed first.
 
     Args:
         marker: see ``effect_of``.
-        instance: see ``effect_of``.
+        instances: operators of a chain, in its order.
         ended: see ``effect_of``.
-
-    Returns:
-        The instruction, and whether the operator runs another function from now on.
+        busy: see ``effect_of``.
     """
-    done = effect_of(marker, instance, ended)
-    closes = isinstance(marker.action, Commit) and not ended
-    return ClosePart(done) if closes else TellController(done), done.switched
+    inside = list(takewhile(lambda instance: instance.worker.operator in marker.scope, instances))
+    done = [effect_of(marker, instance, ended, busy) for instance in inside]
+    answer = ClosePart if isinstance(marker.action, Commit) and not ended else TellController
+    reads = not ended and any(instance.operator.traits.is_source for instance in inside)
+    held = isinstance(marker.action, Hold) if reads and isinstance(marker.action, Hold | Release) else None
+    switched = any(one.switched for one in done)
+    return MarkerEffects(tuple(map(answer, done)), switched, len(inside) == len(instances), held)
+
+
+def failed_answer(error: FriesError, worker: WorkerId) -> Failed:
+    """The answer of a worker that has stopped; ``worker`` is its first operator's, which the error may not name."""
+    operator, details = (error.operator, error.details) if isinstance(error, OperatorError) else ("", "")
+    column, before = (error.column, error.before) if isinstance(error, ColumnError) else ("", b"")
+    return Failed(WorkerId(operator or worker.operator, worker.index), str(error), details, column, before)

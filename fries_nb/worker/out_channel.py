@@ -103,8 +103,8 @@ class EdgeBuffer:
     be sent.
 
     If progress is tracked, the sender has a token for them until they are counted as messages of the channels. (To count
-    them as one message of the edge would be wrong: if its count became that of two, another host might learn that one
-    was used up before it learns of the other, for which nothing earlier was taken away.)
+    them as one message of the edge would be wrong: when it becomes two, another host might learn that one of these was
+    used up before it learns of the other, for which nothing earlier was taken away.)
 
     Args:
         sender: the operator that sends them.

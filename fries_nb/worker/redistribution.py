@@ -3,8 +3,9 @@
 A checkpoint holds a snapshot of every worker of every operator. If an operator's number of workers is unchanged, each
 worker is restored from its own snapshot. Otherwise the state is redistributed: a worker takes the bins that the new
 routing table assigns to it from the snapshots of all workers of its operator; a source's worker gets the positions of
-all splits and uses those of its own splits (see ``connectors.worker_reader``). Invariants: every bin of the checkpoint
-is restored by exactly one worker, and that worker receives the rows of the bin's keys.
+all splits and uses those of its own splits (see ``connectors.worker_reader``); frames on feedback channels are divided
+among the workers of a loop's head, since any of them may take any row. Invariants: every bin of the checkpoint is
+restored by exactly one worker, and that worker receives the rows of the bin's keys; so is every logged frame.
 
 >>> from fries_nb.checkpoints import Checkpoint, Snapshot
 >>> from fries_nb.dataflow.graph import Operator
@@ -101,7 +102,12 @@ class Redistribution:
                 bins[number] = state
         timed = self._divided_times(worker, parts)
         positions = {split: position for part in parts for split, position in part.positions.items()}
-        return replace(base, bins=bins, version=max(part.version for part in parts), positions=positions, **timed)
+        bounds = {split: bound for part in parts for split, bound in part.bounds.items()}
+        logged = [frame for part in parts for frame in part.feedback][worker.index :: self._workers[worker.operator]]
+        version, feedback = max(part.version for part in parts), tuple(logged)
+        return replace(
+            base, bins=bins, version=version, positions=positions, bounds=bounds, feedback=feedback, **timed
+        )  # fmt: skip
 
     def _divided_times(self, worker: WorkerId, parts: Sequence[Snapshot]) -> dict[str, Any]:
         """The agenda and the tokens of the worker's bins."""

@@ -29,11 +29,13 @@ class WorkerReports:
     Attributes:
         written: the schema of the last batch that left the chain.
         columns: all columns of a sink; reported when they have changed.
+        withholds_trace: whether reports contain no records of the audit, since those of a checkpoint are not complete.
     """
 
     def __init__(self, instances: Sequence[Instance], inbox: Inbox, clock: Callable[[], int]) -> None:
         self.written = pa.schema([])
         self.columns = self._reported = pa.schema([])
+        self.withholds_trace = False
         self._typed, self._types = self.written, types_of(self.written)
         self._instances = tuple(instances)
         self._inbox = inbox
@@ -54,12 +56,12 @@ class WorkerReports:
         if event.worker == self._instances[0].worker and self._instances[0].operator.traits.is_sink:
             self.columns = event.columns
 
-    def report(self, reads: Sequence[str], in_hand: int, held: int) -> list[Instruction]:
+    def report(self, executor: ChainExecutor, running: ChainExecutor, held: int) -> list[Instruction]:
         """A report for each operator, and the audit's records since the last one.
 
         Args:
-            reads: the input columns that the chain's functions have read.
-            in_hand: number of tuples of the current frame that have not been taken.
+            executor: the executor of the chain.
+            running: that of the current frame, which may be of the next version.
             held: maximum number of bytes of the next version that were set aside at a time (see ``versions``).
         """
         if self.written is not self._typed:
@@ -74,8 +76,8 @@ class WorkerReports:
                         instance.worker,
                         instance.processed,
                         self._inbox.bytes if first else 0,
-                        self._inbox.tuples + in_hand if first else 0,
-                        tuple(reads) if first else (),
+                        self._inbox.tuples + running.remaining if first else 0,
+                        tuple(executor.reads) if first else (),
                         self._types if last else {},
                         latency if last else (),
                         held if first else 0,
@@ -83,7 +85,7 @@ class WorkerReports:
                     )
                 )
             )
-        return [*told, *self.traced()]
+        return told if self.withholds_trace else [*told, *self.traced()]
 
     def _new_columns(self) -> bytes:
         if self.columns is self._reported:

@@ -62,7 +62,9 @@ def saved(instance: Instance) -> Snapshot:
     except Exception as error:
         raise Unsaved(f"the state of {name} cannot be saved: {_reason(error)}", name, user_traceback(error)) from error
     traced, positions = instance.log.counts.as_tuple, dict(instance.positions)
-    taken = Snapshot(name, instance.worker.index, instance.processed, instance.applied, bins, traced, positions)
+    taken = Snapshot(
+        name, instance.worker.index, instance.processed, instance.applied, bins, traced, positions, instance.bounds
+    )  # fmt: skip
     return replace(taken, **_saved_times(instance))
 
 
@@ -159,7 +161,7 @@ def restore(instance: Instance, snapshot: Snapshot | None, decided: Sequence[Com
     with nullcontext() if instance.tokens is None else instance.tokens.bound():
         instance.state.load(_states(name, before))
     instance.begin_at(before.processed, before.applied, Counts(*before.traced))
-    instance.positions = dict(before.positions)
+    instance.positions, instance.bounds = dict(before.positions), dict(before.bounds)
     _apply_changes(instance, before, decided)
     if instance.function is not first:
         _open(name, instance.function)

@@ -9,22 +9,21 @@ queue the event and raise ``interrupt``. ``events`` lists the effect of each eve
 
 from __future__ import annotations
 
-from fries_nb.errors import ColumnError, FriesError, OperatorError, ProtocolError
+from fries_nb.errors import FriesError, OperatorError, ProtocolError
 from fries_nb.messages import (
     Abort,
+    Attempt,
     Cancel,
     ChannelId,
     Commit,
     Control,
     Drain,
     Ended,
-    Failed,
     Fcm,
-    Hold,
     Marker,
     Prepare,
-    Release,
     SetRate,
+    Settled,
     Unguard,
     Watermark,
     WorkerId,
@@ -46,7 +45,6 @@ from fries_nb.worker.events import (
     Observe,
     Resize,
     Rewired,
-    Save,
     SinkFailed,
     SinkWidened,
     Stalled,
@@ -54,7 +52,7 @@ from fries_nb.worker.events import (
     TellController,
     ToReader,
 )
-from fries_nb.worker.marker_actions import acknowledgement
+from fries_nb.worker.marker_actions import effects_of, failed_answer
 from fries_nb.worker.preparation import keep_ready
 from fries_nb.worker.slowness import Slowness
 from fries_nb.worker.snapshot import kept
@@ -100,8 +98,7 @@ class Worker(ChainWork):
         elif isinstance(event, SinkFailed):
             self._fail(event.error)
         else:
-            in_hand, held = self._running.remaining, self._versions.held()
-            self._instructions += self.reports.report(self._executor.reads, in_hand, held)
+            self._instructions += self.reports.report(self._executor, self._running, self._versions.held())
 
     def _reach(self, event: FrontierAdvanced) -> None:
         """A frontier has advanced: that of a timed operator, or of a sink for which a source waits."""
@@ -196,29 +193,24 @@ class Worker(ChainWork):
 
     def _apply(self, marker: Marker, start: int) -> None:
         """Apply a marker to the chain's operators from this position on that are in its scope, and forward it."""
-        action, switched = marker.action, False
-        keep: Save | TellController | None = None
+        action, busy = marker.action, self.is_busy
+        saves: list[Instruction] = []
         if isinstance(action, Commit) and action.checkpoint and not self.ended:
-            positions = self.outbox.round_robin_positions
-            keep = kept(action.epoch, self.instances, positions, self._versions.number)
+            saves = [kept(action.epoch, self.instances, self.outbox.round_robin_positions, self._versions.number)]
             self._instructions.extend(self.reports.traced())
-        for instance in self.instances[start:]:
-            if instance.worker.operator not in marker.scope:
-                break
-            if isinstance(action, Hold | Release) and instance.operator.traits.is_source and not self.ended:
-                self._held = isinstance(action, Hold)
-            acknowledged, switches = acknowledgement(marker, instance, self.ended)
-            switched |= switches
-            self._instructions.append(acknowledged)
-        else:
+        effects = effects_of(marker, self.instances[start:], self.ended, busy)
+        self._held = self._held if effects.holds is None else effects.holds
+        self._instructions += effects.answers
+        if busy and isinstance(action, Attempt):
+            self._unsettled += [Settled(instance.worker, marker.id) for instance in self.instances[start:]]
+        if effects.leaves:
             self.outbox.mark(marker)
-        if keep is not None:
-            self._instructions.append(keep)
+        self._instructions += saves
         if is_tagged(marker):
             self._versions.complete()
             self._running = self._executor
             self._times.turn_to(self._versions.number, self.outbox.changes)
-        if switched:
+        if effects.switched:
             self._executor.rebuild()
             self._earlier.clear()
             self._pause.fixed()
@@ -228,12 +220,12 @@ class Worker(ChainWork):
 
     def take(self) -> list[Instruction]:
         """The instructions for the shell, in order; removes them."""
+        if self._unsettled and not self.is_busy:
+            self._instructions += map(TellController, self._unsettled)
+            self._unsettled.clear()
         taken, self._instructions = [*self._instructions, *self.outbox.sends()], []
         return [*taken, *Counted.of(self.outbox.changes.take())] if self.outbox.changes else taken
 
     def _fail(self, error: FriesError) -> None:
         self.failed = True
-        operator, details = (error.operator, error.details) if isinstance(error, OperatorError) else ("", "")
-        operator = operator or self.instances[0].worker.operator
-        column, before = (error.column, error.before) if isinstance(error, ColumnError) else ("", b"")
-        self._tell(Failed(WorkerId(operator, self.wiring.index), str(error), details, column, before))
+        self._tell(failed_answer(error, self.instances[0].worker))

@@ -47,6 +47,27 @@ def test_in_words(plan):
     ]
 
 
+LOOP = """{"name": "checks", "operators": [{"name": "S"}, {"name": "B"}, {"name": "Out"},
+    {"name": "A", "within": ["L"]}, {"name": "L", "kind": "loop", "within": ["L"], "emits": "one_to_many"}],
+    "edges": [{"from": "S", "to": "L"}, {"from": "L", "to": "A"}, {"from": "A", "to": "L", "feedback": true},
+              {"from": "A", "to": "B"}, {"from": "B", "to": "Out"}]}"""
+
+
+def test_a_loop(plan):
+    """As a file: scopes, the head and the edge back; the plan names the loop that has to be empty."""
+    code, out, err = plan(LOOP, "--reconfigure", "B")
+    assert (code, err) == (0, "")
+    assert out.splitlines()[1:6] == [
+        "component 1: L, A, B",
+        "  heads: L; targets: B",
+        "  loops: L; they have to be empty when the operators switch",
+        "  edges: L -> A, A -> L, A -> B; longest path: 2",
+        "L kept (several_tuples): several tuples of a transaction may take its edge to B, toward targets",
+    ]
+    code, _, err = plan(LOOP.replace(', "feedback": true', ""), "--reconfigure", "B")
+    assert (code, "edge A -> L comes back to the head of loop 'L'; expected it as a feedback edge" in err) == (2, True)
+
+
 def test_as_json(plan):
     """One object with all of it."""
     code, out, err = plan(FIGURE_10, "--reconfigure", "E", "--json")

@@ -5,7 +5,7 @@ A new kind of source is one entry of ``KINDS``. What belongs to one kind alone i
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from source_contract import CHECKS, Check
 from fries_nb.connectors.rate import RateSource
 from fries_nb.connectors.replay import ReplaySource
 from fries_nb.connectors.source import Position, Source, Split, splits_of
+from fries_nb.connectors.time_column import TimeColumn
 from fries_nb.connectors.worker_reader import planned
 from fries_nb.errors import SourceError
 from fries_nb.testing.readers import ListSource
@@ -89,6 +90,7 @@ def test_a_source_keeps_its_promises(kind: str, check: Check, tmp_path: Path) ->
     check(KINDS[kind](tmp_path), ROWS)
 
 
+FORESEEN = ("times too late", "bounds taken back", "bounds of its own")
 READING = ("a position too far", "a position behind", "from the start again", "over the limit", "no end")
 
 
@@ -110,11 +112,30 @@ class Broken(ListSource):
             return [replace(split, first=count - 1 - split.first) for split in splits]
         return splits
 
+    def foresee(self, splits: Sequence[tuple[Split, int]], column: TimeColumn) -> Any:
+        """Times that are too late, or those of the beginning."""
+        known = super().foresee(splits, column)
+        return BrokenForesight(known, self.spoil) if self.spoil in FORESEEN else known
+
     def open(self, split: Split, position: Position) -> Any:
         """The split that it really is."""
         lost = self.spoil == "lost on the way" and position.row > 0
         reader = super().open(replace(split, first=split.content), Position(position.row + lost))
         return BrokenReader(reader, self.spoil, position) if self.spoil in READING else reader
+
+
+class BrokenForesight:
+    """Knows other times than those of the rows that were not read."""
+
+    def __init__(self, known: Any, spoil: str) -> None:
+        self._known, self._spoil, self._calls = known, spoil, 0
+        self.type = known.type
+
+    def least(self, split: int, row: int) -> int:
+        """Too late, earlier and earlier, or one that depends on how often it was asked."""
+        self._calls += 1
+        least: int = self._known.least(split, row)
+        return {"times too late": least + 1, "bounds taken back": -least}.get(self._spoil, least - self._calls)
 
 
 class BrokenReader:
@@ -157,6 +178,10 @@ class BrokenReader:
         ("over the limit", source_contract.check_limit),
         ("lost on the way", source_contract.check_handing_over),
         ("no end", source_contract.check_end),
+        ("times too late", source_contract.check_times),
+        ("bounds taken back", source_contract.check_times),
+        ("a row in two splits", source_contract.check_times),
+        ("bounds of its own", source_contract.check_times_resumed),
     ],
 )
 def test_a_broken_source_is_caught(spoil: str, check: Check) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from fries_nb.dataflow import DataflowBuilder, Emits, Kind, check_runnable, memory, rate
+from fries_nb.dataflow import DataflowBuilder, Emits, Kind, Update, check_runnable, check_updates, memory, rate
 from fries_nb.dataflow.scopes import ROOT
-from fries_nb.errors import DataflowError
+from fries_nb.errors import DataflowError, PlanError
 from fries_nb.topology.progress_locations import progress_graph
 
 
@@ -146,6 +146,31 @@ def test_identity_is_not_known_inside(flow, rows):
 
     rows.iterate("L", body)
     assert not flow.graph().operator("J").unique_per_transaction
+
+
+def test_scopes_of_loops(flow, rows):
+    """Equal in one loop, nested as the loops are; loops in sequence have one level and different scopes."""
+
+    def outer(stream):
+        return stream.map("A", same).iterate("M", once).split("C", same)
+
+    rows.iterate("L", outer).iterate("N", lambda stream: once(stream, "D"))
+    within = {operator.name: operator.within for operator in flow.graph().operators}
+    assert within["L"] == within["A"] == within["C"]
+    assert within["M"] == within["B"] == within["L"].nest("M")
+    assert within["B"].is_inner_of(within["A"])
+    assert within["A"].is_outer_of(within["B"])
+    assert within["B"].unnest().unnest() == within["S"] == ROOT
+    assert within["N"].level == within["L"].level
+    assert not within["N"].is_inner_of(within["L"])
+
+
+def test_a_head_cannot_be_changed(flow, rows):
+    """It runs no function; the operators of the body can."""
+    rows.iterate("L", lambda stream: once(stream.map("A", same))).sink("out", memory())
+    check_updates(flow.graph(), {"A": Update(same)})
+    with pytest.raises(PlanError, match=r"operator 'L' \(loop\) runs no function that could be changed"):
+        check_updates(flow.graph(), {"L": Update(same)})
 
 
 REFUSED = {

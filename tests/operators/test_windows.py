@@ -5,7 +5,7 @@ from __future__ import annotations
 from window_setting import TimedRun, reduce, shown, window
 
 from fries_nb.dataflow.hidden_columns import DUE, TIME
-from fries_nb.dataflow.windows import sliding, tumbling
+from fries_nb.dataflow.windowing import sliding, tumbling
 
 
 def test_a_window_is_closed_when_no_row_of_it_can_come() -> None:
@@ -18,7 +18,7 @@ def test_a_window_is_closed_when_no_row_of_it_can_come() -> None:
     assert shown(results) == [{"k": 1, "end": 60, "total": 101, "rows": 2}, {"k": 2, "end": 60, "total": 10, "rows": 1}]
     assert {(row[TIME], row[DUE]) for _, row in results} == {(59, 7)}
     assert shown(run.fire()) == [{"k": 1, "end": 120, "total": 1000, "rows": 1}]
-    assert not run.counts and not run.instance.state.live and not len(run.agenda)
+    assert (len(run.counts), run.instance.state.live, len(run.agenda)) == (0, {}, 0)
 
 
 def test_rows_of_sliding_windows_are_counted_in_each() -> None:
@@ -44,7 +44,8 @@ def test_a_late_row_leaves_on_the_branch_of_late_rows() -> None:
     run.frame([{"k": 1, "n": 1}], [5])
     run.fire((0, 60))
     late = run.frame([{"k": 1, "n": 2}, {"k": 1, "n": 3}], [6, 70], stamp=(0, 60))
-    assert shown(late, 1) == [{"k": 1, "n": 2}] and late[0][1][TIME] == 6
+    assert shown(late, 1) == [{"k": 1, "n": 2}]
+    assert late[0][1][TIME] == 6
     assert [row["total"] for row in shown(run.fire())] == [3]
 
 

@@ -12,7 +12,7 @@ from fries_nb.progress.change_batch import CountChange, GraphLocation
 from fries_nb.progress.progress_graph import FlowEdge, ProgressGraph
 from fries_nb.progress.tracker import Tracker
 
-SEEDS = 300 * SOAK
+SEEDS = 200 * SOAK
 MOST_SEEDS = 400
 """Number of seeds within which every mutant is caught."""
 

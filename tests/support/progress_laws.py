@@ -6,6 +6,7 @@ each operator below. No frontier that a host has announced may have passed it.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 
 import networkx as nx
@@ -97,7 +98,7 @@ class FrontierLaw:
         rows = {(at.operator, *row) for at, *row in outstanding(self.cluster)}
         for (host, listener), frontiers in announced.items():
             self.checked += 1
-            for before, after in zip(frontiers, frontiers[1:], strict=False):
+            for before, after in itertools.pairwise(frontiers):
                 assert before.leads_to(after), f"{listener}'s frontier at host {host} went from {before} to {after}"
             for operator, in_front, version, time in rows:
                 can_reach = listener in self._below[operator] and (in_front or listener != operator)

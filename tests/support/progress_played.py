@@ -251,7 +251,7 @@ class Play:
                 due[number]()
         self.exact()
         self.busy, self.haste = False, 1
-        for _ in range(3_000):
+        for _ in range(30_000):  # a worker of the slowest pace has one draw of hundreds
             if not list(self.held()):
                 break
             self.step()

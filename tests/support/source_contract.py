@@ -6,15 +6,17 @@ A source under check has a column ``value`` with the numbers from 0 up to its nu
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
-from fries_nb.connectors.source import Position, Source, Split, SplitReader
+from fries_nb.connectors.source import SPLITS_PER_SOURCE, Position, Source, Split, SplitReader
 from fries_nb.connectors.worker_reader import Positions, SourcePlan, WorkerReader, open_reader, planned
-from fries_nb.dataflow.hidden_columns import DUE, TRANSACTION
+from fries_nb.dataflow.event_time import EventTime
+from fries_nb.dataflow.hidden_columns import DUE, TIME, TRANSACTION
 from fries_nb.messages import WorkerId
+from fries_nb.trace import ROW_BITS
 
 NOW = 1_700_000_000_000_000_000
 SECOND = 10**9
@@ -23,6 +25,8 @@ LATER = 20_000_000
 
 Check = Callable[[Source, int], None]
 Read = list[dict[str, Any]]
+Steps = list[tuple[Mapping[int, int], list[tuple[int, int]]]]
+"""For each batch the bounds before it, and the split and the time of each of its rows."""
 
 
 def shipped(source: Source, splits: tuple[Split, ...]) -> tuple[Source, tuple[Split, ...]]:
@@ -166,21 +170,88 @@ def check_end(source: Source, rows: int) -> None:
     assert reader_of(plan, 0, 1, positions).exhausted
 
 
+def check_times(source: Source, rows: int) -> None:
+    """With times, here the values: each row once, with its time, and none is earlier than a bound before it said."""
+    plan = planned(source, 2, None, EventTime("value", ahead=3), "S")
+    for workers in (1, 2, 3):
+        for limit in (1, 3, 1_000):
+            followed = [follow(reader_of(plan, index, workers), limit) for index in range(workers)]
+            assert sorted(time for steps in followed for _, some in steps for _, time in some) == list(range(rows))
+            for steps in followed:
+                check_bounds(steps)
+
+
+def check_bounds(steps: Steps) -> None:
+    """The bounds before each step hold for all rows from it on; they do not decrease, and end with their split."""
+    for number, (bounds, _) in enumerate(steps):
+        rest = [row for _, some in steps[number:] for row in some]
+        assert all(bounds[split] <= time for split, time in rest), "a row came late"
+        assert {split for split, _ in rest} == set(bounds), "a split that has ended has no bound"
+        if number:
+            before = steps[number - 1][0]
+            assert all(before[split] <= bound for split, bound in bounds.items()), "a bound was taken back"
+
+
+def check_times_resumed(source: Source, rows: int) -> None:
+    """Others, of any number, begin with the bounds that were reached."""
+    plan = planned(source, 2, None, EventTime("value"), "S")
+    for before, after in [(2, 3), (3, 1), (2, 2)]:
+        positions: dict[int, Position | None] = {}
+        bounds: dict[int, int] = {}
+        for index in range(before):
+            reader = reader_of(plan, index, before)
+            for step in range(4):
+                reader.read(NOW + step * LATER, 2)
+                positions.update(reader.moved)
+            bounds |= reader.bounds
+        again = [reader_of(plan, index, after, positions, bounds) for index in range(after)]
+        assert {split: bound for reader in again for split, bound in reader.bounds.items()} == bounds
+
+
 CHECKS: tuple[Check, ...] = (
     check_splits, check_limit, check_resuming, check_order, check_workers, check_handing_over, check_rate, check_pause,
-    check_end,
+    check_end, check_times, check_times_resumed,
 )  # fmt: skip
 
 
-def reader_of(plan: SourcePlan, index: int, workers: int, positions: Positions | None = None) -> WorkerReader:
+def reader_of(
+    plan: SourcePlan,
+    index: int,
+    workers: int,
+    positions: Positions | None = None,
+    bounds: Mapping[int, int] | None = None,
+) -> WorkerReader:
     """The reader of one worker of source number 1, as its host opens it."""
     source, splits = shipped(plan.source, plan.splits)
-    return reader_on(SourcePlan(source, splits, plan.rate, plan.time), index, workers, positions)
+    return reader_on(SourcePlan(source, splits, plan.rate, plan.time), index, workers, positions, bounds)
 
 
-def reader_on(plan: SourcePlan, index: int, workers: int, positions: Positions | None = None) -> WorkerReader:
+def reader_on(
+    plan: SourcePlan,
+    index: int,
+    workers: int,
+    positions: Positions | None = None,
+    bounds: Mapping[int, int] | None = None,
+) -> WorkerReader:
     """The reader of one worker of source number 1, from the plan that all workers of a host have."""
-    return open_reader(plan, WorkerId("S", index), workers, 1, audit=True, positions=positions or {})
+    return open_reader(plan, WorkerId("S", index), workers, 1, True, positions or {}, bounds or {})
+
+
+def follow(reader: WorkerReader, limit: int) -> Steps:
+    """All that a reader gives: the bounds before each batch, and the split and the time of each row."""
+    steps: Steps = []
+    for now in range(NOW, NOW + 10_000 * LATER, LATER):
+        if reader.exhausted:
+            assert reader.bounds == {}
+            return steps
+        bounds = reader.bounds
+        batch, _ = reader.read(now, limit)
+        if batch is not None:
+            assert batch[TIME].to_pylist() == batch["value"].to_pylist()
+            splits = [(identity >> ROW_BITS) % SPLITS_PER_SOURCE for identity in batch[TRANSACTION].to_pylist()]
+            steps.append((bounds, list(zip(splits, batch[TIME].to_pylist(), strict=True))))
+            assert reader.ahead_ticks == 3
+    raise AssertionError("a source does not come to its end")
 
 
 def read_all(reader: WorkerReader, limit: int, now: int = NOW) -> Read:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,10 +66,11 @@ def column(kind: str, units: list[int]) -> pa.Array:
 
 
 def write_rows(path: Path, kind: str, files: list[tuple[list[int], int, bool]]) -> TimedRows:
-    """Write files of rows: the times of each, in units of the kind, the size of its row groups, and if it has statistics."""
+    """Write files of rows: the times of each, in units of the kind, the size of row groups, whether with statistics."""
     times: list[int] = []
     for number, (units, size, statistics) in enumerate(files):
-        rows = pa.table({"value": pa.array(range(len(times), len(times) + len(units)), pa.int64()), "at": column(kind, units)})
+        values = pa.array(range(len(times), len(times) + len(units)), pa.int64())
+        rows = pa.table({"value": values, "at": column(kind, units)})
         pq.write_table(
             rows, path / f"{number}.parquet", row_group_size=size, write_statistics=statistics,
             use_deprecated_int96_timestamps=kind == "INT96",
@@ -79,7 +80,7 @@ def write_rows(path: Path, kind: str, files: list[tuple[list[int], int, bool]]) 
 
 
 def drawn(chance: random.Random, path: Path) -> TimedRows:
-    """Some files: in order of time, nearly so, or not at all; long row groups or short ones, with statistics or without."""
+    """Some files: in order of time, nearly so, or not at all; row groups of all sizes, with statistics or without."""
     kind = chance.choice(list(KINDS))
     files, now = [], 20
     for _ in range(chance.randint(1, 3)):
@@ -92,9 +93,14 @@ def drawn(chance: random.Random, path: Path) -> TimedRows:
     return write_rows(path, kind, files)
 
 
-def rows_of(split: Split, total: int) -> list[int]:
-    """The rows of the source that a split has, by the definition of its order."""
-    return [place for row in range(total) if (place := split.place(row)) < total]
+def rows_of(splits: Sequence[Split], total: int) -> dict[int, list[int]]:
+    """For each split its rows of the source, by the definition of its order."""
+    firsts = [split.first for split in sorted(splits, key=lambda split: split.number)] + [total]
+    ends = firsts[1:] if splits[0].step == 1 else [total] * len(splits)
+    return {
+        split.number: [place for row in range(total) if (place := split.place(row)) < ends[split.number]]
+        for split in splits
+    }
 
 
 class Play:
@@ -108,7 +114,7 @@ class Play:
         self.rows, self.plan = rows, plan
         self.positions: dict[int, Position | None] = {}
         self.read: list[int] = []
-        self._rows_of = {split.number: rows_of(split, len(rows.times)) for split in plan.splits}
+        self._rows_of = rows_of(plan.splits, len(rows.times))
 
     def begin(self, workers: int) -> list[WorkerReader]:
         """Workers that share the splits, at the positions that were reached."""
@@ -162,7 +168,7 @@ def is_timestamp(kind: str) -> bool:
 
 
 def play(chance: random.Random) -> None:
-    """Files, workers and the order in which they read, with handing over to other workers; then all rows were read once."""
+    """Files, workers and an order in which they read, handing over to others; in the end all rows were read once."""
     with tempfile.TemporaryDirectory() as path:
         rows = drawn(chance, Path(path))
         game = Play(rows, rows.plan(chance.randint(1, 3)))

@@ -1,4 +1,4 @@
-"""Windows as the tests of several rooms run them: an instance with an agenda, frames, firings, and a brute-force model."""
+"""Windows as the tests of several rooms run them: an instance with an agenda, frames, firings."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from fries_nb.dataflow import Kind, Operator
+from fries_nb.dataflow import Emits, Kind, Operator
 from fries_nb.dataflow.hidden_columns import DUE, HIDDEN, TIME, TRANSACTION
-from fries_nb.dataflow.windows import EACH_TIME, WindowFunction, Windowing
+from fries_nb.dataflow.windowing import EACH_TIME, WindowFunction, Windowing
 from fries_nb.messages import WorkerId
 from fries_nb.operators.executors import ChainExecutor, InterruptFlag, executor_of
 from fries_nb.operators.firing import FIRED, firing_batch
@@ -19,6 +19,7 @@ from fries_nb.progress.change_batch import ChangeBatch
 from fries_nb.progress.times import Time
 
 Row = dict[str, Any]
+MANY = Emits.ONE_TO_MANY
 
 
 class Sum:
@@ -55,7 +56,9 @@ class TimedRun:
         assert self.instance.agenda is not None
         return self.instance.agenda
 
-    def frame(self, rows: Sequence[Row], times: Sequence[int], stamp: Time | None = None, kind: Any = None) -> list[Any]:
+    def frame(
+        self, rows: Sequence[Row], times: Sequence[int], stamp: Time | None = None, kind: Any = None
+    ) -> list[Any]:
         """Process a frame; its stamp is the least time unless one is given. Returns (branch, row)."""
         self.agenda.begin(stamp or (0, min(times)))
         columns = {name: [row[name] for row in rows] for name in rows[0]}
@@ -85,14 +88,14 @@ def window(windowing: Windowing, function: Any = None, lateness: float = 0, **mo
     """A window's instance, keyed by ``k``."""
     early, audit = more.pop("early", False), more.pop("audit", False)
     used = WindowFunction(function or Sum(), windowing, lateness, early)
-    operator = Operator("W", kind=Kind.WINDOW, function=used, key=("k",), branches=2, **more)
+    operator = Operator("W", MANY, kind=Kind.WINDOW, function=used, key=("k",), branches=2, **more)
     return Instance(WorkerId("W", 0), operator, used, audit)
 
 
 def reduce(function: Any = None, audit: bool = False, **more: Any) -> Instance:
     """A reduce's instance, keyed by ``k``."""
     used = WindowFunction(function or Sum(), EACH_TIME)
-    operator = Operator("R", kind=Kind.REDUCE, function=used, key=("k",), branches=2, **more)
+    operator = Operator("R", MANY, kind=Kind.REDUCE, function=used, key=("k",), branches=2, **more)
     return Instance(WorkerId("R", 0), operator, used, audit)
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeGuard
 
 from fries_nb.dataflow.event_time import NS_PER_S, ticks
 from fries_nb.errors import DataflowError
@@ -141,5 +141,5 @@ def checked_lateness(name: str, lateness: object, late: object) -> float:
     return lateness
 
 
-def _is_number(value: object) -> bool:
+def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

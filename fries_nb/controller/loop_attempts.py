@@ -1,0 +1,192 @@
+"""The ends of loops: attempts, judged for all heads inside a loop at once.
+
+A loop may end when no row can enter it and none is inside. Rows can no longer enter when each worker of its head has
+taken the end of every forward channel (``InputEnded``). Whether rows are inside is found out by *attempts*: a marker
+goes from the head through the body, inner loops included, and around each of these loops. The loop is empty if in one
+attempt
+
+- no worker of any head inside took a frame from a feedback channel between passing the marker on and its return there,
+- no worker inside held tuples when it applied the marker.
+
+Only both together at all workers are a consistent cut without tuples, so the controller judges, and no head by itself.
+
+    phase     input has ended   marker starts   empty     frames were taken   workers were busy only   all settled
+    FED       READY             -               -         -                   -                        -
+    READY     -                 ASKING          -         -                   -                        -
+    ASKING    -                 -               ENDING    READY               WAITING                  -
+    WAITING   -                 -               -         -                   -                        READY
+
+The pace needs no clock: each further attempt is paid for by a frame that was taken in the last one, or by a worker that
+was busy and has *settled* since. An attempt has the lane of markers only if nothing else needs it.
+
+>>> from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
+>>> from fries_nb.dataflow.scopes import ROOT
+>>> flow = Graph("loop", (
+...     Operator("S", kind=Kind.SOURCE), Operator("L", kind=Kind.LOOP, within=ROOT.nest("L")),
+...     Operator("B", within=ROOT.nest("L")), Operator("Z", kind=Kind.SINK),
+... ), (Edge("S", "L"), Edge("L", "B"), Edge("B", "L", feedback=True), Edge("B", "Z", branch=1)))
+>>> workers = Workers(flow)
+>>> lane = MarkerCoordinator(workers)
+>>> loops = LoopAttempts(workers, lane)
+>>> loops.answered(InputEnded(WorkerId("L", 0)))
+>>> for observed in (2, 0):
+...     [fcm] = loops.advance()
+...     for worker in (WorkerId("L", 0), WorkerId("B", 0)):
+...         done = Done(fcm.control.marker.id, worker, observed=observed)
+...         _ = lane.acknowledge(done.marker, worker), loops.acknowledged(worker, done)
+>>> loops.advance()
+[Tell(worker=WorkerId(operator='L', index=0), control=EndLoop())]
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from fries_nb.controller.events import Tell
+from fries_nb.controller.markers import MarkerCoordinator
+from fries_nb.controller.membership import Workers
+from fries_nb.controller.states import LOOP_MOVES, LoopPhase
+from fries_nb.errors import ProtocolError
+from fries_nb.messages import Attempt, Done, EndLoop, InputEnded, Settled, WorkerId
+from fries_nb.scheduling.stages import Send
+from fries_nb.transitions import moved
+
+
+@dataclass
+class Loop:
+    """A loop.
+
+    Attributes:
+        head: the operator at its head.
+        scope: the operators inside, those of inner loops included.
+        phase: see the module.
+        attempts: number of attempts begun.
+        fed: the workers of the head that have not taken the end of their forward channels.
+        owed: the workers that have not acknowledged the marker of the last attempt.
+        observed: number of frames that were taken in the last attempt.
+        was_busy: whether any worker was busy in it.
+        busy: those that have not settled since.
+    """
+
+    head: str
+    scope: frozenset[str]
+    phase: LoopPhase = LoopPhase.FED
+    attempts: int = 0
+    fed: set[WorkerId] = field(default_factory=set)
+    owed: set[WorkerId] = field(default_factory=set)
+    observed: int = 0
+    was_busy: bool = False
+    busy: set[WorkerId] = field(default_factory=set)
+
+    def move(self, to: LoopPhase) -> None:
+        """Go to another phase.
+
+        Raises:
+            ProtocolError: the table has no such move.
+        """
+        self.phase = moved(LOOP_MOVES, self.phase, to, f"loop {self.head}")
+
+
+class LoopAttempts:
+    """The loops of a run, and the attempt in flight.
+
+    Args:
+        workers: the workers of the run.
+        lane: the markers in flight.
+
+    Attributes:
+        loops: head to its loop.
+    """
+
+    def __init__(self, workers: Workers, lane: MarkerCoordinator) -> None:
+        self._workers = workers
+        self._lane = lane
+        self.loops = {name: Loop(name, self._inside(name)) for name in workers.graph.heads}
+        self._turns = deque(self.loops)
+        self.lost()
+
+    def _inside(self, head: str) -> frozenset[str]:
+        operators = self._workers.graph.by_name
+        scope = operators[head].within
+        inside = (one for one in operators.values() if one.within == scope or one.within.is_inner_of(scope))
+        return frozenset(one.name for one in inside)
+
+    def lost(self) -> None:
+        """Start again with the workers of another incarnation."""
+        for loop in self.loops.values():
+            loop.fed = set(self._workers.of({loop.head}))
+            loop.busy = set()
+            if loop.phase is not LoopPhase.FED:
+                loop.move(LoopPhase.FED)
+
+    # ---- answers
+
+    def answered(self, answer: InputEnded | Settled) -> None:
+        """Record that a worker of a head has taken all forward input, or that a busy worker holds no tuples now.
+
+        Raises:
+            ProtocolError: the worker is no head's, or has reported the end of its input before.
+        """
+        worker = answer.worker
+        if isinstance(answer, Settled):
+            for loop in self.loops.values():
+                loop.busy.discard(worker)
+        elif worker.operator not in self.loops or worker not in self.loops[worker.operator].fed:
+            raise ProtocolError(f"{worker} has no more forward input; expected it once, of each worker of a head")
+        else:
+            loop = self.loops[worker.operator]
+            loop.fed.discard(worker)
+            if not loop.fed:
+                loop.move(LoopPhase.READY)
+
+    def acknowledged(self, worker: WorkerId, done: Done | None) -> None:
+        """Record that a worker has acknowledged the marker of the attempt in flight.
+
+        Args:
+            worker: the worker.
+            done: the acknowledgement; ``None`` if the worker has ended instead.
+        """
+        for loop in self.loops.values():
+            if loop.phase is LoopPhase.ASKING:
+                loop.owed.discard(worker)
+                if done is not None and done.busy:
+                    loop.was_busy = True
+                    loop.busy.add(worker)
+                loop.observed += done.observed if done is not None else 0
+
+    # ---- steps
+
+    def advance(self) -> list[Tell]:
+        """Judge the attempt that has retired, and start the next one if no marker is in flight."""
+        return [*self._judge(), *self._start()]
+
+    def _judge(self) -> list[Tell]:
+        told: list[Tell] = []
+        for loop in self.loops.values():
+            if loop.phase is LoopPhase.ASKING and not self._lane.attempts:
+                loop.move(self._verdict(loop))
+                if loop.phase is LoopPhase.ENDING:
+                    told = [Tell(worker, EndLoop()) for worker in self._workers.live({loop.head})]
+            if loop.phase is LoopPhase.WAITING and not loop.busy:
+                loop.move(LoopPhase.READY)
+        return told
+
+    def _verdict(self, loop: Loop) -> LoopPhase:
+        if loop.observed or loop.owed:  # some have not acknowledged it if it was cancelled
+            return LoopPhase.READY
+        return LoopPhase.WAITING if loop.was_busy else LoopPhase.ENDING
+
+    def _start(self) -> list[Tell]:
+        if self._lane.busy:
+            return []
+        for _ in self.loops:
+            self._turns.rotate(-1)  # none waits for another one that takes many attempts
+            loop = self.loops[self._turns[0]]
+            if loop.phase is LoopPhase.READY:
+                loop.move(LoopPhase.ASKING)
+                loop.attempts += 1
+                loop.owed = set(self._workers.live(loop.scope))
+                loop.observed, loop.was_busy, loop.busy = 0, False, set()
+                return self._lane.start([Send(loop.head, loop.scope)], Attempt(loop.head, loop.attempts))
+        return []

@@ -1,0 +1,152 @@
+"""The inbox of a loop's head: forward channels, and feedback channels on which the rows of further rounds come back.
+
+The credit of a feedback frame returns on arrival, so no operator of the body ever waits for the head, and the loop
+cannot block itself. What waits for the head is then bounded by memory and disk instead: feedback frames beyond its
+share of memory, the *budget*, are spilled.
+
+    feedback frames that wait        the next frame
+    at most half the budget          from all channels in turn
+    more                             eight feedback frames to a forward frame
+    cannot be spilled (full disk)    feedback frames only, as far as there are any
+    twice the budget in memory       the worker fails
+
+A marker or an end at the front of any channel precedes all frames. ``on_taken`` is told each feedback frame that is
+taken.
+
+>>> from fries_nb.messages import WorkerId
+>>> a, b = (ChannelId(WorkerId(name, 0), WorkerId("L", 0)) for name in "AB")
+>>> inbox = FeedbackInbox([a, b], frozenset("B"), budget=100, spill=list)
+>>> rows = pa.RecordBatch.from_pydict({"x": [1]})
+>>> for channel in [a] * 3 + [b] * 24:
+...     inbox.put(channel, Data(rows, size=4))
+>>> "".join(inbox.take()[0].sender.operator for _ in range(18))
+'BBBBBBBBABBBBABABB'
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from fries_nb.errors import RunError
+from fries_nb.messages import ChannelId, Data, Frame
+from fries_nb.worker.inbox import Inbox
+from fries_nb.worker.versions import Spill
+
+RATIO = 8
+"""Number of feedback frames that are taken for each forward frame when many wait."""
+
+
+class FeedbackInbox(Inbox):
+    """The input channels of a loop's head; see the module.
+
+    Args:
+        channels: all input channels.
+        feedback: the operators from which channels are feedback channels.
+        budget: number of bytes of feedback frames that may wait in memory.
+        spill: moves batches out of memory; returns the same rows, loaded on access.
+
+    Attributes:
+        on_taken: called with each feedback frame that is taken.
+    """
+
+    def __init__(self, channels: Sequence[ChannelId], feedback: frozenset[str], budget: int, spill: Spill) -> None:
+        super().__init__(channels)
+        self.on_taken: Callable[[ChannelId, Data], None] = lambda channel, frame: None
+        self._feedback = feedback
+        self._budget = budget
+        self._spill = spill
+        self._waiting = self._in_memory = self._streak = 0
+        self._behind: Counter[ChannelId] = Counter()  # frames at the front of a queue that are not in memory
+        self._is_full = False
+
+    def is_feedback(self, channel: ChannelId) -> bool:
+        """Whether the channel is a feedback channel."""
+        return channel.sender.operator in self._feedback
+
+    def put(self, channel: ChannelId, frame: Frame) -> None:
+        """Append a frame to its channel, and spill feedback frames if too many are in memory.
+
+        Raises:
+            ProtocolError: the worker has no such channel.
+            RunError: they cannot be spilled, and use twice the budget.
+        """
+        super().put(channel, frame)
+        if isinstance(frame, Data) and self.is_feedback(channel):
+            self._waiting += frame.size
+            self._in_memory += frame.size
+            if self._in_memory > self._budget:
+                self._move_out()
+
+    def _move_out(self) -> None:
+        """Replace the feedback frames that are in memory, at the ends of the queues, by spilled ones."""
+        ends = {
+            channel: [queue.pop() for _ in range(len(queue) - self._behind[channel])][::-1]
+            for channel, queue in self._queues.items()
+            if self.is_feedback(channel)
+        }
+        frames = [frame for end in ends.values() for frame in end if isinstance(frame, Data)]
+        try:
+            spilled = iter(self._spill([frame.batch for frame in frames]))
+            ends = {
+                channel: [replace(frame, batch=next(spilled)) if isinstance(frame, Data) else frame for frame in end]
+                for channel, end in ends.items()
+            }
+            self._behind.update({channel: len(end) for channel, end in ends.items()})
+            self._in_memory, self._is_full = 0, False
+        except RunError as error:
+            self._is_full = True
+            if self._in_memory > 2 * self._budget:
+                words = f"{self._in_memory} bytes of rows wait in memory for the head of a loop, and their number grows"
+                raise RunError(f"{words}: {error}") from error
+        finally:
+            for channel, end in ends.items():
+                self._queues[channel].extend(end)
+
+    def take(self) -> tuple[ChannelId, Frame] | None:
+        """Remove the next frame; see the module. The credit of a feedback frame was returned, so its size is 0."""
+        chosen = self._choose()
+        if chosen is not None:
+            self._ready.remove(chosen)
+            self._ready.appendleft(chosen)
+        taken = super().take()
+        return None if taken is None else (taken[0], self._taken(*taken))
+
+    def _choose(self) -> ChannelId | None:
+        able = [channel for channel in self._ready if channel not in self._blocked]
+        cuts = (channel for channel in able if not isinstance(self._queues[channel][0], Data))
+        if (cut := next(cuts, None)) is not None:
+            return cut
+        back = next(filter(self.is_feedback, able), None)
+        forward = next((channel for channel in able if not self.is_feedback(channel)), None)
+        if back is None or forward is None:
+            return back or forward
+        if self._is_full:
+            return back
+        if self._waiting * 2 <= self._budget:
+            return able[0]
+        return back if self._streak < RATIO else forward
+
+    def _taken(self, channel: ChannelId, frame: Frame) -> Frame:
+        if not self.is_feedback(channel):
+            self._streak = 0
+            return frame
+        is_behind = self._behind[channel] > 0
+        self._behind[channel] -= is_behind
+        if not isinstance(frame, Data):
+            return frame
+        self._streak += 1
+        self._waiting -= frame.size
+        self._in_memory -= 0 if is_behind else frame.size
+        self._is_full = self._is_full and self._in_memory > self._budget
+        self.on_taken(channel, frame)
+        return replace(frame, size=0)
+
+    def merged(self, channel: ChannelId, first: Data, rows: int) -> tuple[pa.RecordBatch, list[tuple[ChannelId, Data]]]:
+        """Merge a small data frame with others that wait; see ``Inbox.merged``."""
+        batch, frames = super().merged(channel, first, rows)
+        taken = [(other, self._taken(other, frame)) for other, frame in frames[1:]]
+        return batch, [frames[0], *((other, frame) for other, frame in taken if isinstance(frame, Data))]

@@ -1,0 +1,134 @@
+"""Runs of dataflows with loops, drawn from seeds, and what must hold of them."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from fries_nb.audit import judge
+from fries_nb.errors import FriesError
+from fries_nb.testing.cluster import Cluster
+from fries_nb.testing.drawn_loops import LoopFlow, Row, draw_loop_flow, draw_rows, name_of, reference
+from fries_nb.testing.faults import Faults
+
+STEPS = 150_000
+
+
+@dataclass
+class PlayedLoops:
+    """A completed run."""
+
+    flow: LoopFlow
+    rows: dict[str, list[Row]]
+    cluster: Cluster
+
+    @property
+    def attempts(self) -> int:
+        """Number of attempts to end a loop, since the last start of the controller."""
+        return sum(loop.attempts for loop in self.cluster.controller.loops.values())
+
+
+def play_loops(seed: int, kills: bool = False, small: bool = False) -> PlayedLoops:
+    """Run the dataflow of a seed to its end.
+
+    Args:
+        seed: the seed.
+        kills: whether hosts and the driver may be killed, with checkpoints to recover from.
+        small: whether the dataflow is small.
+    """
+    chance = random.Random(seed)
+    flow = draw_loop_flow(chance, small)
+    rows = draw_rows(chance, flow, chance.randint(1, 14), 150)
+    settings: dict[str, Any] = {
+        "hosts": chance.randint(1, 3),
+        "window": chance.choice((1, 300, 1_500, 20_000)),
+        "chaining": chance.random() < 0.6,
+        "commit_interval_ns": chance.choice((None, 5_000_000, 60_000_000)),
+    }
+    if kills:
+        hazard = chance.choice((0.001, 0.003, 0.01))
+        faults = Faults(hazard, chance.choice((0, 1, 2, 3)), chance.choice((0, 0, 1)), slow=chance.random() < 0.2)
+        interval = chance.choice((None, 2_000_000, 5_000_000, 20_000_000))
+        settings |= {"checkpoints": True, "faults": faults, "commit_interval_ns": interval}
+    run = Cluster(flow.graph(), rows, seed=seed, **settings)
+    run.run(STEPS)
+    run.settle()
+    return PlayedLoops(flow, rows, run)
+
+
+def try_loops(seed: int, kills: bool = False, small: bool = False) -> PlayedLoops:
+    """Play a seed and check it; a failure names the call that replays it, to be made in tests/."""
+    try:
+        played = play_loops(seed, kills, small)
+        for law in LAWS:
+            law(played)
+    except (AssertionError, FriesError) as error:
+        raise AssertionError(f"seed {seed}: {error}\n(replay: try_loops({seed}, {kills}, {small}))") from error
+    return played
+
+
+def try_killed(seed: int) -> PlayedLoops:
+    """Likewise, with kills."""
+    return try_loops(seed, kills=True)
+
+
+def try_small(seed: int) -> PlayedLoops:
+    """Likewise, with a small dataflow."""
+    return try_loops(seed, small=True)
+
+
+def try_small_killed(seed: int) -> PlayedLoops:
+    """Likewise, with a small dataflow and kills."""
+    return try_loops(seed, kills=True, small=True)
+
+
+def finishes(played: PlayedLoops) -> None:
+    """Something could happen at every step, and the run has ended."""
+    assert played.cluster.state == "finished", f"{played.cluster.error} {played.cluster.details}"
+
+
+def accounts_for_every_row(played: PlayedLoops) -> None:
+    """What came out is what the reference says, each row once, with the rounds that it made in each loop."""
+    found = Counter(name_of(row) for row in played.cluster.rows("Z"))
+    wanted = reference(played.flow, played.rows)["Z"]
+    assert found == wanted, f"lacks {wanted - found}, has too much {found - wanted}"
+
+
+def counts_every_round(played: PlayedLoops) -> None:
+    """Keyed state inside a loop has met each row once in each of its rounds."""
+    if played.cluster.hosts.spent:
+        return  # the state of a worker that had ended when a checkpoint was taken is not restored
+    wanted = reference(played.flow, played.rows)
+    for name in played.flow.keyed:
+        met: Counter[str] = Counter()
+        for instance in played.cluster.instances(name):
+            for states in instance.state.bins().values():
+                for state in states.values():
+                    met += state
+        assert met == wanted.get(name, Counter()), f"{name} has met {met}"
+
+
+def passes_the_audit(played: PlayedLoops) -> None:
+    """The trace shows no transaction that lost or doubled a tuple, with all of its rounds."""
+    if "the driver was killed" in played.cluster.recoveries:
+        return  # the trace is that of two runs
+    verdict = judge(played.cluster.records())
+    assert not verdict.lost, f"lost: {verdict.lost[:3]}"
+    assert not verdict.doubled, f"doubled: {verdict.doubled[:3]}"
+
+
+def leaves_nothing(played: PlayedLoops) -> None:
+    """In the end nothing waits, nothing is blocked, every credit is back where it came from."""
+    assert not played.cluster.controller.on_the_way
+    for id_, worker in played.cluster.workers.items():
+        assert worker.ended, f"{id_} has not ended"
+        assert not worker._inbox.tuples, f"{id_} has {worker._inbox.tuples} tuples left"
+        assert not worker._alignment.blocked, f"{id_} still blocks {worker._alignment.blocked}"
+        for channel in worker.outbox._channels.values():
+            assert not channel.queue, f"{channel.channel} has frames left"
+            assert not channel.outstanding, f"{channel.channel} is owed {channel.outstanding} bytes"
+
+
+LAWS = (finishes, accounts_for_every_row, counts_every_round, passes_the_audit, leaves_nothing)

@@ -194,13 +194,8 @@ def test_a_kind_takes_the_functions_that_its_traits_say(kind: Kind) -> None:
 def test_no_other_module_asks_for_a_kind_by_name() -> None:
     """But those that declare operators."""
     package = Path(fries_nb.__file__).parent
-<<<<<<< HEAD
-    declaring = ("traits", "builder", "streams", "timed_streams", "regions", "graph")
-    declare = {f"dataflow/{module}.py" for module in declaring}
-=======
     modules = ("traits", "builder", "streams", "timed_streams", "iteration", "regions", "graph", "interchange")
     declare = {*(f"dataflow/{module}.py" for module in modules), "testing/drawn_loops.py"}
->>>>>>> main
     named = {
         path.relative_to(package).as_posix()
         for path in package.rglob("*.py")

@@ -1,4 +1,4 @@
-"""Rehearsals let time pass: a new function that fails only when a window is closed is refused before it is switched to."""
+"""Rehearsals let time pass: a function that fails only when a window is closed is refused before the switch."""
 
 from __future__ import annotations
 

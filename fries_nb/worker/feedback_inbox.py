@@ -114,8 +114,9 @@ class FeedbackInbox(Inbox):
         except RunError as error:
             self._is_full = True
             if self._in_memory > 2 * self._budget:
-                words = f"{self._in_memory} bytes of rows wait in memory for the head of a loop, and their number grows"
-                raise RunError(f"{words}: {error}") from error
+                loop = next(iter(ends)).receiver.operator
+                words = f"{self._in_memory} bytes of rows wait in memory for loop {loop}, which keeps producing more"
+                raise RunError(f"{words}; {error}") from error
         finally:
             for channel, end in ends.items():
                 self._queues[channel].extend(end)

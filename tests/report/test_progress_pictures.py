@@ -31,7 +31,7 @@ def test_texts_are_within_the_picture(width: float) -> None:
         for text in texts(svg):
             length = LETTER * len(text.text or "")
             x = float(text.attrib["x"]) - (length if "number" in text.attrib["class"] else 0)
-            assert 0 <= x
+            assert x >= 0
             assert x + length <= width, text.text
             assert 0 < float(text.attrib["y"]) < height
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,8 +16,8 @@ from loop_flows import (
     circling,
     expected,
     loop_dataflow,
-    nested,
     named,
+    nested,
     with_hashed_feedback,
 )
 from pyspark.sql import SparkSession

@@ -43,6 +43,7 @@ from fries_nb.messages import (
     Action,
     Answer,
     Attempt,
+    BlockEntries,
     Commit,
     Done,
     Ended,
@@ -264,6 +265,8 @@ class Controller:
                 self._checkpoints.saved(answer)
             case InputEnded() | Settled():
                 self._life.loops.answered(answer)
+                if isinstance(answer, Settled):
+                    self._changes.asked(answer, answer.worker)
             case TopologyAdopted():
                 self._life.rewiring.adopted(answer)
             case Paused():
@@ -296,6 +299,9 @@ class Controller:
             return self._checkpoints.acknowledged(worker, done)
         if isinstance(action, Attempt):
             self._life.loops.acknowledged(worker, done)
+            self._changes.asked(done, worker)
+            return []
+        if isinstance(action, BlockEntries):
             return []
         return self._changes.acknowledged(action.change, worker, done, now_ns)
 

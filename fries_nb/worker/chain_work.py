@@ -247,7 +247,7 @@ class ChainWork:
     @property
     def _is_ripe(self) -> bool:
         agenda = self.instances[0].agenda
-        return agenda is not None and agenda.is_ripe
+        return agenda is not None and agenda.is_ripe and not self._alignment.is_closed
 
     def _fire(self, limit: int) -> None:
         """Process rows that time brings out, at the version that the worker has reached."""

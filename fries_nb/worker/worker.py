@@ -13,6 +13,7 @@ from fries_nb.errors import FriesError, OperatorError, ProtocolError
 from fries_nb.messages import (
     Abort,
     Attempt,
+    BlockEntries,
     Cancel,
     ChannelId,
     Commit,
@@ -21,6 +22,7 @@ from fries_nb.messages import (
     Ended,
     Fcm,
     Marker,
+    OpenEntries,
     Prepare,
     SetRate,
     Settled,
@@ -124,6 +126,9 @@ class Worker(ChainWork):
         elif isinstance(control, Cancel):
             self._alignment.cancel(control.marker)
             self._inbox.block_only(self._alignment.blocked)
+        elif isinstance(control, OpenEntries):
+            self._alignment.open_entries()
+            self._inbox.block_only(self._alignment.blocked)
         elif isinstance(control, SetRate | Drain):
             self._instructions.append(ToReader(control))
         else:
@@ -206,6 +211,9 @@ class Worker(ChainWork):
         self._instructions += effects.answers
         if busy and isinstance(action, Attempt):
             self._unsettled += [Settled(instance.worker, marker.id) for instance in self.instances[start:]]
+        if isinstance(action, BlockEntries):
+            self._alignment.block_entries(action.operators)
+            self._inbox.block_only(self._alignment.blocked)
         if effects.leaves:
             self.outbox.mark(marker)
         self._instructions += saves

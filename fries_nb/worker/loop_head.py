@@ -200,7 +200,8 @@ class HeadWorker(Worker):
         try:
             self._inbox.put(event.channel, event.frame)
         except FriesError as error:
-            self._fail(error)
+            if not self.failed:
+                self._fail(error)
         if isinstance(event.frame, Data) and event.frame.size:
             self._instructions += Grant.of({event.channel: event.frame.size})
 

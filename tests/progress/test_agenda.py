@@ -168,7 +168,8 @@ def test_the_model_sees(mutant: type[Agenda]) -> None:
 
 def test_something_fires() -> None:
     """The property is not satisfied by nothing happening."""
-    steps = [("frame", 0, 2, 0), ("call", 5, 1), ("call", 5, 2), ("call", 3, 1), ("fire", 5, 1), ("restore",), ("fire", 9, 1)]
+    calls = [("call", 5, 1), ("call", 5, 2), ("call", 3, 1)]
+    steps = [("frame", 0, 2, 0), *calls, ("fire", 5, 1), ("restore",), ("fire", 9, 1)]
     assert played(steps) == 3
 
 

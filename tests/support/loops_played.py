@@ -49,7 +49,10 @@ def play_loops(seed: int, kills: bool = False, small: bool = False) -> PlayedLoo
     }
     if kills:
         hazard = chance.choice((0.001, 0.003, 0.01))
-        faults = Faults(hazard, chance.choice((0, 1, 2, 3)), chance.choice((0, 0, 1)), slow=chance.random() < 0.2)
+        faults = Faults(
+            hazard=hazard, host_kills=chance.choice((0, 1, 2, 3)), driver_kills=chance.choice((0, 0, 1)),
+            slow=chance.random() < 0.2, reshapes=chance.random() < 0.5,
+        )  # fmt: skip
         interval = chance.choice((None, 2_000_000, 5_000_000, 20_000_000))
         settings |= {"checkpoints": True, "faults": faults, "commit_interval_ns": interval}
     run = Cluster(flow.graph(), rows, seed=seed, **settings)

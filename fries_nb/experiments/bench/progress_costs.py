@@ -100,11 +100,8 @@ def idling(scale: float, runs: int) -> BenchReport:
 
 
 def _seconds(spark: Any, flow: Callable[[], fn.Dataflow], what: str, runs: int) -> PairedResult:
-    sides = (
-        Side(name, lambda watermarks=watermarks: timed_seconds(flow(), spark, watermarks))
-        for name, watermarks in ((f"tokens, {what}:", None), ("watermarks", Watermarks()))
-    )
-    return pairs(*sides, n=runs, unit="s")
+    tokens = Side(f"tokens, {what}:", lambda: timed_seconds(flow(), spark, None))
+    return pairs(tokens, Side("watermarks", lambda: timed_seconds(flow(), spark, Watermarks())), runs, unit="s")
 
 
 def _times_file(path: Path, count: int) -> Path:

@@ -34,7 +34,7 @@ LATEST = 2**63 - 1
 BLOCK_ROWS = 8_192
 """Number of rows of a block that is dealt to a split; smaller for few rows, larger for very many."""
 
-UNCUT_ROWS = 65_536
+UNCUT_ROWS = 131_072
 """Maximum number of rows of a row group that is a block by itself."""
 
 BLOCKS_PER_SPLIT = 512

@@ -2,9 +2,9 @@
 
 All keys except names have defaults: ``one_to_one``, ``false``, ``false``, ``false``, 1 worker; ``forward``.
 ``on_error`` (``fail``, ``pause`` or ``dead_letters``) is included unless it is ``fail``; the sink of dead letters is
-not included. ``chain`` is included if it is ``false``. Of kinds only the heads of loops are included, as ``loop``; an
-operator in loops has their names in ``within``, outermost first, the head itself as well; an edge that closes a loop
-has ``feedback``.
+not included. ``chain`` is included if it is ``false``, ``begins_transactions`` if it is ``true``. Of kinds only the
+heads of loops are included, as ``loop``; an operator in loops has their names in ``within``, outermost first, the head
+itself as well; an edge that closes a loop has ``feedback``.
 
 >>> graph = graph_from_json('''{"name": "w1", "operators": [{"name": "Src"}, {"name": "FD", "workers": 40}],
 ...                             "edges": [{"from": "Src", "to": "FD", "partitioning": "hash"}]}''')
@@ -29,7 +29,7 @@ from fries_nb.errors import DataflowError, close_match
 _Word = TypeVar("_Word", bound=StrEnum)
 _OPERATOR_KEYS = (
     "name", "emits", "edgewise_one_to_one", "unique_per_transaction", "blocking", "workers", "on_error", "chain",
-    "kind", "within",
+    "kind", "within", "begins_transactions",
 )  # fmt: skip
 _EDGE_KEYS = ("from", "to", "partitioning", "feedback")
 
@@ -80,8 +80,9 @@ def graph_to_json(graph: Graph) -> dict[str, Any]:
                 "workers": operator.workers,
                 **_policy_to_json(operator),
                 **({} if operator.chain else {"chain": False}),
-                **({"kind": operator.kind.value} if operator.kind is Kind.LOOP else {}),
+                **({"kind": operator.kind.value} if operator.traits.heads_loop else {}),
                 **({"within": list(operator.within.loops)} if operator.within.level else {}),
+                **({"begins_transactions": True} if operator.begins_transactions else {}),
             }
             for operator in graph.operators
         ],
@@ -129,6 +130,7 @@ def _operator(given: object, number: int) -> Operator:
         chain=_flag(item, "chain", where, default=True),
         kind=Kind(_word(_Kind, item, "kind", _Kind.LOOP, where)) if "kind" in item else Kind.MAP,
         within=_scope(item, where),
+        begins_transactions=_flag(item, "begins_transactions", where),
     )
 
 

@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from fries_nb.dataflow.graph import Emits, Graph, Kind, Operator
+from fries_nb.dataflow.graph import Emits, Graph, Operator
 from fries_nb.dataflow.operators import Shape, check_function, emits_of, shape_of, takes_time
 from fries_nb.dataflow.tables import JoinTable, is_table
 from fries_nb.dataflow.traits import Holds
-from fries_nb.dataflow.windowing import Windowing, checked_windowing
+from fries_nb.dataflow.windowing import EACH_TIME, Windowing, checked_windowing
 from fries_nb.errors import DataflowError, PlanError
 
 
@@ -122,7 +122,7 @@ def configured(operator: Operator, update: Update) -> Any:
 def _check_windows(operator: Operator, update: Update) -> None:
     if update.windows is None:
         return
-    if operator.kind is not Kind.WINDOW:
+    if not operator.traits.timed or operator.function.windowing == EACH_TIME:
         raise PlanError(f"{operator.name!r} ({operator.kind}) has no windows; expected an update without windows=...")
     checked_windowing(operator.name, update.windows)
 

@@ -16,15 +16,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fries_nb.dataflow.graph import Operator
-from fries_nb.dataflow.hidden_columns import TIME
 from fries_nb.errors import OperatorError
 from fries_nb.operators.column_types import TypesMark
 from fries_nb.operators.failures import set_aside
+from fries_nb.operators.firing import shown_firing
 from fries_nb.operators.instance import Instance
 from fries_nb.operators.outputs import MOST_ROWS, Apart, Output
 from fries_nb.operators.rows import UNWRITTEN, Row
 from fries_nb.operators.state import keeps_state, key_reader, same_key
-from fries_nb.operators.time_values import time_values
 from fries_nb.operators.values import as_value
 
 Step = Callable[[Row], None]
@@ -178,9 +177,7 @@ def refuse_firing(instance: Instance, row: Row, error: OperatorError) -> None:
     Raises:
         OperatorError: see ``refuse_row``.
     """
-    columns = row.columns
-    shown = time_values(columns.batch.schema.field(TIME).type).shown(columns.times()[row.index])
-    set_aside(instance, {**dict(row), "time": shown}, error, row.index)
+    set_aside(instance, shown_firing(row), error, row.index)
 
 
 def _no_state() -> None:

@@ -21,7 +21,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from fries_nb.dataflow.hidden_columns import HIDDEN
+from fries_nb.dataflow.hidden_columns import HIDDEN, TIME
+from fries_nb.operators.firing import is_firing, shown_firing
 from fries_nb.operators.instance import Instance
 from fries_nb.operators.rows import Columns, Reads, Row, WholeRow, derived
 from fries_nb.operators.values import as_value
@@ -63,8 +64,15 @@ class Recent:
 
 
 def one_row(batch: pa.RecordBatch, index: int) -> pa.RecordBatch:
-    """A row of a batch, without hidden columns."""
-    return batch.slice(index, 1).drop_columns([name for name in HIDDEN if name in batch.schema.names])
+    """A row of a batch, without hidden columns, except for its time, by which timed operators work."""
+    dropped = [name for name in HIDDEN if name != TIME and name in batch.schema.names]
+    return batch.slice(index, 1).drop_columns(dropped)
+
+
+def shown_tuple(batch: pa.RecordBatch) -> dict[str, Any]:
+    """The tuple of a batch of one row, for a message: the user's columns, or key and time of a firing."""
+    row = next(Columns(batch, Reads()).rows())
+    return shown_firing(row) if is_firing(batch) else dict(row)
 
 
 def passed(end: int, refused: Collection[int], count: int = SAMPLES) -> list[int]:

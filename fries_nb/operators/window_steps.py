@@ -19,8 +19,7 @@ from typing import Any
 
 from fries_nb.dataflow.event_time import ticks
 from fries_nb.dataflow.hidden_columns import TIME
-from fries_nb.dataflow.traits import Kind
-from fries_nb.dataflow.windowing import WindowFunction, ends_of
+from fries_nb.dataflow.windowing import EACH_TIME, WindowFunction, ends_of
 from fries_nb.errors import DeclarationError, OperatorError
 from fries_nb.operators.audit_log import made_of, transaction_of
 from fries_nb.operators.failures import FAILURES, failure
@@ -30,6 +29,7 @@ from fries_nb.operators.rows import Columns, Row, detach
 from fries_nb.operators.state import Transform, key_reader, same_key, transformed
 from fries_nb.operators.steps import Behind, Step, own_row
 from fries_nb.operators.time_values import TimeValues, time_values
+from fries_nb.progress.times import EARLIEST
 
 Span = tuple[int, ...]
 """A window of a key: its end, the size and the distance of the windows it was opened with, and the rounds."""
@@ -127,7 +127,7 @@ def window_step(instance: Instance, behind: Behind) -> Step:
             late(row)
             return
         for window in taken:
-            own = row.copy()  # a row that one window changes or keeps is not that of the others
+            own = row.copy() if len(taken) > 1 else row  # what one window changes or keeps is not that of the others
             held = getrefcount(own)
             try:
                 result = process(own, window.state)
@@ -180,11 +180,13 @@ def _taker(instance: Instance) -> Callable[[Row, Any, Windows], list[OpenWindow]
         return window
 
     def take(row: Row, key: Any, windows: Windows) -> list[OpenWindow]:
-        columns = row.columns
+        columns, found = row.columns, []
         own, t = bounds.of(columns), columns.times()[row.index]
-        spans = own.spans(windows, t, agenda.stamp[2:], instance.rewindowed)
-        found = (windows.get(span) or opened(key, windows, span, own.lateness) for span in spans)
-        return [window for window in found if window is not None]
+        for span in own.spans(windows, t, agenda.stamp[2:], instance.rewindowed):
+            window = windows.get(span) or opened(key, windows, span, own.lateness)
+            if window is not None:
+                found.append(window)
+        return found
 
     return take
 
@@ -225,10 +227,11 @@ def close_step(instance: Instance, behind: Behind) -> Step:
     """Emits the results of the windows of a key that are due."""
     emit_all, due = due_emitter(instance, behind.valued(instance)[0]), _due_windows(instance)
     close, values = instance.function.function.close, _Bounds(instance)
-    shift = 1 if instance.operator.kind is Kind.REDUCE else 0
+    shift = 1 if instance.function.windowing == EACH_TIME else 0
     read = key_reader(instance.operator.key)
 
-    def results(row: Row) -> Iterator[dict[str, Any]]:
+    def results(row: Row) -> Iterator[tuple[int, dict[str, Any]]]:
+        t = row.columns.times()[row.index]
         key, shown = read(row), values.of(row.columns).values.shown
         for span, window in due(row):
             if window.fired and not window.added:
@@ -237,7 +240,7 @@ def close_step(instance: Instance, behind: Behind) -> Step:
                 result = close(key, shown(span[0] - shift), window.state)
             except FAILURES as error:
                 raise failure(instance, error) from error
-            yield from rows_of(instance, result)
+            yield from ((t, out) for out in rows_of(instance, result))
 
     return lambda row: emit_all(row, results(row))
 
@@ -261,6 +264,17 @@ def retire_step(instance: Instance) -> Step:
             state.live.pop(key, None)
 
     return step
+
+
+def call_for_all(instance: Instance) -> None:
+    """In a trial, make entries for all open windows, since copies of states come without any."""
+    agenda = instance.agenda
+    assert agenda is not None, "windows are timed"
+    for key, windows in instance.state.live.items():
+        for span, window in windows.items():
+            window.fired = False
+            agenda.begin((0, EARLIEST, *span[3:]))
+            agenda.call(span[0] - 1, key)
 
 
 def _due_windows(instance: Instance) -> Callable[[Row], list[tuple[Span, OpenWindow]]]:

@@ -312,6 +312,10 @@ class TokenBook:
         """A point to which ``undo`` can return, until the slice ends."""
         return len(self._journal)
 
+    def made_since(self, mark: int) -> list[TokenId]:
+        """The tokens that were made since the mark."""
+        return [id for id, before in self._journal[mark:] if before is None]
+
     def undo(self, mark: int) -> None:
         """Undo all that was done to tokens since the mark. Undo states afterwards: they refer to tokens.
 

@@ -25,7 +25,7 @@ def spilled(batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
     try:
         return [batch for schema, some in groupby(batches, _schema) for batch in _mapped(schema, list(some), directory)]
     except OSError as error:
-        raise RunError(f"tuples that wait for a change cannot be spilled to {directory}: {error}") from error
+        raise RunError(f"tuples that wait cannot be spilled to {directory}: {error}") from error
 
 
 def _schema(batch: pa.RecordBatch) -> pa.Schema:

@@ -152,18 +152,20 @@ End = tuple[str, int]
 
 
 class _Draw:
-    """Builds a dataflow, operator by operator."""
+    """Builds a dataflow, operator by operator; a small one has one loop or two, and few operators."""
 
-    def __init__(self, chance: random.Random) -> None:
+    def __init__(self, chance: random.Random, small: bool) -> None:
         self.flow = LoopFlow()
         self._chance = chance
-        self._most = chance.choice((1, 2, 3))
+        self._small = small
+        self._most = 2 if small else chance.choice((1, 2, 3))
         self._count = 0
-        self._levels = chance.choice((1, 1, 2, 2, 3))
+        self._levels = chance.choice((1, 1, 1, 2) if small else (1, 1, 2, 2, 3))
+        self._apart = small and chance.random() < 0.6  # workers meet on feedback channels only
 
     def add(self, name: str, kind: Kind, ends: Sequence[End], within: StreamScope = ROOT, **more: Any) -> str:
         """Add an operator behind these ends; returns its name."""
-        workers = self._chance.randint(1, self._most)
+        workers = self._most if self._small else self._chance.randint(1, self._most)
         self.flow.operators.append(Operator(name, kind=kind, workers=workers, within=within, **more))
         for source, branch in ends:
             self.connect((source, branch), name, more.get("key", ()))
@@ -173,6 +175,8 @@ class _Draw:
         """Add an edge, keyed if its receiver is, and sometimes if it is not."""
         forward, rebalance, hashed = Partitioning.FORWARD, Partitioning.REBALANCE, Partitioning.HASH
         how = hashed if key else self._chance.choice((forward, forward, rebalance, hashed))
+        if self._apart and not key:
+            how = hashed if feedback else forward
         key = key or (("k",) if how is hashed else ())
         self.flow.edges.append(Edge(end[0], to, how, key, end[1], feedback))
 
@@ -185,7 +189,7 @@ class _Draw:
         inside = within.nest(name)
         self.flow.heads = (*self.flow.heads, name)
         entered = self.add(f"E{number}", Kind.MAP, [end], within, function=Enter(name))
-        two = chance.random() < 0.3
+        two = chance.random() < (0.0 if self._small else 0.3)
         head = self.add(name, Kind.LOOP, [(entered, 0)], inside, branches=1 + two)
         ends: list[End] = [(head, 0)]
         if two:
@@ -193,13 +197,13 @@ class _Draw:
                      for branch, side in enumerate("IJ")]  # fmt: skip
             ends = [(self.add(f"U{number}", Kind.UNION, [(side, 0) for side in sides], inside), 0)]
         last: End = (self.add(f"B{number}", Kind.MAP, ends, inside, function=Advance(name)), 0)
-        if chance.random() < 0.4:
+        if chance.random() < (0.0 if self._small else 0.4):
             last = self.add(f"A{number}", Kind.FLAT_MAP, [last], inside, function=Amplify(name),
                             emits=Emits.ONE_TO_MANY), 0  # fmt: skip
         if inside.level < self._levels:
-            for _ in range(chance.choice((1, 1, 2))):
+            for _ in range(1 if self._small else chance.choice((1, 1, 2))):
                 last = self.loop(last, inside)
-        if chance.random() < 0.5:
+        if chance.random() < (0.2 if self._small else 0.5):
             counts = f"K{number}"
             last = self.add(counts, Kind.MAP, [last], inside, function=CountRows(counts), key=("k",)), 0
             self.flow.keyed = (*self.flow.keyed, counts)
@@ -211,7 +215,7 @@ class _Draw:
     def whole(self) -> LoopFlow:
         """Draw a whole dataflow."""
         end: End = (self.add("S", Kind.SOURCE, [], function=rate(None)), 0)
-        shape = self._chance.choice(("one", "sequence", "side by side"))
+        shape = "one" if self._small else self._chance.choice(("one", "sequence", "side by side"))
         if shape == "side by side":
             split = self.add("P", Kind.SPLIT, [end], function=Pick("P"), branches=2)
             out = [self.loop((split, branch), ROOT) for branch in range(2)]
@@ -223,9 +227,9 @@ class _Draw:
         return self.flow
 
 
-def draw_loop_flow(chance: random.Random) -> LoopFlow:
-    """Draw a dataflow with loops."""
-    return _Draw(chance).whole()
+def draw_loop_flow(chance: random.Random, small: bool = False) -> LoopFlow:
+    """Draw a dataflow with loops; a small one runs quickly, and its workers are often apart by some rows."""
+    return _Draw(chance, small).whole()
 
 
 def draw_rows(chance: random.Random, flow: LoopFlow, count: int, most: int = 300) -> dict[str, list[Row]]:
@@ -240,8 +244,7 @@ def draw_rows(chance: random.Random, flow: LoopFlow, count: int, most: int = 300
     rows: list[Row] = []
     for number in range(count):
         row = {"id": number, "path": str(number), "k": chance.randrange(7)}
-        cost = sum(taken.total() for taken in reference(flow, {"S": [row]}, most).values())
-        most -= cost
+        most -= sum(taken.total() for taken in reference(flow, {"S": [row]}, most + 1).values())
         if most < 0 and rows:
             break
         rows.append(row)

@@ -13,8 +13,7 @@ from typing import Any
 from fries_nb.bundles import deliveries
 from fries_nb.checkpoints import Restoration, Snapshot, in_effect
 from fries_nb.connectors.sink import OpenSinks
-from fries_nb.connectors.source import restored_positions
-from fries_nb.connectors.worker_reader import Positions, SourcePlan
+from fries_nb.connectors.worker_reader import Positions
 from fries_nb.errors import OperatorError
 from fries_nb.messages import (
     AdoptTopology,
@@ -35,7 +34,7 @@ from fries_nb.testing.deployment import Deployment
 from fries_nb.testing.draws import Draws
 from fries_nb.testing.network import SeededNetwork
 from fries_nb.testing.ports import ListPort
-from fries_nb.testing.readers import Supply, plans_of
+from fries_nb.testing.readers import Supply, plans_of, positions_of
 from fries_nb.testing.seeded_chains import SeededChains
 from fries_nb.testing.seeded_progress import SeededProgress
 from fries_nb.topology.topology import Topology
@@ -92,13 +91,18 @@ class Hosts:
                 except OperatorError as error:  # the user's code failed on the host, which reports it, as on Spark
                     name = error.operator or wiring.id.operator
                     self._failures.append(Failed(WorkerId(name, wiring.index), str(error), error.details))
-        plans = plans_of(plan.graph, plan.inputs, plan.store.cut_by(plan.graph))
-        sources = [worker for worker in self._of if worker.operator in plans]
-        positions = {worker: self._positions(worker, plans[worker.operator]) for worker in sources}
-        self.supply = Supply(plan.graph, plan.inputs, plan.random, plan.due_ns, positions, plans)
+        self.supply = self._supply()
         self._all = list(self.workers.values())
 
     # ---- construction
+
+    def _supply(self) -> Supply:
+        plan = self._plan
+        plans = plans_of(plan.graph, plan.inputs, plan.store.cut_by(plan.graph))
+        positions: dict[WorkerId, Positions | None] = dict.fromkeys(one for one in self._of if one.operator in plans)
+        for one in positions.keys() - self.spent:
+            positions[one] = positions_of(self.instance(one), plans[one.operator], self._redistribution)
+        return Supply(plan.graph, plan.inputs, plan.random, plan.due_ns, positions, plans)
 
     def _put(self, worker: Worker) -> None:
         writing = [one.worker for one in worker.instances if one.operator.traits.is_sink or one.has_dead_letters]
@@ -112,15 +116,6 @@ class Hosts:
     def _open_port(self, worker: WorkerId) -> ListPort:
         self.ports[worker] = self._plan.store.open_port(worker, self.incarnation)
         return self.ports[worker]
-
-    def _positions(self, source: WorkerId, plan: SourcePlan) -> Positions | None:
-        if source in self.spent:
-            return None
-        instance, redistribution = self.instance(source), self._redistribution
-        workers, then = instance.operator.workers, redistribution.workers_then(source.operator)
-        ended = redistribution.ended(source.operator)
-        instance.positions = restored_positions(plan.splits, source.index, workers, instance.positions, ended, then)
-        return instance.positions
 
     def host_of(self, worker: WorkerId) -> int:
         """The host that runs a worker, or has run it."""
@@ -158,8 +153,6 @@ class Hosts:
     def worker_of(self, worker: WorkerId) -> Worker:
         """The worker that runs an operator."""
         return self._of[worker]
-
-    # ---- changes of topology
 
     def extend(self, topology: Topology, issued: int) -> None:
         """Make the added workers, which start with ``settle``; ``issued`` is the id of the last issued marker."""
@@ -320,8 +313,8 @@ class Hosts:
 
     def wake(self, source: WorkerId) -> None:
         """Let a source worker continue to read."""
-        if self.started and source in self._of and self._lives(source):
-            self._wake_reader(self._of[source])
+        if (worker := self.running(source)) is not None and self.started:
+            self._wake_reader(worker)
 
     def _wake_reader(self, worker: Worker) -> None:
         if worker.wiring.chain[0].traits.is_source and self.supply.has_more(worker.wiring.id):

@@ -10,13 +10,15 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from fries_nb.connectors.source import SPLITS_PER_SOURCE, Position, Split, split_count
+from fries_nb.connectors.source import SPLITS_PER_SOURCE, Position, Split, restored_positions, split_count
 from fries_nb.connectors.time_column import TimeColumn, as_ticks
 from fries_nb.connectors.worker_reader import Positions, SourcePlan, WorkerReader, open_reader, planned
 from fries_nb.dataflow.graph import Graph
 from fries_nb.messages import WorkerId
+from fries_nb.operators.instance import Instance
 from fries_nb.trace import ROW_BITS
 from fries_nb.worker.events import Supplied
+from fries_nb.worker.redistribution import Redistribution
 
 Rows = Sequence[Mapping[str, Any]]
 
@@ -232,6 +234,14 @@ class Supply:
         self.held.discard(source)
         if (batches := self._batches[source]) is not None:
             batches.clear()
+
+
+def positions_of(instance: Instance, plan: SourcePlan, redistribution: Redistribution) -> Positions:
+    """The positions from which a restored source's worker reads, which are its instance's from then on."""
+    source, workers = instance.worker, instance.operator.workers
+    ended, then = redistribution.ended(source.operator), redistribution.workers_then(source.operator)
+    instance.positions = restored_positions(plan.splits, source.index, workers, instance.positions, ended, then)
+    return instance.positions
 
 
 def _reader(plan: SourcePlan, source: WorkerId, workers: int, number: int, reached: Positions | None) -> WorkerReader:

@@ -37,6 +37,7 @@ from fries_nb.messages import Attempt, Cancel, ChannelId, Control, Data, Done, E
 from fries_nb.operators.instance import Instance
 from fries_nb.progress.change_batch import CountChange, CountChanges
 from fries_nb.progress.progress_graph import ProgressGraph
+from fries_nb.topology.progress_locations import Watermarks
 from fries_nb.topology.wiring import Wiring
 from fries_nb.worker.alignment import Alignment, forward_channels
 from fries_nb.worker.events import Arrived, ClosePart, Event, Grant, Instruction, Save, TellController, Traced
@@ -199,7 +200,8 @@ class HeadWorker(Worker):
         try:
             self._inbox.put(event.channel, event.frame)
         except FriesError as error:
-            self._fail(error)
+            if not self.failed:
+                self._fail(error)
         if isinstance(event.frame, Data) and event.frame.size:
             self._instructions += Grant.of({event.channel: event.frame.size})
 

@@ -43,6 +43,7 @@ from fries_nb.messages import Paused, Resumed
 from fries_nb.operators.executors import ChainExecutor
 from fries_nb.operators.failures import row_as_json
 from fries_nb.operators.instance import Instance
+from fries_nb.operators.recent import shown_tuple
 from fries_nb.operators.retry import NotUndoneError, is_retried
 
 
@@ -102,7 +103,7 @@ class PauseState:
         self.paused, self._retries, self._guard = True, False, failed.guarded
         self._reported = self._reported or not self._guard
         row = execution.facing()
-        shown = row_as_json(row.to_pylist()[0]) if row is not None else ""
+        shown = row_as_json(shown_tuple(row)) if row is not None else ""
         chain = tuple([instance.worker.operator for instance in self._instances])
         self._tell(Paused(failed.worker, str(error), error.details, shown, self._guard, chain))
 

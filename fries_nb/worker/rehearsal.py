@@ -11,7 +11,7 @@ The schemas that arrive at sinks are reported to the controller, which knows wha
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from weakref import WeakValueDictionary
 
@@ -19,6 +19,7 @@ from fries_nb.errors import FriesError
 from fries_nb.messages import Rehearse, Rehearsed, WorkerId
 from fries_nb.operators.dry_run import DryRun, DryRunResult, prepare
 from fries_nb.operators.failures import user_traceback
+from fries_nb.operators.firing import is_firing
 from fries_nb.operators.instance import Ready
 from fries_nb.operators.recent import Recent
 from fries_nb.worker.trial import NotCopied, Passage, Trial, TrialFailed, TrialLayout, difference
@@ -72,6 +73,7 @@ class _Rehearsal:
         self._new = Trial(layout, new=True)
         self._present: Trial | None = None
         self._passages: list[Passage] = []
+        self._finished = Passage()
 
     def run(self, clock: Callable[[], int]) -> Rehearsed:
         end, begun = clock() + LASTS_NS, set[str]()
@@ -87,7 +89,31 @@ class _Rehearsal:
                 if recent.facing or present is not None:
                     return self._refusal(failed, start, present)
                 self._new = Trial(self._layout, new=True)  # without the effects of a tuple that failed
-        return self._success()
+        return self._finish() or self._success()
+
+    def _finish(self) -> Rehearsed | None:
+        """Let time pass; returns the refusal if what it brings out fails with the new functions, and only with them."""
+        try:
+            self._finished = self._new.finish()
+        except TrialFailed as failed:
+            samples = [(start, pickle.loads(pickled)) for start, pickled in in_turn(self._order.samples)]
+            is_facing = any(recent.facing and is_firing(recent.batch) for _, recent in samples)
+            if is_facing or self._finishes_with_current(samples):
+                return self._refusal(failed, failed.operator, None)
+        return None
+
+    def _finishes_with_current(self, samples: Sequence[tuple[str, Recent]]) -> bool:
+        """Whether the current functions do not fail when time has passed, given the same tuples."""
+        present = Trial(self._layout, new=False)
+        try:
+            for start, recent in samples:
+                present.run(start, recent)
+            present.finish()
+        except NotCopied:
+            return True
+        except TrialFailed:
+            return False
+        return True
 
     def _pass_with_current(self, start: str, recent: Recent) -> Passage | None:
         """The result of the current configuration for the tuple; ``None`` if it fails.
@@ -120,11 +146,12 @@ class _Rehearsal:
         return Rehearsed(self._order.change, self._worker, told, user_traceback(error))
 
     def _success(self) -> Rehearsed:
-        tried = frozenset(name for passage in self._passages for name in passage.tried)
-        spared = frozenset(name for passage in self._passages for name in passage.spared) - tried
+        passages = [*self._passages, self._finished]
+        tried = frozenset(name for passage in passages for name in passage.tried)
+        spared = frozenset(name for passage in passages for name in passage.spared) - tried
         arriving: dict[str, dict[bytes, None]] = {}
         writes: dict[str, dict[str, str]] = {}
-        for passage in self._passages:
+        for passage in passages:
             for sink, schema in passage.arrived:
                 arriving.setdefault(sink, {})[schema.serialize().to_pybytes()] = None
             for name, types in passage.writes.items():

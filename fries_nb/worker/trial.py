@@ -23,6 +23,7 @@ import pyarrow as pa
 from fries_nb.dataflow.hidden_columns import HIDDEN
 from fries_nb.dataflow.operators import Shape, shape_of
 from fries_nb.dataflow.traits import Execution
+from fries_nb.dataflow.windowing import following
 from fries_nb.errors import DeclarationError, OperatorError
 from fries_nb.messages import WorkerId
 from fries_nb.operators.batches import call_of_batch
@@ -30,11 +31,14 @@ from fries_nb.operators.chain_compiler import compile_chain, joined_columns, joi
 from fries_nb.operators.column_types import culprit
 from fries_nb.operators.conversion import NOT_ARROW
 from fries_nb.operators.dry_run import has_open, open_function, types_of
+from fries_nb.operators.firing import FIRED, firing_batch, is_firing
 from fries_nb.operators.instance import Draw, Instance, Ready
 from fries_nb.operators.outputs import Output, Types, assemble, check_names
 from fries_nb.operators.recent import Recent
 from fries_nb.operators.rows import Columns, Reads, Row
 from fries_nb.operators.state import StateCopy, Transform, transformed
+from fries_nb.operators.window_steps import call_for_all
+from fries_nb.progress.antichain import Antichain
 from fries_nb.worker.outbox import Outbox
 from fries_nb.worker.worker import Worker
 
@@ -80,6 +84,10 @@ class TrialLayout:
     def taken(self, sink: str) -> pa.Schema:
         """The schema that a sink's worker has accepted so far."""
         return self._places[sink][0].reports.columns
+
+    def ordered(self, starts: Iterable[str]) -> list[str]:
+        """Operators, each after those of them that it is below."""
+        return sorted(starts, key=lambda name: (-len(self.below([name])), name))
 
     def below(self, operators: Iterable[str]) -> set[str]:
         """These operators and all downstream operators that are reached through chains on this host."""
@@ -151,13 +159,29 @@ class Trial:
             TrialFailed: an operator failed on it, or on a tuple derived from it.
         """
         passage = Passage()
-        waiting: deque[tuple[str, str, Recent]] = deque([("", start, recent)])
+        self._pass_on("", start, recent, passage)
+        return passage
+
+    def finish(self) -> Passage:
+        """Let all time pass, in the order of the flow: windows are closed, and what they make reaches the sinks.
+
+        Raises:
+            TrialFailed: an operator failed on it.
+        """
+        passage = Passage()
+        for operator in self._layout.ordered(self._chains):
+            for batch in self._chains[operator].firings():
+                self._pass_on(FIRED, operator, Recent(batch), passage)
+        return passage
+
+    def _pass_on(self, sender: str, operator: str, came: Recent, passage: Passage) -> None:
+        """Pass a tuple through a chain, and what becomes of it through all chains below."""
+        waiting: deque[tuple[str, str, Recent]] = deque([(sender, operator, came)])
         while waiting:
             sender, operator, came = waiting.popleft()
             for to, batch in self._pass(sender, operator, came, passage):
                 if self._is_run(self._tail(operator), to, batch, passage):
                     waiting.append((self._tail(operator), to, Recent(batch)))
-        return passage
 
     def _tail(self, operator: str) -> str:
         place = self._layout.place(operator)
@@ -170,7 +194,7 @@ class Trial:
         worker = place[0]
         passage.edges[sender, to] = batch.schema
         if worker.instances[0].operator.traits.is_sink:
-            passage.arrived.append((to, batch.schema))
+            passage.arrived.append((to, pa.schema([field for field in batch.schema if field.name not in HIDDEN])))
             return False
         names = {instance.worker.operator for instance in worker.instances}
         came = worker.came.get(sender)
@@ -181,7 +205,7 @@ class Trial:
 
     def _pass(self, sender: str, operator: str, came: Recent, passage: Passage) -> Iterator[tuple[str, pa.RecordBatch]]:
         """Run a chain from this operator on; yields its results and their receivers."""
-        edge = (sender, operator) if sender else None
+        edge = (sender, operator) if sender not in ("", FIRED) else None
         chain = self._chains.get(operator)
         try:
             chain = chain or self._made(operator)
@@ -223,7 +247,7 @@ class Trial:
                 raise OperatorError(
                     f"no other function like that of {instance.worker} can be made", instance.worker.operator
                 )
-            function = recreate()
+            function = following(instance.function, recreate())
             open_function(function)
         copy = Instance(instance.worker, instance.operator, function, audit=False)
         if ready is not None and ready.states:
@@ -276,17 +300,34 @@ class _Chain:
     def _rows(self, came: Recent, sender: str) -> Out:
         wiring = self.worker.wiring
         rows = [came.row()] if came.written or came.whole else list(Columns(came.batch, Reads()).rows())
-        columns = rows[0].columns
+        columns, fired = rows[0].columns, is_firing(came.batch)
+        if not fired:
+            self._instances[0].came = columns.batch.schema
         branches = [Output(self._assembled, lambda types: None) for _ in range(wiring.branches)]
         for instance in self._instances:
             instance.draw = _first_rows()
-        step = compile_chain(self._instances, branches, lambda: "left" if sender == wiring.left else "right")
-        for row in rows:
-            step(row)
+        is_left = sender == wiring.left
+        step = compile_chain(self._instances, branches, lambda: "left" if is_left else "right", fired=fired)
+        with self._instances[0].bound():
+            for row in rows:
+                step(row)
         for output in branches:
             output.types = joined_types(joined_columns(self._instances), columns.names)
             output.pack()
         return [(branch, batch) for branch, output in enumerate(branches) for batch in output.take()]
+
+    def firings(self) -> Iterator[pa.RecordBatch]:
+        """The batches that are due when all time has passed; each is to be processed before the next."""
+        first = self._instances[0]
+        if first.agenda is None or first.came is None:
+            return
+        if first.operator.traits.timed:
+            call_for_all(first)
+        first.agenda.advance(Antichain())
+        while first.agenda.is_ripe:
+            firing = first.agenda.take(limit=1)
+            yield firing_batch(first, firing, due_ns=0)
+            first.agenda.done(firing)
 
     def _assembled(self, rows: Sequence[Row], types: Types) -> pa.RecordBatch:
         columns = rows[0].columns

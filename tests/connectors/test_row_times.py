@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +19,17 @@ from hypothesis import strategies as st
 from source_contract import reader_of
 from timed_sources import KINDS, NOW, Play, drawn, play, write_rows
 
+import fries_nb as fn
 from fries_nb.connectors import replay, replay_splits, replay_times, row_groups, shared_row_groups, time_bounds
 from fries_nb.connectors.replay import ReplaySource
 from fries_nb.connectors.replay_splits import Span, block_rows, deal
 from fries_nb.connectors.source import split_count
-from fries_nb.connectors.worker_reader import SourcePlan, planned
+from fries_nb.connectors.worker_reader import SourcePlan, WorkerReader, planned
 from fries_nb.dataflow.event_time import EventTime
 from fries_nb.dataflow.hidden_columns import TIME
 from fries_nb.errors import SourceError
+from fries_nb.spark import staging
+from fries_nb.spark.staging import plan_source
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -241,6 +246,36 @@ def test_an_empty_replay_has_no_bounds(tmp_path: Path) -> None:
         reader = reader_of(plan, index, 2)
         assert (reader.exhausted, reader.bounds, reader.next_time, reader.ahead_ticks) == (True, {}, None, None)
     assert len(plan.splits) == split_count(2)
+
+
+def test_a_staged_table_has_row_groups_that_are_dealt_whole(tmp_path: Path) -> None:
+    """So that two hosts do not decode the same one; a resumed run reads the splits that were kept."""
+    table = pa.table({"at": pa.array(range(600_000), pa.timestamp("s"))})
+    time = EventTime("at", ahead=1)
+    plan = plan_source(fn.replay(table), None, str(tmp_path), "pay", 1, time=time)  # type: ignore[arg-type]
+    assert {split.block for split in plan.splits} == {staging.ROW_GROUP}
+    again = plan_source(fn.replay(table), None, "", "pay", 1, plan.splits, time)  # type: ignore[arg-type]
+    assert reader_of(again, 0, 1).bounds == reader_of(plan, 0, 1).bounds
+    with pytest.raises(SourceError, match="source 'pay' has time='att', but no such column; expected one of at; did"):
+        plan_source(fn.replay(table), None, str(tmp_path), "pay", 1, time=EventTime("att"))  # type: ignore[arg-type]
+
+
+def test_workers_in_threads_of_their_own_share_what_they_decode(tmp_path: Path) -> None:
+    """Each gets its rows, whoever decodes them."""
+    rows = write_rows(tmp_path, "int64", [(list(range(3_000)), 400, True)])
+    game = Play(rows, rows.plan(2))
+    readers = game.begin(4)
+
+    def read(reader: WorkerReader) -> list[int]:
+        found = []
+        while not reader.exhausted:
+            batch, _ = reader.read(NOW, 11)
+            assert batch is not None
+            found += batch["value"].to_pylist()
+        return found
+
+    with ThreadPoolExecutor(4) as pool:
+        assert sorted(chain.from_iterable(pool.map(read, readers))) == list(range(3_000))
 
 
 def wrong(place: Any, name: str, replacement: Any) -> Callable[[pytest.MonkeyPatch], None]:

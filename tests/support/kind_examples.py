@@ -11,6 +11,7 @@ import pyarrow as pa
 from fries_nb.dataflow import DataflowBuilder, Graph, Stream, memory, rate
 from fries_nb.dataflow.hidden_columns import HIDDEN
 from fries_nb.dataflow.traits import Kind
+from fries_nb.dataflow.windowing import tumbling
 
 Row = dict[str, Any]
 ROWS: list[Row] = [{"k": number % 4, "x": number, "items": [number, number]} for number in range(60)]
@@ -27,17 +28,40 @@ class KindExample:
             streams.
         expected: the rows that leave ``X``, all branches and copies together; ``None`` where no worker runs it.
         new: what it can be changed to, if it can.
+        time: the column with the time of rows, if the kind needs it.
     """
 
     declare: Callable[[DataflowBuilder, Stream], tuple[Stream, ...]]
     expected: list[Row] | None
     new: Any = None
+    time: str | None = None
+
+
+class Counted:
+    """Counts the rows of a key, in a window or of a time."""
+
+    def process(self, row: Row, state: Row) -> None:
+        """Count a row."""
+        state["n"] = state.get("n", 0) + 1
+
+    def close(self, key: int, time: int, state: Row) -> Row:
+        """The count."""
+        return {"k": key, "time": time, "n": state["n"]}
+
+
+class Doubled(Counted):
+    """Counts each row twice."""
+
+    def close(self, key: int, time: int, state: Row) -> Row:
+        """Twice the count."""
+        return {**super().close(key, time, state), "n": 2 * state["n"]}
 
 
 def graph_of(kind: Kind, workers: int = 2) -> Graph:
     """``S -> A -> X -> B0, B1 ... -> Z0, Z1 ...``; rows come from every source."""
     flow = DataflowBuilder(kind)
-    before = flow.source("S", rate(None, count=1), identity="x").map("A", lambda row: row)
+    source = flow.source("S", rate(None, count=1), identity="x", time=KIND_EXAMPLES[kind].time)
+    before = source.map("A", lambda row: row)
     behind = KIND_EXAMPLES[kind].declare(flow, before)
     for number, stream in enumerate(behind):
         stream.map(f"B{number}", lambda row: row).sink(f"Z{number}", memory())
@@ -78,6 +102,17 @@ def _twice(row: Row) -> list[Row]:
     return [row, row | {"x": -1}]
 
 
+def _loop(flow: DataflowBuilder, before: Stream) -> tuple[Stream, ...]:
+    """Each row goes round until it has made as many rounds as its key says."""
+
+    def body(inside: Stream) -> tuple[Stream, Stream]:
+        once = inside.map("I", lambda row: row | {"k": row["k"] - 1})
+        ready, again = once.split("SP", lambda row: row["k"] >= 0)
+        return again, ready
+
+    return (before.iterate("X", body),)
+
+
 KIND_EXAMPLES: dict[Kind, KindExample] = {
     Kind.SOURCE: KindExample(_source, ROWS),
     Kind.MAP: KindExample(
@@ -105,6 +140,15 @@ KIND_EXAMPLES: dict[Kind, KindExample] = {
         lambda flow, before: (before.map("K", lambda row: {"k": row["k"]}).dedup("X", on="k"),),
         [{"k": key} for key in range(4)],
     ),
+    Kind.WINDOW: KindExample(
+        lambda flow, before: (before.window("X", Counted(), tumbling(20), key="k"),),
+        [{"k": key, "time": end, "n": 5} for key in range(4) for end in (20, 40, 60)], Doubled(), "x",
+    ),
+    Kind.REDUCE: KindExample(
+        lambda flow, before: (before.reduce("X", Counted(), key="k"),),
+        [{"k": row["k"], "time": row["x"], "n": 1} for row in ROWS], Doubled(), "x",
+    ),
+    Kind.LOOP: KindExample(_loop, [row | {"k": -1} for row in ROWS]),
     Kind.AGGREGATE: KindExample(lambda flow, before: (before.aggregate("X", "k", {"total": "sum(x)"}),), None),
     Kind.SORT: KindExample(lambda flow, before: (before.sort("X", "x"),), None),
     Kind.SINK: KindExample(_sink, ROWS),

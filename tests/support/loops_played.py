@@ -30,17 +30,17 @@ class PlayedLoops:
         return sum(loop.attempts for loop in self.cluster.controller.loops.values())
 
 
-def play_loops(seed: int, kills: bool = False, cluster: type[Cluster] = Cluster) -> PlayedLoops:
+def play_loops(seed: int, kills: bool = False, small: bool = False) -> PlayedLoops:
     """Run the dataflow of a seed to its end.
 
     Args:
         seed: the seed.
         kills: whether hosts and the driver may be killed, with checkpoints to recover from.
-        cluster: the shell.
+        small: whether the dataflow is small.
     """
     chance = random.Random(seed)
-    flow = draw_loop_flow(chance)
-    rows = draw_rows(chance, flow, chance.randint(1, 14))
+    flow = draw_loop_flow(chance, small)
+    rows = draw_rows(chance, flow, chance.randint(1, 14), 150)
     settings: dict[str, Any] = {
         "hosts": chance.randint(1, 3),
         "window": chance.choice((1, 300, 1_500, 20_000)),
@@ -49,29 +49,42 @@ def play_loops(seed: int, kills: bool = False, cluster: type[Cluster] = Cluster)
     }
     if kills:
         hazard = chance.choice((0.001, 0.003, 0.01))
-        faults = Faults(hazard, chance.choice((0, 1, 2, 3)), chance.choice((0, 0, 1)), slow=chance.random() < 0.2)
+        faults = Faults(
+            hazard=hazard, host_kills=chance.choice((0, 1, 2, 3)), driver_kills=chance.choice((0, 0, 1)),
+            slow=chance.random() < 0.2, reshapes=chance.random() < 0.5,
+        )  # fmt: skip
         interval = chance.choice((None, 2_000_000, 5_000_000, 20_000_000))
         settings |= {"checkpoints": True, "faults": faults, "commit_interval_ns": interval}
-    run = cluster(flow.graph(), rows, seed=seed, **settings)
+    run = Cluster(flow.graph(), rows, seed=seed, **settings)
     run.run(STEPS)
     run.settle()
     return PlayedLoops(flow, rows, run)
 
 
-def try_loops(seed: int, kills: bool = False, cluster: type[Cluster] = Cluster) -> PlayedLoops:
+def try_loops(seed: int, kills: bool = False, small: bool = False) -> PlayedLoops:
     """Play a seed and check it; a failure names the call that replays it, to be made in tests/."""
     try:
-        played = play_loops(seed, kills, cluster)
+        played = play_loops(seed, kills, small)
         for law in LAWS:
             law(played)
     except (AssertionError, FriesError) as error:
-        raise AssertionError(f"seed {seed}: {error}\n(replay: try_loops({seed}, {kills}))") from error
+        raise AssertionError(f"seed {seed}: {error}\n(replay: try_loops({seed}, {kills}, {small}))") from error
     return played
 
 
 def try_killed(seed: int) -> PlayedLoops:
     """Likewise, with kills."""
     return try_loops(seed, kills=True)
+
+
+def try_small(seed: int) -> PlayedLoops:
+    """Likewise, with a small dataflow."""
+    return try_loops(seed, small=True)
+
+
+def try_small_killed(seed: int) -> PlayedLoops:
+    """Likewise, with a small dataflow and kills."""
+    return try_loops(seed, kills=True, small=True)
 
 
 def finishes(played: PlayedLoops) -> None:

@@ -127,7 +127,7 @@ def draw_cluster(seed: int, notifications: Watermarks | None = None) -> tuple[Dr
     cluster = Cluster(
         drawn.graph, drawn.rows, seed=seed, hosts=chance.choice((1, 2, 3)), window=chance.choice((1, 200, 2_000)),
         audit=chance.random() < 0.5, chaining=chance.random() < 0.5, checkpoints=faults.hazard > 0,
-        commit_interval_ns=chance.choice((None, 2_000_000)) if not faults.hazard else 2_000_000, faults=faults,
+        commit_interval_ns=chance.choice((300_000, 2_000_000) if faults.hazard else (None, 2_000_000)), faults=faults,
         notifications=notifications,
     )  # fmt: skip
     return drawn, cluster, chance

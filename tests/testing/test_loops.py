@@ -7,14 +7,18 @@ plain Python says, with the rounds that it made.
 from __future__ import annotations
 
 import os
+import random
 
 import pytest
-from loops_played import try_killed, try_loops
+from loops_played import try_killed, try_loops, try_small_killed
+
+from fries_nb.testing.cluster import Cluster
+from fries_nb.testing.drawn_loops import draw_loop_flow, draw_rows
 
 SOAK = int(os.environ.get("FRIES_SOAK", "1"))
 
 
-@pytest.mark.parametrize("first", range(0, 40 * SOAK, 10))
+@pytest.mark.parametrize("first", range(0, 20 * SOAK, 10))
 def test_loops_end_by_themselves_with_every_row(first):
     """Ten seeds each."""
     for seed in range(first, first + 10):
@@ -23,6 +27,23 @@ def test_loops_end_by_themselves_with_every_row(first):
 
 @pytest.mark.parametrize("first", range(0, 40 * SOAK, 10))
 def test_kills_at_any_step_lose_nothing_and_double_nothing(first):
-    """Ten seeds each, with rows on feedback channels at checkpoints."""
+    """Ten seeds each, with rows on feedback channels at checkpoints; some are resumed with other numbers of workers."""
     for seed in range(first, first + 10):
-        try_killed(seed)
+        try_small_killed(seed)
+    try_killed(first)
+
+
+def test_checkpoints_go_on_between_attempts_when_the_sources_have_ended():
+    """For a loop that runs on there are no others; one that is requested does not wait for the end of the loop."""
+    kept = 0
+    for seed in range(12):
+        chance = random.Random(seed)
+        flow = draw_loop_flow(chance, small=True)
+        run = Cluster(flow.graph(), draw_rows(chance, flow, 14), hosts=2, seed=seed, window=300, checkpoints=True)
+        run.until(lambda run=run: any(loop.attempts for loop in run.controller.loops.values()))
+        request = run.checkpoint()
+        run.until(lambda run=run, request=request: run.asked[request] is not None)
+        kept += run.asked[request] == "" and not all(run.worker(head).ended for head in flow.heads)
+        run.run()
+        assert run.state == "finished"
+    assert kept >= 4

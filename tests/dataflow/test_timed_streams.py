@@ -1,0 +1,189 @@
+"""Declarations of what works by the time of rows: what is made of them, and what is refused, in a sentence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import fries_nb as fn
+from fries_nb.dataflow import (
+    DataflowBuilder,
+    Emits,
+    Kind,
+    Stream,
+    as_updates,
+    batched,
+    check_runnable,
+    check_updates,
+    graph_from_json,
+    graph_to_json,
+    memory,
+    rate,
+)
+from fries_nb.dataflow.operators import is_timed
+from fries_nb.errors import DataflowError, PlanError
+from fries_nb.planning.covering import cover
+from fries_nb.topology.expansion import chains
+
+
+class Sum:
+    """A window's function."""
+
+    def process(self, row: Any, state: Any) -> None:
+        """Add."""
+
+    def close(self, key: Any, time: Any, state: Any) -> Any:
+        """The sum."""
+
+
+class Remind:
+    """A timed function."""
+
+    def process(self, row: Any, state: Any, at: Any) -> Any:
+        """Call."""
+
+    def due(self, key: Any, time: Any, state: Any) -> Any:
+        """Remind."""
+
+
+def flow(**time: Any) -> tuple[DataflowBuilder, Stream]:
+    """A dataflow with a source that has times."""
+    builder = DataflowBuilder("timed")
+    return builder, builder.source("pay", rate(1), **{"time": "timestamp", **time})
+
+
+def test_a_window_is_an_operator_with_a_branch_for_late_rows() -> None:
+    """They go to a sink of their own; the results have the operator's name."""
+    builder, pay = flow()
+    pay.window("W", Sum(), fn.sliding(60, every=10), key="value", lateness=5, late=memory()).sink("out", memory())
+    graph = builder.graph()
+    check_runnable(graph)
+    operator = graph.operator("W")
+    assert (operator.kind, operator.key, operator.branches) == (Kind.WINDOW, ("value",), 2)
+    assert operator.emits is Emits.ONE_TO_MANY
+    assert [(edge.to, edge.branch) for edge in graph.out_edges("W")] == [("W.late", 1), ("out", 0)]
+    assert operator.function.windowing == fn.sliding(60, 10)
+    assert operator.function.lateness == 5
+
+
+def test_a_timed_operator_begins_a_chain() -> None:
+    """Whether it is timed by its kind or by its function."""
+    builder, pay = flow()
+    mapped = pay.map("A", lambda row: row).map("B", Remind(), key="value").map("C", lambda row: row)
+    mapped.window("W", Sum(), fn.tumbling(1), key="value").map("D", lambda row: row).sink("out", memory())
+    graph = builder.graph(1)
+    assert chains(graph) == (("pay",), ("A",), ("B", "C"), ("W", "D"), ("out",))
+    assert [one.name for one in graph.operators if is_timed(one)] == ["B", "W"]
+
+
+def test_planning_cuts_behind_windows_without_early_rows() -> None:
+    """A result is a transaction of its own; the row of a hybrid is not. The flag goes through JSON."""
+    for early in (False, True):
+        builder, pay = flow()
+        rows = pay.window("W", Sum(), fn.tumbling(1), key="value", early=early).map("D", lambda row: row, key="n")
+        rows.map("E", lambda row: row, key="m").sink("out", memory())
+        graph = graph_from_json(graph_to_json(builder.graph()))
+        parts = sorted(sorted(part.operators) for part in cover(graph, ["W", "D"]).components)
+        assert parts == ([["D", "W"]] if early else [["D"], ["W"]])
+
+
+def test_a_window_can_be_changed_to_other_windows() -> None:
+    """Not a reduce, and not to windows that leave gaps; nor a timed function to one that is not."""
+    builder, pay = flow()
+    pay.window("W", Sum(), fn.tumbling(60), key="value").sink("out", memory())
+    pay.reduce("R", Sum(), key="value").sink("out2", memory())
+    pay.map("M", Remind(), key="value").sink("out3", memory())
+    graph = builder.graph()
+    check_updates(graph, as_updates({"W": fn.Update(Sum(), windows=fn.tumbling(30)), "R": Sum(), "M": Remind()}))
+    for change, words in (
+        ({"W": fn.Update(Sum(), windows=fn.sliding(10, 20))}, "window 'W' slides by 20, more than its windows of 10"),
+        ({"R": fn.Update(Sum(), windows=fn.tumbling(30))}, r"'R' \(reduce\) has no windows"),
+        ({"W": lambda row: row}, "window 'W' got a function of a row; expected an object with process"),
+        ({"M": lambda row: row}, "'M' runs a timed function and would change to an untimed one; expected a timed"),
+        ({"M": type("Deaf", (), {"process": Remind.process})()}, "'M' has entries that will be due, and its new"),
+    ):
+        with pytest.raises((PlanError, DataflowError), match=words):
+            check_updates(graph, as_updates(change))
+
+
+def method(**methods: Any) -> Any:
+    """An object with these methods, by default those of a window's function."""
+    return type("Given", (), {"process": Sum.process, "close": Sum.close, **methods})()
+
+
+TUMBLING = fn.tumbling(60)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ((Sum(), fn.tumbling(0)), "window 'W' has windows of 0; expected a duration above zero"),
+        ((Sum(), fn.tumbling(-1)), "window 'W' has windows of -1; expected a duration above zero"),
+        ((Sum(), fn.tumbling("1m")), "window 'W' has windows of '1m'; expected a duration above zero"),
+        ((Sum(), fn.sliding(60, 0)), "window 'W' has a window every 0; expected a duration above zero"),
+        ((Sum(), fn.sliding(10, 20)), "window 'W' slides by 20, more than its windows of 10"),
+        ((Sum(), 60), "window 'W' has 60 as its windows; expected fn.tumbling or fn.sliding"),
+        ((Sum(), TUMBLING, {"lateness": -1}), "window 'W' has lateness=-1; expected a duration, 0 or more"),
+        ((Sum(), TUMBLING, {"lateness": 5}), "window 'W' has lateness=5 and no place for rows that are later"),
+        ((Sum(), TUMBLING, {"late": "here"}), "window 'W' has late='here'; expected a sink"),
+        ((Sum(), TUMBLING, {"key": None}), "window 'W' has no key, by which its rows are grouped"),
+        ((Sum(), TUMBLING, {"key": 5}), "operator 'W' has the key 5"),
+        ((Sum(), TUMBLING, {"early": 1}), "window 'W' has early=1; expected True or False"),
+        ((len, TUMBLING), "window 'W' got a function of a row; expected an object with process"),
+        ((batched(lambda batch: batch), TUMBLING), "window 'W' got a function of a batch"),
+        ((Sum, TUMBLING), "operator 'W': got the class Sum; expected an instance"),
+        ((method(close=None), TUMBLING), r"window 'W' got a Given, which has no close\(\)"),
+        ((method(close=lambda self, key: 0), TUMBLING), "'W': its close takes 1 parameters; expected one to be called"),
+        ((method(process=lambda self, row: 0), TUMBLING), "'W': its process takes 1 parameters; expected one to be"),
+        ((method(process=lambda self, row, state, at: 0), TUMBLING), "'W': its process takes 3 parameters"),
+        ((method(process=lambda self, row, state: (yield)), TUMBLING), "'W': its process is a generator, which yields"),
+    ],
+)
+def test_bad_windows_are_refused(given: Any, words: str) -> None:
+    """Each in a sentence that names the operator; nothing is declared."""
+    builder, pay = flow()
+    function, windows, more = (*given, {})[:3]
+    with pytest.raises(DataflowError, match=words):
+        pay.window("W", function, windows, **{"key": "value", **more})
+    assert list(builder.graph()) == ["pay"]
+
+
+@pytest.mark.parametrize(
+    ("methods", "words"),
+    [
+        ({"due": lambda self, key: 0}, "operator 'M': its due takes 1 parameters"),
+        ({"reached": lambda self: 0}, "operator 'M': its reached takes 0 parameters"),
+        ({"process": lambda self, row, state, at, more: 0}, "operator 'M': its function takes 4 parameters"),
+    ],
+)
+def test_bad_timed_functions_are_refused(methods: Any, words: str) -> None:
+    """By the call that declares them."""
+    with pytest.raises(DataflowError, match=words):
+        flow()[1].map("M", type("Given", (Remind,), methods)(), key="value")
+
+
+def test_a_timed_function_needs_a_key_and_no_answer() -> None:
+    """A filter cannot be timed."""
+    with pytest.raises(DataflowError, match="operator 'M' keeps state per key"):
+        flow()[1].map("M", Remind())
+    with pytest.raises(DataflowError, match="operator 'F'"):
+        flow()[1].filter("F", Remind())
+
+
+def test_sources_above_a_window_have_times() -> None:
+    """All of them; also behind a blocking operator there are none; rows that may be late need a place."""
+    builder, pay = flow()
+    plain = builder.source("plain", rate(1))
+    with pytest.raises(DataflowError, match="window 'W' has the source 'plain' above it, whose rows have no time"):
+        plain.window("W", Sum(), TUMBLING, key="value")
+    with pytest.raises(DataflowError, match="map 'M' has the source 'plain' above it, whose rows have no time; expec"):
+        plain.map("M", Remind(), key="value")
+    with pytest.raises(DataflowError, match="union 'U' gets rows with a time from 'pay' and rows without one from 'pl"):
+        pay.union("U", plain)
+    with pytest.raises(DataflowError, match="reduce 'R' has the sort 'S' above it, whose rows have no time any more"):
+        pay.sort("S", "value").reduce("R", Sum(), key="value")
+    _, late = flow(late=30)
+    with pytest.raises(DataflowError, match="window 'W' has no place for rows that come late, and source 'pay' has la"):
+        late.window("W", Sum(), TUMBLING, key="value")
+    late.window("W", Sum(), TUMBLING, key="value", late=memory())

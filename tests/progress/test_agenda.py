@@ -1,0 +1,200 @@
+"""Agendas against a list of entries: what is ripe, in which order, and what is counted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from fries_nb.errors import ProtocolError, TokenError
+from fries_nb.progress.agenda import Agenda, Firing
+from fries_nb.progress.antichain import Antichain
+from fries_nb.progress.change_batch import ChangeBatch
+from fries_nb.progress.times import Time
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("frame"), st.integers(0, 1), st.integers(0, 9), st.integers(0, 1)),
+        st.tuples(st.just("call"), st.integers(0, 9), st.integers(0, 3)),
+        st.tuples(st.just("failing"), st.lists(st.tuples(st.integers(0, 9), st.integers(0, 3)), max_size=3)),
+        st.tuples(st.just("fire"), st.integers(0, 9), st.integers(1, 2)),
+        st.tuples(st.just("restore")),
+    ),
+    max_size=30,
+)
+
+
+class ListOfEntries:
+    """The model: entries in a list, each operation as its sentence says. Frames come at or behind the frontier."""
+
+    def __init__(self) -> None:
+        self.entries: list[tuple[Time, int]] = []
+        self.stamp: Time = (0, 0, 0)
+        self.passed = 0
+
+    def call(self, t: int, key: int) -> bool:
+        """Whether there was a right to it."""
+        version, at, *rounds = self.stamp
+        time = (version, t, *rounds)
+        held = [one for one, _ in self.entries if all(mine <= its for mine, its in zip(one, time, strict=True))]
+        if t < at and not held:
+            return False
+        if (time, key) not in self.entries:
+            self.entries.append((time, key))
+        return True
+
+    def ripe(self) -> list[tuple[Time, int]]:
+        """What is due, in order."""
+        due = [entry for entry in self.entries if entry[0][1] < self.passed]
+        return sorted(due, key=lambda entry: (entry[0][1], entry[0]))
+
+
+def played(steps: list[Any], make: Callable[[ChangeBatch], Agenda] = lambda changes: Agenda("W", changes)) -> int:
+    """Play steps with an agenda and the model; returns how many entries have fired."""
+    counts, model, fired = ChangeBatch(), ListOfEntries(), 0
+    agenda = make(counts)
+    agenda.begin(model.stamp)
+    for step in steps:
+        match step:
+            case ("frame", version, t, round_):
+                model.stamp = (version, max(t, model.passed), round_)
+                agenda.begin(model.stamp)
+            case ("call", t, key):
+                assert (_refused(agenda, t, key)) is not model.call(t, key)
+            case ("failing", calls):
+                mark = agenda.mark()
+                for t, key in calls:
+                    _refused(agenda, t, key)
+                agenda.undo(mark)
+            case ("fire", t, limit):
+                model.passed = max(t, model.passed)
+                agenda.advance(Antichain.of([(0, model.passed, 0)]))
+                fired += _fire(agenda, model, limit)
+                agenda.begin(model.stamp)
+            case ("restore",):
+                saved, agenda = agenda.saved(), make(counts)
+                agenda.load([entry for some in saved.entries.values() for entry in some], saved.fired)
+                agenda.advance(Antichain.of([(0, model.passed, 0)]))
+                agenda.begin(model.stamp)
+        assert Counter({change.time: change.delta for change in counts}) == Counter({time for time, _ in model.entries})
+        assert sorted(agenda.held) == sorted({time for time, _ in model.entries})
+    return fired
+
+
+def _refused(agenda: Agenda, t: int, key: int) -> bool:
+    try:
+        agenda.call(t, key)
+    except TokenError:
+        return True
+    return False
+
+
+def _fire(agenda: Agenda, model: ListOfEntries, limit: int) -> int:
+    fired = 0
+    model.stamp = (model.stamp[0], max(model.stamp[1], model.passed), *model.stamp[2:])
+    while agenda.is_ripe:
+        firing = agenda.take(limit)
+        expected = model.ripe()
+        assert {time for time, _ in expected[: len(firing.keys)]} == {firing.time}
+        assert 1 <= len(firing.keys) <= limit
+        for key in firing.keys:
+            model.entries.remove((firing.time, key))
+        assert firing.time in agenda.held  # the right to it lasts until its rows have left
+        agenda.done(firing)
+        fired += len(firing.keys)
+    assert model.ripe() == []
+    return fired
+
+
+@given(STEPS)
+@settings(max_examples=150, deadline=None)
+def test_an_agenda_is_a_list_of_entries(steps: list[Any]) -> None:
+    """Ripe ones come in order, each once; each time with an entry is counted once, after failures and restores too."""
+    played(steps)
+
+
+class NotUndone(Agenda):
+    """Leaves the entries of a failing tuple."""
+
+    def undo(self, mark: int) -> None:
+        del self._journal[mark:]
+
+
+class CountsKeys(Agenda):
+    """Counts each key of a time."""
+
+    def call(self, t: int, key: Any) -> None:
+        super().call(t, key)
+        self.changes.update(self._location, (self.stamp[0], t, *self.stamp[2:]), +1)
+
+
+class KeepsRight(Agenda):
+    """Does not give up the right to a time."""
+
+    def done(self, firing: Firing) -> None:
+        self._taken.pop(firing.time, None)
+
+
+class TooEarly(Agenda):
+    """Fires when the frontier has reached a time."""
+
+    def advance(self, frontier: Antichain) -> None:
+        super().advance(Antichain.of([(time[0], time[1] + 1, *time[2:]) for time in frontier]))
+
+
+class AnyTime(Agenda):
+    """Makes entries without a right to them."""
+
+    def _is_held(self, t: int) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("mutant", [NotUndone, CountsKeys, KeepsRight, TooEarly, AnyTime])
+def test_the_model_sees(mutant: type[Agenda]) -> None:
+    """The property fails with each mutant."""
+
+    @given(STEPS)
+    @settings(max_examples=300, deadline=None, database=None, derandomize=True, phases=[Phase.generate])
+    def broken(steps: list[Any]) -> None:
+        played(steps, lambda changes: mutant("W", changes))
+
+    with pytest.raises((AssertionError, ProtocolError, ValueError, KeyError, ExceptionGroup)):
+        broken()
+
+
+def test_something_fires() -> None:
+    """The property is not satisfied by nothing happening."""
+    calls = [("call", 5, 1), ("call", 5, 2), ("call", 3, 1)]
+    steps = [("frame", 0, 2, 0), *calls, ("fire", 5, 1), ("restore",), ("fire", 9, 1)]
+    assert played(steps) == 3
+
+
+def test_what_has_fired_is_saved() -> None:
+    """A restored agenda makes no entry for it, also where the bins come from several workers."""
+    agenda = Agenda("W", ChangeBatch())
+    agenda.begin((0, 1))
+    agenda.call(5, "a")
+    agenda.call(5, "b")
+    agenda.advance(Antichain.of([(0, 6)]))
+    agenda.done(agenda.take(1))
+    saved = agenda.saved()
+    one, several = Agenda("W", ChangeBatch()), Agenda("W", ChangeBatch())
+    entries = [entry for some in saved.entries.values() for entry in some]
+    one.load(entries, saved.fired)
+    several.load(entries, {}, {0: saved.fired})
+    for restored in (agenda, one, several):
+        restored.begin((0, 8))
+        assert (restored.may_call(5, "a"), restored.may_call(7, "a"), restored.may_call(8, "a")) == (False, True, True)
+
+
+def test_nothing_ripe_is_not_taken() -> None:
+    """Nor is a firing finished that was not begun."""
+    agenda = Agenda("W", ChangeBatch())
+    with pytest.raises(ProtocolError, match="W was to fire, and has no entry whose time has passed"):
+        agenda.take(1)
+    with pytest.raises(ProtocolError, match="which it had not begun"):
+        agenda.done(Firing((0, 5), ()))

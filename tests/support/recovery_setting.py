@@ -138,6 +138,9 @@ class Watch:
     def guard_ended(self, event: said.GuardEnded) -> None:
         """No change of these tests is under guard."""
 
+    def outstanding(self, counts: CountChanges) -> None:
+        """No frontier of these tests is looked at."""
+
     def paused(self, event: said.OperatorPaused) -> None:
         self._note("paused", event)
 

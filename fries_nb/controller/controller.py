@@ -242,12 +242,7 @@ class Controller:
             return []  # it belongs to a past incarnation, or has left the topology
         match answer:
             case Report():
-                self.metrics[answer.worker] = with_columns(answer, self.metrics.get(answer.worker))
-                sink = answer.worker.operator
-                if column := self._agreement.hear(sink, answer.columns):
-                    words = f"column {column!r} comes to {sink} in two types"
-                    return self._failures.disagreed(sink, column, words, now_ns)
-                self._checkpoints.intake.report(answer)
+                return self._reported(answer, now_ns)
             case Rehearsed():
                 return self._changes.rehearsed(answer, now_ns)
             case Prepared():
@@ -273,6 +268,15 @@ class Controller:
                 return self._failures.paused(answer, now_ns)
             case Resumed():
                 return [self._pauses.resume(answer.worker)]
+        return []
+
+    def _reported(self, report: Report, now_ns: int) -> list[events.Instruction]:
+        self.metrics[report.worker] = with_columns(report, self.metrics.get(report.worker))
+        sink = report.worker.operator
+        if column := self._agreement.hear(sink, report.columns):
+            words = f"column {column!r} comes to {sink} in two types"
+            return self._failures.disagreed(sink, column, words, now_ns)
+        self._checkpoints.intake.report(report)
         return []
 
     def _done(self, done: Done, now_ns: int) -> list[events.Instruction]:

@@ -134,7 +134,7 @@ class Data:
 
 
 class Watermark(msgspec.Struct, frozen=True, tag=True):
-    """No row of an earlier time follows on this channel; only where times travel in-band (see ``worker.watermarks``)."""
+    """No row of an earlier time follows on this channel; sent where times travel in-band (``worker.watermarks``)."""
 
     time: int
 

@@ -297,6 +297,24 @@ class Resumed(msgspec.Struct, frozen=True, tag=True):
     worker: WorkerId
 
 
+class FeedbackCounts(msgspec.Struct, frozen=True):
+    """The feedback of a loop, as a worker of its head has counted it since it was started.
+
+    Attributes:
+        round: the largest round that a row has begun.
+        frames: number of frames that have come back.
+        rows: number of rows that have come back.
+        waiting: number of these rows that wait for the head.
+        spilled: number of their bytes that were moved to disk so far.
+    """
+
+    round: int = 0
+    frames: int = 0
+    rows: int = 0
+    waiting: int = 0
+    spilled: int = 0
+
+
 class Report(msgspec.Struct, frozen=True, tag=True):
     """A worker's measurements since its last report.
 
@@ -311,6 +329,7 @@ class Report(msgspec.Struct, frozen=True, tag=True):
         held: maximum number of bytes of new-tagged tuples that were set aside since the last report.
         columns: the columns that a sink has written so far, as a serialized Arrow schema, if new ones were added since
             the last report.
+        feedback: the feedback of a loop, at its head.
     """
 
     worker: WorkerId
@@ -322,6 +341,7 @@ class Report(msgspec.Struct, frozen=True, tag=True):
     latency: tuple[tuple[float, int], ...] = ()
     held: int = 0
     columns: bytes = b""
+    feedback: FeedbackCounts | None = None
 
 
 class Chained(msgspec.Struct, frozen=True, tag=True):

@@ -2,13 +2,13 @@
 
 A host's view is safe for every operator, since it consists of whole steps: nothing can arrive before a frontier that is
 computed from it. So the frontiers of operators that do not listen are computed on request, and cost nothing while the
-dataflow runs.
+dataflow runs. Times are converted here to those that users see: in the core they are integers.
 
 Nothing can arrive at a source, so its own frontier is empty. What it has still to read holds back the frontiers of the
 operators below it.
 
 >>> from fries_nb.dataflow.event_time import EventTime
->>> from fries_nb.dataflow.graph import Edge, Kind, Operator
+>>> from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
 >>> from fries_nb.progress.change_batch import GraphLocation
 >>> source = Operator("Src", kind=Kind.SOURCE, time=EventTime("at"))
 >>> operators = (source, Operator("FM"), Operator("Out", kind=Kind.SINK))
@@ -17,22 +17,76 @@ operators below it.
 >>> frontiers = Frontiers(graph, counts)
 >>> frontiers.reached()
 {'Src': None, 'FM': 30, 'Out': 30}
->>> frontiers.holding("Out")                                      # two frames in front of FM
-(FrontierHolder(operator='Src', time=(0, 30), count=2, to='FM'),)
+>>> frontiers.holding("Out")
+(TimeHolder(operator='Src', time=30, count=2, to='FM', rounds=()),)
+>>> print(*frontiers.holding("Out"))
+Src → FM: 2 frames from 30 on
+>>> minutes = Frontiers(graph, [CountChange(GraphLocation("Src"), (0, 60 * 10**9), 1)], values_named("timestamp[us]"))
+>>> [operator] = [one for one in minutes.operators() if one.operator == "Out"]
+>>> print(operator.time, "|", *operator.holders)
+1970-01-01 00:01:00 | Src: 1 token of 1970-01-01 00:01:00
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
 
 from fries_nb.dataflow.graph import Graph
+from fries_nb.operators.time_values import TimeValues, values_named
 from fries_nb.progress.change_batch import CountChange
 from fries_nb.progress.progress_graph import ProgressGraph
-from fries_nb.progress.times import moment
-from fries_nb.progress.tracker import FrontierHolder, Tracker
+from fries_nb.progress.times import EARLIEST, moment, rounds
+from fries_nb.progress.tracker import Tracker
 from fries_nb.topology.progress_locations import progress_graph
 
-__all__ = ["FrontierHolder", "Frontiers", "ProgressGraph"]
+__all__ = ["Frontiers", "OperatorFrontier", "ProgressGraph", "TimeHolder", "time_text"]
+
+INTEGERS = values_named("int64")
+
+
+@dataclass(frozen=True)
+class TimeHolder:
+    """What keeps an operator's frontier from advancing.
+
+    Attributes:
+        operator: the operator that has tokens; for frames on their way, the one that has sent them.
+        time: the time of the tokens; the least time that rows of the frames may have.
+        count: number of tokens or frames.
+        to: the receiver of the frames; empty for tokens.
+        rounds: the rounds of the loops around it, outermost first.
+    """
+
+    operator: str
+    time: Any
+    count: int
+    to: str = ""
+    rounds: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        what = "frame" if self.to else "token"
+        counted = f"{self.count:,} {what}{'' if self.count == 1 else 's'}"
+        inside = "".join(f", round {number}" for number in self.rounds)
+        if self.to:
+            return f"{self.operator} → {self.to}: {counted} from {time_text(self.time)} on{inside}"
+        return f"{self.operator}: {counted} of {time_text(self.time)}{inside}"
+
+
+@dataclass(frozen=True)
+class OperatorFrontier:
+    """The frontier of an operator.
+
+    Attributes:
+        operator: the operator.
+        time: the least time that can still arrive at its input; ``None`` if nothing can.
+        holders: what keeps the frontier from advancing, the earliest first.
+    """
+
+    operator: str
+    time: Any
+    holders: tuple[TimeHolder, ...] = ()
 
 
 class Frontiers:
@@ -41,20 +95,48 @@ class Frontiers:
     Args:
         graph: the dataflow of the region.
         counts: the outstanding pointstamps.
+        values: the type of times.
     """
 
-    def __init__(self, graph: Graph, counts: Iterable[CountChange]) -> None:
+    def __init__(self, graph: Graph, counts: Iterable[CountChange], values: TimeValues = INTEGERS) -> None:
         self._graph = graph
+        self._values = values
         self._tracker = Tracker(progress_graph(graph), graph.by_name, counts)
 
-    def reached(self) -> dict[str, int | None]:
+    def reached(self) -> dict[str, Any]:
         """Operator to the least time that can still arrive at its input; ``None`` if nothing can."""
-        return {name: min(map(moment, self._tracker.frontier(name)), default=None) for name in self._graph}
+        return {name: self._reached(name) for name in self._graph}
 
-    def holding(self, operator: str) -> tuple[FrontierHolder, ...]:
-        """What keeps an operator's frontier from advancing, the earliest first.
+    def holding(self, operator: str) -> tuple[TimeHolder, ...]:
+        """What keeps an operator's frontier from advancing, the earliest first; nothing if it is in another region."""
+        holders = self._tracker.holders(operator) if operator in self._graph else ()
+        return tuple(
+            TimeHolder(one.operator, self._values.shown(moment(one.time)), one.count, one.to, rounds(one.time))
+            for one in holders
+        )
 
-        Raises:
-            DataflowError: there is no such operator.
-        """
-        return self._tracker.holders(self._graph.operator(operator).name)
+    def operators(self) -> tuple[OperatorFrontier, ...]:
+        """The frontiers of all operators at which rows can arrive, in the order of the dataflow."""
+        names = [name for name in self._graph.order if not self._graph.by_name[name].traits.is_source]
+        return tuple(OperatorFrontier(name, self._reached(name), self.holding(name)) for name in names)
+
+    def _reached(self, name: str) -> Any:
+        least = min(map(moment, self._tracker.frontier(name)), default=None)
+        return None if least is None else self._values.shown(least)
+
+
+def time_text(time: Any) -> str:
+    """A time as text; times of which nothing is known, since a source has not read a row, are ``the beginning``.
+
+    >>> time_text(None), time_text(7), time_text(datetime(2018, 4, 1, 5, 27, 15)), time_text(EARLIEST)
+    ('nothing more', '7', '2018-04-01 05:27:15', 'the beginning')
+    """
+    if time is None:
+        return "nothing more"
+    if time == EARLIEST or (isinstance(time, datetime) and time.year < _FIRST_YEAR):
+        return "the beginning"
+    return str(time)
+
+
+_FIRST_YEAR = 1678
+"""Times in nanoseconds start in 1677; the first one stands for any time."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from ddsketch import DDSketch
 
@@ -66,14 +67,15 @@ class MetricsSnapshot:
         operators: operator to its measurements.
         latency: latencies of the last three seconds.
         total: latencies of the whole run.
-        frontier: operator to the least time that can still arrive at it, ``None`` if nothing can; empty if rows have no
-            times.
+        frontier: operator to the least time that can still arrive at it, ``None`` if nothing can: a ``datetime`` if the
+            times are timestamps (to the microsecond), otherwise an integer. Empty if rows have no times, and until the
+            first row was read.
     """
 
     operators: dict[str, OperatorMetrics] = field(default_factory=dict)
     latency: Latency = Latency()
     total: Latency = Latency()
-    frontier: dict[str, int | None] = field(default_factory=dict)
+    frontier: dict[str, Any] = field(default_factory=dict)
 
 
 class Metrics:
@@ -110,6 +112,11 @@ class Metrics:
         """Set the rates of these operators to 0, since they send no more reports."""
         for worker in [worker for worker in list(self._seen) if worker.operator in set(operators)]:
             self._seen[worker] = deque([self._seen[worker][-1]])
+
+    @property
+    def reports(self) -> tuple[Report, ...]:
+        """The last report of each worker."""
+        return tuple(self._last.values())
 
     def reads(self, operator: str) -> tuple[str, ...]:
         """The input columns that the operator's workers have read so far."""

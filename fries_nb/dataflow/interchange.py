@@ -80,7 +80,7 @@ def graph_to_json(graph: Graph) -> dict[str, Any]:
                 "workers": operator.workers,
                 **_policy_to_json(operator),
                 **({} if operator.chain else {"chain": False}),
-                **({"kind": operator.kind.value} if operator.kind is Kind.LOOP else {}),
+                **({"kind": operator.kind.value} if operator.traits.heads_loop else {}),
                 **({"within": list(operator.within.loops)} if operator.within.level else {}),
                 **({"begins_transactions": True} if operator.begins_transactions else {}),
             }

@@ -20,7 +20,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
-from fries_nb.dataflow.traits import Kind
 from fries_nb.errors import DataflowError, unknown
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ def check_loops(operators: Mapping[str, Operator], edges: Collection[Edge]) -> N
             in its own loop; a feedback edge does not end at the head of a loop around it; or another edge enters a loop
             elsewhere than at its head.
     """
-    inside = [one for one in operators.values() if one.within.level or one.kind is Kind.LOOP]
+    inside = [one for one in operators.values() if one.within.level or one.traits.heads_loop]
     if not inside and not any(edge.feedback for edge in edges):
         return
     for operator in inside:
@@ -48,7 +47,7 @@ def check_loops(operators: Mapping[str, Operator], edges: Collection[Edge]) -> N
         _check_edge(edge, operators[edge.source], operators[edge.to])
     fed = {edge.to for edge in edges}
     for operator in inside:
-        if operator.kind is not Kind.LOOP and operator.name not in fed:
+        if not operator.traits.heads_loop and operator.name not in fed:
             raise DataflowError(
                 f"operator {operator.name!r} is in {operator.within.described}, and has no input there; expected rows "
                 "to come from the loop's head"
@@ -57,13 +56,13 @@ def check_loops(operators: Mapping[str, Operator], edges: Collection[Edge]) -> N
 
 def _check_operator(operator: Operator, operators: Mapping[str, Operator]) -> None:
     within = operator.within
-    if operator.kind is Kind.LOOP:
+    if operator.traits.heads_loop:
         if within.loops[-1:] != (operator.name,):
             raise DataflowError(f"loop {operator.name!r} is in {within.described}; expected its head inside of itself")
         within = within.unnest()
     if within.level:
         loop = within.loops[-1]
-        heads = [one.name for one in operators.values() if one.kind is Kind.LOOP]
+        heads = [one.name for one in operators.values() if one.traits.heads_loop]
         if loop not in heads:
             raise DataflowError(f"operator {operator.name!r}: {unknown('loop', loop, heads)}")
         if operators[loop].within != within:
@@ -80,7 +79,7 @@ def _check_operator(operator: Operator, operators: Mapping[str, Operator]) -> No
 
 def _check_edge(edge: Edge, source: Operator, to: Operator) -> None:
     shown = f"edge {edge.source} -> {edge.to}"
-    is_head = to.kind is Kind.LOOP
+    is_head = to.traits.heads_loop
     is_around = to.within == source.within or to.within.is_outer_of(source.within)
     if edge.feedback:
         if not is_head or not is_around:

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 
-from fries_nb.dataflow.graph import Edge, Emits, Graph, Kind, Operator, Partitioning
+from fries_nb.dataflow.graph import Edge, Emits, Graph, Operator, Partitioning
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def _as_operator(operator: Operator, is_copying: bool) -> Operator:
 
     A loop that gives one row for each has copied it if several operators outside get it, as a Replicate would.
     """
-    if operator.kind is not Kind.LOOP:
+    if not operator.traits.heads_loop:
         return operator
     if is_copying and operator.emits is Emits.ONE_TO_ONE:
         return replace(operator, branches=1, emits=Emits.ONE_TO_MANY, edgewise_one_to_one=True)

@@ -47,7 +47,8 @@ class TimedStream:
                 at that time, and its rows follow as a correction.
             late: the sink ``<name>.late`` of rows all of whose windows are closed.
             workers: number of parallel instances; ``None`` for the run's default.
-            on_error: the error policy, see ``map``; a dead letter of ``close`` has the key and the time.
+            on_error: the error policy, see ``map``; a dead letter of ``close`` has the key and the time at
+                which its result was due, the last moment of the window.
             early: whether ``process`` returns rows as well, which leave at once, in the transaction of the row.
 
         Returns:

@@ -117,6 +117,7 @@ class OperatorTraits:
         copies: whether it sends each row along all of its out-edges.
         two_sided: whether it distinguishes rows of its first input, the left side, from those of the others.
         timed: whether its state is by the time of rows, and it emits when a time can no longer arrive.
+        heads_loop: whether it is the head of a loop, which rows enter and come back to.
     """
 
     execution: Execution
@@ -130,6 +131,7 @@ class OperatorTraits:
     routes: bool = False
     copies: bool = False
     two_sided: bool = False
+    heads_loop: bool = False
     timed: bool = False
 
     @property
@@ -178,7 +180,9 @@ TRAITS: Mapping[Kind, OperatorTraits] = {
     Kind.REPLICATE: OperatorTraits(
         execution=Execution.PASS, holds=Holds.NOTHING, emits=Emits.ONE_TO_MANY, columns=ColumnsOut.SAME, copies=True
     ),
-    Kind.LOOP: OperatorTraits(execution=Execution.PASS, holds=Holds.NOTHING, columns=ColumnsOut.SAME),
+    Kind.LOOP: OperatorTraits(
+        execution=Execution.PASS, holds=Holds.NOTHING, columns=ColumnsOut.SAME, heads_loop=True
+    ),
     Kind.UNNEST: OperatorTraits(
         execution=Execution.CALL, holds=Holds.COLUMN, emits=Emits.ONE_TO_MANY, chained=True
     ),

@@ -68,6 +68,9 @@ def _names(magic: str, known: Registry) -> list[str]:
     if magic in ("fries_plan", "fries_constrain"):
         graphs = [run.graph for run in live] or [flow.graph() for flow in known.flows().values()]
         return [quoted(name) for graph in graphs for name in (changeable(graph) if magic == "fries_plan" else graph)]
-    if magic in ("fries_stop", "fries_rollback", "fries_audit"):
-        return [quoted(run.graph.name) for run in (known.runs() if magic == "fries_audit" else live)]
+    if magic == "fries_frontier":
+        return [quoted(name) for run in live for name in run.graph if not run.graph.by_name[name].traits.is_source]
+    if magic in ("fries_stop", "fries_rollback", "fries_audit", "fries_loops"):
+        ended = magic in ("fries_audit", "fries_loops")  # of which they tell as well
+        return [quoted(run.graph.name) for run in (known.runs() if ended else live)]
     return []

@@ -72,6 +72,17 @@ function render({ model, el }) {
     }
   };
 
+  // The titles of loops, once the rounds that rows have gone are known.
+  const count = () => {
+    const titles = model.get("loops");
+    for (const loop of host.querySelectorAll("g.loop")) {
+      const title = titles[loop.dataset.loop];
+      if (title === undefined) continue;
+      loop.setAttribute("aria-label", title);
+      loop.querySelector("text").textContent = title;
+    }
+  };
+
   const explain = () => { legend.replaceChildren(...Object.entries(model.get("legend")).map(sampled)); };
 
   const load = () => {
@@ -82,6 +93,7 @@ function render({ model, el }) {
       node.setAttribute("role", "button");
     }
     paint();
+    count();
   };
 
   const pick = (event) => {
@@ -110,6 +122,7 @@ function render({ model, el }) {
   model.on("change:svg", load);
   model.on(painted, paint);
   model.on("change:legend", explain);
+  model.on("change:loops", count);
   load();
   explain();
   return () => {
@@ -117,6 +130,7 @@ function render({ model, el }) {
     model.off("change:svg", load);
     model.off(painted, paint);
     model.off("change:legend", explain);
+    model.off("change:loops", count);
   };
 }
 export default { render };

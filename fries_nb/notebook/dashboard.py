@@ -1,4 +1,4 @@
-"""The live view of a run: its status, dataflow, latency, throughput and constraints, and a form to change operators.
+"""The live view of a run: status, dataflow, latency, throughput, constraints and progress; a form to change operators.
 
 Each view has one thread, which publishes the current state a few times per second and ends with the run or when the
 view is closed. Widgets always receive a complete state, so a lost message or a view that opens late needs no recovery.
@@ -20,6 +20,7 @@ from fries_nb.notebook.form import ChangeForm
 from fries_nb.notebook.function_sources import FunctionSource
 from fries_nb.notebook.known import OVER
 from fries_nb.notebook.plots import LatencyPlot
+from fries_nb.notebook.progress_panel import ProgressPanel
 from fries_nb.notebook.static_pictures import LIVE
 from fries_nb.notebook.statuses import status_line
 from fries_nb.notebook.widgets import DagView, answer_in_subshell
@@ -34,7 +35,8 @@ PERIOD_S = 0.2
 class RunView(ipywidgets.VBox):
     """The live view of one run.
 
-    Its widgets are ``status``, ``stop``, ``dag``, ``latency``, ``constraints``, ``proposals`` and ``form``.
+    Its widgets are ``status``, ``stop``, ``dag``, ``latency``, ``progress``, ``constraints``, ``proposals`` and
+    ``form``.
 
     It does not show what operators print; the cell that started the run does (``cell_outputs.CellEcho``).
 
@@ -69,6 +71,7 @@ class RunView(ipywidgets.VBox):
         self.stop.on_click(self._stopped)
         self.dag = DagView(run.graph)
         self.latency = LatencyPlot()
+        self.progress = ProgressPanel()
         self.constraints = ConstraintPanel()
         self.proposals = ProposalList(self._show_plan)
         self.form = ChangeForm(run, source, self._show_plan)
@@ -76,7 +79,7 @@ class RunView(ipywidgets.VBox):
         pictures = ipywidgets.HBox([self.dag, self.latency])
         pictures.layout.flex_flow = "row wrap-reverse"  # side by side; on narrow pages the plot is on top
         top = ipywidgets.HBox([self.status, self.stop])
-        super().__init__([top, pictures, self.constraints, self.proposals, self.form])
+        super().__init__([top, pictures, self.progress, self.constraints, self.proposals, self.form])
         self.add_class(LIVE)
         answer_in_subshell(self)
         self._update()
@@ -113,6 +116,9 @@ class RunView(ipywidgets.VBox):
         snapshot = self._run.metrics()
         self._show_status(snapshot)
         self.dag.show_metrics(MetricsSnapshot() if self._run.state in OVER else snapshot)
+        loops = self._run.loops()
+        self.dag.show_rounds({loop.name: loop.rounds for loop in loops})
+        self.progress.show(self._run.frontiers(), loops)
         changes = self._run.changes
         if len(changes) > self._changes_shown:
             self._changes_shown = len(changes)

@@ -20,6 +20,7 @@ from fries_nb.notebook.known import Registry
 from fries_nb.notebook.leftovers import Notes
 from fries_nb.notebook.magics import FriesMagics
 from fries_nb.notebook.options import shortened
+from fries_nb.notebook.progress_magics import FriesProgress
 from fries_nb.notebook.questions import FriesQuestions
 from fries_nb.notebook.run_display import RunDisplay
 from fries_nb.run import Run
@@ -34,7 +35,8 @@ def load(shell: InteractiveShell) -> None:
         doing = FriesMagics(shell, known, notes)
     except TraitError as error:  # in the user's ipython_config.py
         raise UsageError(f"fries_nb cannot be loaded: {error}") from error
-    magics = (doing, FriesQuestions(shell, known, notes, doing), FriesConstraints(shell, known))
+    questions = FriesQuestions(shell, known, notes, doing)
+    magics = (doing, questions, FriesConstraints(shell, known), FriesProgress(shell, known))
     shell.register_magics(*magics)
     display = RunDisplay(shell, lambda: doing.refresh)
     _shown_as(shell).for_type(Run, display)
@@ -78,7 +80,7 @@ def unload(shell: InteractiveShell) -> None:
     for kind in shell.magics_manager.magics.values():
         for name in [name for name in kind if name.startswith(PREFIX)]:
             del kind[name]
-    ours = (FriesMagics, FriesQuestions, FriesConstraints)
+    ours = (FriesMagics, FriesQuestions, FriesConstraints, FriesProgress)
     shell.configurables[:] = [one for one in shell.configurables if not isinstance(one, ours)]
     _shown_as(shell).pop(Run, None)
     _shown_by(shell).pop(Run, None)

@@ -26,6 +26,7 @@ from fries_nb.dataflow.traits import Emits, Execution, Returns
 from fries_nb.report.buffer_steps import buffers_svg
 from fries_nb.report.constraint_bars import constraint_svg
 from fries_nb.report.dag import Ends, dag_png, dag_svg, explained, state_words
+from fries_nb.report.frontier_rows import progress_svgs
 from fries_nb.report.latency import latency_svg
 from fries_nb.report.latency_bands import bands_of
 from fries_nb.report.layout import Layout, layout
@@ -88,7 +89,13 @@ class Shown:
         return Shown(states, titles, frozenset(pair for pair in ends if any(set(pair) <= scope for scope in scopes)))
 
 
-def plan_svg(graph: Graph, plan: Plan, labels: Mapping[Ends, str] = {}, width: float = 900.0) -> str:
+def plan_svg(
+    graph: Graph,
+    plan: Plan,
+    labels: Mapping[Ends, str] = {},
+    width: float = 900.0,
+    rounds: Mapping[str, str] = {},
+) -> str:
     """The dataflow with the roles of a plan, as SVG.
 
     Args:
@@ -96,21 +103,26 @@ def plan_svg(graph: Graph, plan: Plan, labels: Mapping[Ends, str] = {}, width: f
         plan: the plan.
         labels: edge to a label of one or two short lines.
         width: available width in pixels.
+        rounds: loop to a text on its rounds.
 
     Returns:
         An ``<svg>`` element.
     """
     shown = Shown.of(graph, plan)
-    return dag_svg(graph, shown.states, labels, shown.titles, shown.marked, width)
+    return dag_svg(graph, shown.states, labels, shown.titles, shown.marked, width, rounds)
 
 
 def run_svg(run: Run) -> str:
-    """The dataflow with the last change, latency and throughput so far, constraints and buffers, as one SVG."""
-    dataflow = plan_svg(run.graph, run.changes[-1].plan) if run.changes else dag_svg(run.graph)
+    """The dataflow with the last change, latency and throughput so far, progress, constraints, buffers, as one SVG."""
+    loops = run.loops()
+    rounds = {loop.name: loop.rounds for loop in loops}
+    plan = run.changes[-1].plan if run.changes else None
+    dataflow = dag_svg(run.graph, rounds=rounds) if plan is None else plan_svg(run.graph, plan, rounds=rounds)
+    progress = progress_svgs(run.frontiers(), loops)
     latency = latency_svg(run.history(), run.marks(), bands_of(run.constraint_history()))
     sizes, judged = run.buffer_history(), run.constraint_history()
     buffers = [buffers_svg(sizes, run.chain_history(), judged[0].at_s, judged[-1].at_s)] if sizes else []
-    return stacked(dataflow, latency, *map(constraint_svg, run.constraints()), *buffers)
+    return stacked(dataflow, latency, *progress, *map(constraint_svg, run.constraints()), *buffers)
 
 
 def stacked(*drawings: str) -> str:

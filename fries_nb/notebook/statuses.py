@@ -1,4 +1,4 @@
-"""The output of ``%fries_status``, ``_constrain``, ``_audit`` and ``_report``, and the status line of a run."""
+"""The output of ``%fries_status`` and of other magics that only query, and the status line of a run."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from urllib.parse import quote
 from fries_nb.audit import Verdict
 from fries_nb.commands.audit import in_words
 from fries_nb.constraints.judgements import ConstraintState
+from fries_nb.controller.frontiers import OperatorFrontier, TimeHolder, time_text
+from fries_nb.controller.loop_states import LoopState
 from fries_nb.controller.metrics import MetricsSnapshot
 from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.dataflow.graph import Graph
@@ -17,6 +19,7 @@ from fries_nb.notebook.known import OVER, Registry
 from fries_nb.notebook.options import shortened
 from fries_nb.notebook.summaries import Summary, quoted
 from fries_nb.report.constraint_bars import constraint_svg, latency_text
+from fries_nb.report.frontier_rows import FRONTIER_COLUMNS, LOOP_COLUMNS, frontier_row, loop_row
 from fries_nb.run import Run
 
 _COLUMNS = ("dataflow", "state", "tuples/s", "p50 ms", "p99 ms", "changes")
@@ -94,6 +97,59 @@ def _constraint_row(state: ConstraintState) -> tuple[str, ...]:
     latencies = (latency_text(state.mean_ms), latency_text(state.worst_ms), f"{constraint.latency_ms:,g} ms")
     window = f"{constraint.window_s:g} s"
     return (constraint.sequence, str(state.status), *latencies, window, str(constraint.on_violation))
+
+
+def of_frontiers(graph: Graph, frontiers: Sequence[OperatorFrontier]) -> Summary:
+    """The table of frontiers.
+
+    Args:
+        graph: the dataflow.
+        frontiers: the frontiers; none without times, or before the first row.
+    """
+    if not frontiers:
+        timed = any(operator.time is not None for operator in graph.operators)
+        why = "no row was read yet" if timed else "its sources have no time=<column>"
+        return Summary(f"times of {graph.name!r} are not known: {why}", "%fries_status")
+    last = next((one for one in reversed(frontiers) if one.holders), None)
+    then = f"%fries_frontier {quoted(last.operator)}" if last is not None else ""
+    return _table([column.name for column in FRONTIER_COLUMNS], [frontier_row(one) for one in frontiers], (), then)
+
+
+def of_holders(operator: str, holders: Sequence[TimeHolder], then: str) -> Summary:
+    """What keeps an operator's frontier from advancing.
+
+    Args:
+        operator: the operator.
+        holders: what does.
+        then: the next step.
+    """
+    if not holders:
+        return Summary(f"nothing can arrive at {operator} any more")
+    columns = ("held back by", "on its way to", "count", "time", "rounds")
+    rows = [
+        (one.operator, one.to, f"{one.count:,}", time_text(one.time), ", ".join(map(str, one.rounds)))
+        for one in holders
+    ]
+    return _table(columns, rows, (2,), then)
+
+
+def of_loops(flow: str, loops: Sequence[LoopState], then: str) -> Summary:
+    """The table of loops.
+
+    Args:
+        flow: name of the dataflow.
+        loops: the states of its loops.
+        then: the next step.
+    """
+    if not loops:
+        return Summary(f"{flow!r} has no loops", "a stream's iterate(NAME, BODY) declares one")
+    columns = [column.name for column in LOOP_COLUMNS]
+    return _table(columns, [loop_row(one) for one in loops], range(2, len(columns)), then)
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], right: Collection[int], then: str) -> Summary:
+    text = "\n".join(_aligned([columns, *rows], right))
+    return Summary(text, then, {"text/html": _as_html(columns, rows, ())})
 
 
 def sink_rate(graph: Graph, snapshot: MetricsSnapshot) -> float:

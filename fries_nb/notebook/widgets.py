@@ -14,6 +14,7 @@ from __future__ import annotations
 import base64
 import html
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,8 @@ from fries_nb.controller.metrics import MetricsSnapshot
 from fries_nb.dataflow.graph import Graph
 from fries_nb.notebook.static_pictures import Shown, dag_png, dag_svg, edge_labels
 from fries_nb.report.dag import Ends, draw, operator_title
-from fries_nb.report.layout import layout
+from fries_nb.report.layout import layout, shortened
+from fries_nb.report.loop_boxes import loop_title
 from fries_nb.scheduling import Plan
 
 _HERE = Path(__file__).parent
@@ -51,6 +53,7 @@ class DagView(anywidget.AnyWidget):
     labels = traitlets.Dict().tag(sync=True)
     marked: traitlets.List[str] = traitlets.List(traitlets.Unicode()).tag(sync=True)
     legend = traitlets.Dict().tag(sync=True)
+    loops = traitlets.Dict().tag(sync=True)
     selected: traitlets.List[str] = traitlets.List(traitlets.Unicode()).tag(sync=True)
 
     def __init__(self, graph: Graph, width: float = 460.0) -> None:
@@ -58,6 +61,7 @@ class DagView(anywidget.AnyWidget):
         self._edges: dict[Ends, str] = {(edge.source, edge.to): str(index) for index, edge in enumerate(graph.edges)}
         self._shown = Shown()
         self._flows: dict[Ends, str] = {}
+        self._rounds: Mapping[str, str] = {}
         self._width = width
         self._one_at_a_time = threading.Lock()
         picture = draw(graph, layout(graph, width, labelled=True), {}, {}, {}, (), {})
@@ -78,6 +82,16 @@ class DagView(anywidget.AnyWidget):
         with self._one_at_a_time:
             self._flows = flows
             self.labels = {self._edges[ends]: label for ends, label in flows.items()}
+
+    def show_rounds(self, rounds: Mapping[str, str]) -> None:
+        """Show how often rows have gone round each loop.
+
+        Args:
+            rounds: loop to a text, as in ``7 rounds``.
+        """
+        with self._one_at_a_time:
+            self._rounds = rounds
+            self.loops = {name: loop_title(shortened(name), {shortened(name): words}) for name, words in rounds.items()}
 
     def _show(self, shown: Shown) -> None:
         with self._one_at_a_time, self.hold_sync():
@@ -106,9 +120,11 @@ class DagView(anywidget.AnyWidget):
         """The widget and, for front ends without a kernel, a static picture of its current state."""
         bundle = super()._repr_mimebundle_(**asked)
         data, metadata = bundle if isinstance(bundle, tuple) else (bundle or {}, {})
-        shown, flows = self._shown, self._flows
+        shown, flows, rounds = self._shown, self._flows, self._rounds
         still = {
-            "image/svg+xml": dag_svg(self._graph, shown.states, flows, shown.titles, shown.marked, self._width),
+            "image/svg+xml": dag_svg(
+                self._graph, shown.states, flows, shown.titles, shown.marked, self._width, rounds
+            ),
             "text/plain": repr(self),
         }
         if png := dag_png(self._graph, shown.states, flows):

@@ -138,7 +138,8 @@ def row_call(instance: Instance) -> _Call:
 
 def has_due(instance: Instance) -> bool:
     """Whether the function of a timed operator makes rows of firings."""
-    return instance.operator.traits.timed or callable(getattr(instance.function, "due", None))
+    function = instance.function
+    return instance.operator.traits.timed or any(hasattr(function, name) for name in ("due", "reached"))
 
 
 def due_call(instance: Instance) -> _Call:

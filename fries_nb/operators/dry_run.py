@@ -39,6 +39,8 @@ from fries_nb.operators.instance import Instance, Ready
 from fries_nb.operators.recent import Recent
 from fries_nb.operators.state import StateCopy, transformed
 from fries_nb.operators.window_steps import EachWindow
+from fries_nb.progress.change_batch import ChangeBatch
+from fries_nb.progress.tokens import TokenBook
 
 SAMPLE_KEYS = 3
 """Number of keys on whose state the transformation is tried."""
@@ -119,8 +121,9 @@ def prepare(order: DryRun) -> DryRunResult:
         open_function(update.function)
         stage = "failed in the state transformation"
         transforms = (update.state,) if update.state else ()
-        for copy in order.states:
-            transformed(copy.revive(), transforms)
+        with TokenBook(order.operator.name, ChangeBatch(), trial=True).bound():
+            for copy in order.states:
+                transformed(copy.revive(), transforms)
     except BaseException as error:  # noqa: BLE001 (users' code may raise anything, also SystemExit: it is the answer)
         return refused(order.change, order.worker, f"new {name} {stage}", error)
     answer = Prepared(order.change, order.worker, samples=_packed(order.recent))

@@ -221,13 +221,14 @@ class RowExecutor:
         interrupt, rows = self._interrupt, columns.rows(start)
         row: Row | None = None
         try:
-            for step, count in steps:
-                for row in islice(rows, count):
-                    step(row)
+            with self._instances[0].bound():
+                for step, count in steps:
+                    for row in islice(rows, count):
+                        step(row)
+                        if interrupt.raised:
+                            break
                     if interrupt.raised:
                         break
-                if interrupt.raised:
-                    break
         except OperatorError:
             if row is not None:
                 self._take_up_to(row.index)

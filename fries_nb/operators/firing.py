@@ -28,7 +28,7 @@ from fries_nb.progress.agenda import Firing
 
 FIRED = "<due>"
 """In place of the sending operator, for a batch that the operator's own agenda has made."""
-_MARK = {b"fries_nb": b"firing"}
+_MARK, _REACHED = {b"fries_nb": b"firing"}, {b"fries_nb": b"reached"}
 
 
 def firing_batch(instance: Instance, firing: Firing, due_ns: int) -> pa.RecordBatch:
@@ -54,13 +54,18 @@ def firing_batch(instance: Instance, firing: Firing, due_ns: int) -> pa.RecordBa
     if instance.audit:
         columns[TRANSACTION] = pa.array([_identity(instance, key, t, 0) for key in keys], pa.int64())
     columns[TIME] = pa.repeat(pa.scalar(t, pa.int64()), len(keys)).cast(came.field(TIME).type)
-    schema = pa.schema([(name, column.type) for name, column in columns.items()], _MARK)
+    schema = pa.schema([(name, column.type) for name, column in columns.items()], _REACHED if firing.reached else _MARK)
     return pa.RecordBatch.from_arrays(list(columns.values()), schema=schema)
 
 
 def is_firing(batch: pa.RecordBatch) -> bool:
     """Whether a batch is that of a firing, or a part of one."""
-    return batch.schema.metadata == _MARK
+    return batch.schema.metadata in (_MARK, _REACHED)
+
+
+def is_reached(batch: pa.RecordBatch) -> bool:
+    """Whether it is that of a key that holds tokens, since the frontier has advanced."""
+    return bool(batch.schema.metadata == _REACHED)
 
 
 def shown_firing(row: Row) -> dict[str, Any]:
@@ -71,12 +76,16 @@ def shown_firing(row: Row) -> dict[str, Any]:
 
 def _identity(instance: Instance, key: Any, t: int, number: int) -> int:
     """The identity of a transaction that begins here: a negative number, since those of sources are not."""
-    rounds = instance.agenda.stamp[2:] if instance.agenda is not None else ()
-    text = repr((instance.operator.name, key, t, rounds, number)).encode()
+    agenda = instance.agenda
+    assert agenda is not None, "the operator is timed"
+    passed = None if not instance.tokens or not instance.tokens.times else agenda.frontier
+    text = repr((instance.operator.name, key, t, agenda.stamp[1:], number, passed)).encode()
     return -1 - (int.from_bytes(blake2b(text, digest_size=8).digest(), "big") >> 1)
 
 
-def due_emitter(instance: Instance, emit: Callable[[Row], None]) -> Callable[[Row, Iterable[Any]], None]:
+def due_emitter(
+    instance: Instance, emit: Callable[[Row], None]
+) -> Callable[[Row, Iterable[tuple[int, dict[str, Any]]]], None]:
     """A function that emits what an operator makes for a row of a firing; under audit each is logged as begun.
 
     Args:
@@ -86,24 +95,27 @@ def due_emitter(instance: Instance, emit: Callable[[Row], None]) -> Callable[[Ro
     audit, read = instance.audit, key_reader(instance.operator.key)
     begun = instance.log.begun_by(instance.identity) if audit else None
 
-    def emit_all(row: Row, outs: Iterable[Any]) -> None:
-        for number, out in enumerate(outs):
+    def emit_all(row: Row, outs: Iterable[tuple[int, dict[str, Any]]]) -> None:
+        own = row.columns.times()[row.index]
+        for number, (t, out) in enumerate(outs):
             origin = row
+            if t != own or (begun is not None and number):
+                origin = _of_another(row, t, _identity(instance, read(row), t, number) if audit else None)
             if begun is not None:
-                if number:
-                    origin = _of_another(row, _identity(instance, read(row), row.columns.times()[row.index], number))
                 instance.log.begin(begun, origin.columns.transactions()[origin.index])
             emit(derived(dict(out), origin))
 
     return emit_all
 
 
-def _of_another(row: Row, transaction: int) -> Row:
-    """The row of a firing, in another transaction."""
+def _of_another(row: Row, t: int, transaction: int | None) -> Row:
+    """The row of a firing, at another time or in another transaction."""
     batch = row.columns.batch.slice(row.index, 1)
-    place = batch.schema.get_field_index(TRANSACTION)
     arrays = list(batch.columns)
-    arrays[place] = pa.array([transaction], pa.int64())
+    place = batch.schema.get_field_index(TIME)
+    arrays[place] = pa.array([t], pa.int64()).cast(arrays[place].type)
+    if transaction is not None:
+        arrays[batch.schema.get_field_index(TRANSACTION)] = pa.array([transaction], pa.int64())
     return next(Columns(pa.RecordBatch.from_arrays(arrays, schema=batch.schema), Reads()).rows())
 
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -34,6 +35,7 @@ from fries_nb.operators.column_types import ColumnTypes
 from fries_nb.operators.state import KeyedState, StateCopy, Transform
 from fries_nb.progress.agenda import Agenda
 from fries_nb.progress.change_batch import ChangeBatch, CountChange, CountChanges, GraphLocation
+from fries_nb.progress.token_keepers import TokenKeepers
 from fries_nb.progress.tokens import TokenBook
 from fries_nb.topology.partitioning import bins_of_keys
 from fries_nb.trace import Counts, WorkerRecord
@@ -122,9 +124,9 @@ class Instance:
         self.tokens: TokenBook | None = None
         self.came: pa.Schema | None = None
         self.rewindowed = False
-        if is_timed(replace(operator, function=function)):
-            self.agenda = Agenda(operator.name, ChangeBatch(), bins_of_keys)
+        if is_timed(operator if function is None else replace(operator, function=function)):
             self.tokens = TokenBook(operator.name, ChangeBatch(), trial=True)
+            self.agenda = Agenda(operator.name, ChangeBatch(), bins_of_keys, TokenKeepers(self.tokens))
         self._prepared_at: dict[str, int] = {}
         self._missed: dict[str, Transform] = {}
         self._tagged = ""
@@ -139,6 +141,10 @@ class Instance:
         if self.agenda is not None and self.tokens is not None:
             self.agenda.changes = changes
             self.tokens.track(changes)
+
+    def bound(self) -> AbstractContextManager[None]:
+        """A block that runs the operator's functions, or unpickles its states; only there can its tokens be used."""
+        return nullcontext() if self.tokens is None else self.tokens.bound()
 
     def held(self) -> CountChanges:
         """The counts of the tokens and entries that a timed operator was restored with."""

@@ -15,6 +15,7 @@ fries_nb.errors.TokenError: got the time 'noon' (str); expected an integer, as i
 
 from __future__ import annotations
 
+import re
 from datetime import date, datetime, time, timedelta
 from functools import lru_cache
 from typing import Any
@@ -25,6 +26,7 @@ from fries_nb.errors import TokenError
 
 _EPOCH = datetime(1970, 1, 1)
 _NS_PER_US = 1_000
+_TIMESTAMP = re.compile(r"timestamp\[\w+(?:, tz=([^]]+))?]|date(?:32|64)\[")
 
 
 class TimeValues:
@@ -73,3 +75,17 @@ class TimeValues:
 def time_values(kind: pa.DataType) -> TimeValues:
     """The conversion for this type of column."""
     return TimeValues(kind)
+
+
+def values_named(column: str) -> TimeValues:
+    """The conversion for a source's column of times, by the name of its Arrow type.
+
+    >>> values_named("timestamp[us, tz=UTC]").shown(0).tzinfo is None, values_named("date32[day]").is_timestamp
+    (False, True)
+    >>> str(values_named("dictionary<values=timestamp[s], indices=int32, ordered=0>").shown(0))
+    '1970-01-01 00:00:00'
+    >>> values_named("int8").shown(7)
+    7
+    """
+    found = _TIMESTAMP.search(column)
+    return time_values(pa.timestamp("ns", found[1]) if found else pa.int64())

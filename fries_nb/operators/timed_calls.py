@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from fries_nb.dataflow.hidden_columns import TIME
 from fries_nb.dataflow.operators import is_generator
 from fries_nb.errors import TokenError
 from fries_nb.operators.failures import FAILURES, failure
-from fries_nb.operators.firing import due_emitter, rows_of
+from fries_nb.operators.firing import due_emitter, is_reached, rows_of
 from fries_nb.operators.instance import Instance
 from fries_nb.operators.rows import Columns, Row
 from fries_nb.operators.state import key_reader, same_key
@@ -110,39 +111,109 @@ def timed_call(instance: Instance) -> Callable[[Row], Any]:
     process, read, at = instance.function.process, key_reader(instance.operator.key), At(instance)
     live, touch = instance.state.live, instance.state.touch
 
-    def call(row: Row) -> Any:
+    @contextmanager
+    def begun(row: Row) -> Iterator[Any]:
+        """The state of the row's key, while ``at`` stands for the row."""
         key = read(row)
         state = live.get(key)
         at.begin(row, key)
         try:
-            return process(row, touch(key) if state is None else state, at)
+            with _keeping(instance, key):
+                yield touch(key) if state is None else state
         finally:
             at.end()
 
+    def call(row: Row) -> Any:
+        with begun(row) as state:
+            return process(row, state, at)
+
     def drawn(row: Row) -> Iterator[Any]:
-        key = read(row)
-        state = live.get(key)
-        at.begin(row, key)
-        try:
-            yield from process(row, touch(key) if state is None else state, at)
-        finally:
-            at.end()
+        with begun(row) as state:
+            yield from process(row, state, at)
 
     return drawn if is_generator(instance.function) else call
 
 
+@contextmanager
+def _keeping(instance: Instance, key: Any) -> Iterator[None]:
+    """Records that the key holds the tokens that are made within the block, if they matter to its function."""
+    book, agenda = instance.tokens, instance.agenda
+    assert book is not None, "the operator is timed"
+    assert agenda is not None, "the operator is timed"
+    mark = book.mark()
+    yield
+    if agenda.keepers is not None and hasattr(instance.function, "reached"):
+        agenda.keepers.add(same_key(key), mark)
+
+
+class TokenOutput:
+    """What ``reached`` sends rows with: ``out.give(token, rows)``. Of use while the function runs.
+
+    Args:
+        instance: the operator.
+        values: the conversion of times.
+    """
+
+    def __init__(self, instance: Instance, values: TimeValues) -> None:
+        self._instance, self._values = instance, values
+        self.given: list[tuple[int, dict[str, Any]]] = []
+
+    def give(self, token: Token, rows: Any) -> None:
+        """Send rows at the time of a token, in transactions of their own.
+
+        Args:
+            token: a token that the key holds.
+            rows: a row (a dict), or an iterable of rows.
+
+        Raises:
+            TokenError: the token was dropped, or is of another key whose rows cannot be sent now.
+        """
+        book, agenda = self._instance.tokens, self._instance.agenda
+        assert book is not None, "the operator is timed"
+        assert agenda is not None, "the operator is timed"
+        time = book.time_of(token)
+        if time[1] < agenda.stamp[1] or time[2:] != agenda.stamp[2:]:
+            name, shown = self._instance.worker.operator, self._values.shown(time[1])
+            raise TokenError(
+                f"{name}: a token of time {shown!r} is not one of the key for which reached runs; give rows with those"
+            )
+        self.given += [(time[1], row) for row in rows_of(self._instance, rows)]
+
+
+def _reached(instance: Instance, row: Row) -> list[tuple[int, dict[str, Any]]]:
+    """What ``reached`` sends for a key, each row with its time."""
+    agenda, key, columns = instance.agenda, key_reader(instance.operator.key)(row), row.columns
+    assert agenda is not None, "the operator is timed"
+    values = time_values(columns.batch.schema.field(TIME).type)
+    out, elements = TokenOutput(instance, values), agenda.frontier.elements if agenda.frontier is not None else ()
+    least = min((time[1] for time in elements), default=None)
+    try:
+        with _keeping(instance, key):
+            instance.function.reached(None if least is None else values.shown(least), instance.state.touch(key), out)
+    except FAILURES as error:
+        raise failure(instance, error) from error
+    return out.given
+
+
 def due_step(instance: Instance, behind: Behind) -> Callable[[Row], None]:
     """Emits what ``due`` makes for a key whose time has passed."""
-    emit_all, due = due_emitter(instance, behind.valued(instance)[0]), instance.function.due
+    emit_all = due_emitter(instance, behind.valued(instance)[0])
+    due = getattr(instance.function, "due", None)
     read, touch = key_reader(instance.operator.key), instance.state.touch
 
     def step(row: Row) -> None:
+        if is_reached(row.columns.batch):
+            emit_all(row, _reached(instance, row))
+            return
         key, columns = read(row), row.columns
+        if due is None:
+            raise TokenError(f"{instance.worker.operator} has entries that are due, and its function has no due()")
         shown = time_values(columns.batch.schema.field(TIME).type).shown
         try:
             result = due(key, shown(columns.times()[row.index]), touch(key))
         except FAILURES as error:
             raise failure(instance, error) from error
-        emit_all(row, rows_of(instance, result))
+        t = columns.times()[row.index]
+        emit_all(row, ((t, out) for out in rows_of(instance, result)))
 
     return step

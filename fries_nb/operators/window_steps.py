@@ -127,7 +127,7 @@ def window_step(instance: Instance, behind: Behind) -> Step:
             late(row)
             return
         for window in taken:
-            own = row.copy()  # a row that one window changes or keeps is not that of the others
+            own = row.copy() if len(taken) > 1 else row  # what one window changes or keeps is not that of the others
             held = getrefcount(own)
             try:
                 result = process(own, window.state)
@@ -180,11 +180,13 @@ def _taker(instance: Instance) -> Callable[[Row, Any, Windows], list[OpenWindow]
         return window
 
     def take(row: Row, key: Any, windows: Windows) -> list[OpenWindow]:
-        columns = row.columns
+        columns, found = row.columns, []
         own, t = bounds.of(columns), columns.times()[row.index]
-        spans = own.spans(windows, t, agenda.stamp[2:], instance.rewindowed)
-        found = (windows.get(span) or opened(key, windows, span, own.lateness) for span in spans)
-        return [window for window in found if window is not None]
+        for span in own.spans(windows, t, agenda.stamp[2:], instance.rewindowed):
+            window = windows.get(span) or opened(key, windows, span, own.lateness)
+            if window is not None:
+                found.append(window)
+        return found
 
     return take
 
@@ -228,7 +230,8 @@ def close_step(instance: Instance, behind: Behind) -> Step:
     shift = 1 if instance.function.windowing == EACH_TIME else 0
     read = key_reader(instance.operator.key)
 
-    def results(row: Row) -> Iterator[dict[str, Any]]:
+    def results(row: Row) -> Iterator[tuple[int, dict[str, Any]]]:
+        t = row.columns.times()[row.index]
         key, shown = read(row), values.of(row.columns).values.shown
         for span, window in due(row):
             if window.fired and not window.added:
@@ -237,7 +240,7 @@ def close_step(instance: Instance, behind: Behind) -> Step:
                 result = close(key, shown(span[0] - shift), window.state)
             except FAILURES as error:
                 raise failure(instance, error) from error
-            yield from rows_of(instance, result)
+            yield from ((t, out) for out in rows_of(instance, result))
 
     return lambda row: emit_all(row, results(row))
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from fries_nb.dataflow.graph import Graph, Kind
+from fries_nb.dataflow.graph import Graph
 from fries_nb.planning.mcs import reached
 
 
@@ -67,7 +67,7 @@ def _component(graph: Graph, operators: Sequence[str], covering: Set[str], targe
     """The component of these operators, given in topological order."""
     edges = [edge for name in operators for edge in graph.out_edges(name) if edge.to in covering]
     depths = _depths(operators, [(edge.source, edge.to) for edge in edges if not edge.feedback])
-    outermost = (one.name for one in map(graph.operator, operators) if one.kind is Kind.LOOP and one.within.level == 1)
+    outermost = (one.name for one in map(graph.operator, operators) if one.traits.heads_loop and one.within.level == 1)
     return Component(
         operators=frozenset(operators),
         heads=frozenset(name for name, depth in depths.items() if depth == 0),

@@ -32,7 +32,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 
-from fries_nb.dataflow.graph import Graph, Kind
+from fries_nb.dataflow.graph import Graph
 from fries_nb.planning.mcs import reached
 
 
@@ -119,7 +119,7 @@ def _way(
     graph: Graph, above: list[str], heads: Set[str], targets: Set[str], queues: Mapping[str, Queue]
 ) -> CriticalPath:
     """The critical path among these operators, which lie on paths to targets and are given in topological order."""
-    outermost = (one for one in map(graph.operator, above) if one.kind is Kind.LOOP and one.within.level == 1)
+    outermost = (one for one in map(graph.operator, above) if one.traits.heads_loop and one.within.level == 1)
     if loops := tuple(one.name for one in outermost):
         return CriticalPath((), None, loops=loops)
     unmeasured = tuple(name for name in above if graph.in_edges(name) and not _has_pace(queues.get(name)))

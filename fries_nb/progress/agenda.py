@@ -16,7 +16,7 @@ produce output then; so what entries bring out is known about below, however man
 (None, True)
 >>> firing = agenda.take(limit=1)
 >>> firing
-Firing(time=(0, 59), keys=('c7',))
+Firing(time=(0, 59), keys=('c7',), reached=False)
 >>> agenda.done(firing), bool(changes)                     # c8 is still to come
 (None, False)
 >>> agenda.done(agenda.take(limit=1)), [change.delta for change in changes.take()]
@@ -48,6 +48,7 @@ from fries_nb.errors import ProtocolError, TokenError
 from fries_nb.progress.antichain import Antichain
 from fries_nb.progress.change_batch import ChangeBatch, GraphLocation
 from fries_nb.progress.times import EARLIEST, Time, moment, precedes, rounds
+from fries_nb.progress.token_keepers import TokenKeepers
 
 __all__ = ["Agenda", "Antichain", "ChangeBatch", "Entry", "Fired", "Firing"]
 
@@ -77,10 +78,17 @@ class SavedAgenda(NamedTuple):
 
 
 class Firing(NamedTuple):
-    """Keys whose entries of one time are due."""
+    """Keys whose entries of one time are due.
+
+    Attributes:
+        time: the time; rows can be sent at it, or later.
+        keys: the keys.
+        reached: whether it is no entry that is due, but the frontier that has advanced, for a key that holds tokens.
+    """
 
     time: Time
     keys: tuple[Any, ...]
+    reached: bool = False
 
 
 class Agenda:
@@ -90,23 +98,29 @@ class Agenda:
         operator: name of the operator.
         changes: where pointstamps are counted; see ``WorkerCounts``.
         bins_of: the bins of keys, in which entries are saved.
+        keepers: the keys that hold tokens, if the operator's function is called for them.
 
     Attributes:
         stamp: the time of the frame, or of the firing, that the operator processes.
         fired: how far entries have fired.
+        frontier: the frontier at the operator's input; ``None`` before the first.
     """
 
-    def __init__(self, operator: str, changes: ChangeBatch, bins_of: BinsOf = _one_bin) -> None:
+    def __init__(
+        self, operator: str, changes: ChangeBatch, bins_of: BinsOf = _one_bin, keepers: TokenKeepers | None = None
+    ) -> None:
         self.operator = operator
+        self.keepers = keepers
         self.changes, self._bins_of = changes, bins_of
         self._fired_in: dict[int, Fired] = {}
         self.stamp: Time = (0, EARLIEST)
         self.fired: Fired = {}
         self._location = GraphLocation(operator)
         self._entries: dict[Time, dict[Any, None]] = {}
+        self._versions: set[int] = set()
         self._taken: dict[Time, int] = {}
         self._heaps: dict[tuple[int, ...], list[tuple[int, Time]]] = {}
-        self._frontier: Antichain | None = None
+        self.frontier: Antichain | None = None
         self._journal: list[Entry] = []
 
     def __len__(self) -> int:
@@ -140,7 +154,7 @@ class Agenda:
         return any(precedes(held, time) for held in (*self._entries, *self._taken))
 
     def call(self, t: int, key: Hashable) -> None:
-        """Add an entry, at the version and the rounds of the frame; idempotent.
+        """Add an entry, at the version and the rounds of the frame; idempotent, also for rows of different versions.
 
         Args:
             t: its time.
@@ -157,17 +171,23 @@ class Agenda:
             )
         time = (stamp[0], t, *stamp[2:])
         keys = self._entries.get(time)
+        if (keys is not None and key in keys) or self._has_in_another_version(time, key):
+            return
         if keys is None:
             keys = self._add_time(time)
             if time not in self._taken:
                 self.changes.update(self._location, time, +1)
-        if key not in keys:
-            keys[key] = None
-            self._journal.append((time, key))
+        keys[key] = None
+        self._journal.append((time, key))
+
+    def _has_in_another_version(self, time: Time, key: Hashable) -> bool:
+        others = self._versions - {time[0]}
+        return any(key in self._entries.get((version, *time[1:]), ()) for version in others)
 
     def _add_time(self, time: Time) -> dict[Any, None]:
         keys: dict[Any, None] = {}
         self._entries[time] = keys
+        self._versions.add(time[0])
         heappush(self._heaps.setdefault(rounds(time), []), (moment(time), time))
         return keys
 
@@ -193,16 +213,18 @@ class Agenda:
 
     def advance(self, frontier: Antichain) -> None:
         """The frontier at the operator's input is now this one."""
-        self._frontier = frontier
+        if self.keepers is not None and frontier != self.frontier:
+            self.keepers.advance()
+        self.frontier = frontier
 
     @property
     def is_ripe(self) -> bool:
-        """Whether there is an entry whose time can no longer arrive, in any version."""
-        return self._first_ripe() is not None
+        """Whether there is an entry whose time can no longer arrive, in any version, or a key with tokens is due."""
+        return self._first_ripe() is not None or (self.keepers is not None and self.keepers.is_due)
 
     def _first_ripe(self) -> Time | None:
         """The first such time, by ``t``."""
-        frontier = self._frontier
+        frontier = self.frontier
         if frontier is None:
             return None
         found: Time | None = None
@@ -230,6 +252,10 @@ class Agenda:
             ProtocolError: nothing is ripe.
         """
         time = self._first_ripe()
+        if time is None and self.keepers is not None and self.keepers.is_due:
+            least, key = self.keepers.take()
+            self.begin(least)
+            return Firing(least, (key,), reached=True)
         if time is None:
             raise ProtocolError(f"{self.operator} was to fire, and has no entry whose time has passed")
         keys = self._entries[time]
@@ -245,6 +271,8 @@ class Agenda:
 
     def done(self, firing: Firing) -> None:
         """Give up the right to the time of a firing, unless there are, or again are, entries of it."""
+        if firing.reached:
+            return
         left = self._taken.pop(firing.time, 0) - 1
         if left < 0:
             raise ProtocolError(f"{self.operator} has finished a firing of {firing.time}, which it had not begun")

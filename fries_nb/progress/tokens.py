@@ -312,6 +312,10 @@ class TokenBook:
         """A point to which ``undo`` can return, until the slice ends."""
         return len(self._journal)
 
+    def made_since(self, mark: int) -> list[TokenId]:
+        """The tokens that were made since the mark."""
+        return [id for id, before in self._journal[mark:] if before is None]
+
     def undo(self, mark: int) -> None:
         """Undo all that was done to tokens since the mark. Undo states afterwards: they refer to tokens.
 
@@ -344,6 +348,11 @@ class TokenBook:
                 self._write(id, time, None)
                 found.append(Lost(self.operator, moment(time)))
         return found
+
+    def end(self) -> None:
+        """Drop all tokens, since the operator has processed all of its input."""
+        for id, time in list(self.times.items()):
+            self._write(id, time, None)
 
     # ---- checkpoints, and bins that move
 

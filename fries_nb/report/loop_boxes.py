@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from fries_nb.dataflow.graph import Graph, Kind
+from fries_nb.dataflow.graph import Graph
 from fries_nb.report.edge_paths import Box, EdgePath, Placed, Spot
 
 _PADDING = 12.0
@@ -52,7 +52,7 @@ class LoopBox:
 
 def loop_boxes(graph: Graph) -> tuple[LoopBox, ...]:
     """The loops of a graph, each after those around it."""
-    heads = [operator for operator in graph.operators if operator.kind is Kind.LOOP]
+    heads = [operator for operator in graph.operators if operator.traits.heads_loop]
     return tuple(
         LoopBox(head.name, head.within.loops[:-1], tuple(
             number for number, one in enumerate(graph.operators)

@@ -8,13 +8,16 @@ from dataclasses import dataclass
 from fries_nb.audit import Verdict
 from fries_nb.changes import Change, ChangeResult
 from fries_nb.constraints.judgements import BufferSize, ConstraintPoint, ConstraintState, LatencyParts
+from fries_nb.controller.frontiers import OperatorFrontier
 from fries_nb.controller.history import PlotMark, Point
+from fries_nb.controller.loop_states import LoopState
 from fries_nb.controller.metrics import MetricsSnapshot
 from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import TraceError
 from fries_nb.report.audit_section import verdict_parts
 from fries_nb.report.buffer_steps import buffers_svg, bytes_text
 from fries_nb.report.constraint_bars import CAUSES, constraint_svg, latency_text
+from fries_nb.report.frontier_rows import FRONTIER_COLUMNS, LOOP_COLUMNS, frontier_row, loop_row
 from fries_nb.report.latency import latency_svg
 from fries_nb.report.latency_bands import bands_of
 from fries_nb.report.markup import (
@@ -68,13 +71,19 @@ _BUFFERS = (
     "where its operators are chained, since no buffer is left between them."
 )
 
+_TIMES = "The least time of the rows that could still arrive, and what kept it from advancing, as last reported"
+_LOOPS = (
+    "Rounds that rows went, rows that came back to the head and waited there, bytes moved to disk, and attempts to end "
+    "the loop, as last reported"
+)
+
 
 @dataclass(frozen=True)
 class Story:
     """The data of a run so far. ``verdict`` is ``None`` without a trace, and an error if the trace cannot be judged.
 
     ``constraints`` are the latency constraints as last judged, ``judged`` their states over time; ``sizes`` are those
-    of output buffers over time, ``chains`` the changes of chains.
+    of output buffers over time, ``chains`` the changes of chains; ``frontiers`` and ``loops`` as last reported.
     """
 
     graph: Graph
@@ -91,6 +100,8 @@ class Story:
     judged: Sequence[ConstraintPoint] = ()
     sizes: Sequence[BufferSize] = ()
     chains: Sequence[ChainChange] = ()
+    frontiers: Sequence[OperatorFrontier] = ()
+    loops: Sequence[LoopState] = ()
 
 
 def run_page(story: Story) -> str:
@@ -104,6 +115,7 @@ def run_page(story: Story) -> str:
             section("The dataflow", dag_parts(story.graph, last)),
             section("Latency", _latency(story)),
             section("Latency constraints", _constraints(story)),
+            *_progress(story),
             section("Changes", _changes(story.changes)),
             section("Operators", _operators(story.graph, story.snapshot)),
             section("Audit", _audit(story)),
@@ -134,6 +146,16 @@ def _latency(story: Story) -> Html:
     lines = "; vertical lines show when a change was requested and when it came to its end" if story.marks else ""
     bands = "; bands span mean and worst of constrained sequences, dashed lines are limits" if story.judged else ""
     return figure(drawing, f"End-to-end latency of the tuples that reached the sinks, over time{lines}{bands}.")
+
+
+def _progress(story: Story) -> Iterator[Html]:
+    """The sections on times and loops, where there are some."""
+    columns = [Column(one.name.capitalize(), one.number) for one in FRONTIER_COLUMNS]
+    if story.frontiers:
+        yield section("Times", table(_TIMES, columns, map(frontier_row, story.frontiers)))
+    columns = [Column(one.name.capitalize(), one.number) for one in LOOP_COLUMNS]
+    if story.loops:
+        yield section("Loops", table(_LOOPS, columns, map(loop_row, story.loops)))
 
 
 def _constraints(story: Story) -> Html:

@@ -336,6 +336,8 @@ class RegionRunner:
                 self._decide("stopped")
             if self._state in ("stopped", "failed"):
                 self.uncommitted = self._uncommitted(self.launched[number])
+            else:
+                self.telemetry.outstanding(number, ())  # hosts report now and then, and so not the last step
             ends = bool(self._state)  # read under the lock: the next region may fail and end the run at once
             if not ends:
                 self.telemetry.rest(self._regions[number].graph)

@@ -12,9 +12,12 @@ from fries_nb import audit as auditing
 from fries_nb import report as reporting
 from fries_nb.changes import Change
 from fries_nb.constraints.judgements import BufferSize, ConstraintPoint, ConstraintState, LatencyParts
+from fries_nb.controller.frontiers import OperatorFrontier, TimeHolder
 from fries_nb.controller.history import PlotMark, Point
+from fries_nb.controller.loop_states import LoopState
 from fries_nb.controller.metrics import MetricsSnapshot
 from fries_nb.dataflow.graph import Graph
+from fries_nb.errors import DataflowError
 from fries_nb.messages import Paused
 from fries_nb.report import Story, run_page, write_page
 from fries_nb.running.proposals import Proposal
@@ -93,6 +96,46 @@ class RunMonitor:
             A snapshot: latencies in milliseconds, rates in tuples per second, queues in tuples and bytes.
         """
         return self._telemetry.snapshot()
+
+    def holding(self, operator: str) -> tuple[TimeHolder, ...]:
+        """What keeps an operator's frontier, ``metrics().frontier``, from advancing, as last reported.
+
+        Args:
+            operator: name of the operator.
+
+        Returns:
+            The holders, the earliest first: operators with tokens, and frames on their way. Empty if nothing can
+            arrive.
+
+        Raises:
+            DataflowError: no such operator, or rows have no times.
+        """
+        self.graph.operator(operator)
+        if all(one.time is None for one in self.graph.operators):
+            raise DataflowError(
+                f"rows of {self.graph.name!r} have no times, so nothing holds {operator!r} back; expected "
+                "source(..., time=<column>)"
+            )
+        frontiers = self._telemetry.frontiers()
+        return () if frontiers is None else frontiers.holding(operator)
+
+    def frontiers(self) -> tuple[OperatorFrontier, ...]:
+        """The frontiers of all operators behind a source, and what keeps them from advancing, as last reported.
+
+        Returns:
+            The operators in the order of the dataflow; empty if rows have no times, and until the first row was read.
+        """
+        frontiers = self._telemetry.frontiers()
+        return () if frontiers is None else frontiers.operators()
+
+    def loops(self) -> tuple[LoopState, ...]:
+        """The loops of the dataflow: their phases, rounds, and rows that wait, as last reported.
+
+        Returns:
+            The loops in the order of declaration; empty without any.
+        """
+        begun = [launched.driver.controller.loops for launched in tuple(self._runner.launched)]
+        return self._telemetry.loops({name: loop for loops in begun for name, loop in loops.items()})
 
     def constraints(self) -> tuple[ConstraintState, ...]:
         """The latency constraints and whether they are met, as last judged (about once a second).
@@ -278,6 +321,8 @@ class RunMonitor:
             judged=self.constraint_history(),
             sizes=self.buffer_history(),
             chains=self.chain_history(),
+            frontiers=self.frontiers(),
+            loops=self.loops(),
         )
         return write_page(path, run_page(story))
 

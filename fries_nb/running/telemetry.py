@@ -18,11 +18,14 @@ from fries_nb.changes import Change
 from fries_nb.controller.events import CheckpointEnded, OperatorPaused, Outcome, Recover
 from fries_nb.controller.frontiers import Frontiers
 from fries_nb.controller.history import History, PlotMark, Point
+from fries_nb.controller.loop_attempts import Loop
+from fries_nb.controller.loop_states import LoopState, loop_states
 from fries_nb.controller.metrics import Metrics, MetricsSnapshot
 from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.regions import Region, regions
 from fries_nb.messages import Chained, Paused, Report, WorkerId
+from fries_nb.operators.time_values import TimeValues, values_named
 from fries_nb.progress.change_batch import CountChanges
 from fries_nb.running.constraint_states import ConstraintStates
 from fries_nb.running.locks import locked
@@ -123,10 +126,26 @@ class Telemetry:
     @locked
     def frontiers(self) -> Frontiers | None:
         """The frontiers of the operators of the region that runs, as last reported; ``None`` if there are none."""
-        if self._outstanding is None:
+        values = self._time_values()
+        if self._outstanding is None or values is None:
             return None
         number, counts = self._outstanding
-        return Frontiers(regions(self._graph)[number].graph, counts)
+        return Frontiers(regions(self._graph)[number].graph, counts, values)
+
+    def _time_values(self) -> TimeValues | None:
+        """The type of times, once a source has reported the columns that it reads; all sources have the same."""
+        columns = {one.name: one.time.column for one in self._graph.operators if one.time is not None}
+        seen = (one.writes.get(columns.get(one.worker.operator, "")) for one in self._metrics.reports)
+        return next((values_named(kind) for kind in seen if kind is not None), None)
+
+    @locked
+    def loops(self, begun: Mapping[str, Loop]) -> tuple[LoopState, ...]:
+        """The loops of the dataflow.
+
+        Args:
+            begun: head to its loop, for the regions that have begun.
+        """
+        return loop_states(self._graph.heads, begun, self._metrics.reports)
 
     @locked
     def report(self, region: Region, report: Report) -> None:

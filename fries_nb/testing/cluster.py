@@ -110,9 +110,9 @@ class Cluster:
         self.store = Store()
         self._fate = Fate(faults, hosts, self.random)
         self._plan = Deployment(
-            graph, inputs, hosts, window, chaining, audit, self.clock, self.clock(), self.random, self.store, self._fate,
-            notifications,
-        )
+            graph, inputs, hosts, window, chaining, audit, self.clock, self.clock(), self.random, self.store,
+            self._fate, notifications,
+        )  # fmt: skip
         self._interval_ns, self._checkpoints = commit_interval_ns, checkpoints
         self._held = set[WorkerId]()
         self._draining = False

@@ -57,6 +57,7 @@ class Hosts:
         dead: hosts that were killed.
         spent: workers that had ended before the marker of the incarnation's checkpoint.
         chains: the chains that were requested while it runs.
+        warnings: the warnings of workers, in order.
         started: whether the controller has admitted them.
     """
 
@@ -65,6 +66,7 @@ class Hosts:
         self.workers: dict[WorkerId, Worker] = {}
         self.ports: dict[WorkerId, ListPort] = {}
         self.dead: set[int] = set()
+        self.warnings: list[heard.Warned] = []
         self.started = False
         self._plan = plan
         self._random = plan.random
@@ -340,6 +342,8 @@ class Hosts:
                 self._write(worker, instruction)
             elif isinstance(instruction, heard.Traced):
                 self._plan.store.trace(instruction.records)
+            elif isinstance(instruction, heard.Warned):
+                self.warnings.append(instruction)
             elif isinstance(instruction, heard.Counted):
                 self.progress.record(worker, instruction.changes)
             elif isinstance(instruction, heard.ToReader) and isinstance(instruction.control, Drain):

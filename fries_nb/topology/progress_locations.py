@@ -56,7 +56,7 @@ def progress_of(graph: Graph, watermarks: Watermarks | None = None) -> ProgressG
         if operator.within.level:
             raise DataflowError(f"{operator.name} is in a loop, and watermarks have no rounds; expected tokens")
         if operator.time is not None and operator.time.ahead is not None:
-            raise DataflowError(f"{operator.name} has ahead=, and watermarks do not tell a source how far the sinks are")
+            raise DataflowError(f"{operator.name} has ahead=, and watermarks do not tell it how far the sinks are")
     return watermarks
 
 

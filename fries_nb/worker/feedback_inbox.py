@@ -32,7 +32,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from fries_nb.errors import RunError
-from fries_nb.messages import ChannelId, Data, Frame
+from fries_nb.messages import ChannelId, Data, FeedbackCounts, Frame
 from fries_nb.worker.inbox import Inbox
 from fries_nb.worker.versions import Spill
 
@@ -62,6 +62,12 @@ class FeedbackInbox(Inbox):
         self._waiting = self._in_memory = self._streak = 0
         self._behind: Counter[ChannelId] = Counter()  # frames at the front of a queue that are not in memory
         self._is_full = False
+        self._round = self._frames = self._rows = self._waiting_rows = self._spilled = 0
+
+    @property
+    def feedback(self) -> FeedbackCounts:
+        """The feedback so far."""
+        return FeedbackCounts(self._round, self._frames, self._rows, self._waiting_rows, self._spilled)
 
     def is_feedback(self, channel: ChannelId) -> bool:
         """Whether the channel is a feedback channel."""
@@ -76,10 +82,17 @@ class FeedbackInbox(Inbox):
         """
         super().put(channel, frame)
         if isinstance(frame, Data) and self.is_feedback(channel):
+            self._count(frame)
             self._waiting += frame.size
             self._in_memory += frame.size
             if self._in_memory > self._budget:
                 self._move_out()
+
+    def _count(self, frame: Data) -> None:
+        self._round = max(self._round, *frame.timestamp[-1:])
+        self._frames += 1
+        self._rows += frame.batch.num_rows
+        self._waiting_rows += frame.batch.num_rows
 
     def _move_out(self) -> None:
         """Replace the feedback frames that are in memory, at the ends of the queues, by spilled ones."""
@@ -96,6 +109,7 @@ class FeedbackInbox(Inbox):
                 for channel, end in ends.items()
             }
             self._behind.update({channel: len(end) for channel, end in ends.items()})
+            self._spilled += self._in_memory
             self._in_memory, self._is_full = 0, False
         except RunError as error:
             self._is_full = True
@@ -141,6 +155,7 @@ class FeedbackInbox(Inbox):
             return frame
         self._streak += 1
         self._waiting -= frame.size
+        self._waiting_rows -= frame.batch.num_rows
         self._in_memory -= 0 if is_behind else frame.size
         self._is_full = self._is_full and self._in_memory > self._budget
         self.on_taken(channel, frame)

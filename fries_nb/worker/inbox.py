@@ -25,7 +25,7 @@ from collections.abc import Collection, Iterable, Sequence, Set
 import pyarrow as pa
 
 from fries_nb.errors import ProtocolError
-from fries_nb.messages import ChannelId, Data, Frame
+from fries_nb.messages import ChannelId, Data, FeedbackCounts, Frame
 from fries_nb.worker.events import Supplied
 
 MERGED_ROWS = 1024
@@ -93,6 +93,11 @@ class Inbox:
     def cuts(self, channel: ChannelId) -> int:
         """Number of markers and ends that have arrived on a channel."""
         return self._cuts[channel]
+
+    @property
+    def feedback(self) -> FeedbackCounts | None:
+        """The feedback that came here, if it is the inbox of a loop's head."""
+        return None
 
     @property
     def is_empty(self) -> bool:

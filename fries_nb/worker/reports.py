@@ -82,6 +82,7 @@ class WorkerReports:
                         latency if last else (),
                         held if first else 0,
                         columns if last else b"",
+                        self._inbox.feedback if first else None,
                     )
                 )
             )

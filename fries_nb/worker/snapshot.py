@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -53,7 +52,8 @@ def saved(instance: Instance) -> Snapshot:
     """
     name = instance.worker.operator
     try:
-        instance.state.settle()
+        with instance.bound():
+            instance.state.settle()
     except Exception as error:
         words = f"the state transformation of {name} failed: {_reason(error)}"
         raise OperatorError(words, name, user_traceback(error)) from error
@@ -73,8 +73,10 @@ def _saved_times(instance: Instance) -> dict[str, Any]:
     if instance.agenda is None or instance.tokens is None:
         return {}
     entries, fired = instance.agenda.saved()
+    keepers = instance.agenda.keepers.saved() if instance.agenda.keepers is not None else {}
+    bins = {bin: (entries.get(bin, []), keepers.get(bin, [])) for bin in (*entries, *keepers)}
     return {
-        "agenda": {bin: cloudpickle.dumps(some) for bin, some in entries.items()},
+        "agenda": {bin: cloudpickle.dumps(both) for bin, both in bins.items()},
         "tokens": instance.tokens.saved(),
         "fired": {EVERY_BIN: tuple((t, *rounds) for rounds, t in fired.items())},
         "came": b"" if instance.came is None else instance.came.serialize().to_pybytes(),
@@ -86,9 +88,13 @@ def _restore_times(instance: Instance, before: Snapshot) -> None:
     if instance.agenda is None or instance.tokens is None:
         return
     every = {bin: {(*rounds,): t for t, *rounds in of} for bin, of in before.fired.items()}
-    entries = [(time, same_key(key)) for some in before.agenda.values() for time, key in pickle.loads(some)]
+    held = {bin: pickle.loads(both) for bin, both in before.agenda.items()}
+    entries = [(time, same_key(key)) for some, _ in held.values() for time, key in some]
     instance.agenda.load(entries, every.pop(EVERY_BIN, {}), every)
     instance.tokens.load(before.tokens)
+    for bin, (_, keepers) in held.items():
+        if instance.agenda.keepers is not None:
+            instance.agenda.keepers.load(bin, [(same_key(key), number) for key, number in keepers])
     instance.came = pa.ipc.read_schema(pa.py_buffer(before.came)) if before.came else None
     instance.rewindowed = bool(before.applied)
 
@@ -158,7 +164,7 @@ def restore(instance: Instance, snapshot: Snapshot | None, decided: Sequence[Com
         raise ProtocolError(f"{instance.worker} had applied {listed}, which is not among the decided changes")
     first = instance.function
     _restore_times(instance, before)
-    with nullcontext() if instance.tokens is None else instance.tokens.bound():
+    with instance.bound():
         instance.state.load(_states(name, before))
     instance.begin_at(before.processed, before.applied, Counts(*before.traced))
     instance.positions, instance.bounds = dict(before.positions), dict(before.bounds)

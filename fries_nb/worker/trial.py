@@ -306,9 +306,11 @@ class _Chain:
         branches = [Output(self._assembled, lambda types: None) for _ in range(wiring.branches)]
         for instance in self._instances:
             instance.draw = _first_rows()
-        step = compile_chain(self._instances, branches, lambda: "left" if sender == wiring.left else "right", fired=fired)
-        for row in rows:
-            step(row)
+        is_left = sender == wiring.left
+        step = compile_chain(self._instances, branches, lambda: "left" if is_left else "right", fired=fired)
+        with self._instances[0].bound():
+            for row in rows:
+                step(row)
         for output in branches:
             output.types = joined_types(joined_columns(self._instances), columns.names)
             output.pack()

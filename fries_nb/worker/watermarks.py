@@ -139,7 +139,7 @@ def input_times(
 
     Args:
         wiring: the worker's wiring.
-        progress: the dataflow if progress is tracked by tokens; how watermarks are made; ``None`` if there are no times.
+        progress: the dataflow if progress is tracked by tokens; how watermarks are made; ``None`` for neither.
         open_channels: the worker's input channels that have not ended.
         clock: returns nanoseconds.
         version: number of tagged changes that the worker has applied.

@@ -1,4 +1,4 @@
-"""Failures of timed operators: a tuple that fails leaves no entry, and what is due is set aside, or retried after a fix."""
+"""Failures of timed operators: a tuple that fails leaves no entry; what is due is set aside, or retried after a fix."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_early_rows_are_declared() -> None:
             super().process(row, state)
             return {"k": row["k"], "so far": state["total"]}
 
-    with pytest.raises(DeclarationError, match="W returned dict from process; .* declared with early=True"):
+    with pytest.raises(DeclarationError, match=r"W returned dict from process; .* declared with early=True"):
         TimedRun(window(tumbling(60), Early())).frame([{"k": 1, "n": 1}], [5])
     run = TimedRun(window(tumbling(60), Early(), early=True))
     early = run.frame([{"k": 1, "n": 1}, {"k": 1, "n": 2}], [5, 6])

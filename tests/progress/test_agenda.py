@@ -43,7 +43,7 @@ class ListOfEntries:
         held = [one for one, _ in self.entries if all(mine <= its for mine, its in zip(one, time, strict=True))]
         if t < at and not held:
             return False
-        if (time, key) not in self.entries:
+        if not any(one[1:] == time[1:] and other == key for one, other in self.entries):  # in whatever version
             self.entries.append((time, key))
         return True
 
@@ -168,7 +168,8 @@ def test_the_model_sees(mutant: type[Agenda]) -> None:
 
 def test_something_fires() -> None:
     """The property is not satisfied by nothing happening."""
-    steps = [("frame", 0, 2, 0), ("call", 5, 1), ("call", 5, 2), ("call", 3, 1), ("fire", 5, 1), ("restore",), ("fire", 9, 1)]
+    calls = [("call", 5, 1), ("call", 5, 2), ("call", 3, 1)]
+    steps = [("frame", 0, 2, 0), *calls, ("fire", 5, 1), ("restore",), ("fire", 9, 1)]
     assert played(steps) == 3
 
 

@@ -102,6 +102,17 @@ def _twice(row: Row) -> list[Row]:
     return [row, row | {"x": -1}]
 
 
+def _loop(flow: DataflowBuilder, before: Stream) -> tuple[Stream, ...]:
+    """Each row goes round until it has made as many rounds as its key says."""
+
+    def body(inside: Stream) -> tuple[Stream, Stream]:
+        once = inside.map("I", lambda row: row | {"k": row["k"] - 1})
+        ready, again = once.split("SP", lambda row: row["k"] >= 0)
+        return again, ready
+
+    return (before.iterate("X", body),)
+
+
 KIND_EXAMPLES: dict[Kind, KindExample] = {
     Kind.SOURCE: KindExample(_source, ROWS),
     Kind.MAP: KindExample(
@@ -137,6 +148,7 @@ KIND_EXAMPLES: dict[Kind, KindExample] = {
         lambda flow, before: (before.reduce("X", Counted(), key="k"),),
         [{"k": row["k"], "time": row["x"], "n": 1} for row in ROWS], Doubled(), "x",
     ),
+    Kind.LOOP: KindExample(_loop, [row | {"k": -1} for row in ROWS]),
     Kind.AGGREGATE: KindExample(lambda flow, before: (before.aggregate("X", "k", {"total": "sum(x)"}),), None),
     Kind.SORT: KindExample(lambda flow, before: (before.sort("X", "x"),), None),
     Kind.SINK: KindExample(_sink, ROWS),

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.messages import ChannelId, WorkerId
+from fries_nb.progress.change_batch import CountChange, GraphLocation
 from fries_nb.transport.envelopes import Line
 
 names = st.text(string.ascii_letters, min_size=1, max_size=8)
@@ -33,6 +34,10 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
         return st.builds(Line, names, st.text())
     if kind is ChannelId:
         return st.builds(ChannelId, values(WorkerId), values(WorkerId), st.integers(1, 9))
+    if kind is CountChange:
+        place = st.builds(GraphLocation, names, names, st.integers(0, 9))
+        numbers = st.integers(-(2**63), 2**63 - 1)
+        return st.builds(CountChange, place, st.lists(numbers, max_size=4).map(tuple), numbers)
     if isinstance(kind, type) and issubclass(kind, Enum):
         return st.sampled_from(kind)
     if kind is LatencyConstraint:

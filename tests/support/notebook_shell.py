@@ -17,7 +17,9 @@ from fries_nb.audit import Verdict, judge
 from fries_nb.changes import Change
 from fries_nb.constraints.judgements import BufferSize, ConstraintPoint, ConstraintState
 from fries_nb.controller.events import Outcome
+from fries_nb.controller.frontiers import OperatorFrontier, TimeHolder
 from fries_nb.controller.history import PlotMark, Point
+from fries_nb.controller.loop_states import LoopState
 from fries_nb.controller.metrics import Metrics, MetricsSnapshot
 from fries_nb.dataflow.constraints import Element, LatencyConstraint, constraint_of
 from fries_nb.dataflow.graph import Graph
@@ -131,6 +133,8 @@ class StandIn:
         self.judged = ConstraintStates()
         self.rechained: tuple[ChainChange, ...] = ()
         self.proposed: tuple[Proposal, ...] = ()
+        self.reached: tuple[OperatorFrontier, ...] = ()
+        self.gone_round: tuple[LoopState, ...] = ()
 
     def plan(self, change: Iterable[str], scheduler: str = "fries", pruning: bool = True) -> Plan:
         """What a scheduler says of the whole graph, and ``prediction``."""
@@ -217,6 +221,19 @@ class StandIn:
     def chain_history(self) -> tuple[ChainChange, ...]:
         """As told."""
         return self.rechained
+
+    def frontiers(self) -> tuple[OperatorFrontier, ...]:
+        """As told."""
+        return self.reached
+
+    def holding(self, operator: str) -> tuple[TimeHolder, ...]:
+        """As told, of an operator that there is."""
+        name = self.graph.operator(operator).name
+        return next((one.holders for one in self.reached if one.operator == name), ())
+
+    def loops(self) -> tuple[LoopState, ...]:
+        """As told."""
+        return self.gone_round
 
     def printed(self) -> tuple[Line, ...]:
         """As told."""

@@ -22,6 +22,7 @@ from fries_nb.audit import Verdict, judge
 from fries_nb.controller import events as said
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.updates import as_updates
+from fries_nb.progress.change_batch import CountChanges
 from fries_nb.scheduling import schedule
 from fries_nb.spark.launch import Launched, launch
 from fries_nb.spark.output import output
@@ -137,8 +138,14 @@ class Watch:
     def guard_ended(self, event: said.GuardEnded) -> None:
         """No change of these tests is under guard."""
 
+    def outstanding(self, counts: CountChanges) -> None:
+        """No frontier of these tests is looked at."""
+
     def paused(self, event: said.OperatorPaused) -> None:
         self._note("paused", event)
+
+    def outstanding(self, counts: CountChanges) -> None:
+        """Progress is looked at by other tests."""
 
     def heard_of(self, word: str) -> list[Any]:
         """All that was said under this word."""

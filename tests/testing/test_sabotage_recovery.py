@@ -84,7 +84,7 @@ def _transform_again(instance, part, decided, restore=assembled.restore):
     restore(instance, part, decided)
     for change in decided:
         if part is not None and change.change in part.applied and instance.worker.operator in change.payloads:
-            instance.state.transform(snapshot._update(instance.worker.operator, change).state)
+            instance.state.transform(snapshot._update(instance.operator, change).state)
 
 
 def _apply_changes_again(instance, part, decided, restore=assembled.restore):

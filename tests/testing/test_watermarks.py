@@ -32,6 +32,11 @@ def test_no_watermark_passes_a_row(first: int, interval_ns: int) -> None:
     assert any(outcome.outcome == "done" for law in laws for outcome in law.cluster.outcomes.values())
 
 
+def _play_all(play: Callable[[int], object], seeds: int) -> None:
+    for seed in range(seeds):
+        play(seed)
+
+
 def _overtakes(outbox: Outbox, watermark: Any) -> None:
     for channel in outbox._channels.values():
         channel.cuts += 1
@@ -40,7 +45,8 @@ def _overtakes(outbox: Outbox, watermark: Any) -> None:
 
 
 def _most(times: Any) -> int | None:
-    most = max((times._watermarks.get(channel, watermarks.EARLIEST) for channel in times._open), default=watermarks.LAST)
+    known = [times._watermarks.get(channel, watermarks.EARLIEST) for channel in times._open]
+    most = max(known, default=watermarks.LAST)
     if most <= times.reached:
         return None
     times.reached = most
@@ -71,12 +77,11 @@ def test_a_broken_watermark_is_caught(monkeypatch: pytest.MonkeyPatch, broken: s
     """The law catches each mutant."""
     monkeypatch.setattr(*BROKEN[broken])
     with pytest.raises(AssertionError, match="watermark"):
-        for seed in range(200):
-            play_timed(seed, EACH_BATCH)
+        _play_all(lambda seed: play_timed(seed, EACH_BATCH), 200)
 
 
 def play_tagged(seed: int) -> WatermarkLaw:
-    """An operator with state is replaced by multi-version; the one in front of it passes new rows ahead of its marker."""
+    """A window is replaced by multi-version; the operator in front of it passes new rows ahead of its marker."""
     chance = random.Random(seed)
     flow = fn.Dataflow("tagged")
     source = flow.source("S", fn.rate(None), time="at", workers=3)
@@ -105,5 +110,4 @@ def test_a_watermark_that_overtakes_rows_set_aside_is_caught(monkeypatch: pytest
     """The law catches the mutant."""
     monkeypatch.setattr(Versions, "delays", lambda versions, channel, watermark: False)
     with pytest.raises(AssertionError, match="watermark"):
-        for seed in range(60):
-            play_tagged(seed)
+        _play_all(play_tagged, 60)

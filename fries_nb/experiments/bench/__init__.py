@@ -16,10 +16,12 @@ from fries_nb.experiments.bench.delay import delay
 from fries_nb.experiments.bench.display_cost import display
 from fries_nb.experiments.bench.maps import chain, exchange
 from fries_nb.experiments.bench.planning import planning
+from fries_nb.experiments.bench.progress_costs import idle, idling, times
 from fries_nb.experiments.bench.recovery import recovery
 from fries_nb.experiments.bench.results import BenchReport, keep
 from fries_nb.experiments.bench.version_memory import versions
 from fries_nb.experiments.bench.w1_throughput import checkpoint, constraints, w1
+from fries_nb.experiments.bench.window_rates import window_latency, windows
 
 __all__ = ["BENCHMARKS", "BenchReport", "keep"]
 
@@ -39,6 +41,11 @@ BENCHMARKS: dict[str, Callable[[float, int], BenchReport]] = {
     "constraints": constraints,
     "recovery": recovery,
     "versions": versions,
+    "times": times,
+    "idle": idle,
+    "idling": idling,
+    "windows": windows,
+    "window-latency": window_latency,
 }
 
 

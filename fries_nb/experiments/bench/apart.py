@@ -41,11 +41,26 @@ def bytewax(source: Path, rows: int, processes: int, columns: str) -> float:
     Raises:
         BenchError: bytewax is not installed, or failed.
     """
+    return _bytewax("bytewax_w1", source, rows, processes, "--columns", columns)
+
+
+def bytewax_windows(source: Path, rows: int, processes: int, windows: str) -> float:
+    """Rows per second of bytewax counting the payments of each terminal and minute; see ``bytewax``.
+
+    Args:
+        source: a Parquet file of payments.
+        rows: the number of its rows.
+        processes: number of bytewax processes.
+        windows: the form, ``own`` or ``by-hand``; see ``rivals/bytewax_windows.py``.
+    """
+    return _bytewax("bytewax_windows", source, rows, processes, "--windows", windows)
+
+
+def _bytewax(module: str, source: Path, rows: int, processes: int, *options: str) -> float:
     require("bytewax")
     addresses = ";".join(f"127.0.0.1:{port}" for port in _free_ports(processes))
     with tempfile.TemporaryDirectory(prefix="fries-rival-") as target:
-        every = [[str(source), target, str(number), addresses, "--columns", columns] for number in range(processes)]
-        said = _run([["bytewax_w1", *arguments] for arguments in every])
+        said = _run([[module, str(source), target, str(number), addresses, *options] for number in range(processes)])
     first = min(int(times["first_ns"]) for times in said)
     last = max(int(times["last_ns"]) for times in said)
     return rows / ((last - first) / 1e9)

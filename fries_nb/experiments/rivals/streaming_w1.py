@@ -159,7 +159,7 @@ def by_rereading(spark: SparkSession, rate: float, workers: int, old_ms: float, 
             return first_seen("a payment scored by version 1", query, lambda: first.get(1)) - requested
         finally:
             over.set()
-            _stop(query)
+            stop_between_batches(query)
 
 
 def _payments(spark: SparkSession, rate: float) -> DataFrame:
@@ -170,7 +170,7 @@ def _payments(spark: SparkSession, rate: float) -> DataFrame:
     )
 
 
-def _stop(query: StreamingQuery) -> None:
+def stop_between_batches(query: StreamingQuery) -> None:
     """Stop a query, between two of its micro-batches if possible."""
     deadline = time.monotonic() + PATIENCE_S / 10
     while query.isActive and query.status["isTriggerActive"] and time.monotonic() < deadline:

@@ -1,0 +1,183 @@
+"""Loops on real Spark: every row comes out as plain Python says, under kills, stops, little memory and a full disk."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from loop_flows import (
+    SHAPES,
+    check_circled,
+    circling,
+    expected,
+    loop_dataflow,
+    named,
+    nested,
+    with_hashed_feedback,
+)
+from pyspark.sql import SparkSession
+from recovery_setting import trial
+from run_setting import ended_runs, until
+
+import fries_nb as fn
+from fries_nb.run import Run
+
+ROWS = 1_000
+
+
+@pytest.fixture
+def started(spark: SparkSession) -> Iterator[Callable[..., Run]]:
+    """Starts flows, and sees that each of them has ended and has left nothing behind."""
+    with ended_runs() as runs:
+
+        def start(flow: fn.Dataflow, **options: Any) -> Run:
+            runs.append(flow.run(spark, **options))
+            return runs[-1]
+
+        yield start
+
+
+def output_of(run: Run) -> list[dict[str, Any]]:
+    """What is committed."""
+    return [row.asDict() for row in run.output().collect()]
+
+
+def processed(run: Run) -> dict[str, int]:
+    """Operator to the number of rows that it took."""
+    return {name: one.processed for name, one in run.metrics().operators.items()}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("chaining", [True, False])
+def test_a_loop_ends_by_itself_with_every_row_accounted_for(
+    started: Callable[..., Run], shape: str, chaining: bool
+) -> None:
+    """What came out, and what each operator took in all rounds, is what plain Python says."""
+    flow = loop_dataflow(SHAPES[shape], ROWS)
+    run = started(flow, hosts=2, workers=2, audit=True, chaining=chaining)
+    assert (run.wait(), run.error) == ("finished", "")
+    wanted = expected(flow.graph(2), ROWS)
+    assert named(output_of(run)) == wanted["Z"]
+    assert processed(run) == {name: rows.total() for name, rows in wanted.items()}
+    assert run.audit().serializable
+
+
+def test_feedback_that_is_partitioned_by_key_reaches_parallel_heads(spark: SparkSession) -> None:
+    """No row of a nested loop is lost when the workers of a head feed one another."""
+    graph = with_hashed_feedback(loop_dataflow(nested, ROWS).graph(2))
+    with trial(graph, spark) as run:
+        assert run.end(drain=False) == ("finished", "")
+        wanted = expected(graph, ROWS)
+        assert named(run.rows("Z")) == wanted["Z"]
+        assert run.audit().serializable
+
+
+def spilled_bytes(pid: int) -> int:
+    """Size of the unlinked files of spilled rows that a process has mapped."""
+    lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
+    found = [re.match(r"([0-9a-f]+)-([0-9a-f]+) .*/fries-spill-.* \(deleted\)$", line) for line in lines]
+    return sum(int(one[2], 16) - int(one[1], 16) for one in found if one is not None)
+
+
+def own_bytes(pid: int) -> int:
+    """Memory of a process that no file backs, in bytes."""
+    found = re.search(r"RssAnon:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    assert found is not None
+    return int(found[1]) * 1024
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="the files that a process maps are read from /proc")
+def test_rows_that_wait_for_a_head_are_spilled(started: Callable[..., Run], tmp_path: Path) -> None:
+    """Thirty times the budget goes round; the files are unlinked, and memory keeps a part of the rows only."""
+    go, rows, size, budget = tmp_path / "go", 30_000, 1_000, 1 << 20
+    run = started(circling(str(go), rows // 100, size=size), hosts=1, workers=1, budget=budget)
+    until(lambda: run.wait_flowing(0) and processed(run).get("S", 0) == rows // 100, run)
+    [pid] = run.host_processes.values()
+    before, most = own_bytes(pid), 0
+    until(lambda: spilled_bytes(pid) > rows * size // 2, run)
+    for _ in range(20):
+        most = max(most, own_bytes(pid))
+        threading.Event().wait(0.01)
+    go.touch()
+    assert (run.wait(), run.error) == ("finished", "")
+    check_circled(output_of(run), rows)
+    assert most - before < rows * size // 2
+    assert not [name for name in os.listdir("/tmp") if name.startswith("fries-spill-")]
+
+
+@pytest.mark.parametrize("hosts", [(0,), (0, 1)])
+def test_rows_on_feedback_channels_survive_a_killed_host(
+    spark: SparkSession, tmp_path: Path, hosts: tuple[int, ...]
+) -> None:
+    """Their sources have ended before the checkpoint, so they are in it and nowhere else; so are their counts."""
+    go, rows = tmp_path / "go", 5_000
+    graph = circling(str(go), rows // 100).graph(2)
+    with trial(graph, spark, str(tmp_path / "c")) as run:
+        run.wait_for("K", 2 * rows)
+        run.watch.until_said("checkpoint", len(run.watch.heard_of("checkpoint")) + 2)
+        run.kill(*hosts)
+        run.watch.until_said("recovered")
+        assert run.watch.heard_of("recovering")[0].restoration.checkpoint is not None
+        run.wait_for("K", 2 * rows)
+        go.touch()
+        assert run.end(drain=False) == ("finished", "")
+        check_circled(run.rows("Z"), rows)
+        assert run.audit().serializable
+
+
+def test_a_loop_that_never_drains_is_stopped(started: Callable[..., Run], tmp_path: Path) -> None:
+    """A drain goes on, says so on a timeout and on Ctrl-C, and a stop ends it at once."""
+    run = started(circling(str(tmp_path / "never"), 10), hosts=2, workers=2)
+    until(lambda: processed(run).get("K", 0) > 5_000, run)
+    with pytest.raises(TimeoutError, match=r"'circling' has not ended after 0.05 s and goes on draining; stop\(\) ends"):
+        run.stop(drain=True, timeout=0.05)
+    timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt, match=r"'circling' goes on draining; stop\(\) ends it at once"):
+        run.stop(drain=True, timeout=None)
+    timer.join()
+    met = processed(run)["K"]
+    until(lambda: processed(run)["K"] > met, run)
+    with pytest.warns(fn.UncommittedWarning):
+        run.stop()
+    assert run.state == "stopped"
+    assert output_of(run) == []
+
+
+def test_a_drain_ends_a_loop_whose_rows_leave(started: Callable[..., Run], tmp_path: Path) -> None:
+    """An endless source is drained, its rows go round until they leave, and all that was read comes out."""
+    go = tmp_path / "go"
+    flow = circling(str(go), None, times=1)
+    run = started(flow, hosts=2, workers=2)
+    until(lambda: processed(run).get("K", 0) > 5_000, run)
+    with pytest.raises(TimeoutError):
+        run.stop(drain=True, timeout=0.05)
+    go.touch()
+    run.stop(drain=True)
+    assert run.state == "finished"
+    check_circled(output_of(run), processed(run)["S"])
+
+
+class Misplaced:
+    """Lets rows that wait be spilled to a directory that does not exist; ends with the operator."""
+
+    def __init__(self, place: str) -> None:
+        self.place = place
+
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        """The row."""
+        os.environ["SPARK_LOCAL_DIRS"] = self.place
+        return row
+
+
+def test_a_full_disk_fails_a_loop_that_grows(started: Callable[..., Run], tmp_path: Path) -> None:
+    """The error names the loop and the bytes; the place is that of the host's process, which ends with the run."""
+    flow = circling(str(tmp_path / "never"), 300, size=1_000, first=Misplaced(str(tmp_path / "missing")))
+    run = started(flow, hosts=1, workers=1, budget=1 << 20)
+    assert run.wait() == "failed"
+    assert re.search(r"L failed.*\d+ bytes of rows wait in memory for the head of a loop.*cannot be spilled", run.error)

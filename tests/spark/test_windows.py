@@ -1,0 +1,145 @@
+"""Windows on real Spark: the rows of Spark SQL's own windows, whatever is changed or killed meanwhile."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from patience import PATIENCE_S
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as sql
+from recovery_setting import trial
+from run_setting import ended_runs, until
+
+import fries_nb as fn
+from fries_nb.run import Run
+from fries_nb.workloads.payments import payments
+
+ROWS = 20_000
+HOUR_S = 3_600
+
+
+class Total:
+    """The number of a terminal's payments and their sum in cents, with the version of the function."""
+
+    def __init__(self, version: int = 1) -> None:
+        self.version = version
+
+    def initial_state(self) -> list[int]:
+        """Nothing yet."""
+        return [0, 0]
+
+    def process(self, row: dict[str, Any], state: list[int]) -> None:
+        """Add a payment."""
+        state[0] += 1
+        state[1] += round(row["TX_AMOUNT"] * 100)
+
+    def close(self, key: int, time: Any, state: list[int]) -> dict[str, Any]:
+        """The result of a window."""
+        return {"terminal": key, "end": time, "count": state[0], "cents": state[1], "version": self.version}
+
+
+class CountOf:
+    """Counts the rows of a key in a window of integers."""
+
+    def initial_state(self) -> list[int]:
+        """Nothing yet."""
+        return [0]
+
+    def process(self, row: dict[str, Any], state: list[int]) -> None:
+        """Count a row."""
+        state[0] += 1
+
+    def close(self, key: int, time: int, state: list[int]) -> dict[str, Any]:
+        """The result of a window."""
+        return {"key": key, "end": time, "count": state[0]}
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Payments in the order of their time, in several row groups."""
+    place = tmp_path_factory.mktemp("payments") / "payments.parquet"
+    table = payments(ROWS)
+    at = table.column("TX_DATETIME").cast(pa.timestamp("us"))
+    table = table.set_column(table.schema.names.index("TX_DATETIME"), "TX_DATETIME", at)
+    pq.write_table(table, place, row_group_size=3_000)
+    return str(place)
+
+
+@pytest.fixture
+def started(spark: SparkSession) -> Iterator[Callable[..., Run]]:
+    """Starts flows, and sees that each of them has ended and has left nothing behind."""
+    with ended_runs() as runs:
+
+        def start(flow: Any, **options: Any) -> Run:
+            run: Run = flow.run(spark, **options)
+            runs.append(run)
+            return run
+
+        yield start
+
+
+def windows_flow(path: str, windowing: Any, rate: float | None = None) -> fn.Dataflow:
+    """Payments by terminal."""
+    flow = fn.Dataflow("windows")
+    rows = flow.source("pay", fn.replay(path, rate=rate), time="TX_DATETIME", workers=2)
+    rows.window("W", Total(), windowing, key="TERMINAL_ID").sink("out", fn.memory())
+    return flow
+
+
+def sql_windows(spark: SparkSession, path: str, size_s: int, every_s: int) -> Counter[tuple[Any, ...]]:
+    """The same by Spark SQL."""
+    rows = spark.read.parquet(path)
+    window = sql.window("TX_DATETIME", f"{size_s} seconds", f"{every_s} seconds").alias("window")
+    cents = sql.sum(sql.round(sql.col("TX_AMOUNT") * 100).cast("long")).alias("cents")
+    found = rows.groupBy("TERMINAL_ID", window).agg(sql.count("*").alias("count"), cents)
+    return Counter((row.TERMINAL_ID, row.window.end, row["count"], row.cents) for row in found.collect())
+
+
+def found_by(run: Run) -> Counter[tuple[Any, ...]]:
+    """What the sink of a run has."""
+    return Counter((row.terminal, row.end, row["count"], row.cents) for row in run.output().collect())
+
+
+@pytest.mark.parametrize(("size_s", "every_s"), [(HOUR_S, HOUR_S), (2 * HOUR_S, HOUR_S)], ids=["tumbling", "sliding"])
+def test_the_rows_are_those_of_spark_sql(spark, started, path, size_s, every_s):
+    """Tumbling and sliding windows over two hosts; at the end nothing can arrive any more."""
+    windowing = fn.tumbling(size_s) if size_s == every_s else fn.sliding(size_s, every=every_s)
+    run = started(windows_flow(path, windowing), hosts=2, workers=2, audit=True)
+    assert run.wait(PATIENCE_S) == "finished", run.error
+    assert found_by(run) == sql_windows(spark, path, size_s, every_s)
+    assert run.audit().serializable
+    assert run.metrics().frontier["W"] is None
+
+
+def test_a_change_while_windows_are_open_keeps_their_rows(spark, started, path):
+    """Each window is closed by one version of the function, and none is lost or twice."""
+    run = started(windows_flow(path, fn.tumbling(HOUR_S), rate=4_000), hosts=2, workers=2, audit=True)
+    until(lambda: run.metrics().operators["W"].processed > 4_000, run)
+    assert run.reconfigure({"W": Total(2)}).result(PATIENCE_S).outcome == "done"
+    run.set_rate("pay", 1_000_000)
+    assert run.wait(PATIENCE_S) == "finished", run.error
+    assert found_by(run) == sql_windows(spark, path, HOUR_S, HOUR_S)
+    assert {row.version for row in run.output().select("version").distinct().collect()} == {1, 2}
+    assert run.audit().serializable
+
+
+def test_a_killed_host_loses_no_window_and_repeats_none(spark: SparkSession, tmp_path: Path) -> None:
+    """Windows that were open at the checkpoint are closed once, with the rows from before and after."""
+    flow = fn.Dataflow("counted")
+    rows = flow.source("numbers", fn.rate(4_000, count=12_000, row=lambda value: {"key": value % 20}), time="value")
+    rows.window("W", CountOf(), fn.tumbling(1_000), key="key").sink("out", fn.memory())
+    with trial(flow.graph(2), spark, str(tmp_path / "c")) as run:
+        run.watch.until_said("checkpoint")
+        run.wait_for("W", 2_500)
+        run.kill(0)
+        run.watch.until_said("recovered")
+        assert run.end(drain=False) == ("finished", "")
+        found = sorted((row["key"], row["end"], row["count"]) for row in run.rows())
+        assert found == [(key, end, 50) for key in range(20) for end in range(1_000, 12_001, 1_000)]
+        assert run.audit().serializable

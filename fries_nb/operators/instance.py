@@ -124,7 +124,7 @@ class Instance:
         self.tokens: TokenBook | None = None
         self.came: pa.Schema | None = None
         self.rewindowed = False
-        if is_timed(replace(operator, function=function)):
+        if is_timed(operator if function is None else replace(operator, function=function)):
             self.tokens = TokenBook(operator.name, ChangeBatch(), trial=True)
             self.agenda = Agenda(operator.name, ChangeBatch(), bins_of_keys, TokenKeepers(self.tokens))
         self._prepared_at: dict[str, int] = {}

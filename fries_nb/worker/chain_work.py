@@ -98,7 +98,7 @@ class ChainWork:
         for instance, needed in zip(instances, wiring.needed, strict=True):
             instance.written.needed = needed
         self.interrupt = InterruptFlag()
-        self.ended = self.failed = self._held = self._stalled = self._in_hand = False
+        self.ended = self.failed = self._held = self._stalled = self._in_hand = self._has_warned = False
         self.came: dict[str, pa.Schema] = {}
         self._clock, self._window, self._spill = clock, window, spill
         self._inbox, self._alignment = self._input(issued)
@@ -247,7 +247,7 @@ class ChainWork:
     @property
     def _is_ripe(self) -> bool:
         agenda = self.instances[0].agenda
-        return agenda is not None and agenda.is_ripe
+        return agenda is not None and agenda.is_ripe and not self._alignment.is_closed
 
     def _fire(self, limit: int) -> None:
         """Process rows that time brings out, at the version that the worker has reached."""

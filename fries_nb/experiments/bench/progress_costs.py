@@ -100,6 +100,7 @@ def idling(scale: float, runs: int) -> BenchReport:
 
 
 def _seconds(spark: Any, flow: Callable[[], fn.Dataflow], what: str, runs: int) -> PairedResult:
+    timed_seconds(flow(), spark, None)  # to warm up
     tokens = Side(f"tokens, {what}:", lambda: timed_seconds(flow(), spark, None))
     return pairs(tokens, Side("watermarks", lambda: timed_seconds(flow(), spark, Watermarks())), runs, unit="s")
 

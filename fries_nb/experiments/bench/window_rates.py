@@ -1,8 +1,8 @@
 """Windows: rows per second beside bytewax, and the latency of a result by tokens, by watermarks, and in Spark.
 
 ``windows`` counts the payments of each terminal and minute, most of which are alone in theirs: so most rows open a
-window and have it closed. ``window_latency`` takes windows of a second of a source that keeps its rate. A result can be made
-when the first row behind the window has come from every worker of the source.
+window and have it closed. ``window_latency`` takes windows of a second of a source that keeps its rate. A result can
+be made when the first row behind the window has come from every worker of the source.
 """
 
 from __future__ import annotations

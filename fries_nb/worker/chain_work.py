@@ -200,8 +200,14 @@ class ChainWork:
 
     @property
     def is_busy(self) -> bool:
-        """Whether the worker holds tuples that it has taken from its inbox: in hand, paused on, or set aside."""
-        return not self.ended and (self._in_hand or self._pause.under_way or self._versions.under_way)
+        """Whether rows can still come of what the worker has: in hand, paused on, set aside, or held for a later time.
+
+        What is held for a later time does not count while its operators are closed for a change, since it is not due.
+        """
+        if self.ended:
+            return False
+        holds_time = any(one.holds_time for one in self.instances[:1]) and not self._alignment.is_closed
+        return self._in_hand or self._pause.under_way or self._versions.under_way or holds_time
 
     @property
     def version(self) -> int:

@@ -143,6 +143,13 @@ def passes_the_audit(played: PlayedLoops) -> None:
     assert not verdict.stale, f"switched in name only: {verdict.stale[:3]}"
 
 
+def leaves_no_pointstamp(played: PlayedLoops) -> None:
+    """At the end each host knows that nothing is outstanding, in whatever round."""
+    for host, progress in played.cluster.hosts.progress.hosts.items():
+        left = () if host in played.cluster.hosts.dead else progress.state().counts
+        assert not left, f"host {host} has {left}"
+
+
 def leaves_nothing(played: PlayedLoops) -> None:
     """In the end nothing waits, nothing is blocked, every credit is back where it came from."""
     assert not played.cluster.controller.on_the_way
@@ -155,4 +162,4 @@ def leaves_nothing(played: PlayedLoops) -> None:
             assert not channel.outstanding, f"{channel.channel} is owed {channel.outstanding} bytes"
 
 
-LAWS = (finishes, accounts_for_every_row, counts_every_round, passes_the_audit, leaves_nothing)
+LAWS = (finishes, accounts_for_every_row, counts_every_round, passes_the_audit, leaves_nothing, leaves_no_pointstamp)

@@ -189,6 +189,8 @@ class Lifecycle:
         """
         if not (due or self.checkpoints.wanted) or not self.checkpoints.may_begin or self.paused.operators:
             return []
+        if self.changes.is_draining:
+            return []
         return self.checkpoints.begin(now_ns, self.recovers or self.checkpoints.wanted)
 
     def kept(self, event: CheckpointKept, now_ns: int) -> list[Instruction]:

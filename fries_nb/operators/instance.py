@@ -146,6 +146,11 @@ class Instance:
         """A block that runs the operator's functions, or unpickles its states; only there can its tokens be used."""
         return nullcontext() if self.tokens is None else self.tokens.bound()
 
+    @property
+    def holds_time(self) -> bool:
+        """Whether a timed operator has entries or tokens."""
+        return self.agenda is not None and self.tokens is not None and bool(self.agenda.held or self.tokens.times)
+
     def held(self) -> CountChanges:
         """The counts of the tokens and entries that a timed operator was restored with."""
         if self.agenda is None or self.tokens is None:

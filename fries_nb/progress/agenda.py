@@ -117,6 +117,7 @@ class Agenda:
         self.fired: Fired = {}
         self._location = GraphLocation(operator)
         self._entries: dict[Time, dict[Any, None]] = {}
+        self._versions: set[int] = set()
         self._taken: dict[Time, int] = {}
         self._heaps: dict[tuple[int, ...], list[tuple[int, Time]]] = {}
         self.frontier: Antichain | None = None
@@ -153,7 +154,7 @@ class Agenda:
         return any(precedes(held, time) for held in (*self._entries, *self._taken))
 
     def call(self, t: int, key: Hashable) -> None:
-        """Add an entry, at the version and the rounds of the frame; idempotent.
+        """Add an entry, at the version and the rounds of the frame; idempotent, also for rows of different versions.
 
         Args:
             t: its time.
@@ -170,17 +171,23 @@ class Agenda:
             )
         time = (stamp[0], t, *stamp[2:])
         keys = self._entries.get(time)
+        if (keys is not None and key in keys) or self._has_in_another_version(time, key):
+            return
         if keys is None:
             keys = self._add_time(time)
             if time not in self._taken:
                 self.changes.update(self._location, time, +1)
-        if key not in keys:
-            keys[key] = None
-            self._journal.append((time, key))
+        keys[key] = None
+        self._journal.append((time, key))
+
+    def _has_in_another_version(self, time: Time, key: Hashable) -> bool:
+        others = self._versions - {time[0]}
+        return any(key in self._entries.get((version, *time[1:]), ()) for version in others)
 
     def _add_time(self, time: Time) -> dict[Any, None]:
         keys: dict[Any, None] = {}
         self._entries[time] = keys
+        self._versions.add(time[0])
         heappush(self._heaps.setdefault(rounds(time), []), (moment(time), time))
         return keys
 

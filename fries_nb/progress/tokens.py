@@ -349,6 +349,11 @@ class TokenBook:
                 found.append(Lost(self.operator, moment(time)))
         return found
 
+    def end(self) -> None:
+        """Drop all tokens, since the operator has processed all of its input."""
+        for id, time in list(self.times.items()):
+            self._write(id, time, None)
+
     # ---- checkpoints, and bins that move
 
     def saved(self) -> dict[int, SavedTokens]:

@@ -12,6 +12,7 @@ import gc
 import os
 import queue
 import socket
+import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -67,6 +68,7 @@ from fries_nb.worker.events import (
     TellController,
     TellMeasured,
     Traced,
+    Warned,
     WorkerTick,
 )
 from fries_nb.worker.out_channel import SendFrame
@@ -298,6 +300,8 @@ class Host:
             self._router.grant(instruction.sizes)
         elif isinstance(instruction, Counted):
             self._progress.record(instruction.changes)
+        elif isinstance(instruction, Warned):
+            sys.stdout.write(f"{instruction.text}\n")  # as the output of the operator in whose thread this is
         elif isinstance(instruction, TellController):
             self._tell(instruction.answer)
         elif isinstance(instruction, TellMeasured):

@@ -240,6 +240,15 @@ class Counted:
         return [cls(changes)] if changes else []
 
 
+@dataclass(frozen=True, slots=True)
+class Warned:
+    """An instruction: show the user this warning about an operator."""
+
+    worker: WorkerId
+    text: str
+
+
 Instruction = (
     SendFrame | Grant | TellController | TellMeasured | DryRun | ToReader | Write | ClosePart | Traced | Save | Counted
+    | Warned
 )

@@ -43,7 +43,7 @@ class ListOfEntries:
         held = [one for one, _ in self.entries if all(mine <= its for mine, its in zip(one, time, strict=True))]
         if t < at and not held:
             return False
-        if (time, key) not in self.entries:
+        if not any(one[1:] == time[1:] and other == key for one, other in self.entries):  # in whatever version
             self.entries.append((time, key))
         return True
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,8 +16,8 @@ from loop_flows import (
     circling,
     expected,
     loop_dataflow,
-    nested,
     named,
+    nested,
     with_hashed_feedback,
 )
 from pyspark.sql import SparkSession
@@ -109,3 +108,76 @@ def test_rows_that_wait_for_a_head_are_spilled(started: Callable[..., Run], tmp_
     check_circled(output_of(run), rows)
     assert most - before < rows * size // 2
     assert not [name for name in os.listdir("/tmp") if name.startswith("fries-spill-")]
+
+
+@pytest.mark.parametrize("hosts", [(0,), (0, 1)])
+def test_rows_on_feedback_channels_survive_a_killed_host(
+    spark: SparkSession, tmp_path: Path, hosts: tuple[int, ...]
+) -> None:
+    """Their sources have ended before the checkpoint, so they are in it and nowhere else; so are their counts."""
+    go, rows = tmp_path / "go", 5_000
+    graph = circling(str(go), rows // 100).graph(2)
+    with trial(graph, spark, str(tmp_path / "c")) as run:
+        run.wait_for("K", 2 * rows)
+        run.watch.until_said("checkpoint", len(run.watch.heard_of("checkpoint")) + 2)
+        run.kill(*hosts)
+        run.watch.until_said("recovered")
+        assert run.watch.heard_of("recovering")[0].restoration.checkpoint is not None
+        run.wait_for("K", 2 * rows)
+        go.touch()
+        assert run.end(drain=False) == ("finished", "")
+        check_circled(run.rows("Z"), rows)
+        assert run.audit().serializable
+
+
+def test_a_loop_that_never_drains_is_stopped(started: Callable[..., Run], tmp_path: Path) -> None:
+    """A drain goes on, says so on a timeout and on Ctrl-C, and a stop ends it at once."""
+    run = started(circling(str(tmp_path / "never"), 10), hosts=2, workers=2)
+    until(lambda: processed(run).get("K", 0) > 5_000, run)
+    with pytest.raises(TimeoutError, match=r"'circling' has not ended after 0.05 s and goes on draining; stop\(\) ends"):
+        run.stop(drain=True, timeout=0.05)
+    timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt, match=r"'circling' goes on draining; stop\(\) ends it at once"):
+        run.stop(drain=True, timeout=None)
+    timer.join()
+    met = processed(run)["K"]
+    until(lambda: processed(run)["K"] > met, run)
+    with pytest.warns(fn.UncommittedWarning):
+        run.stop()
+    assert run.state == "stopped"
+    assert output_of(run) == []
+
+
+def test_a_drain_ends_a_loop_whose_rows_leave(started: Callable[..., Run], tmp_path: Path) -> None:
+    """An endless source is drained, its rows go round until they leave, and all that was read comes out."""
+    go = tmp_path / "go"
+    flow = circling(str(go), None, times=1)
+    run = started(flow, hosts=2, workers=2)
+    until(lambda: processed(run).get("K", 0) > 5_000, run)
+    with pytest.raises(TimeoutError):
+        run.stop(drain=True, timeout=0.05)
+    go.touch()
+    run.stop(drain=True)
+    assert run.state == "finished"
+    check_circled(output_of(run), processed(run)["S"])
+
+
+class Misplaced:
+    """Lets rows that wait be spilled to a directory that does not exist; ends with the operator."""
+
+    def __init__(self, place: str) -> None:
+        self.place = place
+
+    def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
+        """The row."""
+        os.environ["SPARK_LOCAL_DIRS"] = self.place
+        return row
+
+
+def test_a_full_disk_fails_a_loop_that_grows(started: Callable[..., Run], tmp_path: Path) -> None:
+    """The error names the loop and the bytes; the place is that of the host's process, which ends with the run."""
+    flow = circling(str(tmp_path / "never"), 300, size=1_000, first=Misplaced(str(tmp_path / "missing")))
+    run = started(flow, hosts=1, workers=1, budget=1 << 20)
+    assert run.wait() == "failed"
+    assert re.search(r"L failed.*\d+ bytes of rows wait in memory for the head of a loop.*cannot be spilled", run.error)

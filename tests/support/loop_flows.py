@@ -138,12 +138,12 @@ class Until:
         return os.path.exists(self.path)
 
 
-def circling(go: str, count: int, times: int = 100, size: int = 0, first: Any = None) -> fn.Dataflow:
+def circling(go: str, count: int | None, times: int = 100, size: int = 0, first: Any = None) -> fn.Dataflow:
     """Rows that go round until the file ``go`` exists; without it, forever.
 
     Args:
         go: path of the file.
-        count: number of source rows.
+        count: number of source rows; ``None`` for an endless source.
         times: number of rows that each becomes in front of the loop.
         size: least number of bytes of a row.
         first: function of the operator in front of the loop; none by default.

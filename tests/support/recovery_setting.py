@@ -138,11 +138,11 @@ class Watch:
     def guard_ended(self, event: said.GuardEnded) -> None:
         """No change of these tests is under guard."""
 
+    def outstanding(self, counts: CountChanges) -> None:
+        """No frontier of these tests is looked at."""
+
     def paused(self, event: said.OperatorPaused) -> None:
         self._note("paused", event)
-
-    def outstanding(self, counts: CountChanges) -> None:
-        """Progress is looked at by other tests."""
 
     def heard_of(self, word: str) -> list[Any]:
         """All that was said under this word."""

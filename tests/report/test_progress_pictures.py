@@ -45,7 +45,8 @@ def test_nothing_is_left_out(width: float) -> None:
         assert figure in shown.split() or figure in shown
     heard = ET.fromstring(drawn).attrib["aria-label"]
     assert heard == (
-        "Loops. loop L: phase asking, rounds 7, rows back 1,200, frames back 40, waiting 5, spilled 3.0 MiB, attempts 3"
+        "Loops. loop L: phase: asking, rounds: 7, rows back: 1,200, frames back: 40, waiting: 5, spilled: 3.0 MiB, "
+        "attempts: 3"
     )
 
 

@@ -89,7 +89,7 @@ class FeedbackInbox(Inbox):
                 self._move_out()
 
     def _count(self, frame: Data) -> None:
-        self._round = max(self._round, *frame.timestamp[-1:])
+        self._round = max((self._round, *frame.timestamp[-1:]))
         self._frames += 1
         self._rows += frame.batch.num_rows
         self._waiting_rows += frame.batch.num_rows

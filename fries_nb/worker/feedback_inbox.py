@@ -115,8 +115,8 @@ class FeedbackInbox(Inbox):
             self._is_full = True
             if self._in_memory > 2 * self._budget:
                 loop = next(iter(ends)).receiver.operator
-                words = f"{self._in_memory} bytes of rows wait in memory for loop {loop}, which keeps producing more"
-                raise RunError(f"{words}; {error}") from error
+                words = f"{self._in_memory} bytes of rows wait in memory for the head of a loop, {loop}, and more come"
+                raise RunError(f"{words}: {error}") from error
         finally:
             for channel, end in ends.items():
                 self._queues[channel].extend(end)

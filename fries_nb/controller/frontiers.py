@@ -94,7 +94,7 @@ class Frontiers:
 
     Args:
         graph: the dataflow of the region.
-        counts: the outstanding pointstamps.
+        counts: the outstanding pointstamps; those of ``Tracker.least_counts`` suffice.
         values: the type of times.
     """
 

@@ -139,7 +139,6 @@ class Host:
         make_room(hosts)
         self._links = HostLinks(region.keys, host, region.controller, interface, silence_s=silence_s, peers=hosts)
         self._router = FrameRouter(self._links, region.topology.placement, self._loop_of)
-        self._progress = ProgressLink(region, host, self._notify, self._router.post)
         self._watch = ConstraintWatch(region, host, self._router.post, self._notify, self._judged, self._request_chain)
 
     def run(self) -> HostReport:
@@ -148,6 +147,9 @@ class Host:
         try:
             built = build_workers(self._region, self._host, self._carry_out)
             self._hosted = built.workers
+            self._progress = ProgressLink(
+                self._region, built.topology.graph, self._host, self._notify, self._router.post
+            )
             self._chains = HostChains(built.topology, self._hosted, self._loop_of, self._chained)
             pid, machine = os.getpid(), socket.gethostname()
             self._links.say(Hello(self._links.data_address, pid, machine, self._region.incarnation))

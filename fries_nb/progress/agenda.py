@@ -189,6 +189,8 @@ class Agenda:
         self._journal.append((time, key))
 
     def _has_in_another_version(self, time: Time, key: Hashable) -> bool:
+        if len(self._versions) == 1 and time[0] in self._versions:
+            return False  # as nearly always
         others = self._versions - {time[0]}
         return any(key in self._entries.get((version, *time[1:]), ()) for version in others)
 

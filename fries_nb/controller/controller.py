@@ -259,9 +259,7 @@ class Controller:
             case Saved():
                 self._checkpoints.saved(answer)
             case InputEnded() | Settled():
-                self._life.loops.answered(answer)
-                if isinstance(answer, Settled):
-                    self._changes.asked(answer, answer.worker)
+                self._heard_of_loop(answer)
             case TopologyAdopted():
                 self._life.rewiring.adopted(answer)
             case Paused():
@@ -278,6 +276,11 @@ class Controller:
             return self._failures.disagreed(sink, column, words, now_ns)
         self._checkpoints.intake.report(report)
         return []
+
+    def _heard_of_loop(self, answer: InputEnded | Settled) -> None:
+        self._life.loops.answered(answer)
+        if isinstance(answer, Settled):
+            self._changes.asked(answer, answer.worker)
 
     def _done(self, done: Done, now_ns: int) -> list[events.Instruction]:
         action = self._lane.acknowledge(done.marker, done.worker)

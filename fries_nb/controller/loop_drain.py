@@ -12,6 +12,7 @@ Blocking the loop alone would not do: old rows between the heads of the componen
 
 >>> from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator
 >>> from fries_nb.dataflow.scopes import ROOT
+>>> from fries_nb.scheduling.fries import schedule
 >>> flow = Graph("loop", (
 ...     Operator("S", kind=Kind.SOURCE), Operator("L", kind=Kind.LOOP, within=ROOT.nest("L")),
 ...     Operator("B", within=ROOT.nest("L")), Operator("Z", kind=Kind.SINK),
@@ -40,10 +41,7 @@ from fries_nb.controller.membership import Workers
 from fries_nb.controller.states import LoopPhase
 from fries_nb.messages import BlockEntries, Done, OpenEntries, Settled, WorkerId
 from fries_nb.planning.components import Component
-from fries_nb.scheduling.fries import schedule
 from fries_nb.scheduling.stages import Send, Stage
-
-__all__ = ["LoopDrain", "schedule"]
 
 
 class LoopDrain:

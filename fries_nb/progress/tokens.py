@@ -351,8 +351,8 @@ class TokenBook:
 
     def end(self) -> None:
         """Drop all tokens, since the operator has processed all of its input."""
-        for id, time in list(self.times.items()):
-            self._write(id, time, None)
+        for id in list(self.times):
+            self._write(id, self.times[id], None)
 
     # ---- checkpoints, and bins that move
 

@@ -45,7 +45,8 @@ def frontier_row(frontier: OperatorFrontier) -> tuple[str, str, str]:
 def loop_row(loop: LoopState) -> tuple[str, ...]:
     """A loop in texts, as in ``LOOP_COLUMNS``."""
     counts = (f"{number:,}" for number in (loop.round, loop.rows, loop.frames, loop.waiting))
-    return loop.name, loop.phase, *counts, _size(loop.spilled), f"{loop.attempts:,}"
+    phase = f"{loop.phase} for {loop.change}" if loop.change else loop.phase
+    return loop.name, phase, *counts, _size(loop.spilled), f"{loop.attempts:,}"
 
 
 def frontiers_svg(frontiers: Sequence[OperatorFrontier], width: float = 760.0) -> str:

@@ -20,6 +20,7 @@ from fries_nb.report.theme import FONT, escaped, number, themed
 
 _PAD, _LINE, _GAP, _RULE = 16.0, 19.0, 18.0, 6.0
 _LETTER, _TITLE = 6.4, 30.0
+_UNBROKEN = "\N{NO-BREAK SPACE}"
 
 _LIGHT = {
     ".paper": f"fill: {theme.PAPER}",
@@ -123,4 +124,5 @@ def _below(columns: Sequence[TextColumn], rows: Sequence[Cells], width: float) -
 def _paragraphs(columns: Sequence[TextColumn], row: Cells) -> list[str]:
     texts = [cell if not column.number else "" for column, cell in zip(columns, row, strict=True)]
     numbers = [cell if column.number else "" for column, cell in zip(columns, row, strict=True)]
-    return [row[0], *_named(columns, texts), " · ".join(_named(columns, numbers))]
+    together = [one.replace(" ", _UNBROKEN) for one in _named(columns, numbers)]
+    return [row[0], *_named(columns, texts), f"{_UNBROKEN}· ".join(together)]

@@ -136,7 +136,8 @@ class Telemetry:
     def _time_values(self) -> TimeValues | None:
         """The type of times, once a source has reported the columns that it reads; all sources have the same."""
         columns = {one.name: one.time.column for one in self._graph.operators if one.time is not None}
-        seen = (one.writes.get(columns.get(one.worker.operator, "")) for one in self._metrics.reports)
+        reports = self._metrics.reports if columns else ()
+        seen = (one.writes.get(columns[one.worker.operator]) for one in reports if one.worker.operator in columns)
         return next((values_named(kind) for kind in seen if kind is not None), None)
 
     @locked

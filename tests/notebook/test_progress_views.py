@@ -12,10 +12,9 @@ from patience import PATIENCE_S, until
 
 from fries_nb.controller.frontiers import OperatorFrontier, TimeHolder
 from fries_nb.controller.loop_states import LoopState
-from fries_nb.notebook.constraint_panel import WIDTHS
 from fries_nb.notebook.dashboard import RunView
 from fries_nb.notebook.function_sources import TypedFunctions
-from fries_nb.notebook.progress_panel import ProgressPanel
+from fries_nb.notebook.panels import WIDTHS, ProgressPanel
 from fries_nb.notebook.static_pictures import run_svg
 
 CHECKS = """%%fries_dataflow checks

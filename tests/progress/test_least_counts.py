@@ -12,8 +12,11 @@ from fries_nb.progress.tracker import Tracker
 
 GRAPH = ProgressGraph(
     {"S": (), "A": (), "L": ("L",), "B": ("L",), "Out": ()},
-    (FlowEdge("S", "A"), FlowEdge("A", "L"), FlowEdge("L", "B"), FlowEdge("B", "L", feedback=True), FlowEdge("B", "Out")),
-)
+    (
+        FlowEdge("S", "A"), FlowEdge("A", "L"), FlowEdge("L", "B"), FlowEdge("B", "L", feedback=True),
+        FlowEdge("B", "Out"),
+    ),
+)  # fmt: skip
 
 
 def drawn(seed: int) -> list[CountChange]:

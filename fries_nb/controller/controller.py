@@ -132,8 +132,8 @@ class Controller:
 
     @property
     def loops(self) -> dict[str, Loop]:
-        """Head to its loop."""
-        return self._life.loops.loops
+        """Head to its loop; to the attempts of a change, while one drains the loop."""
+        return {**self._life.loops.loops, **self._changes.drained}
 
     @property
     def uncommitted(self) -> Uncommitted:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from fries_nb.controller.commit_attempts import Checkpoints
 from fries_nb.controller.events import ChangeRequested, GuardEnded, GuardFired, Instruction, Journal, Resolved, Tell
 from fries_nb.controller.guards import Guards, Watch
+from fries_nb.controller.loop_attempts import Loop
 from fries_nb.controller.loop_drain import LoopDrain
 from fries_nb.controller.markers import MarkerCoordinator
 from fries_nb.controller.membership import Workers
@@ -310,6 +311,12 @@ class KnownChanges:
     def is_draining(self) -> bool:
         """Whether rows may not enter some operators, from the first block until they may again."""
         return self._drain is not None
+
+    @property
+    def drained(self) -> dict[str, Loop]:
+        """The loops that a change drains, each with the attempts of the change."""
+        drain = self._drain
+        return {} if drain is None else drain.asked
 
     def asked(self, answer: Settled | Done | None, worker: WorkerId) -> None:
         """Process a worker's answer to an attempt to find loops empty; ``None`` if it has ended."""

@@ -68,6 +68,11 @@ class LoopDrain:
         self._operators = frozenset().union(*(part.operators for part in looped))
         self._loop = Loop(change, tuple(Send(head, part.operators) for part in looped for head in sorted(part.heads)))
 
+    @property
+    def asked(self) -> dict[str, Loop]:
+        """The loops that are drained, each with the attempts of the change."""
+        return {name: self._loop for part in self._parts for name in part.loops}
+
     def stage(self) -> Stage:
         """The stage that switches: each target by itself where there is a loop, by a marker elsewhere."""
         sends: list[Send] = []

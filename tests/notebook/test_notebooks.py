@@ -112,6 +112,9 @@ def test_loops_end_with_every_row_decided(tmp_path: Path):
     assert re.search(r"ended after [1-9]\d* attempts; the longest check took 7 rounds", end)
     read, decided = re.findall(r"([\d,]+) (?:payments were read|are decided)", end)
     assert read == decided
+    assert said(notebook, "%%fries_reconfigure checks").startswith("done by fries in ")
+    steps = [line.split() for line in end.splitlines() if re.match(r"\d\.\d", line)]
+    assert [step for step, *_ in steps] == ["0.5", "1.0"]  # and no payment with both
     assert "'checks' is serializable" in said(notebook, "%fries_audit")
     assert "phase='ended'" in said(notebook, "import pandas")
     found = [line.split() for line in said(notebook, 'run.output("found")').splitlines()[1:-1]]

@@ -104,6 +104,7 @@ class LoopAttempts:
         self._lane = lane
         self.loops = {name: Loop(name, self._inside(name)) for name in workers.graph.heads}
         self._turns = deque(self.loops)
+        self._was_last = False  # whether no other action has had the lane since the last attempt
         self.lost()
 
     def _inside(self, head: str) -> frozenset[str]:
@@ -157,9 +158,17 @@ class LoopAttempts:
 
     # ---- steps
 
-    def advance(self) -> list[Tell]:
-        """Judge the attempt that has retired, and start the next one if no marker is in flight."""
-        return [*self._judge(), *self._start()]
+    def advance(self, yields: bool = False) -> list[Tell]:
+        """Judge the attempt that has retired, and start the next one if no marker is in flight.
+
+        Args:
+            yields: whether a commit is due. It then comes between two attempts, of which one would otherwise follow the
+                other at once while rows go round, and an attempt between two commits.
+        """
+        if not self._lane.attempts and self._lane.busy:
+            self._was_last = False
+        judged = self._judge()
+        return judged if yields and self._was_last else [*judged, *self._start()]
 
     def _judge(self) -> list[Tell]:
         told: list[Tell] = []
@@ -186,6 +195,7 @@ class LoopAttempts:
             if loop.phase is LoopPhase.READY:
                 loop.move(LoopPhase.ASKING)
                 loop.attempts += 1
+                self._was_last = True
                 loop.owed = set(self._workers.live(loop.scope))
                 loop.observed, loop.was_busy, loop.busy = 0, False, set()
                 return self._lane.start([Send(loop.head, loop.scope)], Attempt(loop.head, loop.attempts))

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import networkx as nx
+import pyarrow.parquet as pq
 import pytest
 from loop_flows import (
     SHAPES,
@@ -27,6 +29,8 @@ from run_setting import ended_runs, until
 
 import fries_nb as fn
 from fries_nb.run import Run
+from fries_nb.workloads.edges import generated, karate
+from fries_nb.workloads.graphs import DAMPING, components_flow, labels, pagerank_flow, ranks
 
 ROWS = 1_000
 MEMORY_PART = 0.5
@@ -183,3 +187,19 @@ def test_a_full_disk_fails_a_loop_that_grows(started: Callable[..., Run], tmp_pa
     run = started(flow, hosts=1, workers=1, budget=1 << 20)
     assert run.wait() == "failed"
     assert re.search(r"^\d+ bytes of rows wait in memory for loop L, .*cannot be spilled to .*missing", run.error)
+
+
+def test_components_and_ranks_are_those_of_networkx(started: Callable[..., Run], tmp_path: Path) -> None:
+    """Components of a generated graph exactly, ranks of a real one within the tolerance."""
+    table = generated(12, 8_000, seed=1)
+    pq.write_table(table, tmp_path / "edges.parquet", row_group_size=1_000)
+    run = started(components_flow(fn.replay(tmp_path / "edges.parquet"), fn.memory()), hosts=2, workers=2)
+    assert (run.wait(), run.error) == ("finished", "")
+    graph = nx.Graph(zip(table["source"].to_pylist(), table["target"].to_pylist(), strict=True))
+    wanted = {vertex: min(part) for part in nx.connected_components(graph) for vertex in part}
+    assert labels(output_of(run)) == wanted
+    pq.write_table(karate(), tmp_path / "karate.parquet", row_group_size=20)
+    run = started(pagerank_flow(fn.replay(tmp_path / "karate.parquet"), fn.memory()), hosts=2, workers=2)
+    assert (run.wait(), run.error) == ("finished", "")
+    exact = nx.pagerank(nx.karate_club_graph(), DAMPING, tol=1e-14, max_iter=10_000, weight=None)
+    assert ranks(output_of(run)) == pytest.approx(exact, abs=1e-6)

@@ -177,8 +177,9 @@ class Controller:
         steps += self._changes.advance(self.metrics, now_ns)
         if self._changes.restarting:
             return [*steps, *self._life.recover(f"change {self._changes.restarting!r} starts the run again", now_ns)]
-        steps += self._life.commit(isinstance(event, events.Tick) and self._epochs.due(now_ns), now_ns)
-        steps += self._life.loops.advance()
+        is_due = self._epochs.due(now_ns)
+        steps += self._life.commit(is_due and isinstance(event, events.Tick), now_ns)
+        steps += self._life.loops.advance(yields=is_due and self._life.may_commit)
         if not self._workers.live():
             steps += self._life.finish(now_ns)
         return steps + keep

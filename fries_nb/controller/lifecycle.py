@@ -180,6 +180,11 @@ class Lifecycle:
         free = self.checkpoints.may_begin and not self.paused.operators
         return self.rewiring.advance(free and self.changes.quiet, self.lane.issued)
 
+    @property
+    def may_commit(self) -> bool:
+        """Whether nothing prevents a commit from starting."""
+        return self.checkpoints.may_begin and not self.paused.operators
+
     def commit(self, due: bool, now_ns: int) -> list[Instruction]:
         """Start a commit or checkpoint if one is due or requested and nothing prevents it.
 
@@ -187,7 +192,7 @@ class Lifecycle:
             due: whether the commit interval has passed.
             now_ns: the current time.
         """
-        if not (due or self.checkpoints.wanted) or not self.checkpoints.may_begin or self.paused.operators:
+        if not (due or self.checkpoints.wanted) or not self.may_commit:
             return []
         if self.changes.is_draining:
             return []

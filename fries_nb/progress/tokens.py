@@ -59,7 +59,6 @@ from fries_nb.progress.progress_graph import FlowEdge, ProgressGraph
 from fries_nb.progress.times import Time, moment, postponed, rounds
 
 __all__ = ["FlowEdge", "Lost", "ProgressGraph", "SavedTokens", "Token", "TokenBook", "token_counts"]
-
 _BOUND: ContextVar[TokenBook | None] = ContextVar("token book of the function that this thread runs", default=None)
 
 

@@ -141,6 +141,10 @@ class ChainWork:
     def _compiled(self, instances: Sequence[Instance]) -> ChainExecutor:
         return executor_of(instances, self.interrupt, self.wiring.branches, self.wiring.left, self.wiring.feedback)
 
+    def limit_ahead(self, ahead: int | None) -> None:
+        """Change how far a source may read ahead of the sinks; ``None`` for no limit, and while it is not known."""
+        self._times.limit_ahead(ahead)
+
     def _arrived(self, marker: Marker, channel: ChannelId) -> None:
         """Process a marker of a channel."""
         raise NotImplementedError
@@ -270,7 +274,7 @@ class ChainWork:
         if supplied.batch is None:
             self._finish()
         else:
-            self._times.take_rows(self._versions.number, supplied.positions, supplied.bounds)
+            self._times.take_rows(self._versions.number, supplied.positions, supplied.bounds, supplied.least)
             self._begin("", supplied.batch, self._versions.number)
             self._advance(limit)
             self.instances[0].positions.update(supplied.positions)

@@ -112,6 +112,20 @@ def test_other_markers_come_first() -> None:
     assert len(crowd.loops.advance()) == 2
 
 
+def test_a_commit_that_is_due_comes_between_two_attempts() -> None:
+    """While rows go round, the lane is free for this moment only; the next attempt comes before another commit."""
+    crowd = begun()
+    assert crowd.loops.advance(yields=True) == []
+    for worker in (*HEADS, BODY):
+        crowd.lane.acknowledge(1, worker)
+        crowd.loops.acknowledged(worker, Done(1, worker, observed=1))
+    assert crowd.loops.advance(yields=True) == []
+    crowd.lane.start([Send("S", frozenset("S"))], Commit(1))
+    assert crowd.loops.advance() == []
+    crowd.lane.acknowledge(2, WorkerId("S", 0))
+    assert len(crowd.loops.advance(yields=True)) == 2
+
+
 def test_another_incarnation_begins_anew() -> None:
     """Its heads take the ends of their channels again."""
     crowd = begun()

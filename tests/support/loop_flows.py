@@ -138,7 +138,9 @@ class Until:
         return os.path.exists(self.path)
 
 
-def circling(go: str, count: int | None, times: int = 100, size: int = 0, first: Any = None) -> fn.Dataflow:
+def circling(
+    go: str, count: int | None, times: int = 100, size: int = 0, first: Any = None, rate: float | None = None
+) -> fn.Dataflow:
     """Rows that go round until the file ``go`` exists; without it, forever.
 
     Args:
@@ -147,9 +149,10 @@ def circling(go: str, count: int | None, times: int = 100, size: int = 0, first:
         times: number of rows that each becomes in front of the loop.
         size: least number of bytes of a row.
         first: function of the operator in front of the loop; none by default.
+        rate: source rows per second; ``None`` for as fast as they are taken.
     """
     flow = fn.Dataflow("circling")
-    rows = flow.source("S", fn.rate(None, count=count)).flat_map("P", Pad(times, size))
+    rows = flow.source("S", fn.rate(rate, count=count)).flat_map("P", Pad(times, size))
     rows = rows if first is None else rows.map("F", first)
     rows.iterate("L", lambda again: again.map("K", Meet(), key="k").split("R", Until(go))).sink(  # type: ignore[arg-type, return-value]
         "Z", fn.memory()

@@ -217,6 +217,7 @@ SHORT = {
     "fries_nb.spark.package": "a public function, which no other module of the room uses",
     "fries_nb.storage.spill": "the only storage that ends with its process: the others survive it",
     "fries_nb.testing.clock": "a public class, which tests use without a cluster too",
+    "fries_nb.testing.seeded_trials": "the work of a host beside its workers, with a state of its own",
     "fries_nb.transitions": "the check of a move, which machines of several rooms share",
     "fries_nb.transport.pieces": "a bound that sockets, both lanes and the wire share",
     "fries_nb.worker.meter": "counting of latencies in buckets, which knows nothing of workers",

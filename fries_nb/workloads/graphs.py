@@ -12,7 +12,7 @@ it costs the messages that it causes, nothing is computed again. Rows inside are
 Ranks solve ``rank = (1 - d) + d * sum of shares``, where a vertex's share is its rank over its number of neighbours.
 Divided by their sum they are the usual PageRank, with vertices without out-edges treated as linked to all.
 
->>> vertex = Label()
+>>> vertex = LeastLabel()
 >>> state = vertex.initial_state()
 >>> list(vertex.process(message(5, 3, 3, is_edge=True), state))   # 5 adopts 3, and has nobody else to tell
 [{'vertex': 5, 'other': 5, 'label': 3, 'is_edge': False}]
@@ -60,7 +60,7 @@ class Directions:
             yield message(target, source, source, is_edge=True)
 
 
-class Label:
+class LeastLabel:
     """The function of a vertex that finds the label of its component; see the module."""
 
     def initial_state(self) -> State:
@@ -102,7 +102,7 @@ def components_flow(source: Any, sink: Any, workers: int | None = None) -> fn.Da
     def body(edges: Any, told: Any) -> Any:
         entered = edges.flat_map("Directions", Directions(), workers=workers)
         rows = entered.union("Messages", told, workers=workers)
-        return rows.flat_map("Label", Label(), key="vertex", workers=workers).split("Leaves", leaves, workers=workers)
+        return rows.flat_map("Label", LeastLabel(), key="vertex", workers=workers).split("Leaves", leaves, workers=workers)
 
     flow = fn.Dataflow("components")
     found = flow.source("edges", source).iterate_with_feedback("Components", body, workers=workers)

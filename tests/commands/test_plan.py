@@ -79,7 +79,7 @@ def test_as_json(plan):
             {
                 "operators": ["E"], "heads": ["E"], "targets": ["E"], "edges": [], "longest_path": 0, "loops": [],
                 "channels": 0,
-            }  # fmt: skip
+            }
         ],
         "heads": ["E"],
         "edges": [],

@@ -140,7 +140,7 @@ def test_a_loop_that_never_drains_is_stopped(started: Callable[..., Run], tmp_pa
     """A drain goes on, says so on a timeout and on Ctrl-C, and a stop ends it at once."""
     run = started(circling(str(tmp_path / "never"), 10), hosts=2, workers=2)
     until(lambda: processed(run).get("K", 0) > 5_000, run)
-    with pytest.raises(TimeoutError, match=r"'circling' has not ended after 0.05 s and goes on draining; stop\(\) ends"):
+    with pytest.raises(TimeoutError, match=r"has not ended after 0.05 s and goes on draining; stop\(\) ends"):
         run.stop(drain=True, timeout=0.05)
     timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
@@ -186,7 +186,8 @@ def test_a_full_disk_fails_a_loop_that_grows(started: Callable[..., Run], tmp_pa
     flow = circling(str(tmp_path / "never"), 300, size=1_000, first=Misplaced(str(tmp_path / "missing")))
     run = started(flow, hosts=1, workers=1, budget=1 << 20)
     assert run.wait() == "failed"
-    assert re.search(r"^\d+ bytes of rows wait in memory for the head of a loop, L, .*cannot be spilled to .*missing", run.error)
+    words = r"^\d+ bytes of rows wait in memory for the head of a loop, L, .*cannot be spilled to .*missing"
+    assert re.search(words, run.error)
 
 
 def test_components_and_ranks_are_those_of_networkx(started: Callable[..., Run], tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from fries_nb.workloads.edges import generated, karate, miserables
 from fries_nb.workloads.graphs import (
     DAMPING,
     Directions,
-    Label,
+    LeastLabel,
     Links,
     Rank,
     components_flow,
@@ -79,7 +79,7 @@ class Rounds:
 @given(edges=EDGES)
 def test_after_every_edge_the_labels_are_those_of_the_graph_so_far(edges: list[Edge]) -> None:
     """Nothing is computed again: an edge that joins no components costs four messages at most."""
-    rounds = Rounds(Directions(), Label(), leaves)
+    rounds = Rounds(Directions(), LeastLabel(), leaves)
     for count, edge in enumerate(rows_of(edges), start=1):
         before, had = rounds.messages, labels(rounds.rows)
         rounds.add(edge)

@@ -80,13 +80,22 @@ class Release(msgspec.Struct, frozen=True, tag=True):
 
 
 class Attempt(msgspec.Struct, frozen=True, tag=True):
-    """Action: find out whether a loop is empty. ``loop`` names its head; ``number`` counts the attempts of the loop."""
+    """Action: find out whether a loop is empty; or the loops that a change touches, with all operators around them.
 
-    loop: str
+    ``subject`` is the loop's head, or the id of the change; ``number`` counts its attempts.
+    """
+
+    subject: str
     number: int
 
 
-Action = Reconfigure | Commit | Hold | Release | Attempt
+class BlockEntries(msgspec.Struct, frozen=True, tag=True):
+    """Action: until ``OpenEntries`` no row enters these operators from others, and nothing becomes due in them."""
+
+    operators: frozenset[str]
+
+
+Action = Reconfigure | Commit | Hold | Release | Attempt | BlockEntries
 
 
 class Marker(msgspec.Struct, frozen=True, tag=True):

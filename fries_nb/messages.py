@@ -12,6 +12,7 @@ import msgspec
 from fries_nb.frames import (
     Action,
     Attempt,
+    BlockEntries,
     ChannelId,
     Commit,
     Data,
@@ -27,8 +28,8 @@ from fries_nb.frames import (
 )
 
 __all__ = [
-    "Action", "Attempt", "ChannelId", "Commit", "Data", "End", "Frame", "Hold", "Marker", "Reconfigure", "Release",
-    "Tag", "Watermark", "WorkerId",
+    "Action", "Attempt", "BlockEntries", "ChannelId", "Commit", "Data", "End", "Frame", "Hold", "Marker", "Reconfigure",
+    "Release", "Tag", "Watermark", "WorkerId",
 ]  # fmt: skip
 
 # ---- control, controller to worker
@@ -113,13 +114,20 @@ class EndLoop(msgspec.Struct, frozen=True, tag=True):
     """To a worker of a loop's head, which has no forward input any more: the loop is empty, so end its body."""
 
 
+class OpenEntries(msgspec.Struct, frozen=True, tag=True):
+    """Rows may enter the worker's operator again; see ``BlockEntries``."""
+
+
 class SetChain(msgspec.Struct, frozen=True, tag=True):
     """To an operator's worker: from it on, run these operators as one chain. Answered with ``Chained``."""
 
     operators: tuple[str, ...]
 
 
-Control = Prepare | Rehearse | Abort | Fcm | Cancel | Unguard | SetRate | Drain | EndLoop | AdoptTopology | SetChain
+Control = (
+    Prepare | Rehearse | Abort | Fcm | Cancel | Unguard | SetRate | Drain | EndLoop | OpenEntries
+    | AdoptTopology | SetChain
+)  # fmt: skip
 
 
 # ---- answers, worker to controller

@@ -36,9 +36,11 @@ class TimeBounds(Protocol):
 
     Attributes:
         by_split: split to its bound; a split that has ended is missing. Never changed, only replaced.
+        least: the least time of the rows that were read last, if the bounds before them do not tell it.
     """
 
     by_split: dict[int, int]
+    least: int | None
 
     @property
     def type(self) -> pa.DataType | None:
@@ -60,6 +62,8 @@ class ForeseenBounds:
         foresight: the times of the rows.
         rows: split to the number of its next row.
     """
+
+    least: int | None = None
 
     def __init__(self, foresight: Foresight, rows: Mapping[int, int]) -> None:
         self._foresight = foresight
@@ -93,12 +97,13 @@ class LatestBounds:
         self._ordered = any(split.step for split in splits)
         self.by_split = {split.number: saved.get(split.number, EARLIEST) for split in splits}
         self.type: pa.DataType | None = None
+        self.least: int | None = None
 
     def advance(self, moved: Moved, times: pa.Array | None) -> None:
         """See ``TimeBounds``."""
         bounds = without_ended(self.by_split, moved)
         if times is not None:
-            self.type = times.type
+            self.type, self.least = times.type, int(as_ticks(times).min())
             bound = int(as_ticks(times).max()) - ticks(self._late, pa.types.is_timestamp(times.type))
             for split in bounds if self._ordered else bounds.keys() & moved.keys():
                 bounds[split] = max(bounds[split], bound)
@@ -148,6 +153,16 @@ class RowTimes:
     def bounds(self) -> dict[int, int]:
         """See ``WorkerReader.bounds``."""
         return self._bounds.by_split
+
+    @property
+    def is_limited(self) -> bool:
+        """See ``WorkerReader.is_limited``."""
+        return self._ahead is not None
+
+    @property
+    def least(self) -> int | None:
+        """See ``WorkerReader.least``."""
+        return self._bounds.least
 
     @property
     def ahead_ticks(self) -> int | None:

@@ -228,6 +228,16 @@ class WorkerReader:
         return min(self.bounds.values(), default=None)
 
     @property
+    def is_limited(self) -> bool:
+        """Whether the source must not read further ahead of the sinks than its ``EventTime.ahead``."""
+        return self._times is not None and self._times.is_limited
+
+    @property
+    def least(self) -> int | None:
+        """The least time of the last rows, if the bounds before them do not tell it; ``None`` otherwise."""
+        return None if self._times is None else self._times.least
+
+    @property
     def ahead_ticks(self) -> int | None:
         """``EventTime.ahead`` in the unit of the times; ``None`` for no limit, or as long as the unit is not known.
 

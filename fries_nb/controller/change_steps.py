@@ -31,6 +31,7 @@ from collections.abc import Mapping
 from fries_nb.controller.events import GuardEnded, Instruction, Tell
 from fries_nb.controller.guards import rollback_of
 from fries_nb.controller.known_changes import KnownChanges
+from fries_nb.controller.loop_drain import LoopDrain
 from fries_nb.controller.markers import action_of, tags
 from fries_nb.controller.schema_checks import misfit
 from fries_nb.controller.states import ChangeState
@@ -178,12 +179,27 @@ class Changes(KnownChanges):
             return None
         if change.stages[0].does is StageAction.RESTART:
             return self._checkpoint_first(now_ns)
-        return None if self._lane.busy and not self._lane.commits else self._decide(change, now_ns)
+        if self._lane.busy and not self._lane.commits and self._drain is None:
+            return None
+        if change.request.plan.covering.loops and not (self._drain is not None and self._drain.is_empty):
+            return self._drain_loops(change, now_ns)
+        return self._decide(change, now_ns)
+
+    def _drain_loops(self, change: Transaction, now_ns: int) -> list[Instruction] | None:
+        """Take a step of the drain of the loops that the change touches; the change is decided when they are empty."""
+        cancelled: list[Instruction] = []
+        if self._drain is None:
+            cancelled = self._checkpoints.cancel(now_ns) if self._lane.commits else []
+            parts = change.request.plan.covering.components
+            self._drain = LoopDrain(change.request.change, parts, self._workers, self._lane)
+            change.stages = (self._drain.stage(),)
+        steps: list[Instruction] = [*cancelled, *self._drain.advance()]
+        return steps if steps or self._drain.is_empty else None
 
     def _begin(self, change: Transaction, now_ns: int) -> list[Instruction]:
         if change.state is ChangeState.PREPARING:
             return []  # it was begun as a fix, and returned to the queue
-        if pointless := self._undone_already(change) or self._no_live_target(change):
+        if pointless := self._undone_already(change) or self._no_live_target(change) or self._unfit_for_loops(change):
             return self._abort(change, now_ns, pointless)
         if change.before and change.request.transforms:
             return self._abort(change, now_ns, keeps_state(change.alone(), change.before))
@@ -207,6 +223,20 @@ class Changes(KnownChanges):
         how = "is being rolled back by its guard" if back.open else "was rolled back by its guard already"
         return f"change {undone!r} {how}; nothing changed"
 
+    def _unfit_for_loops(self, change: Transaction) -> str:
+        """Why a change that touches loops cannot be carried out as requested, as a message; empty if it can."""
+        request = change.request
+        loops = names(request.plan.covering.loops)
+        if not request.plan.covering.loops or change is self.fix:
+            return ""
+        if request.plan.scheduler != "fries":
+            return f"the change touches loop {loops}, which fries drains; {request.plan.scheduler} does not"
+        if request.guard is not None:
+            return f"the change touches loop {loops}, and is under guard; expected a change without guard there"
+        if self._recovery.recovers:
+            return f"the change touches loop {loops}, and the run recovers from checkpoints; not supported together yet"
+        return ""
+
     def _no_live_target(self, change: Transaction) -> str:
         """Why no target worker can still switch, as a message; empty if one can."""
         targets = change.request.plan.targets
@@ -218,7 +248,7 @@ class Changes(KnownChanges):
         """Why the prepared change cannot be decided, as a message; empty if it can."""
         plan = change.request.plan
         sends = change.stages[0].sends
-        if not self._lane.reaches_someone(sends):
+        if not plan.covering.loops and not self._lane.reaches_someone(sends):  # those are switched one by one
             starts = names({send.operator for send in sends})
             return f"{plan.scheduler} starts its marker at {starts}, whose workers have all ended; nothing changed"
         return misfit(self._workers.graph, plan.targets, change.rehearsed, reports)

@@ -43,6 +43,7 @@ from fries_nb.messages import (
     Action,
     Answer,
     Attempt,
+    BlockEntries,
     Commit,
     Done,
     Ended,
@@ -131,8 +132,8 @@ class Controller:
 
     @property
     def loops(self) -> dict[str, Loop]:
-        """Head to its loop."""
-        return self._life.loops.loops
+        """Head to its loop; to the attempts of a change, while one drains the loop."""
+        return {**self._life.loops.loops, **self._changes.drained}
 
     @property
     def uncommitted(self) -> Uncommitted:
@@ -242,12 +243,7 @@ class Controller:
             return []  # it belongs to a past incarnation, or has left the topology
         match answer:
             case Report():
-                self.metrics[answer.worker] = with_columns(answer, self.metrics.get(answer.worker))
-                sink = answer.worker.operator
-                if column := self._agreement.hear(sink, answer.columns):
-                    words = f"column {column!r} comes to {sink} in two types"
-                    return self._failures.disagreed(sink, column, words, now_ns)
-                self._checkpoints.intake.report(answer)
+                return self._reported(answer, now_ns)
             case Rehearsed():
                 return self._changes.rehearsed(answer, now_ns)
             case Prepared():
@@ -264,7 +260,7 @@ class Controller:
             case Saved():
                 self._checkpoints.saved(answer)
             case InputEnded() | Settled():
-                self._life.loops.answered(answer)
+                self._heard_of_loop(answer)
             case TopologyAdopted():
                 self._life.rewiring.adopted(answer)
             case Paused():
@@ -272,6 +268,20 @@ class Controller:
             case Resumed():
                 return [self._pauses.resume(answer.worker)]
         return []
+
+    def _reported(self, report: Report, now_ns: int) -> list[events.Instruction]:
+        self.metrics[report.worker] = with_columns(report, self.metrics.get(report.worker))
+        sink = report.worker.operator
+        if column := self._agreement.hear(sink, report.columns):
+            words = f"column {column!r} comes to {sink} in two types"
+            return self._failures.disagreed(sink, column, words, now_ns)
+        self._checkpoints.intake.report(report)
+        return []
+
+    def _heard_of_loop(self, answer: InputEnded | Settled) -> None:
+        self._life.loops.answered(answer)
+        if isinstance(answer, Settled):
+            self._changes.asked(answer, answer.worker)
 
     def _done(self, done: Done, now_ns: int) -> list[events.Instruction]:
         action = self._lane.acknowledge(done.marker, done.worker)
@@ -297,6 +307,9 @@ class Controller:
             return self._checkpoints.acknowledged(worker, done)
         if isinstance(action, Attempt):
             self._life.loops.acknowledged(worker, done)
+            self._changes.asked(done, worker)
+            return []
+        if isinstance(action, BlockEntries):
             return []
         return self._changes.acknowledged(action.change, worker, done, now_ns)
 

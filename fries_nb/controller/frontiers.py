@@ -20,11 +20,11 @@ operators below it.
 >>> frontiers.holding("Out")
 (TimeHolder(operator='Src', time=30, count=2, to='FM', rounds=()),)
 >>> print(*frontiers.holding("Out"))
-Src → FM: 2 frames from 30 on
+Src → FM: 2 frames, from 30 on
 >>> minutes = Frontiers(graph, [CountChange(GraphLocation("Src"), (0, 60 * 10**9), 1)], values_named("timestamp[us]"))
 >>> [operator] = [one for one in minutes.operators() if one.operator == "Out"]
 >>> print(operator.time, "|", *operator.holders)
-1970-01-01 00:01:00 | Src: 1 token of 1970-01-01 00:01:00
+1970-01-01 00:01:00 | Src: 1 token, from 1970-01-01 00:01:00 on
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ class TimeHolder:
 
     Attributes:
         operator: the operator that has tokens; for frames on their way, the one that has sent them.
-        time: the time of the tokens; the least time that rows of the frames may have.
+        time: the time of the tokens, from which on rows may be produced with them; the least time that rows of the
+            frames may have.
         count: number of tokens or frames.
         to: the receiver of the frames; empty for tokens.
         rounds: the rounds of the loops around it, outermost first.
@@ -65,13 +66,15 @@ class TimeHolder:
     to: str = ""
     rounds: tuple[int, ...] = ()
 
-    def __str__(self) -> str:
-        what = "frame" if self.to else "token"
-        counted = f"{self.count:,} {what}{'' if self.count == 1 else 's'}"
+    @property
+    def what(self) -> str:
+        """What holds back, without its time."""
+        place, unit = (f"{self.operator} → {self.to}", "frame") if self.to else (self.operator, "token")
         inside = "".join(f", round {number}" for number in self.rounds)
-        if self.to:
-            return f"{self.operator} → {self.to}: {counted} from {time_text(self.time)} on{inside}"
-        return f"{self.operator}: {counted} of {time_text(self.time)}{inside}"
+        return f"{place}: {self.count:,} {unit}{'' if self.count == 1 else 's'}{inside}"
+
+    def __str__(self) -> str:
+        return f"{self.what}, from {time_text(self.time)} on"
 
 
 @dataclass(frozen=True)
@@ -94,7 +97,7 @@ class Frontiers:
 
     Args:
         graph: the dataflow of the region.
-        counts: the outstanding pointstamps.
+        counts: the outstanding pointstamps; those of ``Tracker.least_counts`` suffice.
         values: the type of times.
     """
 
@@ -128,13 +131,15 @@ class Frontiers:
 def time_text(time: Any) -> str:
     """A time as text; times of which nothing is known, since a source has not read a row, are ``the beginning``.
 
-    >>> time_text(None), time_text(7), time_text(datetime(2018, 4, 1, 5, 27, 15)), time_text(EARLIEST)
-    ('nothing more', '7', '2018-04-01 05:27:15', 'the beginning')
+    >>> time_text(7), time_text(datetime(2018, 4, 1, 5, 27, 15)), time_text(EARLIEST)
+    ('7', '2018-04-01 05:27:15', 'the beginning')
+    >>> time_text(datetime(2018, 4, 1, 5, 59, 59, 999_999))
+    '2018-04-01 05:59:59.999'
     """
-    if time is None:
-        return "nothing more"
     if time == EARLIEST or (isinstance(time, datetime) and time.year < _FIRST_YEAR):
         return "the beginning"
+    if isinstance(time, datetime):
+        return time.isoformat(" ", "milliseconds" if time.microsecond else "seconds")
     return str(time)
 
 

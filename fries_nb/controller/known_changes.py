@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from fries_nb.controller.commit_attempts import Checkpoints
 from fries_nb.controller.events import ChangeRequested, GuardEnded, GuardFired, Instruction, Journal, Resolved, Tell
 from fries_nb.controller.guards import Guards, Watch
+from fries_nb.controller.loop_attempts import Loop
+from fries_nb.controller.loop_drain import LoopDrain
 from fries_nb.controller.markers import MarkerCoordinator
 from fries_nb.controller.membership import Workers
 from fries_nb.controller.pauses import PausedOperators
@@ -25,6 +27,7 @@ from fries_nb.messages import (
     Prepared,
     Rehearsed,
     Report,
+    Settled,
     Unguard,
     WorkerId,
 )
@@ -62,6 +65,7 @@ class KnownChanges:
         self.fix: Transaction | None = None
         self.restarting = ""
         self._queue: deque[Transaction] = deque()
+        self._drain: LoopDrain | None = None
         self._workers = workers
         self._lane = lane
         self._checkpoints = checkpoints
@@ -210,7 +214,7 @@ class KnownChanges:
     def lost(self, why: str, now_ns: int) -> list[Instruction]:
         """Abort undecided changes without messages to workers, since all hosts are lost."""
         resolved: list[Instruction] = []
-        self.restarting, self._awaited_epoch = "", None
+        self.restarting, self._awaited_epoch, self._drain = "", None, None
         for change in self._under_way():
             if change.state is ChangeState.PREPARING:
                 words = f"{why} before the change was decided; nothing changed"
@@ -276,23 +280,50 @@ class KnownChanges:
 
     def _finish(self, change: Transaction, now_ns: int) -> list[Instruction]:
         """End a change that every live target worker has applied; revoke it if all of them ended before it."""
+        opened = self._open_entries(change)
         self._release(change)
         if change.undoes:
             change.resolve(ChangeState.DONE, now_ns)
-            return self._rolled_back(change.undoes)
+            return [*opened, *self._rolled_back(change.undoes)]
         if change.switched:
             self._guards.counting(change.request.change, now_ns, self._reports)
-            return [Resolved(change.resolve(ChangeState.DONE, now_ns))]
+            return [*opened, Resolved(change.resolve(ChangeState.DONE, now_ns))]
         words = f"all workers of {names(change.request.plan.targets)} ended before the change reached them"
         outcome = change.resolve(ChangeState.FAILED, now_ns, words)
         over = self.let_go(outcome.change, "nothing of the change is in place")
-        return [Journal(self._recovery.take_back(outcome.change)), *_forgotten(change), Resolved(outcome), *over]
+        back = Journal(self._recovery.take_back(outcome.change))
+        return [*opened, back, *_forgotten(change), Resolved(outcome), *over]
 
     def _abort(self, change: Transaction, now_ns: int, error: str, details: str = "") -> list[Instruction]:
         begun = change.state is ChangeState.PREPARING
         outcome = change.resolve(ChangeState.ABORTED, now_ns, error, details)
+        opened = self._open_entries(change)
         self._release(change)
-        return [*(_forgotten(change) if begun else ()), Resolved(outcome)]
+        return [*opened, *(_forgotten(change) if begun else ()), Resolved(outcome)]
+
+    def _open_entries(self, change: Transaction) -> list[Instruction]:
+        """Let rows enter again where the change has drained loops."""
+        drain = self._drain if change is self.in_flight else None
+        self._drain = None if drain is not None else self._drain
+        return [] if drain is None else [*drain.open()]
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether rows may not enter some operators, from the first block until they may again."""
+        return self._drain is not None
+
+    @property
+    def drained(self) -> dict[str, Loop]:
+        """The loops that a change drains, each with the attempts of the change."""
+        drain = self._drain
+        return {} if drain is None else drain.asked
+
+    def asked(self, answer: Settled | Done | None, worker: WorkerId) -> None:
+        """Process a worker's answer to an attempt to find loops empty; ``None`` if it has ended."""
+        if self._drain is not None and isinstance(answer, Settled):
+            self._drain.settled(answer)
+        elif self._drain is not None and not isinstance(answer, Settled):
+            self._drain.acknowledged(worker, answer)
 
     def _under_way(self) -> list[Transaction]:
         begun = (ChangeState.PREPARING, ChangeState.COMMITTING)

@@ -194,6 +194,8 @@ class Lifecycle:
         """
         if not (due or self.checkpoints.wanted) or not self.may_commit:
             return []
+        if self.changes.is_draining:
+            return []
         return self.checkpoints.begin(now_ns, self.recovers or self.checkpoints.wanted)
 
     def kept(self, event: CheckpointKept, now_ns: int) -> list[Instruction]:

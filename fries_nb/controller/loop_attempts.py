@@ -55,11 +55,11 @@ from fries_nb.transitions import moved
 
 @dataclass
 class Loop:
-    """A loop.
+    """A loop; or all that a change with loops has to find empty (see ``loop_drain``).
 
     Attributes:
-        head: the operator at its head.
-        scope: the operators inside, those of inner loops included.
+        name: the operator at its head; or the id of the change.
+        sends: the receivers of an attempt's markers, and their scopes.
         phase: see the module.
         attempts: number of attempts begun.
         fed: the workers of the head that have not taken the end of their forward channels.
@@ -69,8 +69,8 @@ class Loop:
         busy: those that have not settled since.
     """
 
-    head: str
-    scope: frozenset[str]
+    name: str
+    sends: tuple[Send, ...]
     phase: LoopPhase = LoopPhase.FED
     attempts: int = 0
     fed: set[WorkerId] = field(default_factory=set)
@@ -85,7 +85,41 @@ class Loop:
         Raises:
             ProtocolError: the table has no such move.
         """
-        self.phase = moved(LOOP_MOVES, self.phase, to, f"loop {self.head}")
+        self.phase = moved(LOOP_MOVES, self.phase, to, f"loop {self.name}")
+
+    def start(self, workers: Workers, lane: MarkerCoordinator) -> list[Tell]:
+        """Start an attempt; no marker may be in flight."""
+        self.move(LoopPhase.ASKING)
+        self.attempts += 1
+        self.owed = set(workers.live(frozenset().union(*(send.scope for send in self.sends))))
+        self.observed, self.was_busy, self.busy = 0, False, set()
+        return lane.start(self.sends, Attempt(self.name, self.attempts))
+
+    def acknowledged(self, worker: WorkerId, done: Done | None) -> None:
+        """Record an acknowledgement of the attempt in flight; ``done`` is ``None`` if the worker has ended instead."""
+        if self.phase is LoopPhase.ASKING:
+            self.owed.discard(worker)
+            self.observed += done.observed if done is not None else 0
+            if done is not None and done.busy:
+                self.was_busy = True
+                self.busy.add(worker)
+
+    def judge(self, lane: MarkerCoordinator) -> bool:
+        """Judge the attempt, if its marker has retired; returns whether the loop was found empty."""
+        is_empty = False
+        if self.phase is LoopPhase.ASKING and not lane.attempts:
+            verdict = self.verdict()
+            self.move(verdict)
+            is_empty = verdict is LoopPhase.ENDING
+        if self.phase is LoopPhase.WAITING and not self.busy:
+            self.move(LoopPhase.READY)
+        return is_empty
+
+    def verdict(self) -> LoopPhase:
+        """The next phase, by the last attempt."""
+        if self.observed or self.owed:  # some have not acknowledged it if it was cancelled
+            return LoopPhase.READY
+        return LoopPhase.WAITING if self.was_busy else LoopPhase.ENDING
 
 
 class LoopAttempts:
@@ -102,7 +136,7 @@ class LoopAttempts:
     def __init__(self, workers: Workers, lane: MarkerCoordinator) -> None:
         self._workers = workers
         self._lane = lane
-        self.loops = {name: Loop(name, self._inside(name)) for name in workers.graph.heads}
+        self.loops = {name: Loop(name, (Send(name, self._inside(name)),)) for name in workers.graph.heads}
         self._turns = deque(self.loops)
         self._was_last = False  # whether no other action has had the lane since the last attempt
         self.lost()
@@ -116,7 +150,7 @@ class LoopAttempts:
     def lost(self) -> None:
         """Start again with the workers of another incarnation."""
         for loop in self.loops.values():
-            loop.fed = set(self._workers.of({loop.head}))
+            loop.fed = set(self._workers.of({loop.name}))
             loop.busy = set()
             if loop.phase is not LoopPhase.FED:
                 loop.move(LoopPhase.FED)
@@ -149,12 +183,7 @@ class LoopAttempts:
             done: the acknowledgement; ``None`` if the worker has ended instead.
         """
         for loop in self.loops.values():
-            if loop.phase is LoopPhase.ASKING:
-                loop.owed.discard(worker)
-                if done is not None and done.busy:
-                    loop.was_busy = True
-                    loop.busy.add(worker)
-                loop.observed += done.observed if done is not None else 0
+            loop.acknowledged(worker, done)
 
     # ---- steps
 
@@ -171,20 +200,8 @@ class LoopAttempts:
         return judged if yields and self._was_last else [*judged, *self._start()]
 
     def _judge(self) -> list[Tell]:
-        told: list[Tell] = []
-        for loop in self.loops.values():
-            if loop.phase is LoopPhase.ASKING and not self._lane.attempts:
-                loop.move(self._verdict(loop))
-                if loop.phase is LoopPhase.ENDING:
-                    told = [Tell(worker, EndLoop()) for worker in self._workers.live({loop.head})]
-            if loop.phase is LoopPhase.WAITING and not loop.busy:
-                loop.move(LoopPhase.READY)
-        return told
-
-    def _verdict(self, loop: Loop) -> LoopPhase:
-        if loop.observed or loop.owed:  # some have not acknowledged it if it was cancelled
-            return LoopPhase.READY
-        return LoopPhase.WAITING if loop.was_busy else LoopPhase.ENDING
+        empty = [name for name, loop in self.loops.items() if loop.judge(self._lane)]
+        return [Tell(worker, EndLoop()) for worker in self._workers.live(empty)]
 
     def _start(self) -> list[Tell]:
         if self._lane.busy:
@@ -193,10 +210,6 @@ class LoopAttempts:
             self._turns.rotate(-1)  # none waits for another one that takes many attempts
             loop = self.loops[self._turns[0]]
             if loop.phase is LoopPhase.READY:
-                loop.move(LoopPhase.ASKING)
-                loop.attempts += 1
                 self._was_last = True
-                loop.owed = set(self._workers.live(loop.scope))
-                loop.observed, loop.was_busy, loop.busy = 0, False, set()
-                return self._lane.start([Send(loop.head, loop.scope)], Attempt(loop.head, loop.attempts))
+                return loop.start(self._workers, self._lane)
         return []

@@ -1,6 +1,6 @@
 """The loops of a run as users see them: how far their rows have gone round, what waits, and how they come to an end.
 
->>> head, loop = WorkerId("L", 0), Loop("L", frozenset("LB"), LoopPhase.ASKING, attempts=3)
+>>> head, loop = WorkerId("L", 0), Loop("L", (), LoopPhase.ASKING, attempts=3)
 >>> report = Report(head, 9, 0, feedback=FeedbackCounts(round=7, frames=2, rows=40, waiting=5))
 >>> [state] = loop_states(["L"], {"L": loop}, [report])
 >>> state.phase, state.attempts, state.round, state.rows, state.waiting
@@ -38,10 +38,11 @@ class LoopState:
 
     Attributes:
         name: the loop.
-        phase: ``running`` while rows may still enter; then ``emptying``, ``asking`` while an attempt finds out whether
-            it is empty, ``waiting`` for operators inside that were busy; finally ``ended``. ``not begun`` before the
-            region of the loop begins.
-        attempts: number of attempts begun.
+        phase: ``running`` while rows may enter; then ``emptying``, ``asking`` while an attempt finds out whether it is
+            empty, ``waiting`` for operators inside that were busy; finally ``ended``. ``not begun`` before the region
+            of the loop begins.
+        attempts: number of attempts begun; of the change, while one waits until the loop is empty.
+        change: id of that change.
         round: the largest round that a row has begun; rows enter in round 0.
         frames: number of frames that have come back to the head.
         rows: number of rows that have come back to the head.
@@ -52,6 +53,7 @@ class LoopState:
     name: str
     phase: str = NOT_BEGUN
     attempts: int = 0
+    change: str = ""
     round: int = 0
     frames: int = 0
     rows: int = 0
@@ -71,7 +73,7 @@ def loop_states(
 
     Args:
         heads: the loops, in order.
-        loops: head to its loop, as far as its region has begun.
+        loops: head to its loop, as far as its region has begun, or to the attempts of a change that drains it.
         reports: the last report of each worker.
     """
     counted: dict[str, list[FeedbackCounts]] = {}
@@ -82,10 +84,14 @@ def loop_states(
 
 
 def _state(head: str, loop: Loop | None, counts: list[FeedbackCounts]) -> LoopState:
+    change = "" if loop is None or loop.name == head else loop.name
+    is_fed = loop is not None and loop.phase is LoopPhase.FED
+    phase = NOT_BEGUN if loop is None else PHASES[LoopPhase.READY if change and is_fed else loop.phase]
     return LoopState(
         head,
-        NOT_BEGUN if loop is None else PHASES[loop.phase],
+        phase,
         0 if loop is None else loop.attempts,
+        change,
         max((one.round for one in counts), default=0),
         sum(one.frames for one in counts),
         sum(one.rows for one in counts),

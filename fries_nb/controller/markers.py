@@ -34,7 +34,19 @@ from dataclasses import dataclass
 from fries_nb.controller.events import Tell
 from fries_nb.controller.membership import Workers
 from fries_nb.errors import ProtocolError
-from fries_nb.messages import Action, Attempt, Cancel, Commit, Fcm, Hold, Marker, Reconfigure, Release, WorkerId
+from fries_nb.messages import (
+    Action,
+    Attempt,
+    BlockEntries,
+    Cancel,
+    Commit,
+    Fcm,
+    Hold,
+    Marker,
+    Reconfigure,
+    Release,
+    WorkerId,
+)
 from fries_nb.scheduling.stages import Send, Stage, StageAction
 
 
@@ -80,8 +92,8 @@ class MarkerCoordinator:
 
     @property
     def attempts(self) -> bool:
-        """Whether the action in flight is an attempt to end a loop, which may be cancelled."""
-        return isinstance(self.action, Attempt)
+        """Whether the action in flight is an attempt to find a loop empty, or prepares one; it may be cancelled."""
+        return isinstance(self.action, Attempt | BlockEntries)
 
     @property
     def tags(self) -> bool:
@@ -179,9 +191,9 @@ class MarkerCoordinator:
         """
         if self._journey is None or not (self.commits or self.attempts):
             raise ProtocolError(f"only a commit or an attempt can be cancelled on its way; on its way is {self.action}")
-        [marker] = self._journey.markers
-        self._journey = None
-        return [Tell(worker, Cancel(marker)) for worker in self._workers.of(self._workers.graph.by_name)]
+        markers, self._journey = self._journey.markers, None
+        everyone = self._workers.of(self._workers.graph.by_name)
+        return [Tell(worker, Cancel(marker)) for marker in markers for worker in everyone]
 
     def clear(self) -> None:
         """Discard all actions in flight, since the workers are lost; marker ids are not reused."""

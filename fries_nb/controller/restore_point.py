@@ -38,6 +38,7 @@ class Recovery:
         decided: all decided changes in order, including those of earlier runs in the same checkpoint directory; without
             functions that no worker will load again.
         columns: operator to the column types imposed on it, as a serialized Arrow schema; see ``agreement``.
+        recovers: see the arguments.
     """
 
     def __init__(self, incarnation: int, restored: Restoration | None = None, recovers: bool = True) -> None:
@@ -45,7 +46,7 @@ class Recovery:
         self.checkpoint: Checkpoint | None = restored.checkpoint if restored else None
         self.decided: list[CommittedChange] = list(restored.decided) if restored else []
         self.columns: dict[str, bytes] = {}
-        self._recovers = recovers
+        self.recovers = recovers
         self._in_a_row = 0
 
     @property
@@ -75,7 +76,7 @@ class Recovery:
         Returns:
             The entry for the journal.
         """
-        if not self._recovers:  # only checkpoints that are still to be taken can be restored
+        if not self.recovers:  # only checkpoints that are still to be taken can be restored
             self.decided = without_superseded(self.decided, {each.change for each in self.decided})
         decided = CommittedChange(change, scheduler, components, dict(payloads), self.incarnation, before, undoes)
         insert_decided(self.decided, decided)

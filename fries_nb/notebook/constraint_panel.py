@@ -1,8 +1,7 @@
 """The panel of latency constraints: status and latency by cause of each one, buffers, and the changes they propose.
 
-Drawings are made in Python for several widths, and the page shows the widest that fits; so the panel without a kernel
-is the same drawing. Nothing is sent while nothing changes. A proposal has buttons to show its plan and to accept it;
-accepting works in a thread, since the kernel handles further messages only when the handler has returned.
+A proposal has buttons to show its plan and to accept it; accepting works in a thread, since the kernel handles further
+messages only when the handler has returned.
 """
 
 from __future__ import annotations
@@ -10,16 +9,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
-from typing import Any
 
-import anywidget
 import ipywidgets
-import traitlets
 
 from fries_nb.constraints.judgements import BufferSize, ConstraintPoint, ConstraintState
 from fries_nb.errors import FriesError
-from fries_nb.notebook.static_pictures import stacked
+from fries_nb.notebook.panels import DrawnPanel
 from fries_nb.notebook.summaries import of_change
 from fries_nb.notebook.widgets import answer_in_subshell, said
 from fries_nb.report.buffer_steps import buffers_svg
@@ -29,28 +24,12 @@ from fries_nb.running.proposals import OPEN, UNDER_WAY, Proposal
 from fries_nb.scheduling import Plan
 from fries_nb.topology.running_chains import ChainChange
 
-WIDTHS = (360.0, 540.0, 760.0)
-"""Widths of the drawings in pixels."""
-_HERE = Path(__file__).parent
 
-
-class ConstraintPanel(anywidget.AnyWidget):
+class ConstraintPanel(DrawnPanel):
     """The latency constraints of a run; empty without any.
 
-    ``drawings`` holds the drawings by width, as text since keys of JSON are; one for each constraint, and one of the
-    output buffers over time once they are measured.
+    One drawing for each constraint, and one of the output buffers over time once they are measured.
     """
-
-    _esm = (_HERE / "constraints.js").read_text("utf8")
-    _css = (_HERE / "constraints.css").read_text("utf8")
-    drawings = traitlets.Dict().tag(sync=True)
-
-    def __init__(self) -> None:
-        self._one_at_a_time = threading.Lock()
-        self._states: Sequence[ConstraintState] = ()
-        self._draw_buffers: Callable[[float], list[str]] = lambda width: []
-        super().__init__()
-        self.layout.width = "100%"
 
     def show(
         self,
@@ -67,31 +46,21 @@ class ConstraintPanel(anywidget.AnyWidget):
             chains: the changes of chains.
             judged: the constraints over time, which give the drawing of buffers its time axis.
         """
-        with self._one_at_a_time:
-            if states != self._states:
-                self._states = states
-                self._draw_buffers = partial(_buffers, sizes, chains, judged)
-                self.drawings = {f"{width:g}": self._drawn(width) for width in WIDTHS}
-
-    def _drawn(self, width: float) -> list[str]:
-        return [constraint_svg(one, width) for one in self._states] + self._draw_buffers(width)
+        self.draw(states, lambda width: _drawn(states, sizes, chains, judged, width))
 
     def __repr__(self) -> str:
-        return f"ConstraintPanel({'; '.join(f'{one.constraint.sequence} {in_figures(one)}' for one in self._states)})"
-
-    def _repr_mimebundle_(self, **asked: Any) -> Any:
-        """The widget and, for front ends without a kernel, a static picture."""
-        bundle = super()._repr_mimebundle_(**asked)
-        data, metadata = bundle if isinstance(bundle, tuple) else (bundle or {}, {})
-        picture = stacked(*self._drawn(WIDTHS[-1]))
-        return {**data, "image/svg+xml": picture, "text/plain": repr(self)}, metadata
+        return f"ConstraintPanel({'; '.join(f'{one.constraint.sequence} {in_figures(one)}' for one in self._facts)})"
 
 
-def _buffers(
-    sizes: Sequence[BufferSize], chains: Sequence[ChainChange], judged: Sequence[ConstraintPoint], width: float
-) -> list[str]:
-    """The drawing of output buffers over time, if any was measured."""
-    return [buffers_svg(sizes, chains, judged[0].at_s, judged[-1].at_s, width)] if sizes and judged else []
+def _drawn(
+    states: Sequence[ConstraintState], sizes: Sequence[BufferSize], chains: Sequence[ChainChange],
+    judged: Sequence[ConstraintPoint], width: float,
+) -> list[str]:  # fmt: skip
+    """The drawings of the constraints and, if any was measured, that of output buffers over time."""
+    drawings = [constraint_svg(one, width) for one in states]
+    if sizes and judged:
+        drawings.append(buffers_svg(sizes, chains, judged[0].at_s, judged[-1].at_s, width))
+    return drawings
 
 
 class ProposalList(ipywidgets.VBox):

@@ -19,8 +19,8 @@ from fries_nb.notebook.endings import Ending
 from fries_nb.notebook.form import ChangeForm
 from fries_nb.notebook.function_sources import FunctionSource
 from fries_nb.notebook.known import OVER
+from fries_nb.notebook.panels import ProgressPanel
 from fries_nb.notebook.plots import LatencyPlot
-from fries_nb.notebook.progress_panel import ProgressPanel
 from fries_nb.notebook.static_pictures import LIVE
 from fries_nb.notebook.statuses import status_line
 from fries_nb.notebook.widgets import DagView, answer_in_subshell

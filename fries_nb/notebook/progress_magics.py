@@ -1,4 +1,7 @@
-"""``%fries_frontier`` and ``%fries_loops``: what can still arrive at operators, and how loops go round."""
+"""``%fries_frontier`` and ``%fries_loops``: what can still arrive at operators, and how loops go round.
+
+Both show a run at one moment, as the hosts last reported it; the live view shows the same while it changes.
+"""
 
 from __future__ import annotations
 

@@ -45,15 +45,16 @@ def firing_batch(instance: Instance, firing: Firing, due_ns: int) -> pa.RecordBa
     came, names = instance.came, instance.operator.key
     if came is None:
         raise ProtocolError(f"{instance.worker} was to fire, and nothing has come to it yet")
-    keys, t = firing.keys, firing.time[1]
+    keys, moments = firing.keys, firing.moments
     columns = {}
     for place, name in enumerate(names):
         values = list(keys) if len(names) == 1 else [key[place] for key in keys]
         columns[name] = to_arrow(values, came.field(name).type)
     columns[DUE] = pa.repeat(pa.scalar(due_ns, pa.int64()), len(keys))
     if instance.audit:
-        columns[TRANSACTION] = pa.array([_identity(instance, key, t, 0) for key in keys], pa.int64())
-    columns[TIME] = pa.repeat(pa.scalar(t, pa.int64()), len(keys)).cast(came.field(TIME).type)
+        identities = [_identity(instance, key, t, 0) for key, t in zip(keys, moments, strict=True)]
+        columns[TRANSACTION] = pa.array(identities, pa.int64())
+    columns[TIME] = pa.array(moments, pa.int64()).cast(came.field(TIME).type)
     schema = pa.schema([(name, column.type) for name, column in columns.items()], _REACHED if firing.reached else _MARK)
     return pa.RecordBatch.from_arrays(list(columns.values()), schema=schema)
 

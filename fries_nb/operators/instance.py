@@ -124,7 +124,7 @@ class Instance:
         self.tokens: TokenBook | None = None
         self.came: pa.Schema | None = None
         self.rewindowed = False
-        if is_timed(replace(operator, function=function)):
+        if is_timed(operator if function is None else replace(operator, function=function)):
             self.tokens = TokenBook(operator.name, ChangeBatch(), trial=True)
             self.agenda = Agenda(operator.name, ChangeBatch(), bins_of_keys, TokenKeepers(self.tokens))
         self._prepared_at: dict[str, int] = {}
@@ -145,6 +145,11 @@ class Instance:
     def bound(self) -> AbstractContextManager[None]:
         """A block that runs the operator's functions, or unpickles its states; only there can its tokens be used."""
         return nullcontext() if self.tokens is None else self.tokens.bound()
+
+    @property
+    def holds_time(self) -> bool:
+        """Whether a timed operator has entries or tokens."""
+        return self.agenda is not None and self.tokens is not None and bool(self.agenda.held or self.tokens.times)
 
     def held(self) -> CountChanges:
         """The counts of the tokens and entries that a timed operator was restored with."""

@@ -43,10 +43,17 @@ class TimeValues:
         self.is_timestamp = bool(pa.types.is_timestamp(kind))
         self._shown = pa.timestamp("us", kind.tz) if self.is_timestamp else kind
         self._zone = kind.tz if self.is_timestamp else None
+        self._last: tuple[int, Any] = (0, None)
 
     def shown(self, ticks: int) -> Any:
-        """A time as functions get it."""
-        return pa.scalar(ticks // _NS_PER_US, self._shown).as_py() if self.is_timestamp else ticks
+        """A time as functions get it; the last one is remembered, since many windows have the same end."""
+        if not self.is_timestamp:
+            return ticks
+        known, value = self._last
+        if known != ticks or value is None:
+            value = pa.scalar(ticks // _NS_PER_US, self._shown).as_py()
+            self._last = ticks, value
+        return value
 
     def ticks_of(self, value: Any) -> int:
         """The number of a time that a function gives.

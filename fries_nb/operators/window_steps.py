@@ -231,8 +231,8 @@ def close_step(instance: Instance, behind: Behind) -> Step:
     read = key_reader(instance.operator.key)
 
     def results(row: Row) -> Iterator[tuple[int, dict[str, Any]]]:
-        t = row.columns.times()[row.index]
-        key, shown = read(row), values.of(row.columns).values.shown
+        columns = row.columns
+        t, key, shown = columns.times()[row.index], read(row), values.of(columns).values.shown
         for span, window in due(row):
             if window.fired and not window.added:
                 continue
@@ -240,7 +240,8 @@ def close_step(instance: Instance, behind: Behind) -> Step:
                 result = close(key, shown(span[0] - shift), window.state)
             except FAILURES as error:
                 raise failure(instance, error) from error
-            yield from ((t, out) for out in rows_of(instance, result))
+            for out in (result,) if type(result) is dict else rows_of(instance, result):
+                yield t, out
 
     return lambda row: emit_all(row, results(row))
 
@@ -279,17 +280,22 @@ def call_for_all(instance: Instance) -> None:
 
 def _due_windows(instance: Instance) -> Callable[[Row], list[tuple[Span, OpenWindow]]]:
     """A function that returns the windows that a row of a firing is for, by their ends."""
-    state, bounds = instance.state, _Bounds(instance)
+    state, live, bounds = instance.state, instance.state.live, _Bounds(instance)
     read, agenda = key_reader(instance.operator.key), instance.agenda
     assert agenda is not None, "windows are timed"
 
     def due(row: Row) -> list[tuple[Span, OpenWindow]]:
-        lateness, t, rounds = bounds.of(row.columns).lateness, row.columns.times()[row.index], agenda.stamp[2:]
-        windows: Windows = state.touch(read(row))
+        columns, key = row.columns, read(row)
+        lateness, t, rounds = bounds.of(columns).lateness, columns.times()[row.index], agenda.stamp[2:]
+        windows: Windows = live.get(key) or state.touch(key)
         found = [
-            (span, window) for span, window in windows.items()
-            if span[0] - 1 + (lateness if window.fired else 0) == t and span[3:] == rounds
+            one for one in windows.items()
+            if one[0][0] - 1 + (lateness if one[1].fired else 0) == t and one[0][3:] == rounds
         ]  # fmt: skip
-        return sorted(found, key=lambda one: one[0])
+        return found if len(found) < 2 else sorted(found, key=_by_span)
 
     return due
+
+
+def _by_span(one: tuple[Span, OpenWindow]) -> Span:
+    return one[0]

@@ -89,8 +89,8 @@ def cover(graph: Graph, targets: Iterable[str], pruning: bool = True) -> Coverin
 
 
 def _within_transactions(graph: Graph) -> Graph:
-    """The same operators, and the edges on which rows stay in their transaction."""
-    begins = {operator.name for operator in graph.operators if operator.begins_transactions}
+    """The same operators, and the edges on which rows stay in their transaction; all of those inside loops."""
+    begins = {one.name for one in graph.operators if one.begins_transactions and not one.within.level}
     if not begins:
         return graph
     edges = tuple(edge for edge in graph.edges if edge.branch or edge.source not in begins)

@@ -16,7 +16,7 @@ produce output then; so what entries bring out is known about below, however man
 (None, True)
 >>> firing = agenda.take(limit=1)
 >>> firing
-Firing(time=(0, 59), keys=('c7',), reached=False)
+Firing(time=(0, 59), keys=('c7',), moments=(59,), reached=False)
 >>> agenda.done(firing), bool(changes)                     # c8 is still to come
 (None, False)
 >>> agenda.done(agenda.take(limit=1)), [change.delta for change in changes.take()]
@@ -42,12 +42,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
+from itertools import islice
 from typing import Any, NamedTuple
 
 from fries_nb.errors import ProtocolError, TokenError
 from fries_nb.progress.antichain import Antichain
 from fries_nb.progress.change_batch import ChangeBatch, GraphLocation
-from fries_nb.progress.times import EARLIEST, Time, moment, precedes, rounds
+from fries_nb.progress.times import EARLIEST, Time, apart_from_moment, moment, precedes, rounds, with_moment
 from fries_nb.progress.token_keepers import TokenKeepers
 
 __all__ = ["Agenda", "Antichain", "ChangeBatch", "Entry", "Fired", "Firing"]
@@ -78,17 +79,24 @@ class SavedAgenda(NamedTuple):
 
 
 class Firing(NamedTuple):
-    """Keys whose entries of one time are due.
+    """Keys whose entries are due, by time.
 
     Attributes:
-        time: the time; rows can be sent at it, or later.
+        time: the least of their times; rows can be sent at it, or later. All have its version and rounds.
         keys: the keys.
+        moments: the ``t`` of each, ascending.
         reached: whether it is no entry that is due, but the frontier that has advanced, for a key that holds tokens.
     """
 
     time: Time
     keys: tuple[Any, ...]
+    moments: tuple[int, ...]
     reached: bool = False
+
+    @property
+    def times(self) -> Iterator[Time]:
+        """Their times, each once."""
+        return (with_moment(self.time, t) for t in dict.fromkeys(self.moments))
 
 
 class Agenda:
@@ -117,6 +125,7 @@ class Agenda:
         self.fired: Fired = {}
         self._location = GraphLocation(operator)
         self._entries: dict[Time, dict[Any, None]] = {}
+        self._versions: set[int] = set()
         self._taken: dict[Time, int] = {}
         self._heaps: dict[tuple[int, ...], list[tuple[int, Time]]] = {}
         self.frontier: Antichain | None = None
@@ -153,7 +162,7 @@ class Agenda:
         return any(precedes(held, time) for held in (*self._entries, *self._taken))
 
     def call(self, t: int, key: Hashable) -> None:
-        """Add an entry, at the version and the rounds of the frame; idempotent.
+        """Add an entry, at the version and the rounds of the frame; idempotent, also for rows of different versions.
 
         Args:
             t: its time.
@@ -170,17 +179,25 @@ class Agenda:
             )
         time = (stamp[0], t, *stamp[2:])
         keys = self._entries.get(time)
+        if (keys is not None and key in keys) or self._has_in_another_version(time, key):
+            return
         if keys is None:
             keys = self._add_time(time)
             if time not in self._taken:
                 self.changes.update(self._location, time, +1)
-        if key not in keys:
-            keys[key] = None
-            self._journal.append((time, key))
+        keys[key] = None
+        self._journal.append((time, key))
+
+    def _has_in_another_version(self, time: Time, key: Hashable) -> bool:
+        if len(self._versions) == 1 and time[0] in self._versions:
+            return False  # as nearly always
+        others = self._versions - {time[0]}
+        return any(key in self._entries.get((version, *time[1:]), ()) for version in others)
 
     def _add_time(self, time: Time) -> dict[Any, None]:
         keys: dict[Any, None] = {}
         self._entries[time] = keys
+        self._versions.add(time[0])
         heappush(self._heaps.setdefault(rounds(time), []), (moment(time), time))
         return keys
 
@@ -239,7 +256,7 @@ class Agenda:
         return heap[0][1]
 
     def take(self, limit: int) -> Firing:
-        """Take at most ``limit`` keys of the first ripe time, and begin it. The right to it is kept until ``done``.
+        """Take at most ``limit`` keys of the first ripe times, and begin the least. The right is kept until ``done``.
 
         Raises:
             ProtocolError: nothing is ripe.
@@ -248,31 +265,39 @@ class Agenda:
         if time is None and self.keepers is not None and self.keepers.is_due:
             least, key = self.keepers.take()
             self.begin(least)
-            return Firing(least, (key,), reached=True)
+            return Firing(least, (key,), (moment(least),), reached=True)
         if time is None:
             raise ProtocolError(f"{self.operator} was to fire, and has no entry whose time has passed")
+        first, keys, moments = time, list[Any](), list[int]()
+        while time is not None and apart_from_moment(time) == apart_from_moment(first) and len(keys) < max(1, limit):
+            some = self._take(time, max(1, limit) - len(keys))
+            keys += some
+            moments += [moment(time)] * len(some)
+            time = self._first_ripe()
+        self.begin(first)
+        return Firing(first, tuple(keys), tuple(moments))
+
+    def _take(self, time: Time, limit: int) -> list[Any]:
         keys = self._entries[time]
-        taken = tuple(key for key, _ in zip(keys, range(max(1, limit)), strict=False))
+        taken = list(islice(keys, limit))
         for key in taken:
             del keys[key]
         self._taken[time] = self._taken.get(time, 0) + 1
         if not keys:
             del self._entries[time]
         self.fired[rounds(time)] = max(moment(time), self.fired.get(rounds(time), EARLIEST))
-        self.begin(time)
-        return Firing(time, taken)
+        return taken
 
     def done(self, firing: Firing) -> None:
-        """Give up the right to the time of a firing, unless there are, or again are, entries of it."""
-        if firing.reached:
-            return
-        left = self._taken.pop(firing.time, 0) - 1
-        if left < 0:
-            raise ProtocolError(f"{self.operator} has finished a firing of {firing.time}, which it had not begun")
-        if left:
-            self._taken[firing.time] = left
-        elif firing.time not in self._entries:
-            self.changes.update(self._location, firing.time, -1)
+        """Give up the right to the times of a firing, unless there are, or again are, entries of them."""
+        for time in () if firing.reached else firing.times:
+            left = self._taken.pop(time, 0) - 1
+            if left < 0:
+                raise ProtocolError(f"{self.operator} has finished a firing of {time}, which it had not begun")
+            if left:
+                self._taken[time] = left
+            elif time not in self._entries:
+                self.changes.update(self._location, time, -1)
 
     # ---- checkpoints
 

@@ -295,6 +295,10 @@ class HostProgress:
             raise ProtocolError(f"host {host} was dismissed, but its first counts have not come; expected its frame 1")
         self._numbers.pop(host, None)
 
+    def least_counts(self) -> CountChanges:
+        """The counts that frontiers depend on; see ``Tracker.least_counts``."""
+        return self._tracker.least_counts()
+
     def state(self) -> ProgressState:
         """The view, for a host that joins."""
         return ProgressState(self._tracker.counts, dict(self._numbers), tuple(sorted(self._missing)))

@@ -54,6 +54,11 @@ def moment(time: Time) -> int:
     return time[1]
 
 
+def with_moment(time: Time, t: int) -> Time:
+    """The same version and rounds with another ``t``."""
+    return (time[0], t, *time[2:])
+
+
 def rounds(time: Time) -> tuple[int, ...]:
     """The rounds, outermost loop first; empty outside of loops."""
     return time[2:]

@@ -59,7 +59,6 @@ from fries_nb.progress.progress_graph import FlowEdge, ProgressGraph
 from fries_nb.progress.times import Time, moment, postponed, rounds
 
 __all__ = ["FlowEdge", "Lost", "ProgressGraph", "SavedTokens", "Token", "TokenBook", "token_counts"]
-
 _BOUND: ContextVar[TokenBook | None] = ContextVar("token book of the function that this thread runs", default=None)
 
 
@@ -348,6 +347,11 @@ class TokenBook:
                 self._write(id, time, None)
                 found.append(Lost(self.operator, moment(time)))
         return found
+
+    def end(self) -> None:
+        """Drop all tokens, since the operator has processed all of its input."""
+        for id in list(self.times):
+            self._write(id, self.times[id], None)
 
     # ---- checkpoints, and bins that move
 

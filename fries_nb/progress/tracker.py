@@ -38,7 +38,7 @@ from fries_nb.progress.antichain import Antichain, CountedAntichain
 from fries_nb.progress.change_batch import ChangeBatch, CountChange, CountChanges, GraphLocation
 from fries_nb.progress.path_summary import PathSummary, identity
 from fries_nb.progress.progress_graph import FlowEdge, ProgressGraph
-from fries_nb.progress.times import Time
+from fries_nb.progress.times import Time, apart_from_moment
 
 __all__ = ["FlowEdge", "FrontierHolder", "Tracker"]
 
@@ -100,6 +100,18 @@ class Tracker:
     def counts(self) -> CountChanges:
         """All counts that are not 0, in no particular order."""
         return tuple(self._view)
+
+    def least_counts(self) -> CountChanges:
+        """The counts that frontiers depend on: at each location, of each version and rounds, that of the least ``t``.
+
+        An operator with calls at a million times is at one location, so these are few.
+        """
+        least: dict[tuple[GraphLocation, tuple[int, ...]], CountChange] = {}
+        for one in self._view:
+            place = one.location, apart_from_moment(one.time)
+            if one.delta > 0 and (place not in least or one.time < least[place].time):
+                least[place] = one
+        return tuple(least.values())
 
     def count(self, location: GraphLocation, time: Time) -> int:
         """The count of one pointstamp."""

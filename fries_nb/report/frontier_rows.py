@@ -2,7 +2,9 @@
 
 >>> from fries_nb.controller.frontiers import TimeHolder
 >>> frontier_row(OperatorFrontier("W", 30, (TimeHolder("Src", 30, 2, "W"), TimeHolder("Src", 40, 1))))
-('W', '30', 'Src → W: 2 frames from 30 on; and 1 more')
+('W', 'from 30 on', 'Src → W: 2 frames; and 1 more')
+>>> frontier_row(OperatorFrontier("out", None))
+('out', 'nothing', '')
 >>> loop_row(LoopState("L", "asking", attempts=2, round=7, frames=4, rows=1_200, waiting=5, spilled=3 << 20))
 ('L', 'asking', '7', '1,200', '4', '5', '3.0 MiB', '2')
 """
@@ -15,8 +17,8 @@ from fries_nb.controller.frontiers import OperatorFrontier, time_text
 from fries_nb.controller.loop_states import LoopState
 from fries_nb.report.row_picture import TextColumn, rows_svg
 
-FRONTIER_TITLE = "Times that can still arrive"
-FRONTIER_COLUMNS = (TextColumn("operator"), TextColumn("from"), TextColumn("held back by"))
+FRONTIER_TITLE = "Times"
+FRONTIER_COLUMNS = (TextColumn("operator"), TextColumn("can still arrive"), TextColumn("held back by"))
 LOOP_TITLE = "Loops"
 LOOP_COLUMNS = (
     TextColumn("loop"),
@@ -31,16 +33,20 @@ _MOST = 24
 
 
 def frontier_row(frontier: OperatorFrontier) -> tuple[str, str, str]:
-    """An operator, the least time that can still arrive, and what holds it back."""
-    first, *others = map(str, frontier.holders or ("",))
-    more = f"; and {len(others):,} more" if others else ""
-    return frontier.operator, time_text(frontier.time), first + more
+    """An operator, what can still arrive, and what holds it back, with its time if that is another one."""
+    arrives = "nothing" if frontier.time is None else f"from {time_text(frontier.time)} on"
+    if not frontier.holders:
+        return frontier.operator, arrives, ""
+    first, more = frontier.holders[0], len(frontier.holders) - 1
+    what = first.what if first.time == frontier.time else str(first)
+    return frontier.operator, arrives, what + (f"; and {more:,} more" if more else "")
 
 
 def loop_row(loop: LoopState) -> tuple[str, ...]:
     """A loop in texts, as in ``LOOP_COLUMNS``."""
     counts = (f"{number:,}" for number in (loop.round, loop.rows, loop.frames, loop.waiting))
-    return loop.name, loop.phase, *counts, _size(loop.spilled), f"{loop.attempts:,}"
+    phase = f"{loop.phase} for {loop.change}" if loop.change else loop.phase
+    return loop.name, phase, *counts, _size(loop.spilled), f"{loop.attempts:,}"
 
 
 def frontiers_svg(frontiers: Sequence[OperatorFrontier], width: float = 760.0) -> str:

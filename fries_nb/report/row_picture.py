@@ -1,11 +1,11 @@
 """A table as SVG: a heading, and rows of short texts, for several widths.
 
 Where the columns do not fit beside each other, a row takes several lines: its name, and below it all other cells, each
-after the name of its column.
+after the name of its column: a line for each text, and one for all numbers.
 
 >>> columns = (TextColumn("operator"), TextColumn("rows", number=True))
 >>> svg = rows_svg("What waits", columns, [("W", "12")], width=300)
->>> svg.count('<text class="cell'), 'aria-label="What waits. operator W: rows 12"' in svg
+>>> svg.count('<text class="cell'), 'aria-label="What waits. operator W: rows: 12"' in svg
 (2, True)
 """
 
@@ -20,6 +20,7 @@ from fries_nb.report.theme import FONT, escaped, number, themed
 
 _PAD, _LINE, _GAP, _RULE = 16.0, 19.0, 18.0, 6.0
 _LETTER, _TITLE = 6.4, 30.0
+_UNBROKEN = "\N{NO-BREAK SPACE}"
 
 _LIGHT = {
     ".paper": f"fill: {theme.PAPER}",
@@ -72,13 +73,13 @@ def rows_svg(title: str, columns: Sequence[TextColumn], rows: Sequence[Cells], w
     )
 
 
-def _read_aloud(columns: Sequence[TextColumn], row: Cells) -> str:
+def _read_aloud(columns: Sequence[TextColumn], row: Sequence[str]) -> str:
     return f"{columns[0].name} {row[0]}: {', '.join(_named(columns, row))}"
 
 
-def _named(columns: Sequence[TextColumn], row: Cells) -> list[str]:
+def _named(columns: Sequence[TextColumn], row: Sequence[str]) -> list[str]:
     """The cells behind the first one that are not empty, with the names of their columns."""
-    return [f"{column.name} {cell}" for column, cell in zip(columns[1:], row[1:], strict=True) if cell]
+    return [f"{column.name}: {cell}" for column, cell in zip(columns[1:], row[1:], strict=True) if cell]
 
 
 def _beside(columns: Sequence[TextColumn], rows: Sequence[Cells], width: float) -> tuple[str, float] | None:
@@ -121,4 +122,7 @@ def _below(columns: Sequence[TextColumn], rows: Sequence[Cells], width: float) -
 
 
 def _paragraphs(columns: Sequence[TextColumn], row: Cells) -> list[str]:
-    return [row[0], " · ".join(_named(columns, row))]
+    texts = [cell if not column.number else "" for column, cell in zip(columns, row, strict=True)]
+    numbers = [cell if column.number else "" for column, cell in zip(columns, row, strict=True)]
+    together = [one.replace(" ", _UNBROKEN) for one in _named(columns, numbers)]
+    return [row[0], *_named(columns, texts), f"{_UNBROKEN}· ".join(together)]

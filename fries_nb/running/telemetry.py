@@ -117,25 +117,27 @@ class Telemetry:
         self._columns: dict[WorkerId, pa.Schema] = {}
         self.constraints = ConstraintStates(constraints)
         self._outstanding: tuple[int, CountChanges] | None = None
+        self._frontiers: Frontiers | None = None  # of these; computed when someone asks
 
     @locked
     def outstanding(self, region: int, counts: CountChanges) -> None:
         """Record the outstanding pointstamps of a region."""
-        self._outstanding = region, counts
+        self._outstanding, self._frontiers = (region, counts), None
 
     @locked
     def frontiers(self) -> Frontiers | None:
         """The frontiers of the operators of the region that runs, as last reported; ``None`` if there are none."""
         values = self._time_values()
-        if self._outstanding is None or values is None:
-            return None
-        number, counts = self._outstanding
-        return Frontiers(regions(self._graph)[number].graph, counts, values)
+        if self._frontiers is None and self._outstanding is not None and values is not None:
+            number, counts = self._outstanding
+            self._frontiers = Frontiers(regions(self._graph)[number].graph, counts, values)
+        return self._frontiers
 
     def _time_values(self) -> TimeValues | None:
         """The type of times, once a source has reported the columns that it reads; all sources have the same."""
         columns = {one.name: one.time.column for one in self._graph.operators if one.time is not None}
-        seen = (one.writes.get(columns.get(one.worker.operator, "")) for one in self._metrics.reports)
+        reports = self._metrics.reports if columns else ()
+        seen = (one.writes.get(columns[one.worker.operator]) for one in reports if one.worker.operator in columns)
         return next((values_named(kind) for kind in seen if kind is not None), None)
 
     @locked
@@ -204,7 +206,7 @@ class Telemetry:
         self.paused, self.chains = {}, {}
         self._rechain(self.running_chains.restarted())
         self.constraints.forget()
-        self._outstanding = None
+        self._outstanding = self._frontiers = None
 
     @locked
     def recovered(self) -> None:

@@ -12,6 +12,7 @@ import gc
 import os
 import queue
 import socket
+import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -67,6 +68,7 @@ from fries_nb.worker.events import (
     TellController,
     TellMeasured,
     Traced,
+    Warned,
     WorkerTick,
 )
 from fries_nb.worker.out_channel import SendFrame
@@ -137,7 +139,6 @@ class Host:
         make_room(hosts)
         self._links = HostLinks(region.keys, host, region.controller, interface, silence_s=silence_s, peers=hosts)
         self._router = FrameRouter(self._links, region.topology.placement, self._loop_of)
-        self._progress = ProgressLink(region, host, self._notify, self._router.post)
         self._watch = ConstraintWatch(region, host, self._router.post, self._notify, self._judged, self._request_chain)
 
     def run(self) -> HostReport:
@@ -146,6 +147,9 @@ class Host:
         try:
             built = build_workers(self._region, self._host, self._carry_out)
             self._hosted = built.workers
+            self._progress = ProgressLink(
+                self._region, built.topology.graph, self._host, self._notify, self._router.post
+            )
             self._chains = HostChains(built.topology, self._hosted, self._loop_of, self._chained)
             pid, machine = os.getpid(), socket.gethostname()
             self._links.say(Hello(self._links.data_address, pid, machine, self._region.incarnation))
@@ -296,6 +300,8 @@ class Host:
             self._router.grant(instruction.sizes)
         elif isinstance(instruction, Counted):
             self._progress.record(instruction.changes)
+        elif isinstance(instruction, Warned):
+            sys.stdout.write(f"{instruction.text}\n")  # as the output of the operator in whose thread this is
         elif isinstance(instruction, TellController):
             self._tell(instruction.answer)
         elif isinstance(instruction, TellMeasured):

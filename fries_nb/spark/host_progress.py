@@ -7,8 +7,10 @@ sequence of both, in which frames are broadcast: the links keep the order of wha
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
 
+from fries_nb.dataflow.graph import Graph
 from fries_nb.messages import WorkerId
 from fries_nb.progress.change_batch import CountChange, CountChanges
 from fries_nb.progress.exchange import HostProgress, ProgressFrame
@@ -18,12 +20,16 @@ from fries_nb.spark.region_spec import RegionSpec
 from fries_nb.topology.progress_locations import audience, listeners
 from fries_nb.worker.events import Event, FrontierAdvanced
 
+SPARING = 100
+"""The view is not looked through again before so many times the duration of the last time have passed."""
+
 
 class ProgressLink:
     """The progress of one host. Does nothing if progress is not tracked by tokens.
 
     Args:
         region: the specification of the region.
+        graph: its dataflow with functions, which say whether operators work by time.
         host: index of the host.
         send: posts a frame to another host.
         post: posts an event to a worker of this host.
@@ -32,6 +38,7 @@ class ProgressLink:
     def __init__(
         self,
         region: RegionSpec,
+        graph: Graph,
         host: int,
         send: Callable[[int, ProgressFrame], None],
         post: Callable[[WorkerId, Event], None],
@@ -42,9 +49,9 @@ class ProgressLink:
         self._post = post
         self._audience: Mapping[str, tuple[WorkerId, ...]] = {}
         self._progress: HostProgress | None = None
+        self._again_s = 0.0
         if isinstance(progress := region.progress, ProgressGraph):
-            graph, members = region.graph, range(region.options.hosts)
-            self._progress = HostProgress(host, progress, listeners(graph), members)
+            self._progress = HostProgress(host, progress, listeners(graph), range(region.options.hosts))
             here = [worker for worker, home in region.topology.placement.items() if home == host]
             self._audience = {
                 listener: tuple(worker for worker in here if worker.operator in operators)
@@ -74,11 +81,18 @@ class ProgressLink:
                 self._announce(self._progress)
 
     def counts(self) -> CountChanges | None:
-        """This host's view of all pointstamps; ``None`` before it is open."""
-        if self._progress is None or not self._progress.is_open:
+        """What frontiers depend on in this host's view; ``None`` before it is open, and when it was asked for too soon.
+
+        The view may be long, so it is looked through in a small part of the time only.
+        """
+        began_s = time.monotonic()
+        if self._progress is None or not self._progress.is_open or began_s < self._again_s:
             return None
         with self._lock:
-            return self._progress.state().counts
+            counts = self._progress.least_counts()
+        ended_s = time.monotonic()
+        self._again_s = ended_s + SPARING * (ended_s - began_s)
+        return counts
 
     def _broadcast(self, frame: ProgressFrame | None) -> None:
         if frame is not None:

@@ -34,6 +34,8 @@ from fries_nb.worker.worker import Worker
 
 READ_LIMIT = 16_384
 """Maximum number of tuples that a source takes from its reader at a time."""
+READ_AHEAD_LIMIT = 512
+"""The same for a source that must not read far ahead of the sinks: it is held back between two batches."""
 DUE = 0
 """A time that has passed: the source is to be read at once."""
 
@@ -229,8 +231,11 @@ class HostedWorker:
             self._reader = None
             self.worker.handle(Supplied(None))
             return
-        batch, self._due_ns = self._reader.read(time.time_ns(), READ_LIMIT)
+        limit = READ_AHEAD_LIMIT if self._reader.is_limited else READ_LIMIT
+        batch, self._due_ns = self._reader.read(time.time_ns(), limit)
+        self.worker.limit_ahead(self._reader.ahead_ticks)  # known with the first row, if not before
         if batch is not None:
-            self.worker.handle(Supplied(batch, self._reader.moved, self._reader.bounds))
+            reader = self._reader
+            self.worker.handle(Supplied(batch, reader.moved, reader.bounds, reader.least))
         if self._due_ns is None and (batch is not None or self._reader.exhausted):
             self._due_ns = DUE

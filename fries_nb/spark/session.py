@@ -321,6 +321,7 @@ def _settings(found: MachineMemory | None) -> dict[str, str]:
         "spark.sql.parquet.columnarReaderBatchSize": "1024",  # the default, 4096, exceeds the memory for 10,000 columns
         "spark.sql.shuffle.partitions": "2",
         "spark.ui.enabled": "false",
+        "spark.ui.liveUpdate.period": "0",  # else a started task may not be known of until its next heartbeat
         "spark.ui.showConsoleProgress": "false",
         **using_archive(),
     }

@@ -13,7 +13,7 @@ its values alone, not on the interleaving, so ``reference`` computes the result 
 
 >>> flow = draw_loop_flow(random.Random(4))
 >>> flow.heads, sorted(reference(flow, {"S": [{"id": 1, "path": "1", "k": 0}]}))[:3]
-(('L1', 'L2'), ['A2', 'B1', 'B2'])
+(('L1', 'L2', 'L3', 'L4'), ['B3', 'B4', 'E3'])
 """
 
 from __future__ import annotations

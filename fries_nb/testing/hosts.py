@@ -37,13 +37,13 @@ from fries_nb.testing.ports import ListPort
 from fries_nb.testing.readers import Supply, plans_of, positions_of
 from fries_nb.testing.seeded_chains import SeededChains
 from fries_nb.testing.seeded_progress import SeededProgress
+from fries_nb.testing.seeded_trials import SeededTrials
 from fries_nb.topology.topology import Topology
 from fries_nb.topology.wiring import wire, wirings_of
 from fries_nb.worker import events as heard
 from fries_nb.worker.chaining import Fused, SplitOff
 from fries_nb.worker.out_channel import SendFrame
 from fries_nb.worker.redistribution import Redistribution
-from fries_nb.worker.rehearsal import Rehearsals
 from fries_nb.worker.worker import Worker
 
 
@@ -56,7 +56,9 @@ class Hosts:
         supply: the input that the sources have not read yet.
         dead: hosts that were killed.
         spent: workers that had ended before the marker of the incarnation's checkpoint.
+        trials: the dry runs and rehearsals that were requested.
         chains: the chains that were requested while it runs.
+        warnings: the warnings of workers, in order.
         started: whether the controller has admitted them.
     """
 
@@ -65,6 +67,7 @@ class Hosts:
         self.workers: dict[WorkerId, Worker] = {}
         self.ports: dict[WorkerId, ListPort] = {}
         self.dead: set[int] = set()
+        self.warnings: list[heard.Warned] = []
         self.started = False
         self._plan = plan
         self._random = plan.random
@@ -72,8 +75,7 @@ class Hosts:
         self._placement = dict(self.topology.placement)  # includes removed workers
         self._redistribution = Redistribution(restoration.checkpoint, plan.graph)
         self._failures: list[Failed] = []
-        self._trials: list[DryRun | tuple[WorkerId, Rehearse]] = []
-        self._rehearsals = [Rehearsals(plan.clock) for _ in range(plan.hosts)]
+        self.trials = SeededTrials(self, plan)
         self._saves: list[tuple[Worker, int, tuple[Snapshot, ...]]] = []
         self._of: dict[WorkerId, Worker] = {}
         self._sinks: dict[WorkerId, OpenSinks] = {}
@@ -205,7 +207,7 @@ class Hosts:
         elif kind == "feed":
             self._feed(place)
         elif kind == "try":
-            self._try()
+            self.trials.happen()
         elif kind == "save":
             self._save()
         elif kind == "chain":
@@ -227,7 +229,7 @@ class Hosts:
         else:
             worker, control = what
             if isinstance(control, Rehearse):
-                self._try_later((worker, control))
+                self.trials.add((worker, control))
             elif isinstance(control, SetChain):
                 self.chains.request(worker, control)
             elif isinstance(control, AdoptTopology):
@@ -236,25 +238,6 @@ class Hosts:
             else:
                 self.give(worker, heard.Directed(worker, control))
         return None
-
-    def _try_later(self, order: DryRun | tuple[WorkerId, Rehearse]) -> None:
-        """Schedule work that a host does outside its workers' threads."""
-        self._trials.append(order)
-        self.draws.add(("try", None))
-
-    def _try(self) -> None:
-        order = self._trials.pop(self._random.randrange(len(self._trials)))
-        if not self._trials:
-            self.draws.discard(("try", None))
-        worker = order.worker if isinstance(order, DryRun) else order[0]
-        home = self.host_of(worker)
-        if isinstance(order, DryRun):
-            self.give(worker, result := self._rehearsals[home].prepare(order))
-            answer: Answer = result.answer
-        else:
-            there = [one for id_, one in self.workers.items() if self.host_of(id_) == home]
-            answer = self._rehearsals[home].rehearse(*order, there)
-        self.answer(worker, answer)
 
     def _save(self) -> None:
         worker, epoch, snapshots = self._saves.pop(self._random.randrange(len(self._saves)))
@@ -331,7 +314,7 @@ class Hosts:
             elif isinstance(instruction, heard.TellController):
                 self._answer(worker, instruction.answer)
             elif isinstance(instruction, DryRun):
-                self._try_later(instruction)
+                self.trials.add(instruction)
             elif isinstance(instruction, heard.Save):
                 self._plan.store.note(instruction.epoch, [instance.worker for instance in worker.instances])
                 self._saves.append((worker, instruction.epoch, instruction.snapshots))
@@ -340,6 +323,8 @@ class Hosts:
                 self._write(worker, instruction)
             elif isinstance(instruction, heard.Traced):
                 self._plan.store.trace(instruction.records)
+            elif isinstance(instruction, heard.Warned):
+                self.warnings.append(instruction)
             elif isinstance(instruction, heard.Counted):
                 self.progress.record(worker, instruction.changes)
             elif isinstance(instruction, heard.ToReader) and isinstance(instruction.control, Drain):

@@ -137,7 +137,7 @@ class ThreadedHosts(Hosts):
     def _occur(self, thing: Any) -> Answer | None:
         kind, place = thing
         if kind == "try":
-            self._try()
+            self.trials.happen()
         elif kind == "save":
             self._save()
         else:
@@ -222,7 +222,7 @@ class ThreadedHosts(Hosts):
 
     def _hear(self, worker: WorkerId, control: Control) -> Steps[None]:
         if isinstance(control, Rehearse):
-            self._try_later((worker, control))
+            self.trials.add((worker, control))
         elif isinstance(control, SetChain):
             self._requests.append(ChainRequest(worker, control.operators, self._plan.clock()))
         elif (member := self.member_of(worker)) is not None:

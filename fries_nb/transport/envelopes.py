@@ -85,7 +85,7 @@ class Judged(msgspec.Struct, frozen=True, tag=True):
 
 
 class Pointstamps(msgspec.Struct, frozen=True, tag=True):
-    """The host's view of what is outstanding in the whole dataflow; see ``progress.exchange``."""
+    """What frontiers depend on in the host's view of the whole dataflow; see ``Tracker.least_counts``."""
 
     counts: CountChanges
 

@@ -42,11 +42,15 @@ def forward_channels(channels: Iterable[ChannelId], feedback: Collection[str]) -
 class Alignment:
     """Markers that are awaited on channels.
 
-    Invariants: an id completes at most once; ``blocked`` contains only channels on which an awaited marker has arrived.
+    Invariants: an id completes at most once; ``blocked`` contains only channels on which an awaited marker has arrived,
+    and blocked entries.
 
     Args:
         channels: the worker's input channels.
         issued: the id of the last marker issued before the worker was added; all up to it count as passed.
+
+    Attributes:
+        is_closed: whether entries are blocked.
     """
 
     def __init__(self, channels: Iterable[ChannelId], issued: int = 0) -> None:
@@ -56,11 +60,23 @@ class Alignment:
         self._waiting: dict[int, tuple[Marker, set[ChannelId]]] = {}
         self._holding: dict[ChannelId, int] = {}
         self._passed: set[int] = set()
+        self._entries: set[ChannelId] = set()
+        self.is_closed = False
 
     @property
     def blocked(self) -> set[ChannelId]:
         """Channels that must not be read."""
-        return {channel for channel, holder in self._holding.items() if holder not in self._loose}
+        return {channel for channel, holder in self._holding.items() if holder not in self._loose} | self._entries
+
+    def block_entries(self, operators: Collection[str]) -> None:
+        """Block the channels from all but these operators, whatever arrives on the others."""
+        self.is_closed = True
+        self._entries = {channel for channel in self._live if channel.sender.operator not in operators}
+
+    def open_entries(self) -> None:
+        """Do not block them any more; idempotent."""
+        self.is_closed = False
+        self._entries = set()
 
     def passed(self, marker_id: int) -> bool:
         """Whether this id has been applied or cancelled here."""

@@ -98,7 +98,7 @@ class ChainWork:
         for instance, needed in zip(instances, wiring.needed, strict=True):
             instance.written.needed = needed
         self.interrupt = InterruptFlag()
-        self.ended = self.failed = self._held = self._stalled = self._in_hand = False
+        self.ended = self.failed = self._held = self._stalled = self._in_hand = self._has_warned = False
         self.came: dict[str, pa.Schema] = {}
         self._clock, self._window, self._spill = clock, window, spill
         self._inbox, self._alignment = self._input(issued)
@@ -140,6 +140,10 @@ class ChainWork:
 
     def _compiled(self, instances: Sequence[Instance]) -> ChainExecutor:
         return executor_of(instances, self.interrupt, self.wiring.branches, self.wiring.left, self.wiring.feedback)
+
+    def limit_ahead(self, ahead: int | None) -> None:
+        """Change how far a source may read ahead of the sinks; ``None`` for no limit, and while it is not known."""
+        self._times.limit_ahead(ahead)
 
     def _arrived(self, marker: Marker, channel: ChannelId) -> None:
         """Process a marker of a channel."""
@@ -200,8 +204,14 @@ class ChainWork:
 
     @property
     def is_busy(self) -> bool:
-        """Whether the worker holds tuples that it has taken from its inbox: in hand, paused on, or set aside."""
-        return not self.ended and (self._in_hand or self._pause.under_way or self._versions.under_way)
+        """Whether rows can still come of what the worker has: in hand, paused on, set aside, or held for a later time.
+
+        What is held for a later time does not count while its operators are closed for a change, since it is not due.
+        """
+        if self.ended:
+            return False
+        holds_time = any(one.holds_time for one in self.instances[:1]) and not self._alignment.is_closed
+        return self._in_hand or self._pause.under_way or self._versions.under_way or holds_time
 
     @property
     def version(self) -> int:
@@ -247,7 +257,7 @@ class ChainWork:
     @property
     def _is_ripe(self) -> bool:
         agenda = self.instances[0].agenda
-        return agenda is not None and agenda.is_ripe
+        return agenda is not None and agenda.is_ripe and not self._alignment.is_closed
 
     def _fire(self, limit: int) -> None:
         """Process rows that time brings out, at the version that the worker has reached."""
@@ -264,7 +274,7 @@ class ChainWork:
         if supplied.batch is None:
             self._finish()
         else:
-            self._times.take_rows(self._versions.number, supplied.positions, supplied.bounds)
+            self._times.take_rows(self._versions.number, supplied.positions, supplied.bounds, supplied.least)
             self._begin("", supplied.batch, self._versions.number)
             self._advance(limit)
             self.instances[0].positions.update(supplied.positions)

@@ -184,6 +184,8 @@ def _unfit(worker: Worker, topology: Topology) -> str:
         return f"{id_} is paused on a tuple"
     if worker._versions.under_way:
         return f"{id_} runs two versions, since a multi-version change is under way"
+    if worker._alignment.is_closed:
+        return f"{id_} lets no rows enter, since a change of a loop is under way"
     stays = id_ in topology.placement and wire(topology, _names(worker), id_.index) == worker.wiring
     if worker._adoption.under_way or not stays:
         return f"{id_} adopts another topology"

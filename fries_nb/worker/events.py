@@ -48,12 +48,14 @@ class Supplied:
     """A source's reader has read this batch; ``None`` is the end of the source.
 
     ``positions`` maps the splits that it was read from to the positions after the batch; ``None`` is a split's end.
-    If rows have times, ``bounds`` maps splits that have not ended to lower bounds of the times of their unread rows.
+    If rows have times, ``bounds`` maps splits that have not ended to lower bounds of the times of their unread rows,
+    and ``least`` is the least time of the batch, if the bounds before it do not tell it.
     """
 
     batch: pa.RecordBatch | None
     positions: Mapping[int, Position | None] = field(default_factory=dict)
     bounds: Mapping[int, int] = field(default_factory=dict)
+    least: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +242,15 @@ class Counted:
         return [cls(changes)] if changes else []
 
 
+@dataclass(frozen=True, slots=True)
+class Warned:
+    """An instruction: show the user this warning about an operator."""
+
+    worker: WorkerId
+    text: str
+
+
 Instruction = (
     SendFrame | Grant | TellController | TellMeasured | DryRun | ToReader | Write | ClosePart | Traced | Save | Counted
+    | Warned
 )

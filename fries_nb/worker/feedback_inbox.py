@@ -89,7 +89,7 @@ class FeedbackInbox(Inbox):
                 self._move_out()
 
     def _count(self, frame: Data) -> None:
-        self._round = max(self._round, *frame.timestamp[-1:])
+        self._round = max((self._round, *frame.timestamp[-1:]))
         self._frames += 1
         self._rows += frame.batch.num_rows
         self._waiting_rows += frame.batch.num_rows
@@ -115,8 +115,8 @@ class FeedbackInbox(Inbox):
             self._is_full = True
             if self._in_memory > 2 * self._budget:
                 loop = next(iter(ends)).receiver.operator
-                words = f"{self._in_memory} bytes of rows wait in memory for loop {loop}, which keeps producing more"
-                raise RunError(f"{words}; {error}") from error
+                words = f"{self._in_memory} bytes of rows wait in memory for the head of a loop, {loop}, and more come"
+                raise RunError(f"{words}: {error}") from error
         finally:
             for channel, end in ends.items():
                 self._queues[channel].extend(end)

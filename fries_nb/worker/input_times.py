@@ -62,13 +62,15 @@ class InputTimes:
     def take_frames(self, frames: Sequence[tuple[ChannelId, Data]]) -> None:
         """Take these frames in hand, each with its channel; they share version and rounds."""
 
-    def take_rows(self, version: int, splits: Iterable[int], bounds: Bounds) -> None:
+    def take_rows(self, version: int, splits: Iterable[int], bounds: Bounds, least: int | None = None) -> None:
         """Take rows of a source in hand.
 
         Args:
             version: the version that the source has reached.
             splits: the splits that they were read from.
             bounds: the bounds after these rows.
+            least: the least time of these rows, if the bounds before them do not tell it. (A late row is earlier than
+                those bounds, for which the source has no token.)
         """
 
     def location(self, sender: str) -> GraphLocation:
@@ -89,6 +91,9 @@ class InputTimes:
             ahead: how far it may read ahead of the sinks; ``None`` for no limit.
         """
         return ()
+
+    def limit_ahead(self, ahead: int | None) -> None:
+        """Change how far a source may read ahead of the sinks; ``None`` for no limit."""
 
     def turn_to(self, version: int, changes: ChangeBatch) -> None:
         """Downgrade the tokens of a source to a later version, since it has applied a tagged change."""
@@ -154,9 +159,10 @@ class TrackedTimes(InputTimes):
         for _, time in self._frames:
             self.stamp = earlier(self.stamp, time)
 
-    def take_rows(self, version: int, splits: Iterable[int], bounds: Bounds) -> None:
+    def take_rows(self, version: int, splits: Iterable[int], bounds: Bounds, least: int | None = None) -> None:
         known = [self._bounds[split] for split in splits if split in self._bounds]
-        self.stamp = (version, min(known, default=self.next_time))
+        bound = min(known, default=self.next_time)
+        self.stamp = (version, bound if least is None else max(bound, least))
         self._next = dict(bounds)
 
     def location(self, sender: str) -> GraphLocation:
@@ -178,6 +184,9 @@ class TrackedTimes(InputTimes):
     def introduce(self, bounds: Bounds, ahead: int | None) -> CountChanges:
         self._bounds, self._ahead = dict(bounds), ahead
         return tuple(CountChange(self._output, (self._version, bound), 1) for bound in bounds.values())
+
+    def limit_ahead(self, ahead: int | None) -> None:
+        self._ahead = ahead
 
     def turn_to(self, version: int, changes: ChangeBatch) -> None:
         self._hold(changes, version, self._bounds)

@@ -14,6 +14,7 @@ then blocked until it has: what follows the marker there must not precede it her
 When every forward channel has ended, the head reports it. The controller then makes attempts, and tells the head to end
 when the loop is empty (see ``controller.loop_attempts``).
 
+>>> from fries_nb.messages import Attempt
 >>> channel = ChannelId(WorkerId("B", 0), WorkerId("L", 0))
 >>> observations = Observations()
 >>> marker = Marker(7, frozenset("LB"), Attempt("L", 1))
@@ -33,7 +34,7 @@ from msgspec.structs import replace
 
 from fries_nb.checkpoints import LoggedFrame, Snapshot
 from fries_nb.errors import FriesError, ProtocolError
-from fries_nb.messages import Attempt, Cancel, ChannelId, Control, Data, Done, EndLoop, InputEnded, Marker, WorkerId
+from fries_nb.messages import Cancel, ChannelId, Control, Data, Done, EndLoop, InputEnded, Marker, WorkerId
 from fries_nb.operators.instance import Instance
 from fries_nb.progress.change_batch import CountChange, CountChanges
 from fries_nb.progress.progress_graph import ProgressGraph
@@ -46,8 +47,6 @@ from fries_nb.worker.inbox import Inbox
 from fries_nb.worker.input_times import Bounds
 from fries_nb.worker.versions import Spill
 from fries_nb.worker.worker import Worker
-
-__all__ = ["Attempt", "Done", "HeadAlignment", "HeadWorker", "Observation", "Observations"]
 
 
 @dataclass

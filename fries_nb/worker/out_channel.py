@@ -102,9 +102,9 @@ class EdgeBuffer:
     To divide a batch costs as much for a dozen rows as for hundreds, so small ones wait until they are many, or are to
     be sent.
 
-    If progress is tracked, the sender has a token for them until they are counted as messages of the channels. (To count
+    If progress is tracked, the sender has a token for them until they are counted as messages of the channels. To count
     them as one message of the edge would be wrong: when it becomes two, another host might learn that one of these was
-    used up before it learns of the other, for which nothing earlier was taken away.)
+    used up before it learns of the other, for which nothing earlier was taken away.
 
     Args:
         sender: the operator that sends them.

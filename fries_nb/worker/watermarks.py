@@ -113,7 +113,7 @@ class SourceTimes(InBandTimes):
         self._due_ns: int | None = None
         self._bound = EARLIEST
 
-    def take_rows(self, version: int, splits: Iterable[int], bounds: Bounds) -> None:
+    def take_rows(self, version: int, splits: Iterable[int], bounds: Bounds, least: int | None = None) -> None:
         self._bound = min(bounds.values(), default=self._bound)
 
     def risen(self) -> int | None:

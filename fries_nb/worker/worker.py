@@ -13,6 +13,7 @@ from fries_nb.errors import FriesError, OperatorError, ProtocolError
 from fries_nb.messages import (
     Abort,
     Attempt,
+    BlockEntries,
     Cancel,
     ChannelId,
     Commit,
@@ -21,6 +22,7 @@ from fries_nb.messages import (
     Ended,
     Fcm,
     Marker,
+    OpenEntries,
     Prepare,
     SetRate,
     Settled,
@@ -51,6 +53,7 @@ from fries_nb.worker.events import (
     Supplied,
     TellController,
     ToReader,
+    Warned,
 )
 from fries_nb.worker.marker_actions import effects_of, failed_answer
 from fries_nb.worker.preparation import keep_ready
@@ -123,6 +126,9 @@ class Worker(ChainWork):
         elif isinstance(control, Cancel):
             self._alignment.cancel(control.marker)
             self._inbox.block_only(self._alignment.blocked)
+        elif isinstance(control, OpenEntries):
+            self._alignment.open_entries()
+            self._inbox.block_only(self._alignment.blocked)
         elif isinstance(control, SetRate | Drain):
             self._instructions.append(ToReader(control))
         else:
@@ -182,6 +188,8 @@ class Worker(ChainWork):
         """End the output channels, close the sink's part and report the end, since all input is processed."""
         self.outbox.end()
         self.ended = True
+        if (tokens := self.instances[0].tokens) is not None:
+            tokens.end()
         self._times.end(self.outbox.changes)
         # The last trace records are sent first: once a checkpoint records the worker as finished, none can be added.
         self._instructions.extend(self.reports.traced(ended=True))
@@ -203,6 +211,9 @@ class Worker(ChainWork):
         self._instructions += effects.answers
         if busy and isinstance(action, Attempt):
             self._unsettled += [Settled(instance.worker, marker.id) for instance in self.instances[start:]]
+        if isinstance(action, BlockEntries):
+            self._alignment.block_entries(action.operators)
+            self._inbox.block_only(self._alignment.blocked)
         if effects.leaves:
             self.outbox.mark(marker)
         self._instructions += saves
@@ -223,8 +234,18 @@ class Worker(ChainWork):
         if self._unsettled and not self.is_busy:
             self._instructions += map(TellController, self._unsettled)
             self._unsettled.clear()
+        self._drop_lost()
         taken, self._instructions = [*self._instructions, *self.outbox.sends()], []
         return [*taken, *Counted.of(self.outbox.changes.take())] if self.outbox.changes else taken
+
+    def _drop_lost(self) -> None:
+        """Drop the tokens whose handles the function has lost; warn of the first one."""
+        instance = self.instances[0]
+        lost = instance.tokens.take_lost() if instance.tokens is not None else []
+        if lost and not self._has_warned:
+            self._has_warned = True
+            text = f"{lost[0].operator} has lost a token of time {lost[0].time}, which counts as dropped"
+            self._instructions.append(Warned(instance.worker, f"{text}, as any later one; expected token.drop()"))
 
     def _fail(self, error: FriesError) -> None:
         self.failed = True

@@ -62,7 +62,7 @@ class Check:
     cost_ms: float = 0.0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.margin or self.most < 1:
+        if not self.margin >= 0 or self.most < 1:
             raise ValueError(f"{self}: expected a margin of 0 or more, and at least one round")
 
     def __call__(self, row: Row) -> Row:

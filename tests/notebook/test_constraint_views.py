@@ -23,9 +23,10 @@ from fries_nb.controller.events import Outcome
 from fries_nb.controller.history import Point
 from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.errors import PlanError
-from fries_nb.notebook.constraint_panel import WIDTHS, ConstraintPanel, ProposalList
+from fries_nb.notebook.constraint_panel import ConstraintPanel, ProposalList
 from fries_nb.notebook.dashboard import RunView
 from fries_nb.notebook.function_sources import TypedFunctions
+from fries_nb.notebook.panels import WIDTHS
 from fries_nb.notebook.plots import WINDOW_S, LatencyPlot, window
 from fries_nb.notebook.static_pictures import run_svg
 from fries_nb.running.proposals import Proposal

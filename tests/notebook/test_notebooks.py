@@ -83,3 +83,39 @@ def test_constraints_are_kept_by_smaller_buffers_and_then_by_a_lighter_model(tmp
     assert "at most 150 ms" in said(notebook, "violated = ")
     assert said(notebook, "while not run.changes").count("done") == 1
     assert "'slow' is serializable" in said(notebook, "%fries_audit")
+
+
+def test_windows_are_complete_and_change_while_they_are_open(tmp_path: Path):
+    """As told: no payment is missing or counted twice after two changes, and the audit finds nothing."""
+    notebook = executed("05_tokens.ipynb", tmp_path)
+    assert re.search(r"^2018-04-0\d \d\d:\d\d", said(notebook, "wait_until(lambda: run.metrics().frontier"))
+    assert [line.split()[0] for line in said(notebook, "%fries_frontier").splitlines()[1:4]] == [
+        "Check", "Replicate(Check)", "Hour",
+    ]  # fmt: skip
+    assert said(notebook, "%%fries_reconfigure windows").count("done by fries in") == 2
+    read, counted = re.findall(r"([\d,]+) (?:payments were read|are in windows)", said(notebook, "hours = "))
+    assert read == counted
+    assert "[0, 30] minutes past the hour" in said(notebook, "hours = ")
+    assert "'windows' is serializable" in said(notebook, "%fries_audit")
+    alarms, windows = re.findall(r"([\d,]+) (?:alarms|windows)", said(notebook, "class Alarm"))
+    assert 0 < int(alarms.replace(",", "")) < int(windows.replace(",", ""))
+    assert "286360" in said(notebook, "class Frauds")
+    assert re.search(r"[1-9][\d,]+ times a customer paid nothing", said(notebook, "from datetime"))
+
+
+def test_loops_end_with_every_row_decided(tmp_path: Path):
+    """As told: attempts find out when nobody is inside any more, and each component has one number."""
+    notebook = executed("06_loops.ipynb", tmp_path)
+    assert "phase='running', attempts=0, round=7" in said(notebook, "wait_until(lambda: run.loops")
+    assert said(notebook, "%fries_loops").splitlines()[1].split()[:3] == ["Checks", "running", "7"]
+    end = said(notebook, "run.stop(drain=True)")
+    assert re.search(r"ended after [1-9]\d* attempts; the longest check took 7 rounds", end)
+    read, decided = re.findall(r"([\d,]+) (?:payments were read|are decided)", end)
+    assert read == decided
+    assert said(notebook, "%%fries_reconfigure checks").startswith("done by fries in ")
+    steps = [line.split() for line in end.splitlines() if re.match(r"\d\.\d", line)]
+    assert [step for step, *_ in steps] == ["0.5", "1.0"]  # and no payment with both
+    assert "'checks' is serializable" in said(notebook, "%fries_audit")
+    assert "phase='ended'" in said(notebook, "import pandas")
+    found = [line.split() for line in said(notebook, 'run.output("found")').splitlines()[1:-1]]
+    assert [int(component) for _, component in found] == [1] * 8 + [20] * 4 + [30] * 2

@@ -12,10 +12,9 @@ from patience import PATIENCE_S, until
 
 from fries_nb.controller.frontiers import OperatorFrontier, TimeHolder
 from fries_nb.controller.loop_states import LoopState
-from fries_nb.notebook.constraint_panel import WIDTHS
 from fries_nb.notebook.dashboard import RunView
 from fries_nb.notebook.function_sources import TypedFunctions
-from fries_nb.notebook.progress_panel import ProgressPanel
+from fries_nb.notebook.panels import WIDTHS, ProgressPanel
 from fries_nb.notebook.static_pictures import run_svg
 
 CHECKS = """%%fries_dataflow checks
@@ -42,12 +41,12 @@ def test_the_panel_is_empty_without_times_and_loops_and_sent_only_when_it_change
     assert sent == ["drawings"]
     assert list(panel.drawings) == [f"{width:g}" for width in WIDTHS]
     for frontiers, loops in panel.drawings.values():
-        assert "numbers → FM: 2 frames from 2018-04-01 12:30:00 on; and 1 more" in " ".join(frontiers.split())
-        assert "rounds 7, rows back 1,200" in loops
+        assert "numbers → FM: 2 frames; and 1 more" in frontiers
+        assert "rounds: 7, rows back: 1,200" in loops
     data, _ = panel._repr_mimebundle_()
-    assert "nothing more" in data["image/svg+xml"]
+    assert "nothing" in data["image/svg+xml"]
     assert data["text/plain"] == (
-        "ProgressPanel(FM 2018-04-01 12:30:00; MC nothing more; Checks asking, 7 rounds)"
+        "ProgressPanel(FM from 2018-04-01 12:30:00 on; MC nothing; Checks asking, 7 rounds)"
     )
 
 
@@ -86,8 +85,8 @@ def test_magics_show_times_and_what_holds_them_back(shell: InteractiveShell, sta
     assert told(shell, "%fries_frontier").startswith("times of 'fraud' are not known: its sources have no time=")
     stand_ins[0].reached = FRONTIERS
     lines = told(shell, "%fries_frontier").splitlines()
-    assert lines[0].split() == ["operator", "from", "held", "back", "by"]
-    assert lines[1].startswith("FM        2018-04-01 12:30:00  numbers → FM: 2 frames")
+    assert lines[0].split() == ["operator", "can", "still", "arrive", "held", "back", "by"]
+    assert lines[1].startswith("FM        from 2018-04-01 12:30:00 on  numbers → FM: 2 frames")
     assert lines[-1] == "Next: %fries_frontier FM"
     lines = told(shell, "%fries_frontier FM --of fraud").splitlines()
     assert [line.split()[:2] for line in lines[1:3]] == [["numbers", "FM"], ["numbers", "1"]]

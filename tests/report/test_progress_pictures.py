@@ -15,7 +15,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 LETTER = 6.5
 HOLDERS = (TimeHolder("numbers", 40, 12_345, "FM", (3,)), TimeHolder("numbers", 40, 1))
 FRONTIERS = [OperatorFrontier("FM", 40, HOLDERS), OperatorFrontier("out", None)]
-LOOPS = [LoopState("L" * 30, "asking", 12, 123_456, 10**9, 10**12, 10**9, 10**12), LoopState("M")]
+LOOPS = [LoopState("L" * 30, "asking", 12, "u12", 123_456, 10**9, 10**12, 10**9, 10**12), LoopState("M")]
 
 
 def texts(svg: str) -> list[ET.Element]:
@@ -39,13 +39,14 @@ def test_texts_are_within_the_picture(width: float) -> None:
 @pytest.mark.parametrize("width", [360.0, 760.0])
 def test_nothing_is_left_out(width: float) -> None:
     """Each figure, and the words for screen readers."""
-    [drawn] = progress_svgs([], [LoopState("L", "asking", 3, 7, 40, 1_200, 5, 3 << 20)], width)
-    shown = " ".join(text.text or "" for text in texts(drawn))
+    [drawn] = progress_svgs([], [LoopState("L", "asking", 3, "", 7, 40, 1_200, 5, 3 << 20)], width)
+    shown = " ".join(text.text or "" for text in texts(drawn)).replace("\N{NO-BREAK SPACE}", " ")
     for figure in ("L", "asking", "7", "1,200", "40", "5", "3.0 MiB", "3"):
         assert figure in shown.split() or figure in shown
     heard = ET.fromstring(drawn).attrib["aria-label"]
     assert heard == (
-        "Loops. loop L: phase asking, rounds 7, rows back 1,200, frames back 40, waiting 5, spilled 3.0 MiB, attempts 3"
+        "Loops. loop L: phase: asking, rounds: 7, rows back: 1,200, frames back: 40, waiting: 5, spilled: 3.0 MiB, "
+        "attempts: 3"
     )
 
 

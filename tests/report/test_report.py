@@ -15,7 +15,9 @@ from fries_nb.changes import Change
 from fries_nb.commands import demo
 from fries_nb.constraints.judgements import state_of
 from fries_nb.controller.events import Outcome, WorkerOutcome
+from fries_nb.controller.frontiers import OperatorFrontier, TimeHolder
 from fries_nb.controller.history import PlotMark, Point
+from fries_nb.controller.loop_states import LoopState
 from fries_nb.controller.metrics import Latency, MetricsSnapshot, OperatorMetrics
 from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.dataflow.graph import Edge, Emits, Graph, Operator
@@ -66,6 +68,16 @@ def test_a_run_without_changes_and_trace():
     assert "99 of 100 within 1,234 ms" in page.text
     assert "2026-09-21" in page.text
     assert page.tags.count("svg") == 2
+
+
+def test_times_and_loops_have_sections_where_there_are_some():
+    """With the rows of the live view, escaped."""
+    frontiers = [OperatorFrontier(NASTY, 40, (TimeHolder("FM", 40, 2, NASTY),)), OperatorFrontier("out", None)]
+    loops = [LoopState("L", "asking", attempts=2, change="u1", round=7, rows=1_200)]
+    page = stands_alone(run_page(replace(story(), frontiers=frontiers, loops=loops)))
+    assert page.headings[1:] == [*SECTIONS[:3], "Times", "Loops", *SECTIONS[3:]]
+    for said in (NASTY, "from 40 on", f"FM → {NASTY}: 2 frames", "nothing", "asking for u1", "1,200"):
+        assert said in page.texts
 
 
 def test_a_run_that_has_only_begun():

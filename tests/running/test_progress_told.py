@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 import fries_nb as fn
+from fries_nb.checkpoints import Restoration
+from fries_nb.controller.events import Recover
 from fries_nb.controller.frontiers import TimeHolder
 from fries_nb.controller.loop_attempts import Loop
 from fries_nb.controller.loop_states import LoopState
@@ -20,6 +22,7 @@ from fries_nb.progress.change_batch import CountChange, GraphLocation
 from fries_nb.progress.times import EARLIEST
 from fries_nb.running.run_monitor import RunMonitor
 from fries_nb.running.telemetry import Telemetry
+from fries_nb.scheduling.stages import Send
 
 NS = 10**9
 
@@ -119,6 +122,18 @@ def test_nothing_is_told_until_the_type_of_times_is_known() -> None:
     assert (fresh.metrics().frontier, fresh.frontiers(), fresh.holding("W")) == ({}, (), ())
 
 
+def test_frontiers_are_those_of_the_last_view_and_none_of_lost_hosts() -> None:
+    """Computed once for a view, however often they are looked at."""
+    run = Watched(timed())
+    run.reach(CountChange(SOURCE, (0, 5), 1))
+    first = run._telemetry.frontiers()
+    assert (first, run.metrics().frontier["W"]) == (run._telemetry.frontiers(), 5)
+    run.reach(CountChange(SOURCE, (0, 9), 1))
+    assert run.metrics().frontier["W"] == 9
+    run._telemetry.recovering(Recover(2, Restoration(None), "host 1 was lost"))
+    assert run.metrics().frontier == {}
+
+
 def test_when_nothing_can_arrive_nothing_holds_back() -> None:
     """At the end of a region all counts are gone."""
     run = Watched(timed())
@@ -160,7 +175,10 @@ def test_loops_are_summed_over_the_workers_of_their_heads() -> None:
     run.tell(Report(WorkerId("L", 0), 5, 0, feedback=FeedbackCounts(7, 2, 30, 5, 100)))
     run.tell(Report(WorkerId("L", 1), 5, 0, feedback=FeedbackCounts(9, 1, 10, 1, 0)))
     run.tell(Report(WorkerId("B", 1), 5, 0))
-    loop = Loop("L", frozenset("LBC"), LoopPhase.WAITING, attempts=3)
+    sends = (Send("L", frozenset("LBC")),)
+    loop = Loop("L", sends, LoopPhase.WAITING, attempts=3)
     [state] = run._telemetry.loops({"L": loop})
     assert state == LoopState("L", "waiting", attempts=3, round=9, frames=3, rows=40, waiting=6, spilled=100)
     assert state.rounds == "9 rounds"
+    [drained] = run._telemetry.loops({"L": Loop("u1", sends, LoopPhase.ASKING, attempts=1)})
+    assert (drained.change, drained.phase, drained.attempts, drained.rows) == ("u1", "asking", 1, 40)

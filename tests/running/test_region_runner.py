@@ -32,7 +32,7 @@ def test_a_run_whose_next_region_fails_at_once_ends_once(monkeypatch: pytest.Mon
     cut = (*regions(FRAUD), *regions(FRAUD))
     ends: list[str] = []
     places = SimpleNamespace(release=lambda: ends.append("released"))
-    telemetry = SimpleNamespace(rest=lambda graph: None)
+    telemetry = SimpleNamespace(rest=lambda graph: None, outstanding=lambda number, counts: None)
     runner = RegionRunner(FRAUD, cut, places, SimpleNamespace(), telemetry, lambda: ends.append("closed"))
 
     def fail(number: int) -> None:

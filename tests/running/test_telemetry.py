@@ -15,7 +15,7 @@ class Slow:
 
     def __init__(self, telemetry):
         self.worker, self.processed, self.queued, self.queued_tuples = WorkerId("FM", 0), 7, 0, 0
-        self.reads, self.latency, self.columns = (), ((1.0, 2),), b""
+        self.reads, self.latency, self.columns, self.writes, self.feedback = (), ((1.0, 2),), b"", {}, None
         self.found = []
         self.reader = threading.Thread(target=lambda: self.found.append(telemetry.snapshot()))
 

@@ -19,8 +19,8 @@ from loop_flows import (
     circling,
     expected,
     loop_dataflow,
-    nested,
     named,
+    nested,
     with_hashed_feedback,
 )
 from pyspark.sql import SparkSession
@@ -186,7 +186,7 @@ def test_a_full_disk_fails_a_loop_that_grows(started: Callable[..., Run], tmp_pa
     flow = circling(str(tmp_path / "never"), 300, size=1_000, first=Misplaced(str(tmp_path / "missing")))
     run = started(flow, hosts=1, workers=1, budget=1 << 20)
     assert run.wait() == "failed"
-    assert re.search(r"^\d+ bytes of rows wait in memory for loop L, .*cannot be spilled to .*missing", run.error)
+    assert re.search(r"^\d+ bytes of rows wait in memory for the head of a loop, L, .*cannot be spilled to .*missing", run.error)
 
 
 def test_components_and_ranks_are_those_of_networkx(started: Callable[..., Run], tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from fries_nb.dataflow.updates import Update
 from fries_nb.messages import ChannelId, Data, Done, Fcm, Marker, Prepare, Prepared, Reconfigure, WorkerId
 from fries_nb.operators.instance import Instance
 from fries_nb.spark import host as hosting
+from fries_nb.spark.host_progress import ProgressLink
 from fries_nb.spark.hosted_worker import HostedWorker
 from fries_nb.spark.region_spec import Options, RegionSpec
 from fries_nb.topology.topology import Topology
@@ -98,6 +99,7 @@ def host_of(monkeypatch, *operators):
     wiring = wire(Topology.dealt(graph, 1), tuple(names[1:-1]), 0)
     worker = Worker(wiring, instances, 1 << 20, lambda: gate.clock_s * 10**9)
     hosted = HostedWorker(worker, host._carry_out, OpenSinks({}))
+    host._progress = ProgressLink(region, graph, 0, lambda *_: None, lambda *_: None)
     host._hosted = {instance.worker: hosted for instance in instances}
     hosted.post(Granted(ChannelId(instances[-1].worker, WorkerId("Z", 0)), 1 << 20))
     return host, hosted

@@ -143,3 +143,37 @@ def test_a_killed_host_loses_no_window_and_repeats_none(spark: SparkSession, tmp
         found = sorted((row["key"], row["end"], row["count"]) for row in run.rows())
         assert found == [(key, end, 50) for key in range(20) for end in range(1_000, 12_001, 1_000)]
         assert run.audit().serializable
+
+
+def test_results_of_each_round_wait_for_all_of_its_rows(started: Callable[..., Run]) -> None:
+    """A reduce inside a loop: nested times over two hosts, and an end that waits for what is held for a later time."""
+
+    def body(rows: fn.Stream) -> tuple[fn.Stream, fn.Stream]:
+        sums = rows.reduce("R", Sum(), key="key")
+        again, enough = sums.map("D", lambda row: row | {"n": 2 * row["n"]}).split("SP", lambda row: row["n"] >= 500)
+        return again, enough
+
+    flow = fn.Dataflow("sums")
+    rows = pa.table({"key": [n % 5 for n in range(1_000)], "n": [1] * 1_000, "at": [n // 100 for n in range(1_000)]})
+    flow.source("S", fn.replay(rows), time="at", workers=2).iterate("L", body).sink("out", fn.memory())
+    run = started(flow, hosts=2, workers=2, audit=True)
+    assert run.wait(PATIENCE_S) == "finished", run.error
+    found = sorted((row.key, row.at, row.n) for row in run.output().collect())
+    assert found == [(key, at, 640) for key in range(5) for at in range(10)]
+    assert run.audit().serializable
+
+
+class Sum:
+    """Sums the numbers of a key, time and round."""
+
+    def initial_state(self) -> dict[str, int]:
+        """Nothing yet."""
+        return {"n": 0}
+
+    def process(self, row: dict[str, Any], state: dict[str, int]) -> None:
+        """Add a row."""
+        state["n"] += row["n"]
+
+    def close(self, key: int, time: int, state: dict[str, int]) -> dict[str, Any]:
+        """The sum."""
+        return {"key": key, "at": time, "n": state["n"]}

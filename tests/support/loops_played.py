@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from collections import Counter
 from dataclasses import dataclass
@@ -30,13 +31,14 @@ class PlayedLoops:
         return sum(loop.attempts for loop in self.cluster.controller.loops.values())
 
 
-def play_loops(seed: int, kills: bool = False, small: bool = False) -> PlayedLoops:
+def play_loops(seed: int, kills: bool = False, small: bool = False, changes: bool = False) -> PlayedLoops:
     """Run the dataflow of a seed to its end.
 
     Args:
         seed: the seed.
         kills: whether hosts and the driver may be killed, with checkpoints to recover from.
         small: whether the dataflow is small.
+        changes: whether some operators are changed while it runs.
     """
     chance = random.Random(seed)
     flow = draw_loop_flow(chance, small)
@@ -56,19 +58,31 @@ def play_loops(seed: int, kills: bool = False, small: bool = False) -> PlayedLoo
         interval = chance.choice((None, 2_000_000, 5_000_000, 20_000_000))
         settings |= {"checkpoints": True, "faults": faults, "commit_interval_ns": interval}
     run = Cluster(flow.graph(), rows, seed=seed, **settings)
+    for at in sorted(chance.uniform(0.0, 1.2) for _ in range(chance.choice((1, 1, 2)))) if changes else ():
+        run.until(lambda at=at: run.supply.dry or run.supply.read >= at * run.supply.total, STEPS)  # type: ignore[misc]
+        run.steps(chance.choice((0, 10, 200)))
+        run.request(_drawn_change(chance, run))
     run.run(STEPS)
     run.settle()
     return PlayedLoops(flow, rows, run)
 
 
-def try_loops(seed: int, kills: bool = False, small: bool = False) -> PlayedLoops:
+def _drawn_change(chance: random.Random, run: Cluster) -> dict[str, Any]:
+    """New functions of some operators, which do as the present ones."""
+    changeable = [one for one in run.graph.operators if one.traits.runs_user_code]
+    chosen = chance.sample(changeable, min(len(changeable), chance.choice((1, 2, 2, 3))))
+    return {one.name: copy.copy(one.function) for one in chosen}
+
+
+def try_loops(seed: int, kills: bool = False, small: bool = False, changes: bool = False) -> PlayedLoops:
     """Play a seed and check it; a failure names the call that replays it, to be made in tests/."""
     try:
-        played = play_loops(seed, kills, small)
+        played = play_loops(seed, kills, small, changes)
         for law in LAWS:
             law(played)
     except (AssertionError, FriesError) as error:
-        raise AssertionError(f"seed {seed}: {error}\n(replay: try_loops({seed}, {kills}, {small}))") from error
+        replay = f"try_loops({seed}, {kills}, {small}, {changes})"
+        raise AssertionError(f"seed {seed}: {error}\n(replay: {replay})") from error
     return played
 
 
@@ -85,6 +99,11 @@ def try_small(seed: int) -> PlayedLoops:
 def try_small_killed(seed: int) -> PlayedLoops:
     """Likewise, with a small dataflow and kills."""
     return try_loops(seed, kills=True, small=True)
+
+
+def try_changed(seed: int) -> PlayedLoops:
+    """Likewise, with a small dataflow, some operators of which are changed."""
+    return try_loops(seed, small=True, changes=True)
 
 
 def finishes(played: PlayedLoops) -> None:
@@ -120,6 +139,15 @@ def passes_the_audit(played: PlayedLoops) -> None:
     verdict = judge(played.cluster.records())
     assert not verdict.lost, f"lost: {verdict.lost[:3]}"
     assert not verdict.doubled, f"doubled: {verdict.doubled[:3]}"
+    assert not verdict.mixed, f"mixed: {verdict.mixed[:3]}"
+    assert not verdict.stale, f"switched in name only: {verdict.stale[:3]}"
+
+
+def leaves_no_pointstamp(played: PlayedLoops) -> None:
+    """At the end each host knows that nothing is outstanding, in whatever round."""
+    for host, progress in played.cluster.hosts.progress.hosts.items():
+        left = () if host in played.cluster.hosts.dead else progress.state().counts
+        assert not left, f"host {host} has {left}"
 
 
 def leaves_nothing(played: PlayedLoops) -> None:
@@ -134,4 +162,4 @@ def leaves_nothing(played: PlayedLoops) -> None:
             assert not channel.outstanding, f"{channel.channel} is owed {channel.outstanding} bytes"
 
 
-LAWS = (finishes, accounts_for_every_row, counts_every_round, passes_the_audit, leaves_nothing)
+LAWS = (finishes, accounts_for_every_row, counts_every_round, passes_the_audit, leaves_nothing, leaves_no_pointstamp)

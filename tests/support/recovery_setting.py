@@ -144,9 +144,6 @@ class Watch:
     def paused(self, event: said.OperatorPaused) -> None:
         self._note("paused", event)
 
-    def outstanding(self, counts: CountChanges) -> None:
-        """Progress is looked at by other tests."""
-
     def heard_of(self, word: str) -> list[Any]:
         """All that was said under this word."""
         return [what for name, what in list(self.said) if name == word]

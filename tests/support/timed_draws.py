@@ -50,6 +50,25 @@ class Sum:
         return {"k": key, "at": time - 1, "sum": state[0], "count": state[1], "version": self.version}
 
 
+class Remind:
+    """Reminds of a key ten after each time at which it had rows; a version of it is as good as another."""
+
+    def __init__(self, version: int) -> None:
+        self.version = version
+
+    def initial_state(self) -> dict[str, int]:
+        """Nothing."""
+        return {}
+
+    def process(self, row: dict[str, Any], state: dict[str, int], at: Any) -> None:
+        """Call for the reminder."""
+        at.call(at.time + 10)
+
+    def due(self, key: int, time: int, state: dict[str, int]) -> dict[str, Any]:
+        """The reminder."""
+        return {"k": key, "at": time}
+
+
 def sums(rows: list[dict[str, Any]], windowing: Windowing) -> list[tuple[int, int, int, int]]:
     """Key, last time, sum and count of each window, by the definition."""
     size, every, found = int(windowing.size), int(windowing.every), dict[tuple[int, int], list[int]]()
@@ -79,10 +98,18 @@ class DrawnTimes:
     windowing: Windowing
 
     @property
+    def _timed(self) -> list[dict[str, Any]]:
+        return [out for some in self.rows.values() for row in some for out in some_twice(row)]
+
+    @property
     def expected(self) -> list[tuple[int, int, int, int]]:
         """The results of the window."""
-        rows = [row for some in self.rows.values() for row in some]
-        return sums([out for row in rows for out in some_twice(row)], self.windowing)
+        return sums(self._timed, self.windowing)
+
+    @property
+    def reminders(self) -> list[tuple[int, int]]:
+        """The key and the time of each reminder."""
+        return sorted({(row["k"], row["at"] + 10) for row in self._timed})
 
 
 def draw_flow(chance: random.Random, waits: bool = True) -> DrawnTimes:
@@ -105,6 +132,7 @@ def draw_flow(chance: random.Random, waits: bool = True) -> DrawnTimes:
     windowing = chance.choice((fn.tumbling(7), fn.tumbling(1), fn.sliding(10, every=5), fn.sliding(9, every=2)))
     timed = many.window("W", Sum(0), windowing, key="k", workers=workers())
     timed.map("M", marked(0), workers=workers()).sink("sums", fn.memory(), workers=workers())
+    many.map("R", Remind(0), key="k", workers=workers()).sink("reminders", fn.memory(), workers=workers())
     last = many.map("C", marked(0), key=keys(), workers=workers())
     if chance.random() < 0.5:
         left, right = last.split("SP", lambda row: row["v"] % 2, workers=workers())
@@ -141,12 +169,14 @@ def play_timed(seed: int, notifications: Watermarks | None = None) -> FrontierLa
         read = chance.random()
         law.run_until(lambda read=read: cluster.supply.read >= read * cluster.supply.total)
         if cluster.state == "running":
-            names = chance.sample(("A", "C", "W", "M"), chance.choice((1, 1, 2)))
-            change = {name: Sum(version) if name == "W" else marked(version) for name in names}
+            names = chance.sample(("A", "C", "W", "M", "R"), chance.choice((1, 1, 2)))
+            change = {name: {"W": Sum, "R": Remind}.get(name, marked)(version) for name in names}
             cluster.request(change, chance.choice(SCHEDULERS))
     law.run_until(lambda: False)
     assert cluster.state == "finished", f"seed {seed}: {cluster.state}, {cluster.error}"
     law.check_end()
     found = sorted((row["k"], row["at"], row["sum"], row["count"]) for row in cluster.rows("sums"))
     assert found == drawn.expected, f"seed {seed}: the windows have {found}, expected {drawn.expected}"
+    reminders = sorted((row["k"], row["at"]) for row in cluster.rows("reminders"))
+    assert reminders == drawn.reminders, f"seed {seed}: reminders {reminders}, expected {drawn.reminders}"
     return law

@@ -5,19 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from loops_played import try_loops, try_small, try_small_killed
+from loops_played import try_changed, try_loops, try_small, try_small_killed
 
-from fries_nb.controller.loop_attempts import LoopAttempts
+from fries_nb.controller.loop_attempts import Loop, LoopAttempts
+from fries_nb.controller.loop_drain import LoopDrain
 from fries_nb.controller.states import LoopPhase
 from fries_nb.errors import FriesError
 from fries_nb.messages import Data, Done
+from fries_nb.worker.alignment import Alignment
 from fries_nb.worker.feedback_inbox import FeedbackInbox
 from fries_nb.worker.inbox import Inbox
 from fries_nb.worker.loop_head import HeadAlignment, HeadWorker, Observation
 from fries_nb.worker.reports import WorkerReports
 from fries_nb.worker.worker import Worker
 
-BOUND = 120
+BOUND = 60
 """Seeds within which each broken build must be caught."""
 
 
@@ -45,7 +47,7 @@ def _forget_what_is_merged(inbox, channel, first, rows, merged=Inbox.merged):
 
 
 def _ask_one_head(loops, worker, done, acknowledged=LoopAttempts.acknowledged):
-    heads = {loop.head for loop in loops.loops.values() if loop.phase is LoopPhase.ASKING}
+    heads = {loop.name for loop in loops.loops.values() if loop.phase is LoopPhase.ASKING}
     is_inner = done is not None and worker.operator not in heads
     acknowledged(loops, worker, _unobserved(done) if is_inner else done)
 
@@ -61,7 +63,7 @@ def _let_one_worker_decide(loops, worker, done, acknowledged=LoopAttempts.acknow
         loops.loops[worker.operator].observed = -1_000
 
 
-def _end_if_one_observed_nothing(loops, loop):
+def _end_if_one_observed_nothing(loop):
     return LoopPhase.READY if loop.observed > 0 else LoopPhase.ENDING
 
 
@@ -110,7 +112,7 @@ def _await_what_came_ahead(alignment, marker_id):
     return set()
 
 
-def _end_whatever_was_observed(loops, loop):
+def _end_whatever_was_observed(loop):
     return LoopPhase.READY if loop.owed else LoopPhase.ENDING
 
 
@@ -124,12 +126,12 @@ def _report_the_trace(reports, *given, report=WorkerReports.report):
 
 
 TERMINATION = {
-    "nothing observed counts": ([(LoopAttempts, "_verdict", _end_whatever_was_observed)], try_small),
+    "nothing observed counts": ([(Loop, "verdict", _end_whatever_was_observed)], try_small),
     "inner heads omitted": ([(LoopAttempts, "acknowledged", _ask_one_head)], try_loops),
     "heads decide alone": (
         [
             (LoopAttempts, "acknowledged", _let_one_worker_decide),
-            (LoopAttempts, "_verdict", _end_if_one_observed_nothing),
+            (Loop, "verdict", _end_if_one_observed_nothing),
         ],
         try_small,
     ),
@@ -161,7 +163,26 @@ CHECKPOINTS = {
 }
 
 
-RARE = {"what came ahead is not blocked": 500}
+def _block_at_the_loop_only(alignment, operators, block=Alignment.block_entries):
+    block(alignment, operators)
+    inside = {channel for channel in alignment._live if channel.receiver.operator.startswith("L")}
+    alignment._entries &= inside
+
+
+def _switch_at_the_first_verdict(drain, advance=LoopDrain.advance):
+    steps = advance(drain)
+    drain.is_empty = drain.is_empty or (drain._loop.attempts > 0 and not drain._lane.busy)
+    drain.is_empty = drain.is_empty or (drain._loop.attempts > 1)
+    return drain._lane.cancel() if drain.is_empty and drain._lane.attempts else steps
+
+
+CHANGES = {
+    "no entry is blocked": ([(Alignment, "block_entries", lambda alignment, operators: None)], try_changed),
+    "only the loop is blocked": ([(Alignment, "block_entries", _block_at_the_loop_only)], try_changed),
+    "committed while quieting": ([(LoopDrain, "advance", _switch_at_the_first_verdict)], try_changed),
+    "answers on passing on": ([(HeadWorker, "_apply", _acknowledge_at_once)], try_changed),
+}
+RARE = {"what came ahead is not blocked": 500, "the trace goes on": 300, "only the loop is blocked": 320}
 """First seeds of what only a few of a thousand seeds show."""
 
 
@@ -175,7 +196,10 @@ def caught(attempt, first=0):
     return None
 
 
-@pytest.mark.parametrize("broken", [*TERMINATION.items(), *CHECKPOINTS.items()], ids=lambda one: one[0])
+RULES = [*TERMINATION.items(), *CHECKPOINTS.items(), *CHANGES.items()]
+
+
+@pytest.mark.parametrize("broken", RULES, ids=lambda one: one[0])
 def test_a_broken_rule_is_caught(broken, monkeypatch):
     """Within the bound."""
     rule, (patches, attempt) = broken

@@ -53,7 +53,7 @@ def _most(times: Any) -> int | None:
     return int(most)
 
 
-def _latest(times: Any, version: int, splits: Any, bounds: Any) -> None:
+def _latest(times: Any, version: int, splits: Any, bounds: Any, least: Any) -> None:
     times._bound = max(bounds.values(), default=times._bound)
 
 

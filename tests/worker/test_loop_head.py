@@ -176,7 +176,7 @@ def test_with_a_full_disk_forward_input_stops_and_growing_feedback_fails_the_run
         worker.handle(Arrived(BACK, rows(number)))
     [failed] = [answer for answer in told(worker) if isinstance(answer, Failed)]
     assert failed.worker == HEAD
-    assert "bytes of rows wait in memory for loop L" in failed.error
+    assert "bytes of rows wait in memory for the head of a loop, L" in failed.error
     assert "no space left" in failed.error
 
 

@@ -21,7 +21,7 @@ from fries_nb.experiments.bench.recovery import recovery
 from fries_nb.experiments.bench.results import BenchReport, keep
 from fries_nb.experiments.bench.version_memory import versions
 from fries_nb.experiments.bench.w1_throughput import checkpoint, constraints, w1
-from fries_nb.experiments.bench.window_rates import lateness, windows
+from fries_nb.experiments.bench.window_rates import window_latency, windows
 
 __all__ = ["BENCHMARKS", "BenchReport", "keep"]
 
@@ -45,7 +45,7 @@ BENCHMARKS: dict[str, Callable[[float, int], BenchReport]] = {
     "idle": idle,
     "idling": idling,
     "windows": windows,
-    "lateness": lateness,
+    "window-latency": window_latency,
 }
 
 

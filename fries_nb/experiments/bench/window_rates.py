@@ -1,8 +1,8 @@
 """Windows: rows per second beside bytewax, and the latency of a result by tokens, by watermarks, and in Spark.
 
 ``windows`` counts the payments of each terminal and minute, most of which are alone in theirs: so most rows open a
-window and have it closed. ``lateness`` takes windows of a second of a source that keeps its rate. A result can be made
-when the first row behind the window has come from every worker of the source.
+window and have it closed. ``window_latency`` takes windows of a second of a source that keeps its rate. A result can
+be made when the first row behind the window has come from every worker of the source.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def p99_ms(spark: Any, watermarks: Watermarks | None) -> float:
     return float(np.percentile(found[int(KEYS * SETTLE_S) : -2 * KEYS], 99))
 
 
-def lateness(scale: float, runs: int) -> BenchReport:
+def window_latency(scale: float, runs: int) -> BenchReport:
     """Compare the latencies of results by tokens with those by watermarks, and with Structured Streaming."""
     with spark_session(HOSTS) as spark:
         tokens = Side("tokens", lambda: p99_ms(spark, None))
@@ -145,7 +145,7 @@ def lateness(scale: float, runs: int) -> BenchReport:
         Target("p99 of a result, of that in Structured Streaming", peers.ratio_median, 0.1, False, "times"),
     )
     facts = {"rows/s": RATE, "results/s": KEYS, "hosts": HOSTS}
-    return BenchReport("lateness", scale, (own, peers), targets, facts, CREDIT_BYTES)
+    return BenchReport("window-latency", scale, (own, peers), targets, facts, CREDIT_BYTES)
 
 
 def _of_spark(spark: Any) -> Callable[[], float]:

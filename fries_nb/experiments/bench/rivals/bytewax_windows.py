@@ -22,6 +22,7 @@ import bytewax.operators.windowing as win
 import pyarrow as pa
 from bytewax._bytewax import cli_main
 from bytewax.dataflow import Dataflow
+from bytewax.operators import StatefulBatchLogic
 
 from fries_nb.experiments.bench.rivals.bytewax_w1 import Files, Form, Item, Payments
 
@@ -38,7 +39,7 @@ def payments(batch: pa.RecordBatch) -> list[Item]:
     return list(zip(*(column.to_pylist() for column in columns), strict=True))
 
 
-class Minutes(op.StatefulBatchLogic[Item, Item, Any]):
+class Minutes(StatefulBatchLogic[Item, Item, Any]):
     """The window of a terminal's last payment."""
 
     def __init__(self) -> None:

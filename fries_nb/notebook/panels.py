@@ -1,0 +1,77 @@
+"""Panels of the live view that are drawings: made in Python for several widths, shown by one script.
+
+The page shows the widest drawing that fits; so the panel without a kernel is the same drawing. Nothing is sent while
+nothing changes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anywidget
+import traitlets
+
+from fries_nb.controller.frontiers import OperatorFrontier
+from fries_nb.controller.loop_states import LoopState
+from fries_nb.notebook.static_pictures import stacked
+from fries_nb.report.frontier_rows import frontier_row, progress_svgs
+
+WIDTHS = (360.0, 540.0, 760.0)
+"""Widths of the drawings in pixels."""
+_HERE = Path(__file__).parent
+
+
+class DrawnPanel(anywidget.AnyWidget):
+    """A panel of drawings; empty without any.
+
+    ``drawings`` holds the drawings by width, as text since keys of JSON are.
+    """
+
+    _esm = (_HERE / "constraints.js").read_text("utf8")
+    _css = (_HERE / "constraints.css").read_text("utf8")
+    drawings = traitlets.Dict().tag(sync=True)
+
+    def __init__(self) -> None:
+        self._one_at_a_time = threading.Lock()
+        self._facts: Any = ()
+        self._draw: Callable[[float], list[str]] = lambda width: []
+        super().__init__()
+        self.layout.width = "100%"
+
+    def draw(self, facts: Any, drawn: Callable[[float], list[str]]) -> None:
+        """Draw anew, if the facts have changed; may be called from any thread.
+
+        Args:
+            facts: what is drawn, to compare.
+            drawn: makes the drawings for a width.
+        """
+        with self._one_at_a_time:
+            if facts != self._facts:
+                self._facts, self._draw = facts, drawn
+                self.drawings = {f"{width:g}": drawn(width) for width in WIDTHS}
+
+    def _repr_mimebundle_(self, **asked: Any) -> Any:
+        """The widget and, for front ends without a kernel, a static picture."""
+        bundle = super()._repr_mimebundle_(**asked)
+        data, metadata = bundle if isinstance(bundle, tuple) else (bundle or {}, {})
+        return {**data, "image/svg+xml": stacked(*self._draw(WIDTHS[-1])), "text/plain": repr(self)}, metadata
+
+
+class ProgressPanel(DrawnPanel):
+    """The frontier of each operator and what holds it back, and how loops go round; empty without times and loops."""
+
+    def show(self, frontiers: Sequence[OperatorFrontier], loops: Sequence[LoopState]) -> None:
+        """Show frontiers and loops; may be called from any thread."""
+        facts = (tuple(frontiers), tuple(loops))
+        if any(facts) or any(self._facts):
+            self.draw(facts, partial(progress_svgs, *facts))
+
+    def __repr__(self) -> str:
+        frontiers, loops = self._facts or ((), ())
+        rows = [" ".join(frontier_row(one)[:2]) for one in frontiers]
+        rows += [f"{one.name} {one.phase}, {one.rounds}" for one in loops]
+        return f"ProgressPanel({'; '.join(rows)})"

@@ -1,0 +1,84 @@
+"""Timed functions in seeded runs: agendas, raw tokens, tokens that are lost, and tokens that are never dropped."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from progress_laws import FrontierLaw
+
+import fries_nb as fn
+from fries_nb.testing.cluster import Cluster
+
+ROWS = [{"k": number % 3, "v": number, "at": number} for number in range(40)]
+
+
+class Stateful:
+    """Starts with an empty state."""
+
+    def initial_state(self) -> dict[str, Any]:
+        """Nothing."""
+        return {}
+
+
+class Hold(Stateful):
+    """Counts rows, and holds a token from the first one until the frontier has passed 20, or nothing can come."""
+
+    def process(self, row: dict[str, Any], state: dict[str, Any], at: Any) -> None:
+        """Count a row."""
+        state["n"] = state.get("n", 0) + 1
+        if "token" not in state:
+            state["token"] = at.keep()
+
+    def reached(self, frontier: int | None, state: dict[str, Any], out: Any) -> None:
+        """Tell the count, with the right that was kept for it."""
+        if (frontier is None or frontier > 20) and "token" in state:
+            out.give(state["token"], [{"n": state.pop("n"), "at": state["token"].time}])
+            state.pop("token").drop()
+
+
+class Lose(Stateful):
+    """Loses the handle of each token."""
+
+    def process(self, row: dict[str, Any], state: dict[str, Any], at: Any) -> None:
+        """Keep a token nowhere."""
+        at.keep()
+
+
+class Keep(Stateful):
+    """Never drops a token."""
+
+    def process(self, row: dict[str, Any], state: dict[str, Any], at: Any) -> None:
+        """Keep one more."""
+        state.setdefault("tokens", []).append(at.keep())
+
+
+def run_of(function: Any, seed: int) -> Cluster:
+    """A finished run in which nothing is outstanding."""
+    flow = fn.Dataflow("timed")
+    rows = flow.source("S", fn.rate(None), time="at", workers=2)
+    rows.map("R", function, key="k", workers=2).map("M", dict).sink("out", fn.memory())
+    cluster = Cluster(flow.graph(2), {"S": ROWS}, seed=seed, hosts=2)
+    law = FrontierLaw(cluster)
+    law.run_until(lambda: False)
+    assert (cluster.state, cluster.error) == ("finished", "")
+    law.check_end()
+    return cluster
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_rows_that_a_token_gives_account_for_all(seed: int) -> None:
+    """Each row is counted once, whenever the frontier was seen to have passed."""
+    assert sum(row["n"] for row in run_of(Hold(), seed).rows("out")) == len(ROWS)
+
+
+def test_a_lost_token_counts_as_dropped_with_one_warning() -> None:
+    """One for each worker, which names operator and time."""
+    warnings = run_of(Lose(), seed=1).hosts.warnings
+    assert len(warnings) == len({one.worker for one in warnings}) >= 1
+    assert "R has lost a token of time" in warnings[0].text
+
+
+def test_a_function_that_never_drops_its_tokens_does_not_keep_the_run() -> None:
+    """When nothing can arrive at it any more, and its channels have ended, they are dropped."""
+    assert run_of(Keep(), seed=1).rows("out") == []

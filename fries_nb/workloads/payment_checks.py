@@ -11,12 +11,12 @@ loop, by one with another margin or more rounds, and the audit shows whether any
 >>> while not row["decided"]:
 ...     row = check(row)
 >>> row["round"], row["fraud"], row["checked_by"]
-(8, False, 1)
+(7, True, 1)
 """
 
 from __future__ import annotations
 
-import zlib
+import hashlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,7 +33,7 @@ MOST_ROUNDS = 8
 
 def evidence(payment: int, number: int) -> float:
     """The evidence of a round, from 0 to 1."""
-    return zlib.crc32(f"{payment} {number}".encode()) / 0xFFFFFFFF
+    return hashlib.blake2b(f"{payment} {number}".encode(), digest_size=1).digest()[0] / 255
 
 
 def entered(row: Row) -> Row:
@@ -56,7 +56,7 @@ class Check:
         cost_ms: milliseconds for which it waits on each payment.
     """
 
-    margin: float = 0.9
+    margin: float = 0.4
     most: int = MOST_ROUNDS
     version: int = 1
     cost_ms: float = 0.0

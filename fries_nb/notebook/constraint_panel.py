@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 import ipywidgets
+import traitlets
 
 from fries_nb.constraints.judgements import BufferSize, ConstraintPoint, ConstraintState
 from fries_nb.errors import FriesError
@@ -30,6 +31,8 @@ class ConstraintPanel(DrawnPanel):
 
     One drawing for each constraint, and one of the output buffers over time once they are measured.
     """
+
+    kind = traitlets.Unicode("fries-constraints").tag(sync=True)
 
     def show(
         self,

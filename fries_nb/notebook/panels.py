@@ -31,8 +31,9 @@ class DrawnPanel(anywidget.AnyWidget):
     ``drawings`` holds the drawings by width, as text since keys of JSON are.
     """
 
-    _esm = (_HERE / "constraints.js").read_text("utf8")
-    _css = (_HERE / "constraints.css").read_text("utf8")
+    _esm = (_HERE / "drawings.js").read_text("utf8")
+    _css = (_HERE / "drawings.css").read_text("utf8")
+    kind = traitlets.Unicode("fries-progress").tag(sync=True)  # its class in the page
     drawings = traitlets.Dict().tag(sync=True)
 
     def __init__(self) -> None:

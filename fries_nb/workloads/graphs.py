@@ -14,7 +14,7 @@ Divided by their sum they are the usual PageRank, with vertices without out-edge
 
 >>> vertex = LeastLabel()
 >>> state = vertex.initial_state()
->>> list(vertex.process(message(5, 3, 3, is_edge=True), state))   # 5 adopts 3, and has nobody else to tell
+>>> list(vertex.process(message(5, 3, 3, is_edge=True), state))   # 5 adopts 3, and has no other neighbour
 [{'vertex': 5, 'other': 5, 'label': 3, 'is_edge': False}]
 >>> list(vertex.process(message(5, 9, 9, is_edge=True), state))
 [{'vertex': 9, 'other': 5, 'label': 3, 'is_edge': False}]
@@ -102,7 +102,8 @@ def components_flow(source: Any, sink: Any, workers: int | None = None) -> fn.Da
     def body(edges: Any, told: Any) -> Any:
         entered = edges.flat_map("Directions", Directions(), workers=workers)
         rows = entered.union("Messages", told, workers=workers)
-        return rows.flat_map("Label", LeastLabel(), key="vertex", workers=workers).split("Leaves", leaves, workers=workers)
+        labels = rows.flat_map("Label", LeastLabel(), key="vertex", workers=workers)
+        return labels.split("Leaves", leaves, workers=workers)
 
     flow = fn.Dataflow("components")
     found = flow.source("edges", source).iterate_with_feedback("Components", body, workers=workers)
@@ -163,7 +164,7 @@ class Rank:
             raise ValueError(f"{self}: expected a damping between 0 and 1, and a tolerance above 0, below 1 - damping")
 
     def initial_state(self) -> State:
-        """Of a vertex without edges, whose rank nobody has been told."""
+        """Of a vertex without edges, whose rank has not been sent."""
         return {"rank": 1 - self.damping, "shown": 0.0, "told": 0.0, "others": set(), "reminded": False, "count": 0}
 
     def process(self, row: Row, state: State) -> Iterator[Row]:
@@ -183,7 +184,7 @@ class Rank:
             yield note(vertex, TELL)
 
     def _change(self, state: State) -> float:
-        """The change of the rank, or the sum of those of the shares, that nobody was told."""
+        """The change of the rank, or the sum of those of the shares, that has not been sent."""
         rank, count = state["rank"], len(state["others"])
         return float(max(abs(rank - state["shown"]), abs(rank - state["told"] * count) if count else 0.0))
 

@@ -1,6 +1,6 @@
 """A check of payments that goes round until it is decided: each round brings more evidence, at most so many of them.
 
-The evidence of a round stands for an answer that somebody has to be asked for, of the bank or the customer: a number
+The evidence of a round stands for an answer that the bank or the customer has to be asked for: a number
 from 0 (harmless) to 1 (fraud) that depends on the payment and the round only. The check decides when the mean of what
 it knows is further from a half than a margin that shrinks with every round, and at the last round in any case.
 

@@ -1,6 +1,6 @@
 // Shows the drawings that Python keeps for several widths: of those the widest that fits.
 function render({ model, el }) {
-  el.classList.add("fries-constraints");
+  el.classList.add("fries-drawings", model.get("kind"));
   let shown = "";
   const draw = () => {
     const drawings = model.get("drawings");

@@ -45,6 +45,10 @@ Bounds = Mapping[int, int]
 """Split number to a lower bound of the times of its unread rows; splits that have ended are missing."""
 
 
+ALL_SPLITS = -1
+"""In place of a split: the token that a source without times has until it ends."""
+
+
 def time_of(frame: Data) -> Time:
     """The time of a frame: its version, a lower bound of its rows' times, its rounds."""
     return (frame.version, *frame.timestamp)
@@ -144,6 +148,8 @@ class TrackedTimes(InputTimes):
         self._output = GraphLocation(operator)
         self._edges = {edge.source: edge.location for edge in graph.edges if edge.to == operator}
         self._version = version
+        self._is_source = not self._edges
+        self._holds_all = False
         self._bounds: dict[int, int] = {}
         self._next: dict[int, int] | None = None
         self._frames: list[tuple[GraphLocation, Time]] = []
@@ -163,7 +169,7 @@ class TrackedTimes(InputTimes):
         known = [self._bounds[split] for split in splits if split in self._bounds]
         bound = min(known, default=self.next_time)
         self.stamp = (version, bound if least is None else max(bound, least))
-        self._next = dict(bounds)
+        self._next = None if self._holds_all else dict(bounds)
 
     def location(self, sender: str) -> GraphLocation:
         return self._edges[sender]
@@ -182,8 +188,9 @@ class TrackedTimes(InputTimes):
     # ---- the tokens of a source
 
     def introduce(self, bounds: Bounds, ahead: int | None) -> CountChanges:
-        self._bounds, self._ahead = dict(bounds), ahead
-        return tuple(CountChange(self._output, (self._version, bound), 1) for bound in bounds.values())
+        self._holds_all = self._is_source and not bounds
+        self._bounds, self._ahead = {ALL_SPLITS: EARLIEST} if self._holds_all else dict(bounds), ahead
+        return tuple(CountChange(self._output, (self._version, bound), 1) for bound in self._bounds.values())
 
     def limit_ahead(self, ahead: int | None) -> None:
         self._ahead = ahead

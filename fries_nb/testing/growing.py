@@ -44,7 +44,7 @@ class GrowingCluster(Cluster):
     def step(self) -> bool:
         """Carry out one event; sometimes request another topology first."""
         if self._asked_for is None and self.hosts.started and self.random.random() < self.often:
-            idle = [worker.operator for worker in self.hosts.topology.added]
+            idle = [worker.operator for worker in self.hosts.topology.idle]
             everyone = [operator.name for operator in self.graph.operators]
             self._want(self.random.choice(idle if idle and self.random.random() < 0.6 else everyone))
         return super().step()
@@ -67,7 +67,7 @@ class GrowingCluster(Cluster):
 
     def _want(self, operator: str) -> None:
         try:
-            if any(worker.operator == operator for worker in self.hosts.topology.added):
+            if any(worker.operator == operator for worker in self.hosts.topology.idle):
                 self.shrink(operator)
             else:
                 self.grow(operator, self.random.randrange(self._plan.hosts))

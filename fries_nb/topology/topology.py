@@ -22,7 +22,8 @@ with the same index.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
@@ -42,7 +43,8 @@ class Topology:
         placement: worker to the index of its host.
         chaining: whether operators on forward edges share a thread.
         epoch: number of the epoch, from 1.
-        added: idle worker to the epoch in which it was added.
+        added: worker that was added later to the epoch in which it was added.
+        idle: the workers to which no row is routed; the last ones of their operators.
         begun: operator to its number of workers in the first epoch, which determines for all epochs which forward edges
             are one to one and which operators are chained.
     """
@@ -53,6 +55,7 @@ class Topology:
     begun: Mapping[str, int]
     epoch: int = 1
     added: Mapping[WorkerId, int] = field(default_factory=dict)
+    idle: frozenset[WorkerId] = frozenset()
 
     @classmethod
     def dealt(cls, graph: Graph, hosts: int, chaining: bool = True) -> Topology:
@@ -90,7 +93,7 @@ class Topology:
 
     def routed(self, operator: str) -> int:
         """Number of an operator's workers to which rows are routed: the first ones, without idle workers."""
-        return self.graph.operator(operator).workers - sum(worker.operator == operator for worker in self.added)
+        return self.graph.operator(operator).workers - sum(worker.operator == operator for worker in self.idle)
 
     def channels_of(self, edge: Edge) -> Iterator[ChannelId]:
         """The channels of an edge, each with the epoch in which it was made."""
@@ -126,18 +129,84 @@ class Topology:
         Raises:
             DataflowError: one of the operators is a source, with splits already assigned, or receives broadcast rows.
         """
+        return self._with_idle({host: dict.fromkeys(self._on_forward_edges(operator), 1)})
+
+    def joined(self, hosts: Iterable[int], shares: Mapping[str, int]) -> Topology:
+        """The next epoch, with idle workers on hosts that join.
+
+        Args:
+            hosts: indices of these hosts.
+            shares: operator to the number of its workers on each of them; equal for operators on forward edges.
+
+        Raises:
+            DataflowError: one of the operators cannot get another worker (see ``grown``).
+        """
+        return self._with_idle(dict.fromkeys(hosts, shares))
+
+    def widened(self) -> Topology:
+        """The next epoch, in which rows are also routed to idle workers, except where they are routed by key.
+
+        Operators behind keyed ones on forward edges stay idle with them.
+        """
+        keyed = {edge.to for edge in self.graph.edges if edge.partitioning is Partitioning.HASH}
+        groups = {name: self._on_forward_edges(name) for name in {worker.operator for worker in self.idle}}
+        waiting = frozenset(worker for worker in self.idle if groups[worker.operator] & keyed)
+        return replace(self, epoch=self.epoch + 1, idle=waiting)
+
+    def narrowed(self, hosts: Collection[int]) -> Topology:
+        """The next epoch, in which no row is routed to the workers of these hosts.
+
+        Raises:
+            DataflowError: one of them is not a worker that was added, or precedes one of another host.
+        """
+        leaving = frozenset(worker for worker, host in self.placement.items() if host in hosts)
+        idle = self.idle | leaving
+        for name in {worker.operator for worker in leaving}:
+            stays = self.graph.operator(name).workers - sum(worker.operator == name for worker in idle)
+            if stays < self.begun[name] or any(worker.index < stays for worker in idle if worker.operator == name):
+                raise DataflowError(f"{name} needs its workers on host {min(hosts)}; expected those that joined last")
+        return replace(self, epoch=self.epoch + 1, idle=idle)
+
+    def without(self, hosts: Collection[int]) -> Topology:
+        """The next epoch, without the workers of these hosts, which are idle.
+
+        Raises:
+            DataflowError: rows are routed to one of them.
+        """
+        return self._without(frozenset(worker for worker, host in self.placement.items() if host in hosts))
+
+    def resized(self, graph: Graph) -> Topology:
+        """The same topology for a graph with other functions, whatever its numbers of workers."""
+        return self.with_graph(_resized(graph, {operator.name: operator.workers for operator in self.graph.operators}))
+
+    def _with_idle(self, shares: Mapping[int, Mapping[str, int]]) -> Topology:
+        """The next epoch, with so many idle workers of each operator on each host."""
+        totals = {name: sum(share.get(name, 0) for share in shares.values()) for name in self.graph.by_name}
+        totals = {name: total for name, total in totals.items() if total}
+        for name in totals:
+            self._check_grows(name, totals)
+        epoch = self.epoch + 1
+        graph = _resized(self.graph, {name: self.graph.operator(name).workers + more for name, more in totals.items()})
+        placement = dict(self.placement)
+        for name in totals:
+            fresh = iter(workers_of(graph, name)[self.graph.operator(name).workers :])
+            homes = [host for host, share in shares.items() for _ in range(share.get(name, 0))]
+            placement.update(zip(fresh, homes, strict=True))
+        newcomers = [worker for worker in placement if worker not in self.placement]
+        added = {**self.added, **dict.fromkeys(newcomers, epoch)}
+        return replace(
+            self, graph=graph, placement=placement, epoch=epoch, added=added, idle=self.idle.union(newcomers)
+        )
+
+    def _check_grows(self, operator: str, totals: Mapping[str, int]) -> None:
         together = self._on_forward_edges(operator)
-        sources = together & set(self.graph.sources)
-        if sources:
+        if sources := together & set(self.graph.sources):
             raise DataflowError(f"{operator} cannot get another worker: source {min(sources)} would get one with it")
         broadcast = [edge.to for edge in self.graph.edges if edge.partitioning is Partitioning.BROADCAST]
         if told := together.intersection(broadcast):
             raise DataflowError(f"{operator} cannot get another worker: each worker of {min(told)} gets all rows")
-        epoch, graph = self.epoch + 1, self._with_more(together, 1)
-        newcomers = [workers_of(graph, name)[-1] for name in graph.by_name if name in together]
-        placement = {**self.placement, **dict.fromkeys(newcomers, host)}
-        added = {**self.added, **dict.fromkeys(newcomers, epoch)}
-        return replace(self, graph=graph, placement=placement, epoch=epoch, added=added)
+        if other := [name for name in together if totals.get(name) != totals[operator]]:
+            raise DataflowError(f"{operator} cannot get another worker without {min(other)}, on its forward edges")
 
     def shrunk(self, operator: str) -> Topology:
         """The next epoch, without the last worker of this operator and of those on its forward edges.
@@ -146,15 +215,22 @@ class Topology:
             DataflowError: the worker is not idle.
         """
         together = self._on_forward_edges(operator)
-        leaving = {workers_of(self.graph, name)[-1] for name in together}
-        if not leaving <= self.added.keys():
+        leaving = frozenset(workers_of(self.graph, name)[-1] for name in together)
+        if not leaving <= self.idle:
             raise DataflowError(f"{operator} has no idle worker to take away; rows are routed to each of them")
+        return self._without(leaving)
+
+    def _without(self, leaving: frozenset[WorkerId]) -> Topology:
+        if routed := leaving - self.idle:
+            raise DataflowError(f"{min(routed)} cannot be taken away, since rows are routed to it")
+        stay = Counter(worker.operator for worker in self.placement if worker not in leaving)
         return replace(
             self,
-            graph=self._with_more(together, -1),
+            graph=_resized(self.graph, stay),
             placement={worker: host for worker, host in self.placement.items() if worker not in leaving},
             epoch=self.epoch + 1,
             added={worker: epoch for worker, epoch in self.added.items() if worker not in leaving},
+            idle=self.idle - leaving,
         )
 
     def _on_forward_edges(self, operator: str) -> frozenset[str]:
@@ -167,9 +243,6 @@ class Topology:
                 found |= others
                 ahead += others
         return frozenset(found)
-
-    def _with_more(self, operators: frozenset[str], more: int) -> Graph:
-        return _resized(self.graph, {name: self.graph.operator(name).workers + more for name in operators})
 
 
 def _resized(graph: Graph, workers: Mapping[str, int]) -> Graph:

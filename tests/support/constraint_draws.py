@@ -53,7 +53,7 @@ def drawn_constraint(draws: random.Random, graph: Graph) -> LatencyConstraint:
 
 def runtime_sequences(topology: Topology, path: tuple[str, ...]) -> Iterator[Sequence]:
     """All sequences of workers that rows may take along a path, followed channel by channel."""
-    idle = topology.added
+    idle = topology.idle
     channels: dict[tuple[WorkerId, str], list[ChannelId]] = {}
     for channel in topology.channels():
         if channel.sender not in idle and channel.receiver not in idle:

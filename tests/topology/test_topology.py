@@ -76,6 +76,41 @@ def test_a_topology_shrinks_to_what_it_was_and_grows_by_other_channels() -> None
     assert not (set(shrunk.grown("K", host=0).channels()) - set(first.channels())) & set(grown.channels())
 
 
+def test_hosts_join_with_idle_workers_and_leave_without_them() -> None:
+    """Workers behind a rebalancing edge get rows when it is widened; those behind a key stay idle."""
+    first = Topology.dealt(line(), hosts=2)
+    joined = first.joined([2, 3], {"A": 1, "B": 1, "K": 2, "Z": 2})
+    assert [joined.host_of(WorkerId("A", index)) for index in range(4)] == [0, 1, 2, 3]
+    assert [joined.host_of(WorkerId("K", index)) for index in range(6)] == [0, 1, 2, 2, 3, 3]
+    assert [joined.routed(name) for name in "SABKZ"] == [2, 2, 2, 2, 2]
+    widened = joined.widened()
+    assert [widened.routed(name) for name in "SABKZ"] == [2, 4, 4, 2, 2]
+    assert (widened.epoch, set(widened.channels())) == (3, set(joined.channels()))
+    narrowed = widened.narrowed([3])
+    assert [narrowed.routed(name) for name in "SABKZ"] == [2, 3, 3, 2, 2]
+    left = narrowed.without([3])
+    assert [left.graph.operator(name).workers for name in "SABKZ"] == [2, 3, 3, 4, 4]
+    assert set(left.channels()) < set(joined.channels())
+    last = left.narrowed([2]).without([2])
+    assert (last.graph, last.placement, last.added, last.idle) == (first.graph, first.placement, {}, frozenset())
+
+
+def test_hosts_that_cannot_join_or_leave_are_refused() -> None:
+    """Without those on forward edges; those of the beginning; before later ones; or while rows are routed there."""
+    first = Topology.dealt(line(), hosts=2)
+    with pytest.raises(DataflowError, match="A cannot get another worker without B, on its forward edges"):
+        first.joined([2], {"A": 1})
+    with pytest.raises(DataflowError, match="source S would get one with it"):
+        first.joined([2], {"S": 1})
+    widened = first.joined([2, 3], {"A": 1, "B": 1}).widened()
+    with pytest.raises(DataflowError, match="needs its workers on host 1; expected those that joined last"):
+        widened.narrowed([1])
+    with pytest.raises(DataflowError, match="needs its workers on host 2; expected those that joined last"):
+        widened.narrowed([2])
+    with pytest.raises(DataflowError, match=r"A\[3\] cannot be taken away, since rows are routed to it"):
+        widened.without([3])
+
+
 def test_what_cannot_grow_or_shrink_is_refused() -> None:
     """A source; a worker that rows are routed to; one that is not there."""
     first = Topology.dealt(line(), hosts=2)

@@ -98,6 +98,18 @@ class Snapshot(msgspec.Struct, frozen=True):
     feedback: tuple[LoggedFrame, ...] = ()
 
 
+class Configuration(msgspec.Struct, frozen=True):
+    """The configuration of an operator in a running dataflow, for a worker that is added.
+
+    Attributes:
+        applied: the changes that its workers have switched to, in order.
+        version: number of tagged changes that they have applied.
+    """
+
+    applied: tuple[str, ...] = ()
+    version: int = 0
+
+
 class CommittedChange(msgspec.Struct, frozen=True):
     """A decided change, which is carried out even after failures.
 

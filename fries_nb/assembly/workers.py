@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from fries_nb.checkpoints import CommittedChange, Restoration, Snapshot
+from fries_nb.checkpoints import CommittedChange, Configuration, Restoration, Snapshot
 from fries_nb.dataflow.graph import Operator
 from fries_nb.errors import OperatorError
 from fries_nb.messages import WorkerId
@@ -75,13 +75,17 @@ class Assembly:
         return self._connected(wiring, instances, self.snapshots.get(instances[-1].worker), 0)
 
     def newcomer(
-        self, wiring: Wiring, like: Callable[[WorkerId], Worker], decided: Sequence[CommittedChange], issued: int
+        self,
+        wiring: Wiring,
+        running: Mapping[str, Configuration],
+        decided: Sequence[CommittedChange],
+        issued: int,
     ) -> Worker:
         """Make an idle worker that is added to a running dataflow: without state, with the current functions.
 
         Args:
             wiring: the new worker's wiring.
-            like: returns the worker that runs an operator's worker; it gets the configuration of the first ones.
+            running: operator to the configuration of its other workers.
             decided: all changes in effect, in order.
             issued: id of the last marker that was issued.
 
@@ -91,10 +95,9 @@ class Assembly:
         instances = [self._instance(operator, wiring.index) for operator in wiring.chain]
         for instance in instances:
             name = instance.worker.operator
-            other = like(WorkerId(name, 0))
-            applied = next(one.applied for one in other.instances if one.worker.operator == name)
-            snapshot = Snapshot(name, wiring.index, 0, applied, version=other.version)
+            snapshot = Snapshot(name, wiring.index, 0, running[name].applied, version=running[name].version)
             restore(instance, snapshot, decided)
+            self._agree(instance)
         return self._connected(wiring, instances, snapshot, issued)
 
     def _connected(
@@ -123,5 +126,13 @@ class Assembly:
             restore_ended(instance, checkpoint)
         else:
             restore(instance, snapshot, self.restoration.decided)
+        self._agree(instance)
+
+    def _agree(self, instance: Instance) -> None:
         if columns := self.restoration.columns.get(instance.worker.operator):
             instance.agree(columns)
+
+
+def configuration_of(worker: Worker) -> dict[str, Configuration]:
+    """Operator to its configuration, for all operators of a worker; no change is under way."""
+    return {one.worker.operator: Configuration(one.applied, worker.version) for one in worker.instances}

@@ -20,7 +20,8 @@ Its parts: ``lifecycle`` start, loss of hosts and end; ``states`` the state tabl
 ``known_changes``, ``changes`` and ``transactions`` changes; ``guards`` automatic rollbacks; ``pauses`` paused
 operators; ``failure_rules`` the consequences of failures; ``markers`` markers in flight; ``commit_numbers`` output of
 sinks; ``commit_attempts`` checkpoints; ``loop_attempts`` the ends of loops; ``restore_point`` incarnations;
-``rewiring`` the topology; ``intake`` sources; ``agreement`` and ``schema_checks`` types of columns.
+``rewiring`` the topology; ``joining`` the number of hosts; ``intake`` sources; ``agreement`` and ``schema_checks``
+types of columns.
 """
 
 from __future__ import annotations
@@ -171,7 +172,7 @@ class Controller:
         """Take all steps that are possible now; ``KeepCheckpoint`` is the last instruction."""
         settled = self._checkpoints.settle()
         keep, steps = (settled, []) if self._checkpoints.keeping else ([], settled)
-        steps += self._life.rewire()
+        steps += self._life.rewire(now_ns)
         if self._life.rewiring.under_way:
             return steps + keep
         steps += self._changes.advance(self.metrics, now_ns)
@@ -202,6 +203,8 @@ class Controller:
                 return self._set_rate(event)
             case events.TopologyRequested():
                 self._life.rewiring.request(event.topology)
+            case events.HostsRequested():
+                return self._life.joining.request(event, now_ns)
             case events.DrainRequested():
                 return self._life.drain(event.spared)
             case events.ChainRequested():
@@ -236,6 +239,8 @@ class Controller:
     # ---- answers of workers
 
     def _answered(self, answer: Answer, now_ns: int) -> list[events.Instruction]:
+        if self._life.rewiring.expects(answer.worker):
+            return self._heard_of_newcomer(answer, now_ns)
         self._workers.check(answer.worker)
         if self.state is RunState.JOINING:
             raise ProtocolError(f"{answer.worker} answers before the dataflow was started")
@@ -267,6 +272,14 @@ class Controller:
                 return self._failures.paused(answer, now_ns)
             case Resumed():
                 return [self._pauses.resume(answer.worker)]
+        return []
+
+    def _heard_of_newcomer(self, answer: Answer, now_ns: int) -> list[events.Instruction]:
+        """Process the answer of a worker that a new host has made, or could not make."""
+        if isinstance(answer, TopologyAdopted):
+            self._life.rewiring.adopted(answer)
+        elif isinstance(answer, Failed):
+            return self._life.joining.failed(answer.worker, answer.error, now_ns)
         return []
 
     def _reported(self, report: Report, now_ns: int) -> list[events.Instruction]:
@@ -331,6 +344,9 @@ class Controller:
         if isinstance(event, events.CheckpointRequested):
             self._checkpoints.request(event.request)
             return self._checkpoints.refuse(f"the run is over ({self.state})")
+        if isinstance(event, events.HostsRequested):
+            self._life.joining.request(event, now_ns)
+            return self._life.joining.close(f"the run was over ({self.state})", now_ns)
         if isinstance(event, events.CheckpointKept):
             return self._checkpoints.kept(event)
         return []

@@ -1,7 +1,7 @@
 """The events and instructions of the controller, as frozen values.
 
 Events of a host or a worker may carry the ``incarnation`` of their sender; those of an older one are ignored, and 0
-means the current one.
+means the current one. Those of changes of the topology are in ``topology_events``; all names can be imported from here.
 
 The caller carries out the instructions of one event in order: a ``Journal`` entry is on disk before anything after it
 is sent, and messages to one worker arrive in the given order. Results of instructions (``Journaled``,
@@ -15,9 +15,23 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from fries_nb.checkpoints import Checkpoint, CommittedChange, Restoration
+from fries_nb.controller.topology_events import (
+    ChangeTopology,
+    HostsRequested,
+    ReleaseHosts,
+    RescaleEnded,
+    StartHosts,
+    TopologyChanged,
+    TopologyRefused,
+    TopologyRequested,
+)
 from fries_nb.messages import Answer, Control, Paused, WorkerId
 from fries_nb.scheduling.stages import Plan
-from fries_nb.topology.topology import Topology
+
+__all__ = [
+    "ChangeTopology", "HostsRequested", "ReleaseHosts", "RescaleEnded", "StartHosts", "TopologyChanged",
+    "TopologyRefused", "TopologyRequested",
+]  # fmt: skip
 
 # ---- events
 
@@ -165,13 +179,6 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True)
-class TopologyRequested:
-    """Change to this topology, of the next epoch, as soon as no change, commit or marker is under way."""
-
-    topology: Topology
-
-
-@dataclass(frozen=True, slots=True)
 class ChainRequested:
     """Run these operators as one chain from this worker on; ``messages.Chained`` is the host's answer."""
 
@@ -181,8 +188,8 @@ class ChainRequested:
 
 Event = (
     HostJoined | HostLost | HostsUnfit | HostLeft | Answered | ChangeRequested | TopologyRequested | ChainRequested
-    | Journaled | CheckpointRequested | CheckpointKept | RateRequested | DrainRequested | ColumnRefused
-    | StopRequested | Tick
+    | HostsRequested | Journaled | CheckpointRequested | CheckpointKept | RateRequested | DrainRequested
+    | ColumnRefused | StopRequested | Tick
 )  # fmt: skip
 
 # ---- instructions
@@ -330,14 +337,15 @@ class CheckpointEnded:
 
 @dataclass(frozen=True, slots=True)
 class Recover:
-    """Dismiss all hosts and start as many new ones, as ``incarnation``; their workers start from ``restoration``.
+    """Dismiss all hosts and start new ones, as ``incarnation``; their workers start from ``restoration``.
 
-    ``reason`` is the cause: the loss of a host, or a change by restart.
+    ``reason`` is the cause: the loss of a host, or a change by restart; ``hosts`` is their number.
     """
 
     incarnation: int
     restoration: Restoration
     reason: str
+    hosts: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,33 +375,8 @@ class RunEnded:
     details: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ChangeTopology:
-    """Make the added workers, idle, and let every other worker adopt the topology on ``AdoptTopology``.
-
-    ``issued`` is the id of the last marker; added workers treat markers up to it as applied.
-    """
-
-    topology: Topology
-    issued: int
-
-
-@dataclass(frozen=True, slots=True)
-class TopologyChanged:
-    """All workers have adopted the topology: start the added workers; those that left have ended."""
-
-    topology: Topology
-
-
-@dataclass(frozen=True, slots=True)
-class TopologyRefused:
-    """The run keeps its topology, for a ``reason``; ``epoch`` is that of the refused one."""
-
-    epoch: int
-    reason: str
-
-
 Instruction = (
-    Admit | RefuseHost | Tell | ChangeTopology | TopologyChanged | TopologyRefused | Journal | Resolved | GuardFired
-    | GuardEnded | CommitFiles | KeepCheckpoint | CheckpointEnded | Recover | OperatorPaused | DismissHosts | RunEnded
+    Admit | RefuseHost | Tell | StartHosts | ReleaseHosts | ChangeTopology | TopologyChanged | TopologyRefused
+    | RescaleEnded | Journal | Resolved | GuardFired | GuardEnded | CommitFiles | KeepCheckpoint | CheckpointEnded
+    | Recover | OperatorPaused | DismissHosts | RunEnded
 )  # fmt: skip

@@ -4,7 +4,7 @@
 hosts, ``workers`` the workers that have ended, ``changes`` requested changes, ``guards`` automatic rollbacks,
 ``paused`` operators paused on a tuple, ``sources`` rates of sources, ``lane`` markers in flight, ``epochs`` files of
 sinks, ``checkpoints`` commits and checkpoints, ``recovery`` the state for the next incarnation, ``rewiring`` the
-topology, ``loops`` the ends of loops.
+topology, ``joining`` the number of hosts, ``loops`` the ends of loops.
 
 >>> from fries_nb.dataflow.graph import Edge, Kind, Operator
 >>> flow = Graph("pair", (Operator("src", kind=Kind.SOURCE), Operator("out", kind=Kind.SINK)), (Edge("src", "out"),))
@@ -34,6 +34,7 @@ from fries_nb.controller.events import (
 )
 from fries_nb.controller.guards import Guards, Watch
 from fries_nb.controller.intake import Sources
+from fries_nb.controller.joining import Joining
 from fries_nb.controller.loop_attempts import LoopAttempts
 from fries_nb.controller.markers import MarkerCoordinator
 from fries_nb.controller.membership import Membership, Workers
@@ -42,6 +43,7 @@ from fries_nb.controller.restore_point import MOST_IN_A_ROW, Recovery
 from fries_nb.controller.rewiring import Rewiring
 from fries_nb.controller.states import RUN_MOVES, RunState
 from fries_nb.dataflow.graph import Graph
+from fries_nb.topology.topology import Topology
 from fries_nb.transitions import moved
 
 
@@ -80,6 +82,8 @@ class Lifecycle:
         self.changes = Changes(self.workers, self.lane, self.checkpoints, self.recovery, self.paused, self.guards)
         self.sources = Sources(self.workers)
         self.rewiring = Rewiring(self.workers)
+        self._chaining = chaining
+        self.joining = Joining(Topology.dealt(graph, hosts, chaining), self.membership, self.rewiring)
         self.loops = LoopAttempts(self.workers, self.lane)
         self._lost_because = ""
 
@@ -100,7 +104,8 @@ class Lifecycle:
         if restarted:
             return [RefuseHost(hello.host, restarted), *self.lost(hello.host, restarted, now_ns)]
         self.membership.join(hello)
-        return self.start(now_ns) if self.membership.complete else []
+        is_newcomer = self.joining.concerns(hello.host)
+        return self.start(now_ns) if self.membership.complete and not is_newcomer else []
 
     def start(self, now_ns: int) -> list[Instruction]:
         """Start the dataflow on the hosts of this incarnation, which have all joined."""
@@ -121,7 +126,11 @@ class Lifecycle:
         Raises:
             ProtocolError: the run has no such host.
         """
+        if self.membership.has_left(host):
+            return []
         self.membership.check(host)
+        if self.joining.concerns(host):
+            return self.joining.lost(host, reason, now_ns)
         if self.checkpoints.closing or (self.state is RunState.RECOVERING and self.checkpoints.keeping):
             return []  # no host is needed any more, or a recovery of all is under way
         self.membership.lose(host)
@@ -144,6 +153,8 @@ class Lifecycle:
         self.checkpoints.lost()
         self.recovery.lose()
         self.membership.begin(self.recovery.incarnation)
+        first = Topology.dealt(self.workers.graph, len(self.membership.hosts), self._chaining)
+        said += self.joining.begin_again(first, why, now_ns)
         return said if self.checkpoints.keeping else said + self.start_again(now_ns)
 
     def undo(self, watch: Watch, error: str, details: str, now_ns: int) -> list[Instruction]:
@@ -173,12 +184,16 @@ class Lifecycle:
                 "between; what was committed stays readable"
             )
             return self.end("failed", "the run failed", now_ns, error)
-        return [self.recovery.again(self._lost_because)]
+        return [self.recovery.again(self._lost_because, len(self.membership.hosts))]
 
-    def rewire(self) -> list[Instruction]:
-        """Begin or end a change of topology, which excludes all other actions."""
-        free = self.checkpoints.may_begin and not self.paused.operators
-        return self.rewiring.advance(free and self.changes.quiet, self.lane.issued)
+    def rewire(self, now_ns: int) -> list[Instruction]:
+        """Take all steps of changes of the topology, which exclude all other actions, and of the number of hosts."""
+        said = self.joining.advance(now_ns)
+        free = self.may_commit and self.changes.quiet
+        while steps := self.rewiring.advance(free, self.lane.issued, self.recovery.decided):
+            said += [*steps, *self.joining.heard(steps, now_ns)]
+            free = True  # one change may follow another, since nothing else has begun
+        return said
 
     @property
     def may_commit(self) -> bool:
@@ -246,5 +261,6 @@ class Lifecycle:
             details: the traceback of the failure.
         """
         closed = [*self.changes.close(why, now_ns, error, details), *self.checkpoints.refuse(error or why)]
+        closed += self.joining.close(error or why, now_ns)
         self._move(RunState(state))
         return [*closed, DismissHosts(error or why), RunEnded(state, error, details)]

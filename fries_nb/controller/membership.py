@@ -4,13 +4,27 @@ The dataflow starts when all hosts have joined. A host of an older incarnation s
 refused. A second host with the same index, or one of a newer incarnation, means that a host died and Spark restarted
 it, without its state.
 
+Later hosts may join a running dataflow. They are *newcomers* until they are admitted, and can be dismissed before that
+without any effect on the members. Their indices are not used again within an incarnation, so that late messages of a
+dismissed host are recognised. The next incarnation numbers its hosts anew.
+
+>>> membership = Membership(hosts=1, incarnation=1)
+>>> membership.expect(2)
+(1, 2)
+>>> membership.join(HostJoined(2, "tcp://there:1", incarnation=1))
+>>> membership.awaited, membership.newcomers, membership.hosts
+((1,), (1, 2), (0,))
+>>> membership.dismiss([1, 2])
+>>> membership.expect(1), membership.has_left(2)
+((3,), True)
+
 Silence of a host is no loss, since a user's function may hold Python's interpreter lock for minutes. Losses are
 reported by the network (ZeroMQ's heartbeats) and by Spark, as ``HostLost``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from fries_nb.controller.events import HostJoined
 from fries_nb.controller.states import HOST_MOVES, HostState
@@ -38,11 +52,62 @@ class Membership:
         self.incarnation = incarnation
         self.addresses: dict[int, str] = {}
         self._states = dict.fromkeys(range(hosts), HostState.AWAITED)
+        self._newcomers: set[int] = set()
+        self._next = hosts  # the first index that was never used
 
     @property
     def complete(self) -> bool:
         """Whether all hosts have joined."""
         return all(state is HostState.JOINED for state in self._states.values())
+
+    @property
+    def hosts(self) -> tuple[int, ...]:
+        """The members, in order of their indices."""
+        return tuple(sorted(self._states.keys() - self._newcomers))
+
+    @property
+    def newcomers(self) -> tuple[int, ...]:
+        """The hosts that are expected and not admitted yet."""
+        return tuple(sorted(self._newcomers))
+
+    @property
+    def awaited(self) -> tuple[int, ...]:
+        """The newcomers that have not joined yet."""
+        return tuple(host for host in self.newcomers if self._states[host] is HostState.AWAITED)
+
+    def expect(self, count: int) -> tuple[int, ...]:
+        """Expect so many further hosts; returns their indices."""
+        fresh = tuple(range(self._next, self._next + count))
+        self._next += count
+        self._newcomers.update(fresh)
+        self._states.update(dict.fromkeys(fresh, HostState.AWAITED))
+        return fresh
+
+    def admit(self) -> None:
+        """Make the newcomers members.
+
+        Raises:
+            ProtocolError: one of them has not joined.
+        """
+        if self.awaited:
+            raise ProtocolError(f"host {self.awaited[0]} was admitted before it has joined; expected its hello")
+        self._newcomers.clear()
+
+    def dismiss(self, hosts: Iterable[int]) -> None:
+        """Forget hosts that leave, or that are not to join any more.
+
+        Raises:
+            ProtocolError: there is no such host.
+        """
+        for host in hosts:
+            self.check(host)
+            self._newcomers.discard(host)
+            self.addresses.pop(host, None)
+            del self._states[host]
+
+    def has_left(self, host: int) -> bool:
+        """Whether this host was dismissed; its messages are ignored."""
+        return host not in self._states and 0 <= host < self._next
 
     def stranger(self, hello: HostJoined) -> str:
         """Why this host does not belong to the current incarnation; empty if it does."""
@@ -66,6 +131,7 @@ class Membership:
         Raises:
             ProtocolError: the host is not awaited.
         """
+        self.check(hello.host)
         self._move(hello.host, HostState.JOINED)
         self.addresses[hello.host] = hello.address
 
@@ -78,11 +144,15 @@ class Membership:
         self._move(host, HostState.LOST)
 
     def begin(self, incarnation: int) -> None:
-        """Replace all hosts by as many awaited ones of the next incarnation."""
-        for host, state in self._states.items():
-            if state is not HostState.LOST:
+        """Replace the members by as many awaited hosts of the next incarnation."""
+        count = len(self.hosts)
+        for host in self.hosts:
+            if self._states[host] is not HostState.LOST:
                 self._move(host, HostState.LOST)
             self._move(host, HostState.AWAITED)
+        self._states = dict.fromkeys(range(count), HostState.AWAITED)
+        self._newcomers.clear()
+        self._next = count
         self.incarnation = incarnation
         self.addresses = {}
 
@@ -92,10 +162,19 @@ class Membership:
             raise ProtocolError(self._unknown(host))
 
     def _unknown(self, host: int) -> str:
-        return f"no host {host} in this run; expected 0 to {len(self._states) - 1}"
+        return f"no host {host} in this run; expected {_listed(sorted(self._states))}"
 
     def _move(self, host: int, to: HostState) -> None:
         self._states[host] = moved(HOST_MOVES, self._states[host], to, f"host {host}")
+
+
+def _listed(hosts: Sequence[int]) -> str:
+    """The hosts in words.
+
+    >>> _listed([0, 1, 2]), _listed([0, 1, 4])
+    ('0 to 2', '0, 1, 4')
+    """
+    return f"0 to {len(hosts) - 1}" if hosts == list(range(len(hosts))) else ", ".join(map(str, hosts))
 
 
 class Workers:

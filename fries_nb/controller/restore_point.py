@@ -8,7 +8,7 @@ in between fails, since it would make no progress.
 >>> recovery.decide("u1", "fries", (("FM",),), {"FM": b"code"}).incarnation
 1
 >>> recovery.lose()
->>> recover = recovery.again("host 1 was lost")
+>>> recover = recovery.again("host 1 was lost", hosts=2)
 >>> recover.incarnation, recover.restoration.checkpoint, [each.change for each in recover.restoration.decided]
 (2, None, ['u1'])
 """
@@ -100,7 +100,8 @@ class Recovery:
         """End the current incarnation."""
         self.incarnation += 1
 
-    def again(self, reason: str) -> Recover:
-        """The instruction that starts the new incarnation."""
+    def again(self, reason: str, hosts: int) -> Recover:
+        """The instruction that starts the new incarnation, with so many hosts."""
         self._in_a_row += 1
-        return Recover(self.incarnation, Restoration(self.checkpoint, tuple(self.decided), dict(self.columns)), reason)
+        restoration = Restoration(self.checkpoint, tuple(self.decided), dict(self.columns))
+        return Recover(self.incarnation, restoration, reason, hosts)

@@ -7,8 +7,10 @@
 
 Changes of operators, commits and changes of the topology exclude each other: a marker that arrives on channels of both
 epochs would never be aligned at some workers. Added workers are made by their hosts first, and start when all others
-have adopted the topology. Removed workers are ended by their senders, and are forgotten once they have ended. A loss of
-hosts aborts the change; the next incarnation starts with the first topology.
+have adopted the topology; those of hosts that join are awaited, since their functions may take long to open, or fail.
+Removed workers are ended by their senders, and are forgotten once they have ended. A loss of hosts aborts the change;
+the next incarnation starts with the first topology. Only the loss of awaited workers does not: they are removed by the
+next epoch, as *lost* ones, whose channels are ended by the hosts of their receivers.
 
 >>> from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator, Partitioning
 >>> operators = Operator("S", kind=Kind.SOURCE), Operator("A")
@@ -29,6 +31,9 @@ Tell(worker=WorkerId(operator='A', index=0), control=AdoptTopology(epoch=2))
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
+
+from fries_nb.checkpoints import CommittedChange
 from fries_nb.controller.events import ChangeTopology, Instruction, Tell, TopologyChanged, TopologyRefused
 from fries_nb.controller.membership import Workers
 from fries_nb.controller.states import TOPOLOGY_MOVES, TopologyPhase
@@ -56,14 +61,23 @@ class Rewiring:
         self._next: Topology | None = None
         self._pending_acks: set[WorkerId] = set()
         self._leaving: frozenset[WorkerId] = frozenset()
+        self._awaited: frozenset[WorkerId] = frozenset()
+        self._lost: frozenset[WorkerId] = frozenset()
 
     @property
     def under_way(self) -> bool:
         """Whether workers are adopting a topology, so that no marker may start."""
         return self.phase is TopologyPhase.ADOPTING
 
-    def request(self, topology: Topology) -> None:
+    def request(
+        self, topology: Topology, awaited: Collection[WorkerId] = (), lost: Collection[WorkerId] = ()
+    ) -> None:
         """Request a topology; it is adopted as soon as nothing else is under way.
+
+        Args:
+            topology: the topology of the next epoch.
+            awaited: the added workers that answer when their hosts have made them.
+            lost: the removed workers that do not end, since their hosts are gone.
 
         Raises:
             ProtocolError: it is not of the next epoch, or another one has been requested.
@@ -73,7 +87,16 @@ class Rewiring:
                 f"epoch {topology.epoch} of the topology was requested in epoch {self.epoch}; expected the next one"
             )
         self._move(TopologyPhase.AWAITED)
-        self._next = topology
+        self._next, self._awaited, self._lost = topology, frozenset(awaited), frozenset(lost)
+
+    def expects(self, worker: WorkerId) -> bool:
+        """Whether an answer of this added worker is awaited, which is not one of the run's workers yet."""
+        return worker in self._awaited and self.under_way
+
+    def give_up(self) -> None:
+        """Await no answer of added workers, since their hosts are lost; the next epoch is to remove them."""
+        self._pending_acks -= self._awaited
+        self._awaited = frozenset()
 
     def adopted(self, answer: TopologyAdopted) -> None:
         """Record that a worker has adopted the next epoch.
@@ -86,26 +109,36 @@ class Rewiring:
             raise ProtocolError(f"{adopted}, which was not requested of it")
         self._pending_acks.discard(answer.worker)
 
-    def advance(self, quiet: bool, issued: int) -> list[Instruction]:
+    def advance(self, quiet: bool, issued: int, decided: Iterable[CommittedChange] = ()) -> list[Instruction]:
         """Begin the requested change, refuse it or end it, if that is possible now.
 
         Args:
             quiet: whether no change, commit or marker is under way.
             issued: id of the last marker.
+            decided: all changes in effect, in order.
         """
-        if self.phase is TopologyPhase.AWAITED and self._workers.ended:
+        if self.phase is TopologyPhase.AWAITED and self._workers.ended and not self._lost:
             return self._refuse()
         if self.phase is TopologyPhase.AWAITED and quiet:
-            return self._begin(issued)
+            return self._begin(issued, tuple(decided))
         if self.under_way and not self._pending_acks and self._leaving <= self._workers.ended:
             return self._end()
         return []
+
+    def withdraw(self) -> bool:
+        """Withdraw the request if it has not begun; returns whether it was."""
+        if self.phase is not TopologyPhase.AWAITED:
+            return False
+        self._move(TopologyPhase.IDLE)
+        self._next = None
+        return True
 
     def lost(self) -> None:
         """Abort the change, since the hosts are lost; the next incarnation starts with epoch 1, and no idle worker."""
         if self.phase is not TopologyPhase.IDLE:
             self._move(TopologyPhase.IDLE)
-        self.epoch, self._next, self._leaving = 1, None, frozenset()
+        self.epoch, self._next = 1, None
+        self._leaving = self._awaited = self._lost = frozenset()
         self._pending_acks.clear()
         self._workers.restarted()
 
@@ -115,20 +148,21 @@ class Rewiring:
         refused, self._next = self._next.epoch, None
         return [TopologyRefused(refused, f"{min(self._workers.ended)} has ended")]
 
-    def _begin(self, issued: int) -> list[Instruction]:
+    def _begin(self, issued: int, decided: tuple[CommittedChange, ...]) -> list[Instruction]:
         assert self._next is not None, "awaited"
         self._move(TopologyPhase.ADOPTING)
         topology, present = self._next, self._workers.of(self._workers.graph.by_name)
-        self._leaving = frozenset(present) - set(topology.workers)
-        asked = [worker for worker in present if worker not in self._leaving]  # whatever their chains are by now
-        self._pending_acks = set(asked)
+        stay = set(topology.workers)
+        self._leaving = frozenset(present) - stay - self._lost
+        asked = [worker for worker in present if worker in stay]  # whatever their chains are by now
+        self._pending_acks = {*asked, *self._awaited}
         order = AdoptTopology(topology.epoch)
-        return [ChangeTopology(topology, issued), *(Tell(worker, order) for worker in asked)]
+        return [ChangeTopology(topology, issued, self._lost, decided), *(Tell(worker, order) for worker in asked)]
 
     def _end(self) -> list[Instruction]:
         assert self._next is not None, "under way"
         self._move(TopologyPhase.IDLE)
-        topology, self._next = self._next, None
+        topology, self._next, self._awaited = self._next, None, frozenset()
         self.epoch = topology.epoch
         self._workers.become(topology)
         return [TopologyChanged(topology)]

@@ -2,7 +2,8 @@
 
 ``TABLES`` lists all of them. The moves are made by ``lifecycle`` (the run), ``membership`` (hosts), ``transactions``
 (changes), ``commit_attempts`` (commits and checkpoints), ``loop_attempts`` (loops), ``rewiring`` (the topology),
-``running.change_queue`` (regions) and ``constraints.remedy`` (remedies of latency constraints).
+``joining`` (numbers of hosts), ``running.change_queue`` (regions) and ``constraints.remedy`` (remedies of latency
+constraints).
 
 >>> from fries_nb.transitions import moved
 >>> moved(CHANGE_MOVES, ChangeState.REQUESTED, ChangeState.PREPARING, "change 'u1'").value
@@ -100,6 +101,26 @@ class TopologyPhase(StrEnum):
     ADOPTING = "adopting"
 
 
+class RescalePhase(StrEnum):
+    """Phase of a request for another number of hosts."""
+
+    IDLE = "idle"
+    REQUESTED = "requested"
+    """It begins when tuples flow."""
+    STARTING = "starting"
+    """Spark starts the new hosts; nothing has changed yet."""
+    JOINING = "joining"
+    """The others get channels to the idle workers of the new hosts, when nothing else is under way."""
+    WIDENING = "widening"
+    """The new hosts are members, and rows are being routed to their workers."""
+    RETRACTING = "retracting"
+    """A new host was lost: the channels to all of them are being removed."""
+    NARROWING = "narrowing"
+    """No more rows are routed to the workers of hosts that are to leave."""
+    LEAVING = "leaving"
+    """Their channels are being removed."""
+
+
 class RegionPhase(StrEnum):
     """Phase of a region: regions run one after another."""
 
@@ -157,6 +178,16 @@ TOPOLOGY_MOVES: Moves[TopologyPhase] = {
     TopologyPhase.AWAITED: frozenset({TopologyPhase.ADOPTING, TopologyPhase.IDLE}),
     TopologyPhase.ADOPTING: frozenset({TopologyPhase.IDLE}),
 }
+RESCALE_MOVES: Moves[RescalePhase] = {
+    RescalePhase.IDLE: frozenset({RescalePhase.REQUESTED}),
+    RescalePhase.REQUESTED: frozenset({RescalePhase.IDLE, RescalePhase.STARTING, RescalePhase.NARROWING}),
+    RescalePhase.STARTING: frozenset({RescalePhase.IDLE, RescalePhase.JOINING}),
+    RescalePhase.JOINING: frozenset({RescalePhase.IDLE, RescalePhase.WIDENING, RescalePhase.RETRACTING}),
+    RescalePhase.WIDENING: frozenset({RescalePhase.IDLE}),
+    RescalePhase.RETRACTING: frozenset({RescalePhase.IDLE}),
+    RescalePhase.NARROWING: frozenset({RescalePhase.IDLE, RescalePhase.LEAVING}),
+    RescalePhase.LEAVING: frozenset({RescalePhase.IDLE}),
+}
 TABLES: Mapping[str, Mapping[Any, frozenset[Any]]] = {
     "a run": RUN_MOVES,
     "a host": HOST_MOVES,
@@ -165,6 +196,7 @@ TABLES: Mapping[str, Mapping[Any, frozenset[Any]]] = {
     "a region": REGION_MOVES,
     "a loop": LOOP_MOVES,
     "a change of topology": TOPOLOGY_MOVES,
+    "a rescale": RESCALE_MOVES,
     "a remedy": REMEDY_MOVES,
 }
 """All tables, by what they describe; the first state of each is the initial one."""

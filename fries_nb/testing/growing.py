@@ -1,4 +1,4 @@
-"""Runs that change their topology: idle workers are added and removed, or a run is resumed with other numbers."""
+"""Runs that change their topology: workers come, get rows, and leave, or a run is resumed with other numbers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def draw_reshaped(seed: int) -> Scenario:
 
 
 class GrowingCluster(Cluster):
-    """A cluster in which idle workers are added and removed; the arguments are those of ``Cluster``.
+    """A cluster in which workers are added, get rows, get no more, and are removed; see ``Cluster`` for the arguments.
 
     Attributes:
         adopted: the topologies that all workers have adopted, in order.
@@ -44,9 +44,9 @@ class GrowingCluster(Cluster):
     def step(self) -> bool:
         """Carry out one event; sometimes request another topology first."""
         if self._asked_for is None and self.hosts.started and self.random.random() < self.often:
-            idle = [worker.operator for worker in self.hosts.topology.idle]
+            added = [worker.operator for worker in self.hosts.topology.added]
             everyone = [operator.name for operator in self.graph.operators]
-            self._want(self.random.choice(idle if idle and self.random.random() < 0.6 else everyone))
+            self._want(self.random.choice(added if added and self.random.random() < 0.6 else everyone))
         return super().step()
 
     def grow(self, operator: str, host: int) -> None:
@@ -65,10 +65,27 @@ class GrowingCluster(Cluster):
         """
         self._ask(self.hosts.topology.shrunk(operator))
 
+    def widen(self) -> None:
+        """Request that rows are routed to idle workers, except by key."""
+        self._ask(self.hosts.topology.widened())
+
+    def narrow(self, operator: str) -> None:
+        """Request that no more rows are routed to an operator's last worker.
+
+        Raises:
+            DataflowError: it was there from the beginning.
+        """
+        topology = self.hosts.topology
+        self._ask(topology.narrowed(topology.last_workers(operator)))
+
     def _want(self, operator: str) -> None:
+        topology = self.hosts.topology
         try:
-            if any(worker.operator == operator for worker in self.hosts.topology.idle):
-                self.shrink(operator)
+            if any(worker.operator == operator for worker in topology.idle):
+                can_widen = topology.widened().idle != topology.idle
+                self.widen() if can_widen and self.random.random() < 0.5 else self.shrink(operator)
+            elif any(worker.operator == operator for worker in topology.added) and self.random.random() < 0.5:
+                self.narrow(operator)
             else:
                 self.grow(operator, self.random.randrange(self._plan.hosts))
         except DataflowError as error:  # a source, or a worker that was added together with those of other operators

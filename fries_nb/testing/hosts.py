@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from fries_nb.assembly.workers import configuration_of
 from fries_nb.bundles import deliveries
 from fries_nb.checkpoints import Restoration, Snapshot, in_effect
 from fries_nb.connectors.sink import OpenSinks
@@ -161,10 +162,12 @@ class Hosts:
         self.topology = topology
         self._placement.update(topology.placement)
         decided = in_effect(self._plan.store.decided)
+        first = [worker for id_, worker in self._of.items() if id_.index == 0]
+        running = {name: one for worker in first for name, one in configuration_of(worker).items()}
         for host in range(self._plan.hosts):
             for wiring in wirings_of(topology, host):
                 if wiring.id not in self._of:
-                    worker = self._assembly.newcomer(wiring, self.worker_of, decided, issued)
+                    worker = self._assembly.newcomer(wiring, running, decided, issued)
                     self._put(worker)
                     self._resting.append(worker)
 

@@ -153,27 +153,44 @@ class Topology:
         waiting = frozenset(worker for worker in self.idle if groups[worker.operator] & keyed)
         return replace(self, epoch=self.epoch + 1, idle=waiting)
 
-    def narrowed(self, hosts: Collection[int]) -> Topology:
-        """The next epoch, in which no row is routed to the workers of these hosts.
+    def last_workers(self, operator: str) -> frozenset[WorkerId]:
+        """The last worker of this operator, and of those on its forward edges."""
+        return frozenset(workers_of(self.graph, name)[-1] for name in self._on_forward_edges(operator))
+
+    def workers_on(self, hosts: Collection[int]) -> frozenset[WorkerId]:
+        """The workers of these hosts."""
+        return frozenset(worker for worker, host in self.placement.items() if host in hosts)
+
+    def narrowed(self, leaving: Collection[WorkerId]) -> Topology:
+        """The next epoch, in which no row is routed to these workers.
 
         Raises:
-            DataflowError: one of them is not a worker that was added, or precedes one of another host.
+            DataflowError: they are not the last workers of their operators, or were not added.
         """
-        leaving = frozenset(worker for worker, host in self.placement.items() if host in hosts)
-        idle = self.idle | leaving
-        for name in {worker.operator for worker in leaving}:
-            stays = self.graph.operator(name).workers - sum(worker.operator == name for worker in idle)
-            if stays < self.begun[name] or any(worker.index < stays for worker in idle if worker.operator == name):
-                raise DataflowError(f"{name} needs its workers on host {min(hosts)}; expected those that joined last")
+        idle = self.idle.union(leaving)
+        for worker in sorted(leaving):
+            stays = self.graph.operator(worker.operator).workers - sum(one[0] == worker.operator for one in idle)
+            if worker not in self.added or worker.index < stays:
+                raise DataflowError(f"{worker} cannot leave; expected the last workers of {worker[0]} that were added")
         return replace(self, epoch=self.epoch + 1, idle=idle)
 
-    def without(self, hosts: Collection[int]) -> Topology:
-        """The next epoch, without the workers of these hosts, which are idle.
+    def without(self, leaving: frozenset[WorkerId]) -> Topology:
+        """The next epoch, without these workers.
 
         Raises:
             DataflowError: rows are routed to one of them.
         """
-        return self._without(frozenset(worker for worker, host in self.placement.items() if host in hosts))
+        if routed := leaving - self.idle:
+            raise DataflowError(f"{min(routed)} cannot be taken away, since rows are routed to it")
+        stay = Counter(worker.operator for worker in self.placement if worker not in leaving)
+        return replace(
+            self,
+            graph=_resized(self.graph, stay),
+            placement={worker: host for worker, host in self.placement.items() if worker not in leaving},
+            epoch=self.epoch + 1,
+            added={worker: epoch for worker, epoch in self.added.items() if worker not in leaving},
+            idle=self.idle - leaving,
+        )
 
     def resized(self, graph: Graph) -> Topology:
         """The same topology for a graph with other functions, whatever its numbers of workers."""
@@ -214,24 +231,10 @@ class Topology:
         Raises:
             DataflowError: the worker is not idle.
         """
-        together = self._on_forward_edges(operator)
-        leaving = frozenset(workers_of(self.graph, name)[-1] for name in together)
+        leaving = self.last_workers(operator)
         if not leaving <= self.idle:
             raise DataflowError(f"{operator} has no idle worker to take away; rows are routed to each of them")
-        return self._without(leaving)
-
-    def _without(self, leaving: frozenset[WorkerId]) -> Topology:
-        if routed := leaving - self.idle:
-            raise DataflowError(f"{min(routed)} cannot be taken away, since rows are routed to it")
-        stay = Counter(worker.operator for worker in self.placement if worker not in leaving)
-        return replace(
-            self,
-            graph=_resized(self.graph, stay),
-            placement={worker: host for worker, host in self.placement.items() if worker not in leaving},
-            epoch=self.epoch + 1,
-            added={worker: epoch for worker, epoch in self.added.items() if worker not in leaving},
-            idle=self.idle - leaving,
-        )
+        return self.without(leaving)
 
     def _on_forward_edges(self, operator: str) -> frozenset[str]:
         """The operator, and all that are connected to it through forward edges between equal numbers of workers."""

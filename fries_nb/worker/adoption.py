@@ -1,9 +1,11 @@
 """Adoption of the next topology epoch by a worker: channels of added workers open, channels of removed workers close.
 
 New channels open at once: their senders are granted credit, and alignment awaits markers on them. A removed channel is
-ended by its sender after the last frame, and is kept until that end arrives. When all removed channels have ended, the
-epoch is adopted, and the controller is notified for each operator of the chain that was told. No marker is in transit
-meanwhile (see ``controller.rewiring``), so every marker arrives either on the old channels or on the new ones.
+ended by its sender after the last frame, and is kept until that end arrives. Rows that wait for credit on a channel to
+which no row is routed any more are sent first, so that the next epoch may remove it. When all removed channels have
+ended, and no such row waits, the epoch is adopted, and the controller is notified for each operator of the chain that
+was told. No marker is in transit meanwhile (see ``controller.rewiring``), so every marker arrives either on the old
+channels or on the new ones.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ class TopologyAdoption:
 
     @property
     def under_way(self) -> bool:
-        """Whether removed channels have not ended yet."""
+        """Whether removed channels have not ended yet, or rows wait on one that gets no more."""
         return self._next is not None
 
     def begin(self, present: Wiring, event: Rewired, ended: bool) -> list[Grant]:
@@ -64,7 +66,7 @@ class TopologyAdoption:
         return Grant.of(dict.fromkeys(fresh, self._window))
 
     def adopted(self, present: Wiring) -> tuple[Wiring, list[TopologyAdopted]]:
-        """The next wiring and the answers, once all removed channels have ended; before, the present one and no answer.
+        """The next wiring and the answers, once the epoch is adopted; before, the present one and no answer.
 
         Args:
             present: the current wiring.
@@ -73,7 +75,7 @@ class TopologyAdoption:
             ProtocolError: a frame is queued on a removed input channel.
         """
         adopted = self._next
-        if adopted is None or self._open - set(adopted.wiring.incoming):
+        if adopted is None or self._open - set(adopted.wiring.incoming) or self._outbox.drains:
             return present, []
         for channel in set(present.incoming) - set(adopted.wiring.incoming):
             self._inbox.drop(channel)

@@ -96,7 +96,8 @@ class Outbox:
     def rewire(self, edges: Sequence[OutEdge], ended: bool = False) -> None:
         """Replace the out-edges by those of another topology epoch, in which an edge may have other channels.
 
-        The end of the stream is appended to removed channels, and to new ones if the worker has ended.
+        The end of the stream is appended to removed channels, and to new ones if the worker has ended. Rows that are
+        buffered for channels that get no more of them are framed; see ``drains``.
 
         Args:
             edges: all out-edges of the new epoch.
@@ -113,8 +114,19 @@ class Outbox:
             raise ProtocolError(f"rows wait on {', '.join(waiting)}; only an idle worker's channel can be taken away")
         fresh = [name for name in self._channels if name not in before]
         self._left.update(gone)
+        self._frame([channel for channel in self._unrouted() if channel.buffer])
         if ending := tuple(fresh if ended else gone):
             self._sends.append(SendFrame(ending, End()))
+
+    def _unrouted(self) -> list[OutChannel]:
+        """The channels to workers to which no row is routed any more, or none yet."""
+        idle = [name for edge in self._edges for name in edge.channels[len(edge.routed_channels) :]]
+        return [self._channels[name] for name in idle]
+
+    @property
+    def drains(self) -> bool:
+        """Whether rows wait on a channel to which no row is routed any more."""
+        return any(channel.queue or channel.rows for channel in self._unrouted())
 
     @property
     def round_robin_positions(self) -> dict[str, int]:

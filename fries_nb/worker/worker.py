@@ -80,6 +80,8 @@ class Worker(ChainWork):
             self._inbox.supply(event)
         elif isinstance(event, Granted):
             self.outbox.credit(event.channel, event.size)
+            if self._adoption.under_way:
+                self._adopt()
         elif isinstance(event, FrontierAdvanced):
             self._reach(event)
         elif isinstance(event, Directed):
@@ -180,7 +182,7 @@ class Worker(ChainWork):
             self._finish()
 
     def _adopt(self) -> None:
-        """Adopt the wiring of the next topology epoch, if all removed channels have ended."""
+        """Adopt the wiring of the next topology epoch, if nothing is left of the present one."""
         self.wiring, answers = self._adoption.adopted(self.wiring)
         self._instructions += map(TellController, answers)
 

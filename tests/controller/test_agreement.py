@@ -155,5 +155,5 @@ def test_a_change_of_the_operator_forgets_what_it_was_told() -> None:
     recovery = desk.controller._life.recovery
     assert recovery.columns == {"FM": NUMBER}
     recovery.decide("u1", "fries", (("FM",),), {"FM": b"code"})
-    assert recovery.again("again").restoration.columns == {}
+    assert recovery.again("again", hosts=2).restoration.columns == {}
     assert recovery.decided == [CommittedChange("u1", "fries", (("FM",),), {"FM": b"code"}, recovery.incarnation)]

@@ -81,7 +81,7 @@ def test_a_lost_host_starts_a_new_incarnation_from_the_last_record(event):
 def test_before_the_first_record_it_starts_from_what_the_run_started_from():
     """The beginning, or the checkpoint that was resumed with all that was decided then."""
     assert desk_with_place().hear(GONE) == [
-        Recover(4, Restoration(None), "host 1 was lost (its process was killed)"),
+        Recover(4, Restoration(None), "host 1 was lost (its process was killed)", hosts=2),
     ]
     restored = Restoration(Checkpoint("r7", 41, 2, {}), (CommittedChange("u0", "fries", (), {"FM": b""}, 2),))
     (recover,) = desk_with_place(restored=restored).hear(GONE)

@@ -130,7 +130,7 @@ def test_frontiers_are_those_of_the_last_view_and_none_of_lost_hosts() -> None:
     assert (first, run.metrics().frontier["W"]) == (run._telemetry.frontiers(), 5)
     run.reach(CountChange(SOURCE, (0, 9), 1))
     assert run.metrics().frontier["W"] == 9
-    run._telemetry.recovering(Recover(2, Restoration(None), "host 1 was lost"))
+    run._telemetry.recovering(Recover(2, Restoration(None), "host 1 was lost", 2))
     assert run.metrics().frontier == {}
 
 

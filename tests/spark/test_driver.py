@@ -45,7 +45,7 @@ class Script:
             return [] if self._polls[1:] else [said.RunEnded("stopped", "")]
         self.taken.append(event)
         first = isinstance(event, said.Answered) and not self.restarted
-        return [said.Recover(2, Restoration(None), "host 1 was lost")] if first else []
+        return [said.Recover(2, Restoration(None), "host 1 was lost", 2)] if first else []
 
     def restart(self, region: RegionSpec) -> None:
         """Other hosts."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 
 import pyarrow as pa
 import pytest
@@ -59,11 +60,14 @@ def test_workers_do_come_and_go():
         cluster = try_grown(seed).cluster
         met["grown"] += sum(bool(topology.added) for topology in cluster.adopted)
         met["shrunk"] += sum(not topology.added for topology in cluster.adopted)
+        met["widened"] += sum(len(topology.idle) < len(topology.added) for topology in cluster.adopted)
+        pairs = list(pairwise(cluster.adopted))
+        met["narrowed"] += sum(old.added == new.added and old.idle < new.idle for old, new in pairs)
         met["refused"] += len(cluster.refused)
         added = set(cluster.hosts.topology.added)
         met["changed afterwards"] += any(added & outcome.per_worker.keys() for outcome in cluster.outcomes.values())
 
-    assert lacking(120, ("grown", "shrunk", "refused", "changed afterwards"), count, met, least=3) == {}
+    assert lacking(120, ("grown", "shrunk", "widened", "narrowed", "refused", "changed afterwards"), count, met, least=3) == {}
 
 
 def cluster_of(rows: int = 60, seed: int = 1) -> GrowingCluster:

@@ -86,12 +86,13 @@ def test_hosts_join_with_idle_workers_and_leave_without_them() -> None:
     widened = joined.widened()
     assert [widened.routed(name) for name in "SABKZ"] == [2, 4, 4, 2, 2]
     assert (widened.epoch, set(widened.channels())) == (3, set(joined.channels()))
-    narrowed = widened.narrowed([3])
+    narrowed = widened.narrowed(widened.workers_on([3]))
     assert [narrowed.routed(name) for name in "SABKZ"] == [2, 3, 3, 2, 2]
-    left = narrowed.without([3])
+    left = narrowed.without(narrowed.workers_on([3]))
     assert [left.graph.operator(name).workers for name in "SABKZ"] == [2, 3, 3, 4, 4]
     assert set(left.channels()) < set(joined.channels())
-    last = left.narrowed([2]).without([2])
+    leaving = left.workers_on([2])
+    last = left.narrowed(leaving).without(leaving)
     assert (last.graph, last.placement, last.added, last.idle) == (first.graph, first.placement, {}, frozenset())
 
 
@@ -103,12 +104,12 @@ def test_hosts_that_cannot_join_or_leave_are_refused() -> None:
     with pytest.raises(DataflowError, match="source S would get one with it"):
         first.joined([2], {"S": 1})
     widened = first.joined([2, 3], {"A": 1, "B": 1}).widened()
-    with pytest.raises(DataflowError, match="needs its workers on host 1; expected those that joined last"):
-        widened.narrowed([1])
-    with pytest.raises(DataflowError, match="needs its workers on host 2; expected those that joined last"):
-        widened.narrowed([2])
+    with pytest.raises(DataflowError, match=r"A\[1\] cannot leave; expected the last workers of A that were added"):
+        widened.narrowed(widened.workers_on([1]))
+    with pytest.raises(DataflowError, match=r"A\[2\] cannot leave; expected the last workers of A that were added"):
+        widened.narrowed(widened.workers_on([2]))
     with pytest.raises(DataflowError, match=r"A\[3\] cannot be taken away, since rows are routed to it"):
-        widened.without([3])
+        widened.without(widened.workers_on([3]))
 
 
 def test_what_cannot_grow_or_shrink_is_refused() -> None:

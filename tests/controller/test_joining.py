@@ -1,0 +1,326 @@
+"""Hosts join a running dataflow and leave it: what the controller instructs, and what a loss at each step leads to."""
+
+from __future__ import annotations
+
+import pytest
+from controller_setting import Desk, only, told
+
+from fries_nb.controller.events import (
+    Answered,
+    ChangeTopology,
+    DrainRequested,
+    HostJoined,
+    HostLost,
+    HostsRequested,
+    Instruction,
+    RefuseHost,
+    ReleaseHosts,
+    RescaleEnded,
+    RunEnded,
+    StartHosts,
+    StopRequested,
+    Tick,
+    TopologyChanged,
+)
+from fries_nb.controller.joining import JOIN_S, Joining
+from fries_nb.controller.membership import Membership, Workers
+from fries_nb.controller.rewiring import Rewiring
+from fries_nb.controller.states import RescalePhase
+from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator, Partitioning
+from fries_nb.errors import ProtocolError
+from fries_nb.messages import AdoptTopology, Commit, Done, Ended, Failed, Fcm, TopologyAdopted, WorkerId
+from fries_nb.topology.topology import Topology
+
+GRAPH = Graph(
+    "line",
+    (
+        Operator("S", kind=Kind.SOURCE), Operator("A", workers=2), Operator("K", workers=2, key=("k",)),
+        Operator("Z", kind=Kind.SINK, workers=2),
+    ),
+    (Edge("S", "A"), Edge("A", "K", Partitioning.HASH, ("k",)), Edge("K", "Z")),
+)  # fmt: skip
+SHARES = {"A": 1, "K": 1, "Z": 1}
+OLD = [WorkerId(name, index) for name, count in (("S", 1), ("A", 2), ("K", 2), ("Z", 2)) for index in range(count)]
+NEW = [WorkerId(name, 2) for name in "AKZ"]
+
+
+class Station(Desk):
+    """A desk at which hosts join and leave."""
+
+    def __init__(self, **more: object) -> None:
+        super().__init__(GRAPH, hosts=2, **more)
+
+    @property
+    def phase(self) -> RescalePhase:
+        """The phase of the request."""
+        return self.controller._life.joining.phase
+
+    def rescale(self, hosts: int, request: str = "r1") -> list[Instruction]:
+        """Ask for so many hosts."""
+        return self.hear(HostsRequested(request, hosts, SHARES))
+
+    def hello(self, host: int) -> list[Instruction]:
+        """A new host says hello."""
+        return self.hear(HostJoined(host, f"tcp://host{host}", 3))
+
+    def adopt(self, epoch: int, workers: list[WorkerId]) -> list[Instruction]:
+        """These workers have adopted the epoch; returns what followed."""
+        return [one for worker in workers for one in self.answer(TopologyAdopted(epoch, worker))]
+
+    def grow(self) -> None:
+        """A third host joins, and takes part."""
+        self.rescale(3)
+        self.hello(2)
+        self.adopt(2, OLD + NEW)
+        self.adopt(3, OLD + NEW)
+        assert self.ends["r1"].outcome == "done"
+
+    @property
+    def ends(self) -> dict[str, RescaleEnded]:
+        """How the requests have ended."""
+        return {end.request: end for end in only(self.said, RescaleEnded)}
+
+    @property
+    def topologies(self) -> list[ChangeTopology]:
+        """The topologies that were to be adopted so far."""
+        return only(self.said, ChangeTopology)
+
+
+def test_a_host_joins_with_idle_workers_and_then_gets_rows() -> None:
+    """Two changes of the topology: the first makes its host a member, the second routes rows to it."""
+    desk = Station()
+    assert desk.rescale(3) == [StartHosts((2,))]
+    assert desk.hear(Tick()) == []
+    change, *asked = desk.hello(2)
+    assert isinstance(change, ChangeTopology)
+    assert [change.topology.host_of(worker) for worker in NEW] == [2, 2, 2]
+    assert [change.topology.routed(name) for name in "SAKZ"] == [1, 2, 2, 2]
+    assert told(asked, AdoptTopology) == [str(worker) for worker in OLD]
+    assert desk.adopt(2, OLD) == []
+    went, widened, *asked = desk.adopt(2, NEW)
+    assert isinstance(went, TopologyChanged)
+    assert isinstance(widened, ChangeTopology)
+    assert [widened.topology.routed(name) for name in "SAKZ"] == [1, 3, 2, 2]  # the keyed operator's bins stay
+    assert len(told(asked, AdoptTopology)) == len(OLD + NEW)
+    end = desk.adopt(3, OLD + NEW)[-1]
+    assert end == RescaleEnded("r1", "done", 3)
+    assert desk.controller._life.membership.hosts == (0, 1, 2)
+
+
+def test_nothing_else_begins_while_workers_adopt_a_topology_and_it_waits_for_what_is_under_way() -> None:
+    """A commit in flight goes first; a change requested meanwhile waits for the end."""
+    desk = Station(commit_ms=10)
+    desk.rescale(3)
+    desk.hear(Tick(), after_ms=11)
+    [marker] = {tell.control.marker.id for tell in desk.said if isinstance(getattr(tell, "control", None), Fcm)}
+    assert desk.hello(2) == []
+    begun = desk.done(marker, "S", "A", "K", "Z")
+    assert desk.topologies[-1].issued == marker
+    assert begun[-1].control == AdoptTopology(2)
+    assert desk.hear(Tick(), after_ms=20) == []
+    desk.adopt(2, OLD + NEW)
+    commits = [one for one in desk.adopt(3, OLD + NEW) if isinstance(getattr(one, "control", None), Fcm)]
+    assert all(isinstance(tell.control.marker.action, Commit) for tell in commits)
+    assert desk.ends["r1"].outcome == "done"
+
+
+@pytest.mark.parametrize("joined", [False, True])
+def test_a_host_that_is_lost_before_the_others_have_heard_of_it_has_no_effect(joined: bool) -> None:
+    """It was started, or has said hello while a commit was under way; its number is not used again."""
+    desk = Station(commit_ms=10)
+    desk.rescale(4)
+    desk.hear(Tick(), after_ms=11)  # a commit begins
+    if joined:
+        assert desk.hello(2) + desk.hello(3) == []
+    released, end = desk.hear(HostLost(3, "its process died"))
+    assert (released, desk.phase) == (ReleaseHosts((2, 3), end.error), RescalePhase.IDLE)
+    assert (end.outcome, end.hosts) == ("aborted", 2)
+    assert end.error == "host 3 was lost (its process died) before it took part; nothing changed"
+    assert desk.topologies == []
+    assert desk.hear(HostLost(2, "its process died")) == []
+    [refused] = desk.hello(2)
+    assert isinstance(refused, RefuseHost)
+    assert "no host 2 in this run" in refused.reason
+    assert desk.rescale(3, "r2") == [StartHosts((4,))]
+
+
+def test_hosts_that_do_not_come_within_a_minute_are_cancelled() -> None:
+    """By the controller's clock."""
+    desk = Station()
+    desk.rescale(4)
+    desk.hello(3)
+    assert desk.hear(Tick(), after_ms=JOIN_S * 1000 - 1) == []
+    released, end = desk.hear(Tick(), after_ms=1)
+    assert released.hosts == (2, 3)
+    assert (end.outcome, end.error) == ("aborted", "host 2 has not joined within 60 s; nothing changed")
+    assert end.delay_ms == JOIN_S * 1000
+
+
+@pytest.mark.parametrize("cause", [HostLost(2, "gone"), Answered(Failed(NEW[1], "K failed in open()"))])
+def test_a_new_host_that_fails_while_the_others_adopt_is_taken_back(cause: HostLost | Answered) -> None:
+    """The others, which have channels to it or will have, lose them again, and go on as before."""
+    desk = Station()
+    desk.rescale(3)
+    desk.hello(2)
+    desk.adopt(2, OLD[:4])
+    [released] = desk.hear(cause)
+    assert (released.hosts, desk.phase) == ((2,), RescalePhase.RETRACTING)
+    assert desk.hear(HostLost(2, "it left")) == []
+    _, removed, *asked = desk.adopt(2, OLD[4:])
+    assert set(removed.lost) == set(NEW)
+    assert set(removed.topology.channels()) == set(Topology.dealt(GRAPH, hosts=2).channels())
+    assert told(asked, AdoptTopology) == [str(worker) for worker in OLD]
+    end = desk.adopt(3, OLD)[-1]
+    assert (end.outcome, end.hosts, desk.phase) == ("aborted", 2, RescalePhase.IDLE)
+    assert desk.controller._life.workers.routed == {"S": 1, "A": 2, "K": 2, "Z": 2}
+    assert ("gone" if isinstance(cause, HostLost) else "K failed in open()") in end.error
+    for worker in NEW:
+        assert desk.answer(Ended(worker)) == []  # late
+
+
+def test_a_new_host_that_is_taken_back_leaves_no_trace_although_the_sources_have_ended() -> None:
+    """Its channels would never end otherwise, and neither would the run."""
+    desk = Station()
+    desk.rescale(3)
+    desk.hello(2)
+    desk.adopt(2, OLD)
+    desk.ended("S")
+    _, *rest = desk.hear(HostLost(2, "gone"))
+    assert len(only(rest, ChangeTopology)) == 1
+    assert desk.adopt(3, OLD)[-1].outcome == "aborted"
+    desk.ended("A", "K", "Z")
+    assert only(desk.said, RunEnded)[-1].state == "finished"
+
+
+def test_a_host_that_has_joined_is_lost_like_any_other() -> None:
+    """With checkpoints the run goes on with as many hosts; the workers are dealt to them anew."""
+    desk = Station(checkpoints=True)
+    desk.rescale(3)
+    desk.hello(2)
+    desk.adopt(2, OLD + NEW)
+    *_, end, recover = desk.hear(HostLost(2, "its process died"))
+    assert (end.outcome, end.hosts) == ("done", 3)
+    assert (recover.incarnation, recover.hosts) == (4, 3)
+    desk.hosts = 3
+    desk.join(4)
+    assert desk.controller.state == "running"
+    assert desk.controller._life.joining.topology.host_of(WorkerId("A", 2)) == 2
+    assert "host 2 has been there from the beginning or since a recovery" in desk.rescale(2, "r2")[-1].error
+
+
+def test_an_old_host_that_is_lost_before_the_new_one_has_joined_ends_the_request() -> None:
+    """The run goes on with the old number of hosts."""
+    for adopted in (False, True):
+        desk = Station(checkpoints=True)
+        desk.rescale(3)
+        if adopted:
+            desk.hello(2)
+            desk.adopt(2, OLD)
+        *_, end, recover = desk.hear(HostLost(0, "its process died"))
+        assert (end.outcome, recover.hosts, desk.phase) == ("aborted", 2, RescalePhase.IDLE)
+        assert end.error == "host 0 was lost (its process died); the run goes on with 2 hosts"
+
+
+def test_without_checkpoints_the_loss_of_a_member_fails_the_run() -> None:
+    """And the request with it."""
+    desk = Station()
+    desk.rescale(3)
+    desk.hello(2)
+    desk.adopt(2, OLD + NEW)
+    desk.hear(HostLost(2, "its process died"))
+    assert desk.controller.state == "failed"
+    assert desk.ends["r1"].outcome == "failed"
+    assert "host 2 was lost" in desk.ends["r1"].error
+
+
+def test_a_host_leaves_when_no_row_is_routed_to_it_and_its_workers_have_ended() -> None:
+    """The others go on; it can be replaced by another one."""
+    desk = Station()
+    desk.grow()
+    narrowed, *asked = desk.rescale(2, "r2")
+    assert isinstance(narrowed, ChangeTopology)
+    assert [narrowed.topology.routed(name) for name in "SAKZ"] == [1, 2, 2, 2]
+    assert len(told(asked, AdoptTopology)) == len(OLD + NEW)
+    went, removed, *asked = desk.adopt(4, OLD + NEW)
+    assert isinstance(went, TopologyChanged)
+    assert isinstance(removed, ChangeTopology)
+    assert told(asked, AdoptTopology) == [str(worker) for worker in OLD]
+    desk.adopt(5, OLD)
+    for worker in NEW[:-1]:
+        assert desk.answer(Ended(worker)) == []
+    *_, released, end = desk.answer(Ended(NEW[-1]))
+    assert (released.hosts, end.outcome, end.hosts) == ((2,), "done", 2)
+    assert desk.rescale(3, "r3") == [StartHosts((3,))]
+
+
+def test_what_cannot_be_is_refused_in_words() -> None:
+    """A second request, hosts of the beginning that are to leave, a source that would grow, a run that is over."""
+    desk = Station()
+    desk.rescale(3)
+    [second] = desk.rescale(4, "r2")
+    assert second.error == "a rescale to 3 hosts is under way; expected its end"
+    assert desk.rescale(2, "r3")[0].outcome == "aborted"
+    desk = Station()
+    [first] = desk.rescale(1)
+    assert first.error.startswith("host 1 has been there from the beginning or since a recovery (A[1] cannot leave;")
+    assert desk.rescale(2, "r2") == [RescaleEnded("r2", "done", 2)]
+    desk.hear(HostsRequested("r3", 3, {"S": 1}))
+    assert "S cannot get another worker" in desk.hello(2)[-1].error
+    desk.rescale(3, "r4")
+    desk.ended("S")
+    assert desk.hello(3)[-1].error == "S[0] has ended; nothing changed"
+    desk.rescale(3, "r5")
+    desk.hear(StopRequested())
+    assert (desk.ends["r5"].outcome, desk.ends["r5"].error) == (
+        "aborted", "the run was stopped before the rescale was complete",
+    )  # fmt: skip
+    assert desk.rescale(3, "r6")[0].error.startswith("the run was over (stopped)")
+
+
+def test_a_request_waits_until_tuples_flow() -> None:
+    """It is timed from there."""
+    desk = Station(joined=False)
+    assert desk.rescale(3) == []
+    desk.hear(Tick(), after_ms=500)
+    assert desk.join(3)[-1] == StartHosts((2,))
+    desk.hello(2)
+    desk.adopt(2, OLD + NEW)
+    assert desk.adopt(3, OLD + NEW)[-1].delay_ms == 0
+
+
+def test_a_draining_run_takes_part_until_it_ends() -> None:
+    """A rescale that comes too late ends with the run."""
+    desk = Station()
+    desk.hear(DrainRequested())
+    desk.rescale(3)
+    desk.ended("S")
+    desk.hello(2)
+    assert desk.ends["r1"].error == "S[0] has ended; nothing changed"
+    desk.ended("A", "K", "Z")
+    assert desk.controller.state == "finished"
+
+
+def test_steps_out_of_turn_are_errors() -> None:
+    """A host is admitted that is not there; one is dismissed twice; the phases are taken in order."""
+    membership = Membership(2, 1)
+    membership.expect(1)
+    with pytest.raises(ProtocolError, match="host 2 was admitted before it has joined"):
+        membership.admit()
+    membership.dismiss([2])
+    with pytest.raises(ProtocolError, match="no host 2 in this run; expected 0 to 1"):
+        membership.dismiss([2])
+    with pytest.raises(ProtocolError, match="no host 2 in this run"):
+        membership.join(HostJoined(2, "tcp://late", 1))
+    workers = Workers(GRAPH)
+    joining = Joining(Topology.dealt(GRAPH, 2), membership, Rewiring(workers))
+    with pytest.raises(ProtocolError, match="the rescale is idle and cannot be joining; next is requested"):
+        joining._move(RescalePhase.JOINING)
+    desk = Station()
+    desk.rescale(3)
+    with pytest.raises(ProtocolError, match=r"an answer from A\[2\]; this run has no such worker"):
+        desk.adopt(2, NEW)
+    desk.hello(2)
+    with pytest.raises(ProtocolError, match=r"A\[2\] adopted epoch 3 of the topology, which was not requested of it"):
+        desk.adopt(3, NEW)
+    with pytest.raises(ProtocolError, match="this run has no such worker"):
+        desk.answer(Done(1, WorkerId("A", 9)))

@@ -89,7 +89,8 @@ class Dataflow(builder.DataflowBuilder):
         graph = self.graph(workers)
         check_runnable(graph)
         options = Options(
-            hosts, budget, audit, chaining, commit_interval_s, silence_s, port, self.constraints(), buffer_bytes, adapt
+            hosts, budget, audit, chaining, commit_interval_s, silence_s, port, self.constraints(), buffer_bytes, adapt,
+            self.fixed,
         )  # fmt: skip
         if key is not None and not checkpoint:
             raise CheckpointError("key= signs a checkpoint; expected its place as well, as in checkpoint='a/path'")
@@ -162,7 +163,8 @@ class Dataflow(builder.DataflowBuilder):
         graph = Graph(graph.name, tuple(kept), graph.edges)
         check_runnable(graph)
         options = Options(
-            hosts, budget, audit, chaining, commit_interval_s, silence_s, port, self.constraints(), buffer_bytes, adapt
+            hosts, budget, audit, chaining, commit_interval_s, silence_s, port, self.constraints(), buffer_bytes, adapt,
+            self.fixed,
         )  # fmt: skip
         return Run(graph, spark, options, place, resumed=True, key=signing, lighters=self.lighters())
 

@@ -98,6 +98,8 @@ class Assembly:
             snapshot = Snapshot(name, wiring.index, 0, running[name].applied, version=running[name].version)
             restore(instance, snapshot, decided)
             self._agree(instance)
+            for change in running[name].applied if self.audit else ():
+                instance.log.updated(change, before="")  # it switches to all of them before its first tuple
         return self._connected(wiring, instances, snapshot, issued)
 
     def _connected(

@@ -176,6 +176,11 @@ class DataflowBuilder:
                     edges.append(Edge(operator.name, copy.name, branch=stream.branch))
         return _with_carried_times(Graph(self.name, tuple(operators), tuple(edges)))
 
+    @property
+    def fixed(self) -> frozenset[str]:
+        """The operators that were declared with a number of workers."""
+        return frozenset(name for name, declared in self._declared.items() if declared.workers is not None)
+
     def constrain(
         self,
         sequence: Sequence[Element],

@@ -18,6 +18,7 @@ from fries_nb.dataflow.regions import regions
 from fries_nb.dataflow.updates import as_updates, check_updates
 from fries_nb.errors import DataflowError, PlanError, RunError, unknown
 from fries_nb.running.region_runner import RegionRunner
+from fries_nb.running.rescales import Rescale
 from fries_nb.running.rollbacks import functions_of
 from fries_nb.running.run_checkpoints import CheckpointLayout
 from fries_nb.running.run_end import live, warn_of
@@ -184,6 +185,31 @@ class Run(RunMonitor):
             raise PlanError(f"a rate is a number of tuples a second, 0 or more; got {rate!r}")
         self._runner.refuse_if_over("a rate is set while the dataflow runs")
         self._runner.set_rate(source, float(rate))
+
+    def rescale(self, hosts: int) -> Rescale:
+        """Change the number of hosts while the dataflow runs; returns at once.
+
+        New hosts bring workers of every operator whose number of workers was not declared: as many as each host had in
+        the beginning. Rows are dealt to them when all hosts have the new channels; until then the loss of a new host
+        has no effect. Hosts that joined last leave first, when their workers have processed what was routed to them.
+        Changes and checkpoints wait for the milliseconds of each step, and a rescale waits for those under way.
+
+        Sources, and operators with forward edges from equally many source workers, stay as they are.
+
+        Args:
+            hosts: the number of hosts; not less than in the beginning, or since a recovery.
+
+        Returns:
+            The handle of the rescale.
+
+        Raises:
+            PlanError: not a number of hosts; no operator could get another worker; or the dataflow cannot be rescaled
+                yet: it is timed, or has a loop, several regions, or a keyed operator without a declared number of
+                workers.
+            SessionError: Spark has too few free task slots; includes the numbers.
+            RunError: the run has ended.
+        """
+        return self._runner.rescales.request(hosts)
 
     def constrain(
         self, sequence: Sequence[Element], latency_ms: float, window_s: float = WINDOW_S, on_violation: str = "tell",

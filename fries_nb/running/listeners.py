@@ -10,6 +10,7 @@ from fries_nb.controller import events as said
 from fries_nb.progress.change_batch import CountChanges
 from fries_nb.running.change_queue import ChangeQueue
 from fries_nb.running.remedies import Remedies
+from fries_nb.running.rescales import Rescales
 from fries_nb.running.telemetry import Telemetry
 from fries_nb.transport.envelopes import Line
 
@@ -20,6 +21,7 @@ class Regions(Protocol):
     telemetry: Telemetry
     queue: ChangeQueue
     remedies: Remedies
+    rescales: Rescales
 
     def answered(self, number: int, event: said.Answered) -> None:
         """A worker of the region has sent a message."""
@@ -76,6 +78,7 @@ class RegionListener:
     def closed(self) -> None:
         """Forward to ``Regions.closed``."""
         self.launched.wait()  # a region may end before its launch has returned
+        self._runner.rescales.closed()
         self._runner.closed(self._number)
 
     def answered(self, event: said.Answered) -> None:
@@ -106,6 +109,10 @@ class RegionListener:
     def outstanding(self, counts: CountChanges) -> None:
         """Record the outstanding pointstamps of the region."""
         self._runner.telemetry.outstanding(self._number, counts)
+
+    def rescaled(self, event: said.RescaleEnded) -> None:
+        """Record the outcome of a request for another number of hosts."""
+        self._runner.rescales.ended(event)
 
     def paused(self, event: said.OperatorPaused) -> None:
         """Record that workers of an operator are paused on a tuple, or have resumed."""

@@ -33,6 +33,7 @@ from fries_nb.messages import Chained, Report
 from fries_nb.running.change_queue import ChangeQueue
 from fries_nb.running.listeners import RegionListener
 from fries_nb.running.remedies import Remedies
+from fries_nb.running.rescales import Rescales
 from fries_nb.running.run_checkpoints import CheckpointLayout, CheckpointRequests, with_functions
 from fries_nb.running.run_end import UncommittedCheck
 from fries_nb.running.telemetry import Telemetry
@@ -67,6 +68,7 @@ class RegionRunner:
     Attributes:
         queue: the changes of the run.
         remedies: the policies of its latency constraints.
+        rescales: the requests for other numbers of hosts.
         telemetry: the telemetry of the run.
         launched: the regions launched so far.
         uncommitted: the source tuples missing from the output, if the run was stopped or failed.
@@ -83,8 +85,7 @@ class RegionRunner:
     ) -> None:  # fmt: skip
         self.launched: list[Launched] = []
         self.uncommitted: UncommittedCheck | None = None
-        self.error = ""
-        self.details = ""
+        self.error = self.details = ""
         self.flowing = threading.Event()
         self.ended = threading.Event()
         self._graph = graph
@@ -92,13 +93,13 @@ class RegionRunner:
         self._places = places
         self.options = options
         self.telemetry = telemetry
+        self.rescales = Rescales(regions, self)
         self.remedies = Remedies(graph, self)
         self.queue = ChangeQueue(graph, regions, self, self.remedies, before=before)
         self._lock = threading.RLock()
         self._closed = closed
         self._state = ""
-        self._stopped = False
-        self._draining = False
+        self._stopped = self._draining = False
         self._open = False  # whether the region launched last is running
         self._group = f"fries-sql-{uuid.uuid4().hex[:8]}"
         self._next_launch: threading.Thread | None = None
@@ -263,7 +264,7 @@ class RegionRunner:
         if not self.options.audit:
             raise RunError("this run keeps no trace; start it with audit=True")
         parts = [
-            Part(region, one.driver.records, one.resumed, one.driver.has_finished)
+            Part(region, one.driver.records, one.resumed, one.driver.has_finished, one.driver.workers)
             for region, one in zip(self._regions, list(self.launched), strict=False)
         ]
         return RunTrace(tuple(parts))

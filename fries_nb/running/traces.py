@@ -5,8 +5,8 @@ The source tuples of different regions have different identities.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -25,12 +25,14 @@ class Part:
         packed: the records of its workers, packed.
         resumed: whether it was resumed from a checkpoint of an earlier run, whose trace is not included.
         finished: whether all of its workers have ended.
+        workers: operator to the largest number of workers that it has had, where hosts have joined.
     """
 
     region: Region
     packed: Iterable[Packed]
     resumed: bool
     finished: bool
+    workers: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,8 @@ class RunTrace:
     def __iter__(self) -> Iterator[Record]:
         for number, part in enumerate(self.parts):
             named = _namer(number, part.region)
-            yield _flow(named, flow_of(part.region.graph, part.resumed, part.finished))
+            flow = flow_of(part.region.graph, part.resumed, part.finished)
+            yield _flow(named, msgspec.structs.replace(flow, workers={**flow.workers, **part.workers}))
             for packed in part.packed:
                 yield in_region(number, named, unpack(packed))
 

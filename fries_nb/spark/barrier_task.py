@@ -10,9 +10,9 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from fries_nb.spark.host import Host, HostReport
+from fries_nb.spark.host import Host
 from fries_nb.spark.printing import printing
-from fries_nb.spark.region_spec import RegionSpec
+from fries_nb.spark.region_spec import HostReport, RegionSpec
 
 SWITCH_INTERVAL_S = 0.0005
 """Interval of thread switches in seconds; with Python's default, 5 ms, an FCM would wait for the interpreter lock."""

@@ -21,6 +21,7 @@ from fries_nb.measurements import ChainMeasured, Measured, Measurements
 from fries_nb.messages import WorkerId
 from fries_nb.planning.constraint_setup import Subscription, constraint_setup, subscriptions
 from fries_nb.spark.region_spec import RegionSpec
+from fries_nb.topology.topology import Topology
 from fries_nb.transport.wire import LatencyNotice
 from fries_nb.worker.events import Event, Measure, Observe, Resize
 from fries_nb.worker.flush_deadline import LONGEST_NS
@@ -55,6 +56,7 @@ class ConstraintWatch:
         chain: Callable[[WorkerId, tuple[str, ...]], None],
     ) -> None:
         self._region = region
+        self._topology = region.topology
         self._host = host
         self._post = post
         self._send = send
@@ -90,7 +92,7 @@ class ConstraintWatch:
             constraints: all constraints on paths of the region.
         """
         self._constraints = constraints
-        topology = self._region.topology
+        topology = self._topology
         setup = constraint_setup(topology, constraints)
         self._subscriptions = subscriptions(topology, setup, self._host)
         windows = [constraint.window_s / PER_WINDOW for constraint in constraints]
@@ -101,6 +103,11 @@ class ConstraintWatch:
         self._observe()
         self._next_s = time.monotonic() + self._interval_s * (1 + random.random())  # reports of hosts do not coincide
         self._tell_chains([chain for chain in self._chains if len(chain) > 1])
+
+    def rewire(self, topology: Topology) -> None:
+        """Measure and judge in another topology."""
+        self._topology = topology
+        self.constrain(self._constraints)
 
     @property
     def deadline_ns(self) -> int:
@@ -200,8 +207,8 @@ class ConstraintWatch:
 
     def _host_of(self, reaction: ResizeBuffer | ChainOperators) -> int:
         if isinstance(reaction, ResizeBuffer):
-            return self._region.topology.host_of(reaction.channel.sender)
-        return self._region.topology.host_of(WorkerId(reaction.operators[0], reaction.index))
+            return self._topology.host_of(reaction.channel.sender)
+        return self._topology.host_of(WorkerId(reaction.operators[0], reaction.index))
 
     def _notify(self, host: int, notice: LatencyNotice) -> None:
         if host == self._host:

@@ -25,19 +25,17 @@ from fries_nb.controller import events as said
 from fries_nb.controller.controller import Controller, EventQueue
 from fries_nb.controller.states import RunState
 from fries_nb.dataflow.constraints import LatencyConstraint
-from fries_nb.errors import (
-    CheckpointError,
-    SessionError,
-    in_one_line,
-)
+from fries_nb.errors import CheckpointError, SessionError, in_one_line
 from fries_nb.messages import Abort, Answer, Commit, Control, Done, Fcm, Prepare, WorkerId
 from fries_nb.spark.committer import Committer
 from fries_nb.spark.driver_listener import Listener
+from fries_nb.spark.driver_topology import DriverTopology, GrowingJob
 from fries_nb.spark.region_spec import RegionSpec
 from fries_nb.spark.tracing import Trace
 from fries_nb.storage.checkpoint_store import CheckpointStore
 from fries_nb.transport.control import ControlServer, Gone, Heard
 from fries_nb.transport.envelopes import (
+    Configured,
     Constrain,
     Goodbye,
     Hello,
@@ -53,7 +51,7 @@ from fries_nb.transport.envelopes import (
     Took,
     ToWorker,
     Welcome,
-)
+)  # fmt: skip
 from fries_nb.transport.packing import Packed
 from fries_nb.transport.payloads import CHUNK, PayloadSender
 
@@ -70,7 +68,7 @@ RESTART_S = 60.0
 """Seconds within which Spark must restart hosts; after that they count as lost, and another attempt is made."""
 
 
-class HostJob(Protocol):
+class HostJob(GrowingJob, Protocol):
     """The Spark job of the hosts; see ``stage``."""
 
     def restart(self, region: RegionSpec) -> None:
@@ -133,6 +131,7 @@ class Driver(threading.Thread):
         self._queue = EventQueue(controller.handle, time.monotonic_ns, self._carry_out)
         self._failing = False  # a commit of output has failed, so no further decision is written
         self._peers: dict[int, bytes] = {}
+        self._topology = DriverTopology(region, stage, server.send, self._peers, self.hosts)
         self._gone: set[int] = set()
         self._over: said.RunEnded | None = None
         self._hello: bytes = b""
@@ -153,6 +152,11 @@ class Driver(threading.Thread):
     def records(self) -> Iterable[Packed]:
         """The trace so far, packed; without operations that a recovery has undone."""
         return self._trace.records()
+
+    @property
+    def workers(self) -> dict[str, int]:
+        """Operator to the largest number of its workers so far."""
+        return self._topology.most
 
     @property
     def has_finished(self) -> bool:
@@ -251,6 +255,8 @@ class Driver(threading.Thread):
             self._trace.add(message.worker, message.records)
         elif isinstance(message, Took):
             self._payloads.took(heard.peer)
+        elif isinstance(message, Configured):
+            self._topology.configured(message)
         elif isinstance(message, Printed):
             self._listener.heard(message.lines)
         elif isinstance(message, Judged):
@@ -285,7 +291,9 @@ class Driver(threading.Thread):
             case said.Admit():
                 self._admit(instruction)
             case said.RefuseHost():
-                self._server.send(self._hello, Refused(instruction.reason))
+                self._refuse(instruction)
+            case said.StartHosts() | said.ReleaseHosts() | said.ChangeTopology() | said.TopologyChanged():
+                self._topology.carry_out(instruction, self._region)
             case said.Journal():
                 self._place.decide(instruction.decided)
                 return [said.Journaled(instruction.decided.change, time.monotonic_ns())]
@@ -301,6 +309,17 @@ class Driver(threading.Thread):
                 self._recover(instruction)
             case said.OperatorPaused():
                 self._listener.paused(instruction)
+            case said.Resolved() | said.GuardFired() | said.GuardEnded() | said.RescaleEnded():
+                self._report(instruction)
+            case said.DismissHosts():
+                self._dismiss(instruction.reason)
+            case said.RunEnded():
+                self._end(instruction)
+        return ()
+
+    def _report(self, instruction: said.Resolved | said.GuardFired | said.GuardEnded | said.RescaleEnded) -> None:
+        """Tell the listener what has ended, with its error in one line."""
+        match instruction:
             case said.Resolved():
                 error, details = in_one_line(instruction.outcome.error, instruction.outcome.details)
                 self._listener.resolved(replace(instruction.outcome, error=error, details=details))
@@ -309,11 +328,8 @@ class Driver(threading.Thread):
             case said.GuardEnded():
                 error, details = in_one_line(instruction.error, instruction.details)
                 self._listener.guard_ended(replace(instruction, error=error, details=details))
-            case said.DismissHosts():
-                self._dismiss(instruction.reason)
-            case said.RunEnded():
-                self._end(instruction)
-        return ()
+            case said.RescaleEnded():
+                self._listener.rescaled(replace(instruction, error=in_one_line(instruction.error, "")[0]))
 
     def _constrain(self, constraints: tuple[LatencyConstraint, ...]) -> None:
         self._region = replace(self._region, options=replace(self._region.options, constraints=constraints))
@@ -325,7 +341,7 @@ class Driver(threading.Thread):
             marker = control.marker
             if isinstance(marker.action, Commit) and marker.action.checkpoint:
                 self._epochs[marker.id] = marker.action.epoch
-        peer = self._peers[self._region.topology.host_of(worker)]
+        peer = self._peers[self._topology.host_of(worker)]
         if isinstance(control, Prepare) and len(control.payload) > CHUNK:
             self._payloads.prepare(peer, worker, control)
             return
@@ -339,6 +355,11 @@ class Driver(threading.Thread):
         if self._restart_since is not None:
             self._restart_since = None
             self._listener.recovered()
+
+    def _refuse(self, instruction: said.RefuseHost) -> None:
+        self._server.send(self._hello, Refused(instruction.reason))
+        if self._peers.get(instruction.host) == self._hello:  # it was dismissed before it came
+            del self._peers[instruction.host], self.hosts[instruction.host]
 
     def _keep(self, record: Checkpoint) -> list[said.Event]:
         events = self._committer.keep(record)
@@ -357,7 +378,7 @@ class Driver(threading.Thread):
         self._payloads.clear()
         self.hosts.clear()
         self._epochs.clear()
-        self._region = replace(self._region, incarnation=order.incarnation, restoration=order.restoration)
+        self._region = self._topology.restarted(self._region, order)
         checkpoint = order.restoration.checkpoint
         self._trace.cut(checkpoint.epoch if checkpoint is not None else 0, self._region.redistribution.had_ended)
         self._stage.restart(self._region)

@@ -40,6 +40,9 @@ class Listener(Protocol):
     def guard_ended(self, event: said.GuardEnded) -> None:
         """The guard of a change has ended, with or without a rollback."""
 
+    def rescaled(self, event: said.RescaleEnded) -> None:
+        """A request for another number of hosts has ended."""
+
     def paused(self, event: said.OperatorPaused) -> None:
         """Workers of an operator are paused on a tuple, or have resumed."""
 

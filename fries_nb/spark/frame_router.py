@@ -34,8 +34,12 @@ class FrameRouter:
         loop_of: Mapping[WorkerId, tuple[HostLoop, HostedWorker]],
     ) -> None:
         self._links = links
-        self._host_of = host_of
+        self._host_of = dict(host_of)
         self._loop_of = loop_of
+
+    def place(self, placement: Mapping[WorkerId, int]) -> None:
+        """Add workers with the indices of their hosts; removed ones stay known, for the last credit to them."""
+        self._host_of = {**self._host_of, **placement}
 
     def post(self, worker: WorkerId, event: Event) -> None:
         """Post an event to a worker of this host."""

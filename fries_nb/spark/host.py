@@ -2,8 +2,9 @@
 
 The task's own thread polls the links: control messages first, then frames, which it only forwards. Loops run the
 workers (see ``host_loop``), and a thread prepares and rehearses changes, so that loading a model delays neither tuples
-nor control. The host sends ``Hello``, starts its workers on ``Welcome``, and ends on ``Leave``, or when its connection
-to the driver has ended. It never raises, since Spark would retry the failed task; errors are part of its report.
+nor control. The host sends ``Hello``, starts its workers on ``Welcome`` (or on ``Go``, if it joins a running dataflow),
+and ends on ``Leave``, or when its connection to the driver has ended. It never raises, since Spark would retry the
+failed task; errors are part of its report.
 """
 
 from __future__ import annotations
@@ -17,12 +18,21 @@ import threading
 import time
 from collections.abc import Mapping
 
-import msgspec
-
 from fries_nb.constraints.reactions import ConstraintVerdict
 from fries_nb.dataflow.traits import Execution
 from fries_nb.errors import FriesError
-from fries_nb.messages import Answer, Chained, Control, Failed, Fcm, Prepare, Rehearse, SetChain, WorkerId
+from fries_nb.messages import (
+    AdoptTopology,
+    Answer,
+    Chained,
+    Control,
+    Failed,
+    Fcm,
+    Prepare,
+    Rehearse,
+    SetChain,
+    WorkerId,
+)  # fmt: skip
 from fries_nb.operators.dry_run import DryRun
 from fries_nb.progress.exchange import ProgressFrame
 from fries_nb.spark.constraint_watch import ConstraintWatch
@@ -30,18 +40,22 @@ from fries_nb.spark.frame_router import FrameRouter
 from fries_nb.spark.host_chains import HostChains
 from fries_nb.spark.host_loop import HostLoop
 from fries_nb.spark.host_progress import ProgressLink
+from fries_nb.spark.host_topology import HostTopology
 from fries_nb.spark.host_workers import build_workers
 from fries_nb.spark.hosted_worker import HostedWorker
 from fries_nb.spark.printing import Printer
-from fries_nb.spark.region_spec import RegionSpec
+from fries_nb.spark.region_spec import HostReport, RegionSpec
 from fries_nb.storage.snapshot_files import Saver
 from fries_nb.transport.connections import make_room
 from fries_nb.transport.envelopes import (
     Chunk,
     Constrain,
     ControllerMessage,
+    Extend,
+    Go,
     Goodbye,
     Hello,
+    HostsLeft,
     Judged,
     Leave,
     Pointstamps,
@@ -50,10 +64,11 @@ from fries_nb.transport.envelopes import (
     Refused,
     Said,
     Shipped,
+    TakePart,
     Took,
     ToWorker,
     Welcome,
-)
+)  # fmt: skip
 from fries_nb.transport.links import HostLinks
 from fries_nb.transport.packing import pack
 from fries_nb.transport.payloads import PayloadReceiver
@@ -87,26 +102,6 @@ LINGER_MS = 2_000
 """Maximum time for sending final messages, in milliseconds."""
 
 
-class HostReport(msgspec.Struct, frozen=True):
-    """The final report of a host, which is the output of its Spark task.
-
-    Attributes:
-        host: index of the host.
-        pid: its process id.
-        reason: why it has ended.
-        error: the failure in one sentence; empty if the controller dismissed it.
-        stuck: names of threads that did not end in time.
-        processed: worker to the number of tuples that it has processed.
-    """
-
-    host: int
-    pid: int
-    reason: str
-    error: str = ""
-    stuck: tuple[str, ...] = ()
-    processed: dict[str, int] = {}
-
-
 class Host:
     """The workers, threads and links of one barrier task.
 
@@ -120,10 +115,10 @@ class Host:
     def __init__(self, region: RegionSpec, host: int, interface: str, printer: Printer) -> None:
         self._region = region
         self._host = host
-        self._channels = tuple(region.topology.channels())
         self._hosted: dict[WorkerId, HostedWorker] = {}
         self._loops: tuple[HostLoop, ...] = ()
         self._loop_of: dict[WorkerId, tuple[HostLoop, HostedWorker]] = {}
+        self._peers: dict[int, str] = {}
         self._watched_until = 0.0
         self._tick_s = TICK_S
         self._trials: queue.SimpleQueue[DryRun | tuple[WorkerId, Rehearse] | None] = queue.SimpleQueue()
@@ -151,6 +146,7 @@ class Host:
                 self._region, built.topology.graph, self._host, self._notify, self._router.post
             )
             self._chains = HostChains(built.topology, self._hosted, self._loop_of, self._chained)
+            self._topology = HostTopology(self._region, self._host, built, self._links, self._router)
             pid, machine = os.getpid(), socket.gethostname()
             self._links.say(Hello(self._links.data_address, pid, machine, self._region.incarnation))
             self._serve(built.failures)
@@ -213,11 +209,23 @@ class Host:
             for worker, order in self._payloads.complete(message):
                 self._direct(worker, order)
         elif isinstance(message, Welcome):
-            self._links.join(self._region.incarnation, message.peers, self._channels)
+            self._links.join(self._region.incarnation, message.peers, tuple(self._region.topology.channels()))
             if failures:
                 self._links.say(Said(tuple(failures)))
             else:
-                self._start(message.peers)
+                self._deal(message.peers)
+                self._start()
+        elif isinstance(message, Extend):
+            self._topology.extend(message)
+            self._chains.topology = self._topology.current
+        elif isinstance(message, TakePart):
+            self._links.say(Said(self._topology.take_part(message, self._carry_out)))
+            self._chains.topology = self._topology.current
+            self._deal(message.extend.peers)
+        elif isinstance(message, Go):
+            self._go()
+        elif isinstance(message, HostsLeft):
+            self._links.part(message.hosts)
         elif isinstance(message, Constrain):
             self._watch.constrain(message.constraints)
             self._limit_deadlines()
@@ -236,6 +244,9 @@ class Host:
             self._chains.request(worker, control)
             return
         loop, hosted = self._loop_of[worker]
+        if isinstance(control, AdoptTopology):
+            loop.post(hosted, self._topology.rewired(hosted, worker, control))
+            return
         trial = hosted.worker.preparation.trial(worker, control) if isinstance(control, Prepare) else None
         if isinstance(control, Fcm):
             loop.switch(hosted, Directed(worker, control))
@@ -245,11 +256,11 @@ class Host:
         else:
             loop.post(hosted, Directed(worker, control), urgent=isinstance(control, Prepare))
 
-    def _start(self, peers: Mapping[int, str]) -> None:
-        """Start the workers, in three loops: those that read, those that write, and all others.
+    def _deal(self, peers: Mapping[int, str]) -> None:
+        """Deal the workers to three loops: those that read, those that write, and all others.
 
-        Reading and writing files take long now and then, and release the interpreter lock meanwhile. Objects that exist
-        by now are exempted from garbage collection.
+        Reading and writing files take long now and then, and release the interpreter lock meanwhile. Events can be
+        posted to the workers from now on.
 
         Args:
             peers: index of each host to its data address.
@@ -266,6 +277,11 @@ class Host:
         loops = {one: loop for loop in self._loops for one in loop.workers}
         self._loop_of.update((worker, (loops[one], one)) for worker, one in self._hosted.items())
         self._tick_s = TICK_S * max(1, len(hosted) // REPORTING)
+        self._peers = dict(peers)
+
+    def _start(self) -> None:
+        """Start the workers. Objects that exist by now are exempted from garbage collection."""
+        hosted = dict.fromkeys(self._hosted.values())
         self._started = True
         self._progress.begin(hosted)
         gc.freeze()
@@ -273,8 +289,14 @@ class Host:
         self._saver.start()
         for loop in self._loops:
             loop.start()
-        self._watch.begin([one.worker.wiring.workers for one in hosted], peers)
+        self._watch.begin([one.worker.wiring.workers for one in hosted], self._peers)
         self._limit_deadlines()
+
+    def _go(self) -> None:
+        """All workers have adopted a topology: start those of a new host, and measure in this topology."""
+        self._watch.rewire(self._topology.current)
+        if self._loops and not self._started:
+            self._start()
 
     def _limit_deadlines(self) -> None:
         for loop in self._loops:

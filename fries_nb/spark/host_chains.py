@@ -35,6 +35,7 @@ class HostChains:
         tell: sends an answer to the controller.
 
     Attributes:
+        topology: the current topology.
         kept: held by a thread for as long as chains must stay as they are.
     """
 
@@ -46,7 +47,7 @@ class HostChains:
         tell: Callable[[Chained], None],
     ) -> None:
         self.kept = threading.Lock()
-        self._topology = topology
+        self.topology = topology
         self._hosted = hosted
         self._loop_of = loop_of
         self._tell = tell
@@ -91,7 +92,7 @@ class HostChains:
                 return request.overdue(members[0], f"{members[0].wiring.id} was busy", time.monotonic_ns())
             for one in (*hosted, hosted[0]):  # the first one sends, the second one returns credit
                 one.process()
-            made = request.step(members, self._topology, time.monotonic_ns())
+            made = request.step(members, self.topology, time.monotonic_ns())
             if isinstance(made, Fused):
                 self._fuse(*hosted)
             elif isinstance(made, SplitOff):

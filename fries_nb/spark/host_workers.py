@@ -20,6 +20,7 @@ from fries_nb.storage.snapshot_files import read_snapshots
 from fries_nb.storage.spill import spilled
 from fries_nb.topology.topology import Topology
 from fries_nb.topology.wiring import Wiring, wirings_of
+from fries_nb.transport.envelopes import TakePart
 from fries_nb.worker.events import Instruction
 from fries_nb.worker.worker import Worker
 
@@ -54,19 +55,62 @@ def build_workers(region: RegionSpec, host: int, carry_out: Callable[[Instructio
         graph = region.with_functions(f"host {host} ({socket.gethostname()})")
     except OperatorError as error:
         return HostWorkers(region.topology, failures=[Failed(WorkerId(error.operator, 0), str(error))])
-    options, built = region.options, HostWorkers(region.topology.with_graph(graph))
+    built = HostWorkers(region.topology.with_graph(graph))
     wirings = list(wirings_of(built.topology, host))
-    # Each channel may buffer a window at both ends: in the receiver's inbox, and in the sender's outbox for credit.
-    windows = max(1, sum(len(wiring.incoming) + _out_channels(wiring) for wiring in wirings))
-    window = max(SMALLEST_WINDOW, options.budget // windows)
+    window = _window(region, wirings)
     try:
         snapshots = _snapshots(region, [worker for wiring in wirings for worker in wiring.workers])
     except CheckpointError as error:
         return HostWorkers(built.topology, failures=[Failed(wirings[0].id, str(error))])
     assembly = _assembly(region, window, snapshots)
+    _host(built, region, wirings, assembly.worker, carry_out)
+    return built
+
+
+def add_workers(
+    built: HostWorkers,
+    region: RegionSpec,
+    topology: Topology,
+    host: int,
+    order: TakePart,
+    carry_out: Callable[[Instruction], None],
+) -> None:
+    """Make the workers of a host that joins a running dataflow, idle, without running them.
+
+    Args:
+        built: receives them.
+        region: the specification of the region, as it began.
+        topology: the topology in which the host takes part, with the host's own copies of functions.
+        host: index of the host.
+        order: the configuration of the running dataflow.
+        carry_out: see ``build_workers``.
+    """
+    wirings = list(wirings_of(topology, host))
+    assembly = _assembly(region, _window(region, wirings), {})
+
+    def newcomer(wiring: Wiring) -> Worker:
+        return assembly.newcomer(wiring, order.configurations, order.decided, order.issued)
+
+    _host(built, region, wirings, newcomer, carry_out)
+
+
+def _window(region: RegionSpec, wirings: Sequence[Wiring]) -> int:
+    """The credit window of a channel: each may buffer so much at both ends, in the receiver's inbox and its outbox."""
+    windows = max(1, sum(len(wiring.incoming) + _out_channels(wiring) for wiring in wirings))
+    return max(SMALLEST_WINDOW, region.options.budget // windows)
+
+
+def _host(
+    built: HostWorkers,
+    region: RegionSpec,
+    wirings: Sequence[Wiring],
+    make: Callable[[Wiring], Worker],
+    carry_out: Callable[[Instruction], None],
+) -> None:
+    """Make the workers of these wirings, with their readers and sinks."""
     for wiring in wirings:
         try:
-            worker = assembly.worker(wiring)
+            worker = make(wiring)
             reader = _reader(region, worker) if wiring.chain[0].traits.is_source else None
             hosted = HostedWorker(worker, carry_out, _sinks(region, worker), reader)
         except FriesError as error:
@@ -76,7 +120,6 @@ def build_workers(region: RegionSpec, host: int, carry_out: Callable[[Instructio
             built.failures.append(Failed(failed, str(error), details))
             continue
         built.workers.update({instance.worker: hosted for instance in hosted.worker.instances})
-    return built
 
 
 def _out_channels(wiring: Wiring) -> int:

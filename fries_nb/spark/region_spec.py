@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+import msgspec
+
 from fries_nb.checkpoints import Restoration
 from fries_nb.connectors.sink import Sink
 from fries_nb.connectors.worker_reader import SourcePlan
@@ -37,6 +39,7 @@ class Options:
         buffer_bytes: size of output buffers, which are then sent only when they are full; 0 for buffers that are sent
             when a host would wait.
         adapt: whether sizes of buffers, and chains, are adapted to keep constraints.
+        fixed: the operators whose number of workers was declared, and which a rescale leaves as they are.
         notifications: how watermarks are made, if times travel in-band; ``None`` for tokens. Not an option of
             ``Dataflow.run``: only comparisons have it.
 
@@ -54,6 +57,7 @@ class Options:
     constraints: tuple[LatencyConstraint, ...] = ()
     buffer_bytes: int = 0
     adapt: bool = True
+    fixed: frozenset[str] = frozenset()
     notifications: Watermarks | None = None
 
     def __post_init__(self) -> None:
@@ -147,3 +151,23 @@ class RegionSpec:
                     operator.name,
                 ) from error
         return Graph(self.graph.name, tuple(operators), self.graph.edges)
+
+
+class HostReport(msgspec.Struct, frozen=True):
+    """The final report of a host, which is the output of its Spark task.
+
+    Attributes:
+        host: index of the host.
+        pid: its process id.
+        reason: why it has ended.
+        error: the failure in one sentence; empty if the controller dismissed it.
+        stuck: names of threads that did not end in time.
+        processed: worker to the number of tuples that it has processed.
+    """
+
+    host: int
+    pid: int
+    reason: str
+    error: str = ""
+    stuck: tuple[str, ...] = ()
+    processed: dict[str, int] = {}

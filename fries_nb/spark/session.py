@@ -86,18 +86,34 @@ class Session:
             SessionError: fewer than ``hosts + 2`` slots have been free for ``patience_s`` seconds; includes the
                 numbers.
         """
+        self._require(hosts, 0, f"{hosts} hosts", patience_s)
+
+    def require_more(self, more: int, running: int, patience_s: float = _PATIENCE_S) -> None:
+        """Check that a running region can get so many further hosts now.
+
+        Args:
+            more: the number of further hosts.
+            running: the number of its hosts.
+            patience_s: see ``require``.
+
+        Raises:
+            SessionError: see ``require``.
+        """
+        self._require(more, running, f"{more} more hosts", patience_s)
+
+    def _require(self, hosts: int, running: int, what: str, patience_s: float) -> None:
         needed = hosts + RESERVE
         until = time.monotonic() + patience_s
         total, free = slots_of(self.spark)
         local = (self.spark.sparkContext.master or "").startswith("local[")
-        fixed = local and 0 < total < needed  # waiting is useless: the number of slots is fixed and too low
+        fixed = local and 0 < total < needed + running  # waiting is useless: the number of slots is fixed and too low
         while free < needed and not fixed and time.monotonic() < until:
             time.sleep(0.05)
             total, free = slots_of(self.spark)
         if free < needed:
             raise SessionError(
-                f"{hosts} hosts need {needed} free slots and Spark ({self.spark.sparkContext.master}) has {free} of "
-                f"{total} free: {_ways_out(needed, free, total, local)}"
+                f"{what} need {needed} free slots and Spark ({self.spark.sparkContext.master}) has {free} of "
+                f"{total} free: {_ways_out(needed, free, total, local, running)}"
             )
 
     def release(self) -> None:
@@ -191,7 +207,7 @@ def _lease(spark: SparkSession, owned: bool) -> Session:
     return lease
 
 
-def _ways_out(needed: int, free: int, total: int, local: bool) -> str:
+def _ways_out(needed: int, free: int, total: int, local: bool, running: int = 0) -> str:
     """Remedies for too few free slots that apply to this session.
 
     >>> _ways_out(needed=4, free=2, total=2, local=True)
@@ -199,7 +215,8 @@ def _ways_out(needed: int, free: int, total: int, local: bool) -> str:
     >>> _ways_out(needed=4, free=3, total=5, local=False)
     'use hosts=1, or stop what else runs'
     """
-    ways = [f"use hosts={free - RESERVE}"] if free > RESERVE else []
+    ways = [f"use hosts={running + free - RESERVE}"] if free > RESERVE else []
+    needed += running
     if total >= needed:
         ways.append("stop what else runs")
     elif local:

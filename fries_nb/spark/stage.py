@@ -3,7 +3,8 @@
 ``spark.range`` is the only input (Spark rejects a union before a barrier stage). Each incarnation is a separate job.
 When a host is lost Spark fails the job, since barrier tasks fail together. Spark does not retry it; a new job is
 submitted for the next incarnation instead, so the number of recoveries does not depend on Spark's limit of stage
-attempts, and no shuffle is needed after the hosts.
+attempts, and no shuffle is needed after the hosts. Hosts that join later are a job of their own, beside the first one;
+if the hosts are lost, the job of the next incarnation has all of them.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 import msgspec
@@ -26,9 +28,8 @@ from pyspark.sql import SparkSession
 from fries_nb.errors import SessionError
 from fries_nb.spark import interrupt
 from fries_nb.spark.barrier_task import serve
-from fries_nb.spark.host import HostReport
 from fries_nb.spark.job_failures import JobFailure, failure_of
-from fries_nb.spark.region_spec import RegionSpec
+from fries_nb.spark.region_spec import HostReport, RegionSpec
 from fries_nb.spark.session import room_of
 
 _SCHEMA = "report binary"
@@ -54,7 +55,8 @@ class HostStage:
     def __init__(self, spark: SparkSession, region: RegionSpec, died: Died) -> None:
         self._spark = spark
         self._died = died
-        self._jobs = [_Job(spark, region, died)]
+        self._jobs = [_Job(spark, region, died, range(region.options.hosts))]
+        self._later: list[_Job] = []
 
     def start(self) -> None:
         """Submit the hosts; returns at once."""
@@ -69,10 +71,32 @@ class HostStage:
             SessionError: the session has been stopped, or its Java process has ended.
         """
         with _needing_spark():
-            self._jobs[-1].cancel("the fries_nb run starts again")
-        self._jobs = [job for job in self._jobs if job.thread.is_alive()]
-        self._jobs.append(_Job(self._spark, region, self._died))
+            for job in (self._jobs[-1], *self._later):
+                job.cancel("the fries_nb run starts again")
+        self._jobs = [job for job in (*self._later, *self._jobs) if job.thread.is_alive()]
+        self._later = []
+        self._jobs.append(_Job(self._spark, region, self._died, range(region.options.hosts)))
         self.start()
+
+    def grow(self, region: RegionSpec, hosts: Sequence[int]) -> None:
+        """Submit further hosts beside the current ones; returns at once.
+
+        Args:
+            region: the specification of the region.
+            hosts: their indices, without gaps.
+        """
+        self._later.append(_Job(self._spark, region, self._died, hosts))
+        self._later[-1].thread.start()
+
+    def let_go(self, hosts: Collection[int]) -> None:
+        """Expect the end of hosts that joined later, or cancel them if they do not run yet.
+
+        Raises:
+            SessionError: see ``restart``.
+        """
+        with _needing_spark():
+            for job in self._later:
+                job.let_go(hosts)
 
     def is_running(self) -> bool:
         """Whether Spark runs the tasks of the current hosts.
@@ -89,7 +113,7 @@ class HostStage:
         A session that has been stopped has cancelled its jobs.
         """
         self._jobs[-1].thread.join(grace_s)
-        for job in self._jobs:
+        for job in (*self._later, *self._jobs):
             if job.thread.is_alive():
                 with contextlib.suppress(SessionError), _needing_spark():
                     job.cancel("the fries_nb run has ended")
@@ -97,13 +121,15 @@ class HostStage:
 
 
 class _Job:
-    """The hosts of one incarnation."""
+    """The first hosts of one incarnation, or some that joined later; their indices have no gaps."""
 
-    def __init__(self, spark: SparkSession, region: RegionSpec, died: Died) -> None:
+    def __init__(self, spark: SparkSession, region: RegionSpec, died: Died, hosts: Sequence[int]) -> None:
         self._spark = spark
         self._region = region
         self._died = died
-        self._group = f"fries-{region.run}-{region.incarnation}"
+        self._hosts = hosts
+        self._expected = set(hosts)  # those whose end would be a failure
+        self._group = f"fries-{region.run}-{region.incarnation}" + (f"-{hosts[0]}" if hosts[0] else "")
         self._cancelled = False
         # An InheritableThread, so that the job group is this thread's alone.
         self.thread = InheritableThread(target=self._run, daemon=True, name=self._group)
@@ -114,10 +140,9 @@ class _Job:
             interrupt.spare(self._group)
             context.setJobGroup(self._group, f"fries_nb region {self._region.graph.name}", interruptOnCancel=False)
             context.setLocalProperty("spark.scheduler.pool", self._group)
-            region, hosts = self._region, self._region.options.hosts
-            slots = self._spark.range(0, hosts, 1, hosts)
+            slots = self._spark.range(0, len(self._hosts), 1, len(self._hosts))
             with _own_python(context):
-                reporting = slots.mapInArrow(_task(region), _SCHEMA, barrier=True)
+                reporting = slots.mapInArrow(_task(self._region, self._hosts[0]), _SCHEMA, barrier=True)
             self._await_room()
             rows = reporting.collect()
             reports = [msgspec.msgpack.decode(bytes(row.report), type=HostReport) for row in rows]
@@ -134,13 +159,24 @@ class _Job:
         Spark defers a barrier job for which it has too few slots, and checks again only after 15 s.
         """
         until = time.monotonic() + ROOM_S
-        hosts = self._region.options.hosts
+        hosts = len(self._hosts)
         while not self._cancelled and room_of(self._spark) < hosts and time.monotonic() < until:
             time.sleep(LOOK_S)
 
     def _tell(self, failure: JobFailure) -> None:
+        if self._hosts[0] and self._expected:  # the failure of later hosts is not that of the run
+            host = self._hosts[0] + failure.host
+            failure = replace(failure, host=host if host in self._expected else min(self._expected), lasting=False)
         if failure.lasting or not self._cancelled:
             self._died(self._region.incarnation, failure)
+
+    def let_go(self, hosts: Collection[int]) -> None:
+        """See ``HostStage.let_go``."""
+        self._expected.difference_update(hosts)
+        if not self._expected and not self._cancelled:
+            self._cancelled = True
+            if not self.is_running():
+                self.cancel("these hosts are not to join any more")
 
     def is_running(self) -> bool:
         """Whether Spark runs its tasks, which start together."""
@@ -170,14 +206,14 @@ def _own_python(context: SparkContext) -> Iterator[None]:
         context.pythonExec = before
 
 
-def _task(region: RegionSpec) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _task(region: RegionSpec, first: int) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:  # consumed completely, since Spark's writer thread blocks otherwise
             pass
         place = BarrierTaskContext.get()
-        host = place.partitionId()
-        address = place.getTaskInfos()[host].address.rpartition(":")[0]
-        report = serve(region, host, region.interface or address)
+        number = place.partitionId()
+        address = place.getTaskInfos()[number].address.rpartition(":")[0]
+        report = serve(region, first + number, region.interface or address)
         if msgspec.msgpack.decode(report, type=HostReport).stuck:
             threading.Thread(target=_end_process, args=(place.taskAttemptId(),), daemon=True).start()
         yield pa.RecordBatch.from_arrays([pa.array([report], pa.binary())], names=["report"])

@@ -16,6 +16,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
+from fries_nb.checkpoints import CommittedChange, Configuration
 from fries_nb.constraints.reactions import ConstraintVerdict
 from fries_nb.dataflow.constraints import LatencyConstraint
 from fries_nb.errors import LinkError
@@ -90,7 +91,13 @@ class Pointstamps(msgspec.Struct, frozen=True, tag=True):
     counts: CountChanges
 
 
-HostMessage = Hello | Goodbye | Said | Records | Printed | Took | Judged | Pointstamps
+class Configured(msgspec.Struct, frozen=True, tag=True):
+    """Operator to the configuration of its workers; the answer to an ``Extend`` that asks for it."""
+
+    configurations: dict[str, Configuration]
+
+
+HostMessage = Hello | Goodbye | Said | Records | Printed | Took | Judged | Pointstamps | Configured
 
 
 class FromHost(msgspec.Struct, frozen=True, array_like=True):
@@ -155,7 +162,55 @@ class Constrain(msgspec.Struct, frozen=True, tag=True):
     constraints: tuple[LatencyConstraint, ...]
 
 
-ControllerMessage = Welcome | Refused | Leave | Probe | ToWorker | Chunk | Shipped | Constrain
+class Extend(msgspec.Struct, frozen=True, tag=True):
+    """Open links and routes of the next epoch of the topology, whose channels the workers adopt next.
+
+    Attributes:
+        topologies: the topologies of all epochs, without functions, pickled; the last one is the next.
+        peers: all hosts to their data addresses.
+        lost: removed workers whose hosts are gone: their channels are ended at the receivers.
+        asks: whether to answer with ``Configured``.
+    """
+
+    topologies: bytes
+    peers: dict[int, str]
+    lost: tuple[WorkerId, ...] = ()
+    asks: bool = False
+
+
+class TakePart(msgspec.Struct, frozen=True, tag=True):
+    """To a new host, in place of ``Welcome``: make its workers of the last topology; they begin to run on ``Go``.
+
+    Each of them is answered with ``TopologyAdopted``, or with ``Failed``.
+
+    Attributes:
+        extend: the topologies and the other hosts.
+        decided: all changes in effect, in order.
+        configurations: operator to the configuration of its other workers.
+        issued: id of the last marker.
+    """
+
+    extend: Extend
+    decided: tuple[CommittedChange, ...]
+    configurations: dict[str, Configuration]
+    issued: int
+
+
+class Go(msgspec.Struct, frozen=True, tag=True):
+    """All workers have adopted this epoch of the topology; a new host starts its workers."""
+
+    epoch: int
+
+
+class HostsLeft(msgspec.Struct, frozen=True, tag=True):
+    """Close the links to these hosts, which take part no more, or never did."""
+
+    hosts: tuple[int, ...]
+
+
+ControllerMessage = (
+    Welcome | Refused | Leave | Probe | ToWorker | Chunk | Shipped | Constrain | Extend | TakePart | Go | HostsLeft
+)
 
 
 class ToHost(msgspec.Struct, frozen=True, array_like=True):

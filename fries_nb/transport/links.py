@@ -69,6 +69,7 @@ class DataLink:
         self._incarnation = 0
         self._routes = Routes(())
         self._peers: dict[int, Peer] = {}
+        self._parted: set[int] = set()
         self._unpackers: dict[int, Unpacker] = {}
         self._outbox: deque[tuple[int, tuple[int, ...], Payload]] = deque()
         self._early: list[tuple[Head, Sequence[Part]]] = []
@@ -82,6 +83,7 @@ class DataLink:
         self._incarnation = incarnation
         self._routes = Routes(channels)
         self._unpackers = {}
+        self._parted.clear()
         old, self._peers = self._peers, {}
         for host, address in peers.items():
             if host != self._host:
@@ -98,6 +100,13 @@ class DataLink:
             if host != self._host and host not in self._peers:
                 self._add(host, address, self._call(host, address))
         self._take_early()
+
+    def part(self, hosts: Iterable[int]) -> None:
+        """See ``HostLinks.part``."""
+        for host in hosts:
+            self._parted.add(host)
+            if (gone := self._peers.pop(host, None)) is not None:
+                self._sockets.drop(gone.socket)
 
     def _add(self, host: int, address: str, socket: zmq.Socket[bytes]) -> None:
         packer = Packer(self._routes, self._host, self._incarnation, self._limit)
@@ -120,6 +129,8 @@ class DataLink:
 
     def post(self, host: int, frame: Payload, channels: Iterable[ChannelId]) -> None:
         """See ``HostLinks.post``."""
+        if host in self._parted:
+            return  # credit of the last frames that came from there
         if host not in self._peers:
             raise LinkError(f"no link from host {self._host} to host {host}; expected one of {sorted(self._peers)}")
         self._outbox.append((host, self._routes.numbers(channels), frame))
@@ -133,7 +144,8 @@ class DataLink:
         """
         while self._outbox:
             host, numbers, frame = self._outbox.popleft()
-            self._peers[host].waiting.append((numbers, frame))
+            if host not in self._parted:
+                self._peers[host].waiting.append((numbers, frame))
         for peer in self._peers.values():
             if peer.waiting:
                 peer.socket.send_multipart(split(peer.packer.pack(peer.waiting)), zmq.NOBLOCK)
@@ -265,6 +277,16 @@ class HostLinks:
             LinkError: a peer's address is malformed.
         """
         self._data.extend(channels, peers)
+
+    def part(self, hosts: Iterable[int]) -> None:
+        """Close the links to hosts that have left, or never took part; called from the polling thread.
+
+        What is posted to them is dropped.
+
+        Args:
+            hosts: indices of these hosts; those that are unknown are ignored.
+        """
+        self._data.part(hosts)
 
     def say(self, message: HostMessage) -> None:
         """Send a message to the controller; from any thread, never blocks.

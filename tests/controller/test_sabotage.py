@@ -82,9 +82,9 @@ def _listen_to_the_dead(controller, event, now_ns, heard=Controller._heard):
     return heard(controller, replace(event, incarnation=0), now_ns)
 
 
-def _start_from_functions_of_old(recovery, reason, again=Recovery.again):
+def _start_from_functions_of_old(recovery, reason, hosts, again=Recovery.again):
     """The restoration leaves out what was decided."""
-    recover = again(recovery, reason)
+    recover = again(recovery, reason, hosts)
     return replace(recover, restoration=Restoration(recover.restoration.checkpoint))
 
 
@@ -122,9 +122,9 @@ def _drop_all_that_is_behind(ordered, applied):
     return [change if change.change not in applied else structs.replace(change, payloads={}) for change in ordered]
 
 
-def _tell_no_columns(recovery, reason, again=Recovery.again):
+def _tell_no_columns(recovery, reason, hosts, again=Recovery.again):
     """The operators are told no types."""
-    recover = again(recovery, reason)
+    recover = again(recovery, reason, hosts)
     return replace(recover, restoration=structs.replace(recover.restoration, columns={}))
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from msgspec.structs import replace
 from patience import PATIENCE_S
 from pyspark.sql import SparkSession
 
@@ -141,6 +142,9 @@ class Watch:
     def outstanding(self, counts: CountChanges) -> None:
         """No frontier of these tests is looked at."""
 
+    def rescaled(self, event: said.RescaleEnded) -> None:
+        self._note("rescaled", event)
+
     def paused(self, event: said.OperatorPaused) -> None:
         self._note("paused", event)
 
@@ -230,6 +234,7 @@ class Trial:
             if any(one.change == change and one.outcome != "aborted" for one in self.watch.heard_of("resolved"))
         ]
         flow = flow_of(self.graph, self.launched.resumed, self.launched.driver.has_finished)
+        flow = replace(flow, workers=flow.workers | self.launched.driver.workers)
         return judge([flow, *map(unpack, self.launched.driver.records)], updates)
 
 

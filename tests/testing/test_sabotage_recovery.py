@@ -72,8 +72,8 @@ def _await_no_snapshot(checkpoints, settle=Checkpoints.settle):
     return settle(checkpoints)
 
 
-def _forget_the_decided(recovery, reason, again=Recovery.again):
-    recover = again(recovery, reason)
+def _forget_the_decided(recovery, reason, hosts, again=Recovery.again):
+    recover = again(recovery, reason, hosts)
     record = recover.restoration.checkpoint
     known = record.decided if record is not None else ()
     kept = tuple(decided for decided in recover.restoration.decided if decided.change in known)

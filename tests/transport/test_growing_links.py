@@ -77,6 +77,28 @@ def test_an_added_host_is_reached(net: Net) -> None:
     assert net.frames[2] == [Arrival((AD,), Data(batch(4)))]
 
 
+def test_links_to_a_host_that_has_left_are_closed_and_what_is_posted_to_it_is_dropped(net: Net) -> None:
+    """The others are checked no more for its silence; a host that was never known may have left as well."""
+    net.join(1)
+    newcomer = net.add()
+    newcomer.join(1, net.peers(), CHANNELS)
+    newcomer.extend(GROWN)
+    staying, other, _ = net.hosts
+    for host in (staying, other):
+        host.extend(GROWN, net.peers())
+    staying.post(2, Data(batch(4)), [AD])
+    net.until(lambda: bool(net.frames[2]))
+    staying.post(2, Credit((1,)), [AD])
+    staying.part([2, 7])
+    staying.post(2, Credit((2,)), [AD])
+    newcomer.close()
+    net.hosts.pop()
+    staying.post(1, Data(batch(5)), [AB])
+    net.until(lambda: bool(net.frames[1]))
+    staying.check()
+    assert len(net.frames[2]) == 1
+
+
 def test_other_channels_in_one_epoch_are_an_error(net: Net) -> None:
     """Hosts that number channels differently would misdeliver."""
     net.join(1)

@@ -1,0 +1,164 @@
+"""Hosts join a dataflow that runs on real Spark, and leave it: nothing is lost, whoever dies when."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from recovery_setting import Trial, trial
+from run_setting import until
+
+import fries_nb as fn
+from fries_nb.controller import events as said
+from fries_nb.dataflow.graph import Graph
+from fries_nb.errors import PlanError, RunError, SessionError
+
+SHARES = {"A": 2, "out": 2}
+COUNT = 15_000
+
+
+class Tag:
+    """Says by which process a row was tagged, and by which version."""
+
+    def __init__(self, version: int = 1) -> None:
+        self.version = version
+
+    def process(self, row: dict[str, Any]) -> dict[str, Any]:
+        """The row, tagged."""
+        return {**row, "pid": os.getpid(), "version": self.version}
+
+
+def dealing(count: int | None = COUNT, rate: float | None = 3_000) -> Graph:
+    """A source with one worker deals its rows in turn to two workers, each with a sink of its own."""
+    flow = fn.Dataflow("dealing")
+    flow.source("numbers", fn.rate(rate, count=count)).map("A", Tag()).sink("out", fn.memory())
+    graph: Graph = flow.graph(2)
+    return graph
+
+
+def rescale(run: Trial, hosts: int) -> said.RescaleEnded:
+    """Ask for so many hosts, and wait for the end of the request."""
+    number = len(run.watch.heard_of("rescaled")) + 1
+    run.launched.driver.post(said.HostsRequested(f"r{number}", hosts, SHARES))
+    ended: said.RescaleEnded = run.watch.until_said("rescaled", number)
+    return ended
+
+
+def wait_for(run: Trial, worker: str, tuples: int) -> None:
+    """Until one worker has reported so many tuples."""
+    run.watch.until(lambda: run.watch.processed.get(worker, 0) >= tuples, f"{tuples} tuples at {worker}")
+
+
+def check(run: Trial, count: int = COUNT) -> list[dict[str, Any]]:
+    """Each row has come out once; returns them."""
+    rows = run.rows()
+    assert sorted(row["value"] for row in rows) == list(range(count))
+    return rows
+
+
+def test_a_host_joins_takes_part_and_leaves(spark: SparkSession, tmp_path: Path) -> None:
+    """Its workers get their share of the rows and changed functions; then the run goes on without it."""
+    with trial(dealing(), spark, str(tmp_path / "c"), hosts=1) as run:
+        run.wait_for("A", 200)
+        assert run.outcome(run.change({"A": Tag(2)})).outcome == "done"
+        ended = rescale(run, 2)
+        assert (ended.outcome, ended.hosts, ended.error) == ("done", 2, "")
+        joined = run.pids[1]
+        wait_for(run, "A[2]", 200)
+        assert run.outcome(run.change({"A": Tag(3)})).outcome == "done"
+        run.watch.until_said("checkpoint", 2)
+        wait_for(run, "A[2]", 500)
+        ended = rescale(run, 1)
+        assert (ended.outcome, ended.hosts, ended.error) == ("done", 1, "")
+        assert run.pids.keys() == {0}
+        assert run.end(drain=False) == ("finished", "")
+        rows = check(run)
+        versions = {row["version"] for row in rows if row["pid"] == joined}
+        assert versions == {2, 3}
+        assert run.audit().serializable
+
+
+@pytest.mark.parametrize("moment", ["started", "joined"])
+def test_a_new_host_that_is_killed_early_leaves_the_others_undisturbed(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """Before the others have heard of it, or while they adopt the topology with its workers; without a checkpoint."""
+    with trial(dealing(), spark, hosts=1) as run:
+        run.wait_for("A", 200)
+        topology = run.launched.driver._topology
+        method = "_change" if moment == "started" else "configured"
+        carry_out = getattr(topology, method)
+
+        def kill_first(order: Any) -> None:
+            if 1 in run.pids:
+                run.kill(1)
+            carry_out(order)
+
+        monkeypatch.setattr(topology, method, kill_first)
+        ended = rescale(run, 2)
+        assert (ended.outcome, ended.hosts) == ("aborted", 1)
+        assert "host 1 was lost" in ended.error
+        monkeypatch.setattr(topology, method, carry_out)
+        assert rescale(run, 2).outcome == "done"
+        assert run.end(drain=False) == ("finished", "")
+        pids = {row["pid"] for row in check(run)}
+        assert len(pids) == 2
+
+
+def test_a_member_that_is_killed_is_recovered_from_or_fails_the_run(spark: SparkSession, tmp_path: Path) -> None:
+    """With checkpoints all rows come out once, from as many hosts; without, the run says which host was lost."""
+    with trial(dealing(), spark, str(tmp_path / "c"), hosts=1) as run:
+        run.wait_for("A", 200)
+        assert rescale(run, 2).outcome == "done"
+        wait_for(run, "A[2]", 200)
+        run.watch.until_said("checkpoint", len(run.watch.heard_of("checkpoint")) + 1)
+        run.kill(1)
+        run.watch.until_said("recovered")
+        assert len(run.pids) == 2
+        assert run.end(drain=False) == ("finished", "")
+        check(run)
+        assert run.audit().serializable
+    with trial(dealing(None), spark, hosts=1) as run:
+        run.wait_for("A", 200)
+        assert rescale(run, 2).outcome == "done"
+        run.kill(1)
+        run.watch.until_said("over")
+        state, error, _ = run.watch.heard_of("over")[-1]
+        assert state == "failed"
+        assert "host 1 was lost" in error
+
+
+def test_payments_are_rescaled_by_the_run(spark: SparkSession) -> None:
+    """A third worker gets every third payment: of rows 0, 1, 2, ... the one dealt third goes to worker 2."""
+    flow = fn.Dataflow("payments")
+    payments = flow.source("payments", fn.rate(3_000, row=lambda value: {"amount": value % 100}))
+    payments.map("FD", Tag()).sink("scored", fn.memory())
+    run = flow.run(spark, hosts=2, workers=2, audit=True)
+    try:
+        ended = run.rescale(hosts=3).result(timeout=60)
+        assert (ended.outcome, ended.hosts, ended.error) == ("done", 3, "")
+        joined = run.host_processes[2]
+        until(lambda: run.metrics().operators["scored"].processed >= 6_000, run)
+        with pytest.raises(SessionError, match=r"7 more hosts need 9 free slots and Spark \(local\[\d+\]\) has \d+ of"):
+            run.rescale(10)
+        with pytest.raises(PlanError, match="hosts=0; expected a whole number from 1 up"):
+            run.rescale(0)
+        refused = run.rescale(1).result(timeout=60)
+        assert refused.error.startswith("host 1 has been there from the beginning")
+        assert run.rescale(2).result(timeout=60).outcome == "done"
+        run.stop(drain=True)
+    finally:
+        run.stop()
+    rows = [row.asDict() for row in run.output().collect()]
+    assert sorted(row["value"] for row in rows) == list(range(len(rows)))
+    thirds = [row["value"] for row in sorted(rows, key=lambda row: row["value"]) if row["pid"] == joined]
+    assert len(thirds) > 500
+    assert Counter(b - a for a, b in pairwise(thirds)).most_common(1)[0][0] == 3
+    assert run.audit().serializable
+    with pytest.raises(RunError, match="has finished; a rescale needs a running dataflow"):
+        run.rescale(3)

@@ -31,8 +31,13 @@ Time = tuple[int, ...]
 
 EARLIEST = -(2**63)
 """The least ``t``, that of a source which has read nothing: the least int64."""
+LATEST = 2**63 - 1
+"""The greatest ``t``: later times fit neither in a column nor in a frame."""
 ANY_VERSION = 2**63 - 1
 """Follows all versions. Rows of a time can still come in some version if a frontier precedes the time in this one."""
+
+MOST = "expected one below 2**63 (for timestamps, before the year 2262)"
+"""What is expected of a time that is beyond all others, for errors."""
 
 
 def start_time(depth: int = 0) -> Time:
@@ -99,6 +104,8 @@ def postponed(operator: str, time: Time, moment: int | None, round: int | None) 
     except TypeError:
         wrong = moment if round is None else (moment, round)
         raise TokenError(f"{operator}: a token came to time {wrong!r}; expected an integer, as in row times") from None
+    if t > LATEST:
+        raise TokenError(f"{operator}: a token came to time {t}; {MOST}")
     if not precedes(time, then):
         here, there = (time[1], t) if round is None else (time[1:], then[1:])
         raise TokenError(

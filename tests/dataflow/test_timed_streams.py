@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -118,13 +119,17 @@ TUMBLING = fn.tumbling(60)
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ((Sum(), fn.tumbling(0)), "window 'W' has windows of 0; expected a duration above zero"),
-        ((Sum(), fn.tumbling(-1)), "window 'W' has windows of -1; expected a duration above zero"),
-        ((Sum(), fn.tumbling("1m")), "window 'W' has windows of '1m'; expected a duration above zero"),
-        ((Sum(), fn.sliding(60, 0)), "window 'W' has a window every 0; expected a duration above zero"),
+        ((Sum(), fn.tumbling(0)), "window 'W' has windows of 0; expected a number above 0, in seconds or"),
+        ((Sum(), fn.tumbling(-1)), "window 'W' has windows of -1; expected a number above 0, in seconds or"),
+        ((Sum(), fn.tumbling("1m")), "window 'W' has windows of '1m'; expected a number above 0, in seconds or"),
+        ((Sum(), fn.sliding(60, 0)), "window 'W' has a window every 0; expected a number above 0, in seconds or"),
+        ((Sum(), fn.tumbling(timedelta(seconds=5))), "has windows of datetime.timedelta.seconds=5.; expected a number"),
+        ((Sum(), fn.tumbling(1e30)), r"window 'W' has windows of 1e\+30; expected a number"),
+        ((Sum(), TUMBLING, {"lateness": 2**63, "late": memory()}), "has lateness=9223372036854775808; expected"),
+        ((Sum(), fn.sliding(1e9, 1e-3)), "each row would be in 1,000,000,000,000, which have a state each"),
         ((Sum(), fn.sliding(10, 20)), "window 'W' slides by 20, more than its windows of 10"),
         ((Sum(), 60), "window 'W' has 60 as its windows; expected fn.tumbling or fn.sliding"),
-        ((Sum(), TUMBLING, {"lateness": -1}), "window 'W' has lateness=-1; expected a duration, 0 or more"),
+        ((Sum(), TUMBLING, {"lateness": -1}), "window 'W' has lateness=-1; expected a number of 0 or more"),
         ((Sum(), TUMBLING, {"lateness": 5}), "window 'W' has lateness=5 and no place for rows that are later"),
         ((Sum(), TUMBLING, {"late": "here"}), "window 'W' has late='here'; expected a sink"),
         ((Sum(), TUMBLING, {"key": None}), "window 'W' has no key, by which its rows are grouped"),

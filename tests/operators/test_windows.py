@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from window_setting import TimedRun, reduce, shown, window
 
 from fries_nb.dataflow.hidden_columns import DUE, TIME
 from fries_nb.dataflow.windowing import sliding, tumbling
+from fries_nb.errors import OperatorError
 
 
 def test_a_window_is_closed_when_no_row_of_it_can_come() -> None:
@@ -62,3 +64,10 @@ def test_a_result_is_corrected_once_after_the_lateness() -> None:
     assert {row[TIME] for _, row in corrected} == {79}
     assert shown(run.frame([{"k": 1, "n": 2}], [6], stamp=(0, 80)), 1) == [{"k": 1, "n": 2}]
     assert not run.instance.state.live
+
+
+def test_a_window_that_ends_after_all_times_is_refused() -> None:
+    """Its end would fit in no column: the message names the operator, and the window's last moment."""
+    run = TimedRun(window(tumbling(10)))
+    with pytest.raises(OperatorError, match="TokenError: W cannot call for time 9223372036854775809; expected"):
+        run.frame([{"k": 1, "n": 1}], [2**63 - 1])

@@ -23,7 +23,7 @@ from fries_nb.operators.chain_compiler import compile_chain, has_due, joined_col
 from fries_nb.operators.column_types import culprit
 from fries_nb.operators.conversion import NOT_ARROW
 from fries_nb.operators.error_policy import is_guarded
-from fries_nb.operators.firing import FIRED
+from fries_nb.operators.firing import FIRED, note_columns
 from fries_nb.operators.inner_loop import LEAST, InnerLoop, can_loop
 from fries_nb.operators.instance import Instance
 from fries_nb.operators.outputs import ManyOutputs, Output, Results, Types, assemble, check_names
@@ -157,8 +157,8 @@ class RowExecutor:
     def load(self, sender: str, batch: pa.RecordBatch) -> None:
         self._passed = self._last_passed()
         self._sender = sender
-        if sender != FIRED and self._instances[0].agenda is not None:
-            self._instances[0].came = batch.schema
+        if self._instances[0].agenda is not None:
+            note_columns(self._instances[0], sender, batch.schema)
         for refused in self._refused:
             refused.clear()
         if self._columns is None or batch.schema != self._columns.batch.schema:

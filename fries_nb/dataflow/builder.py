@@ -270,7 +270,7 @@ class DataflowBuilder:
             raise DataflowError(f"operator {name!r} has workers={workers!r}; expected 1 or more")
         self._check_inputs(name, inputs)
         check_consumed_inside(operator, inputs, self._scope)
-        check_times(operator, self._sources_above(inputs))
+        check_times(operator, self._sources_above(inputs), self._sources_above(inputs, timely=True), self._scope)
         within = self._scope.nest(name) if operator.kind is Kind.LOOP else self._scope
         placed = replace(operator, within=within)
         made = range(operator.branches)
@@ -311,7 +311,7 @@ class DataflowBuilder:
         """Declare a window or a reduce, and the sink of its late rows."""
         columns = timed_key(kind, name, key)
         check_function(name, function, columns, kind)
-        checked_late(kind, name, late)
+        checked_late(kind, name, late, self._scope)
         operator = Operator(
             name, Emits.ONE_TO_MANY, kind=kind, function=function, key=columns, branches=1 if late is None else 2,
             on_error=checked_policy(name, on_error), begins_transactions=not function.early,
@@ -321,13 +321,17 @@ class DataflowBuilder:
             self.stream(f"{name}[{LATE}]").sink(f"{name}.late", late)
         return results
 
-    def _sources_above(self, inputs: tuple[Stream, ...]) -> list[Operator]:
-        """The sources of these streams; a blocking operator counts as one, since rows after it have no time."""
+    def _sources_above(self, inputs: tuple[Stream, ...], timely: bool = False) -> list[Operator]:
+        """The sources of these streams; a blocking operator counts as one, since rows after it have no time.
+
+        ``timely`` leaves out those behind windows and reduces, whose results are never late.
+        """
         seen: set[str] = set()
         ahead = [stream.operator for stream in inputs]
         for name in ahead:
             declared = self._declared[name]
-            if name not in seen and not declared.operator.blocking:
+            is_end = declared.operator.blocking or (timely and declared.operator.begins_transactions)
+            if name not in seen and not is_end:
                 ahead += [stream.operator for stream in declared.inputs]
             seen.add(name)
         above = (declared.operator for name, declared in self._declared.items() if name in seen)

@@ -235,7 +235,8 @@ class Run(RunMonitor):
         except KeyboardInterrupt:
             raise KeyboardInterrupt(f"run {self.graph.name!r} goes on {on}") from None
         if not self._runner.ended.is_set():
-            raise TimeoutError(f"run {self.graph.name!r} has not ended after {timeout:g} s and goes on {on}")
+            what = f"has not ended after {timeout:g} s and goes on {on}"
+            raise TimeoutError(f"run {self.graph.name!r} {what}{self._unfinished()}")
         self._runner.join()
         warn_of(self.graph.name, self.error, self.uncommitted)
 
@@ -295,7 +296,7 @@ class Run(RunMonitor):
             TimeoutError: it has not ended in time.
         """
         if not self._runner.ended.wait(timeout):
-            raise TimeoutError(f"run {self.graph.name!r} is still {self.state}")
+            raise TimeoutError(f"run {self.graph.name!r} is still {self.state}{self._unfinished()}")
         self._runner.join()
         return self.state
 

@@ -138,6 +138,7 @@ TUMBLING = fn.tumbling(60)
         ((len, TUMBLING), "window 'W' got a function of a row; expected an object with process"),
         ((batched(lambda batch: batch), TUMBLING), "window 'W' got a function of a batch"),
         ((Sum, TUMBLING), "operator 'W': got the class Sum; expected an instance"),
+        ((method(initial_state=0), TUMBLING), "operator 'W': its initial_state is 0; expected a method that makes"),
         ((method(close=None), TUMBLING), r"window 'W' got a Given, which has no close\(\)"),
         ((method(close=lambda self, key: 0), TUMBLING), "'W': its close takes 1 parameters; expected one to be called"),
         ((method(process=lambda self, row: 0), TUMBLING), "'W': its process takes 1 parameters; expected one to be"),
@@ -159,6 +160,9 @@ def test_bad_windows_are_refused(given: Any, words: str) -> None:
     [
         ({"due": lambda self, key: 0}, "operator 'M': its due takes 1 parameters"),
         ({"reached": lambda self: 0}, "operator 'M': its reached takes 0 parameters"),
+        ({"reached": lambda self, frontier, state, out: (yield)}, "operator 'M': its reached is a generator, and its"),
+        ({"due": 5}, r"operator 'M': its due is 5; expected a method due\(key, time, state\)"),
+        ({"initial_state": {}}, "operator 'M': its initial_state is {}; expected a method that makes a state"),
         ({"process": lambda self, row, state, at, more: 0}, "operator 'M': its function takes 4 parameters"),
     ],
 )
@@ -192,3 +196,25 @@ def test_sources_above_a_window_have_times() -> None:
     with pytest.raises(DataflowError, match="window 'W' has no place for rows that come late, and source 'pay' has la"):
         late.window("W", Sum(), TUMBLING, key="value")
     late.window("W", Sum(), TUMBLING, key="value", late=memory())
+
+
+def test_results_of_windows_are_not_late() -> None:
+    """So what follows a window needs no place for late rows; what follows rows that left early does."""
+    _, late = flow(late=30)
+    closed = late.window("W", Sum(), TUMBLING, key="value", late=memory())
+    closed.window("V", Sum(), TUMBLING, key="value").reduce("R", Sum(), key="value")
+    early = late.window("E", Sum(), TUMBLING, key="value", late=memory(), early=True)
+    for stream in (early, closed.union("U", late)):
+        with pytest.raises(DataflowError, match="reduce 'X' has no place for rows that come late, and source 'pay'"):
+            stream.reduce("X", Sum(), key="value")
+
+
+def test_late_rows_do_not_leave_a_loop() -> None:
+    """Neither by a sink inside, nor is one asked for that would be refused."""
+    _, late = flow(late=30)
+    for more, words in (
+        ({"late": memory()}, "window 'W' of loop 'L' has late=, and rows leave a loop by its output only; expected a"),
+        ({}, "window 'W' has no place for rows that come late.*; expected a window in front of loop 'L' to take them"),
+    ):
+        with pytest.raises(DataflowError, match=words):
+            late.iterate("L", lambda s, more=more: s.window("W", Sum(), TUMBLING, "value", **more).split("S", len))

@@ -58,7 +58,7 @@ class Run(RunMonitor):
             self._runner = RegionRunner(graph, cut, places, options, self._telemetry, self._closed, decided)
             for constraint, lighter in (lighters or {}).items():
                 self._runner.remedies.add(constraint, lighter)
-            self._runner.remedies.resumed(functions_of(decided))
+            self._runner.remedies.resumed(functions_of(decided, graph))
             live.add(self)
             self._runner.start(spark)
         except BaseException:

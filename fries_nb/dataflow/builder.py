@@ -110,19 +110,23 @@ class DataflowBuilder:
             time: the column with the time of each row, by which windows and other timed operators below work:
                 timestamps, dates or integers. Durations are in seconds, or in the unit of the integers.
             ahead: how far the source may read ahead of the sinks; ``None`` for no limit.
-            late: for an endless source, how much earlier than the latest row so far a row may be.
+            late: for any source but a replay, how much earlier than the latest row so far a row may be.
 
         Returns:
             The source's stream.
 
         Raises:
             DataflowError: ``description`` is not a source; duplicate or empty name; ``identity`` or ``time`` is not a
-                column name; ``ahead`` or ``late`` is no duration, or there is no ``time``.
+                column name; ``ahead`` or ``late`` is no duration, there is no ``time``, or a replay has ``late``.
         """
         if not isinstance(description, Replay | Rate):
             raise DataflowError(f"source {name!r} got {description!r}; expected replay(path or DataFrame) or rate(n)")
         if identity is not None and (not isinstance(identity, str) or not identity):
             raise DataflowError(f"source {name!r} has identity={identity!r}; expected the name of one column")
+        if isinstance(description, Replay) and late is not None:
+            raise DataflowError(
+                f"source {name!r} has late={late!r} and is a replay, which knows its rows, so expected no late="
+            )
         known = None if identity is None else Identity(name, identity)
         operator = Operator(name, kind=Kind.SOURCE, function=description, time=checked_time(name, time, ahead, late))
         return self._add(operator, (), workers, known)

@@ -63,7 +63,8 @@ class LoopDeclarations:
                 ``(feedback, out)``.
             workers: number of parallel instances of the head; ``None`` for the run's default.
             one_to_one: declares that one row leaves the loop for each row that enters it. The plan of a change trusts
-                it, and may then synchronise less; the run checks it.
+                it, and may then synchronise less. Nothing else checks it: if it is not so, such a change may mix
+                versions, which ``run.audit()`` shows.
 
         Returns:
             The output ``out``, outside of the loop; ``flow.stream(name)`` as well.

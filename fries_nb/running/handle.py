@@ -295,7 +295,11 @@ class Run(RunMonitor):
         Raises:
             TimeoutError: it has not ended in time.
         """
-        if not self._runner.ended.wait(timeout):
+        try:
+            self._runner.ended.wait(timeout)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(f"run {self.graph.name!r} goes on; stop() ends it") from None
+        if not self._runner.ended.is_set():
             raise TimeoutError(f"run {self.graph.name!r} is still {self.state}{self._unfinished()}")
         self._runner.join()
         return self.state

@@ -218,3 +218,9 @@ def test_late_rows_do_not_leave_a_loop() -> None:
     ):
         with pytest.raises(DataflowError, match=words):
             late.iterate("L", lambda s, more=more: s.window("W", Sum(), TUMBLING, "value", **more).split("S", len))
+
+
+def test_no_row_of_a_replay_is_late() -> None:
+    """Rather than a place for late rows that nothing ever comes to."""
+    with pytest.raises(DataflowError, match="source 'pay' has late=5 and is a replay, which knows its rows"):
+        DataflowBuilder("timed").source("pay", fn.replay("pay.parquet"), time="at", late=5)

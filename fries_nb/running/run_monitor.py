@@ -139,7 +139,7 @@ class RunMonitor:
         return self._telemetry.loops({name: loop for loops in begun for name, loop in loops.items()})
 
     def _unfinished(self) -> str:
-        """What goes on in the loops of a run that has not ended in time, for an error; empty if nothing does."""
+        """What a run waits for that has not ended in time, as far as loops and tokens are concerned, for an error."""
         frontiers, words = self._telemetry.frontiers(), ""
         for loop in self.loops():
             if loop.phase in (NOT_BEGUN, PHASES[LoopPhase.ENDING]):
@@ -147,6 +147,11 @@ class RunMonitor:
             holders = () if frontiers is None else frontiers.holding(loop.name)
             held = f", held by {holders[0]}" if holders and loop.phase == PHASES[LoopPhase.WAITING] else ""
             words += f"; loop {loop.name!r} is {loop.phase} after {loop.rounds}{held}"
+        if frontiers is not None and any(one.time and one.time.ahead is not None for one in self.graph.operators):
+            sinks = [one.name for one in self.graph.operators if one.traits.is_sink]
+            found = dict.fromkeys(one for name in sinks for one in frontiers.holding(name)[:1])
+            slow = [one for one in found if not one.to and one.operator not in self.graph.sources]
+            words += "".join(f"; sources with ahead= wait, held by {one}" for one in slow)
         return words
 
     def constraints(self) -> tuple[ConstraintState, ...]:

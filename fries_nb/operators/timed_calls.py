@@ -81,7 +81,8 @@ class At:
     def call(self, time: Any) -> None:
         """Have ``due(key, time, state)`` called for the row's key, when no row of this time can still arrive.
 
-        Calls for one time and key count once.
+        Calls for one time and key count once. If that time has passed, since the row came late, ``due`` is called as
+        soon as it can be, with the time of then.
 
         Args:
             time: that time, not before that of the row.
@@ -100,15 +101,18 @@ class At:
             raise TokenError(f"{name}: at.call({time!r}) is for a time before that of the row, {self.time!r}")
         agenda = self._instance.agenda
         assert agenda is not None, "the operator is timed"
-        agenda.call(ticks, same_key(self._key))
+        agenda.call(max(ticks, agenda.stamp[1]), same_key(self._key))
 
     def keep(self) -> Token:
-        """A token of the row's time: the right to produce output at that time, or later, until it is dropped."""
+        """A token of the row's time: the right to produce output at that time, or later, until it is dropped.
+
+        That of a row that came late has the least time at which rows can still be produced.
+        """
         book, agenda = self._instance.tokens, self._instance.agenda
         assert book is not None, "the operator is timed"
         assert agenda is not None, "the operator is timed"
-        version, _, *rounds = agenda.stamp
-        return book.keep(int(bins_of_keys([self._key])[0]), (version, self._ticks, *rounds))
+        version, right, *rounds = agenda.stamp
+        return book.keep(int(bins_of_keys([self._key])[0]), (version, max(self._ticks, right), *rounds))
 
 
 def timed_call(instance: Instance) -> Callable[[Row], Any]:

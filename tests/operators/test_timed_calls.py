@@ -12,7 +12,7 @@ import pytest
 from window_setting import TimedRun, shown
 
 from fries_nb.dataflow import Kind, Operator, memory
-from fries_nb.dataflow.hidden_columns import TIME
+from fries_nb.dataflow.hidden_columns import TIME, TRANSACTION
 from fries_nb.errors import OperatorError
 from fries_nb.messages import WorkerId
 from fries_nb.operators.instance import Instance
@@ -222,3 +222,35 @@ def test_at_is_of_no_use_in_another_thread() -> None:
 
     with pytest.raises(OperatorError, match="M: at was used outside of its function, or in another thread"):
         timed(Threaded()).frame([{"k": 1, "n": 1}], [5])
+
+
+@pytest.mark.parametrize("audit", [False, True])
+def test_each_row_that_time_brings_out_has_its_own_time(audit: bool) -> None:
+    """Also of an operator that makes one row of each; and its own transaction, under audit."""
+
+    class All(Raw):
+        def process(self, row: Row, state: Any, at: Any) -> None:
+            state.token = [*(state.token or []), at.keep()]
+
+        def reached(self, frontier: Any, state: Any, out: Any) -> None:
+            for token in state.token:
+                out.give(token, [{"at": token.time}] * 2)
+                token.drop()
+            state.token = []
+
+    run = timed(All(), audit)
+    run.frame([{"k": 1, "n": 1}] * 4, [3, 9, 5, 3])
+    rows = [row for _, row in run.fire()]
+    assert [(row["at"], row[TIME]) for row in rows] == [(time, time) for time in (3, 3, 9, 9, 5, 5, 3, 3)]
+    assert len({row.get(TRANSACTION) for row in rows}) == (8 if audit else 1)
+
+
+def test_a_late_row_has_no_right_to_its_own_time() -> None:
+    """Frontiers do not go back: its token has the time of the frame, and what it calls for is due at that."""
+    run = timed(Raw())
+    run.frame([{"k": 1, "n": 1}], [3], stamp=(0, 5))
+    assert [(change.time, change.delta) for change in run.counts] == [((0, 5), 1)]
+    assert [row[TIME] for _, row in run.fire()] == [5]
+    run = timed(Remind())
+    run.frame([{"k": 1, "n": 1}], [3], stamp=(0, 50))
+    assert [row["due"] for row in shown(run.fire())] == [50, 50]

@@ -138,7 +138,8 @@ def window_step(instance: Instance, behind: Behind) -> Step:
                 count += early(own, result)
                 result = None
             if getrefcount(own) > held:
-                detach(own)
+                left = detach(own)
+                row = left if own is row else row
         if made is not None:
             made(row, count)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from window_setting import TimedRun, reduce, shown, window
 
@@ -71,3 +73,24 @@ def test_a_window_that_ends_after_all_times_is_refused() -> None:
     run = TimedRun(window(tumbling(10)))
     with pytest.raises(OperatorError, match="TokenError: W cannot call for time 9223372036854775809; expected"):
         run.frame([{"k": 1, "n": 1}], [2**63 - 1])
+
+
+@pytest.mark.parametrize("audit", [False, True])
+@pytest.mark.parametrize("every", [10, 5])
+def test_a_window_may_keep_its_rows(audit: bool, every: int) -> None:
+    """They are its own then, and may leave when it is closed; under audit as well."""
+
+    class Keep:
+        def initial_state(self) -> list[Any]:
+            return []
+
+        def process(self, row: Any, state: list[Any]) -> None:
+            state.append(row)
+
+        def close(self, key: Any, time: Any, state: list[Any]) -> list[Any]:
+            return [{**row, "end": time} for row in state]
+
+    run = TimedRun(window(sliding(10, every=every), Keep(), audit=audit))
+    run.frame([{"k": 1, "n": 1}, {"k": 1, "n": 2}, {"k": 1, "n": 3}], [1, 2, 11])
+    ends = {10: [(1, 10), (2, 10), (3, 20)], 5: [(1, 5), (2, 5), (1, 10), (2, 10), (3, 15), (3, 20)]}
+    assert [(row["n"], row["end"]) for row in shown(run.fire())] == ends[every]

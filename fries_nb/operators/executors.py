@@ -117,7 +117,7 @@ class RowExecutor:
         self._first: Step
         self._first_recording: Step
         self._inner: InnerLoop | None = None
-        self._due: Step | None = None
+        self._due: tuple[Step, Step] | None = None
         self._noted: Noted = {}
         self._passed: Passed | None = None
         self._refused = [instance.refused for instance in instances if is_guarded(instance.operator)]
@@ -135,7 +135,8 @@ class RowExecutor:
         if len(self._instances) > 1:
             self._first_recording = compile_chain(self._instances, self._outputs, self._side, self._noted)
         if self._instances[0].agenda is not None and has_due(self._instances[0]):
-            self._due = compile_chain(self._instances, self._outputs, self._side, fired=True)
+            chain = self._instances, self._outputs, self._side
+            self._due = compile_chain(*chain, self._noted, fired=True), compile_chain(*chain, fired=True)
         self._inner = None
         if can_loop(self._instances, self._outputs):
             self._inner = InnerLoop(self._instances, self._outputs[0], self._first, self._interrupt)
@@ -214,7 +215,7 @@ class RowExecutor:
             name = self._instances[0].worker.operator
             what = f"{name} has entries that are due, and its function has no due(key, time, state)"
             raise DeclarationError(what, name)
-        return ((self._due, quota),)
+        return (self._due[0], 1), (self._due[1], quota - 1)
 
     def _advance_by_rows(self, steps: Sequence[tuple[Step, int]], columns: Columns, start: int) -> int:
         """Process rows by the common path, so many with each step; returns the position after the last one."""

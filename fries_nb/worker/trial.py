@@ -300,7 +300,8 @@ class _Chain:
     def _rows(self, came: Recent, sender: str) -> Out:
         wiring = self.worker.wiring
         rows = [came.row()] if came.written or came.whole else list(Columns(came.batch, Reads()).rows())
-        columns, fired = rows[0].columns, is_firing(came.batch)
+        columns = rows[0].columns
+        fired = is_firing(came.batch) and not (came.written or came.whole)  # not what a chain has made of a firing
         if self._instances[0].agenda is not None:
             note_columns(self._instances[0], FIRED if fired else sender, columns.batch.schema)
         branches = [Output(self._assembled, lambda types: None) for _ in range(wiring.branches)]

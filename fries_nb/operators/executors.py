@@ -105,10 +105,9 @@ class RowExecutor:
     def __init__(self, instances: Sequence[Instance], interrupt: InterruptFlag, branches: int, left: str) -> None:
         self._instances = instances
         self._interrupt = interrupt
-        many = any(instance.operator.emits is Emits.ONE_TO_MANY for instance in instances)
-        many = many or instances[0].agenda is not None  # a key may have several rows, each at a time of its own
+        many = instances[0].agenda is not None or any(one.operator.emits is Emits.ONE_TO_MANY for one in instances)
         output, own = ManyOutputs if many else Output, (_weakly(self._assembled), _weakly(self._learn))
-        self._outputs = [output(*own) for _ in range(branches)]
+        self._outputs = [output(*own) for _ in range(branches)]  # a key that is due may have rows of several times
         self._left = left
         self._sender = ""
         self._columns: Columns | None = None

@@ -320,9 +320,10 @@ class DataflowBuilder:
             name, Emits.ONE_TO_MANY, kind=kind, function=function, key=columns, branches=1 if late is None else 2,
             on_error=checked_policy(name, on_error), begins_transactions=not function.early,
         )  # fmt: skip
-        results = self._add(operator, (stream,), workers, None)
-        if late is not None:
-            self.stream(f"{name}[{LATE}]").sink(f"{name}.late", late)
+        with self._taking_back():
+            results = self._add(operator, (stream,), workers, None)
+            if late is not None:
+                self.stream(f"{name}[{LATE}]").sink(f"{name}.late", late)
         return results
 
     def _sources_above(self, inputs: tuple[Stream, ...], timely: bool = False) -> list[Operator]:

@@ -224,3 +224,13 @@ def test_no_row_of_a_replay_is_late() -> None:
     """Rather than a place for late rows that nothing ever comes to."""
     with pytest.raises(DataflowError, match="source 'pay' has late=5 and is a replay, which knows its rows"):
         DataflowBuilder("timed").source("pay", fn.replay("pay.parquet"), time="at", late=5)
+
+
+def test_a_window_is_taken_back_with_its_late_rows() -> None:
+    """If the name of their sink is that of another operator: the window can be declared again."""
+    builder, pay = flow()
+    pay.sink("W.late", memory())
+    with pytest.raises(DataflowError, match="two operators are named 'W.late'"):
+        pay.window("W", Sum(), TUMBLING, key="value", late=memory())
+    pay.window("W", Sum(), TUMBLING, key="value")
+    assert "W" in list(builder.graph())

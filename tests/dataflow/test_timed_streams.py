@@ -230,7 +230,7 @@ def test_a_window_is_taken_back_with_its_late_rows() -> None:
     """If the name of their sink is that of another operator: the window can be declared again."""
     builder, pay = flow()
     pay.sink("W.late", memory())
-    with pytest.raises(DataflowError, match="two operators are named 'W.late'"):
+    with pytest.raises(DataflowError, match=r"two operators are named 'W\.late'"):
         pay.window("W", Sum(), TUMBLING, key="value", late=memory())
     pay.window("W", Sum(), TUMBLING, key="value")
     assert "W" in list(builder.graph())

@@ -183,3 +183,15 @@ def test_a_rollback_brings_windows_back_with_their_function(is_killed: bool, mon
     cluster.run()
     assert (cluster.state, cluster.error) == ("finished", "")
     assert sum(row["n"] for row in cluster.rows("out")) == len(given)
+
+
+def test_the_failure_of_a_close_shows_key_and_time() -> None:
+    """Since it was made for no tuple: those of the window's last moment."""
+    flow = fn.Dataflow("failing")
+    rows = flow.source("S", fn.rate(None), time="at")
+    function = type("Failing", (Count,), {"close": lambda self, key, time, state: 1 // (key - 1)})()
+    rows.window("W", function, fn.tumbling(10), key="k").sink("out", fn.memory())
+    cluster = Cluster(flow.graph(1), {"S": [{"k": 1, "at": 5}]}, seed=1)
+    cluster.run()
+    assert cluster.error.startswith("W failed on a tuple: ZeroDivisionError")
+    assert cluster.details.splitlines()[-1] == 'In hand, as it came to W: {"k": 1, "time": 9}'

@@ -38,18 +38,18 @@ def note_columns(instance: Instance, sender: str, schema: pa.Schema) -> None:
         OperatorError: its times are not comparable to those of batches before: integers and timestamps, or timestamps
             with and without a time zone.
     """
-    kind = schema.field(TIME).type
+    kind, came = schema.field(TIME).type, instance.came
+    before = kind if came is None else came.field(TIME).type
+    if before != kind and _described(before) != _described(kind):
+        name = instance.worker.operator
+        raise OperatorError(
+            f"{name} gets rows whose times are {_described(kind)}, from {sender}, after others whose times are "
+            f"{_described(before)}; expected one kind of time at all sources above it",
+            name,
+        )
     if sender != FIRED:
-        came = instance.came
-        if came is not None and _described(before := came.field(TIME).type) != _described(kind):
-            name = instance.worker.operator
-            raise OperatorError(
-                f"{name} gets rows whose times are {_described(kind)}, from {sender}, after others whose times are "
-                f"{_described(before)}; expected one kind of time at all sources above it",
-                name,
-            )
         instance.came = schema
-    if instance.tokens is not None:
+    if instance.tokens is not None and (before != kind or instance.tokens.units is None):
         instance.tokens.units = time_values(kind)
 
 

@@ -18,6 +18,7 @@ from sys import getrefcount
 from typing import Any
 
 from fries_nb.dataflow.event_time import ticks
+from fries_nb.dataflow.graph import Kind
 from fries_nb.dataflow.hidden_columns import TIME
 from fries_nb.dataflow.windowing import EACH_TIME, WindowFunction, ends_of
 from fries_nb.errors import DeclarationError, OperatorError
@@ -152,11 +153,10 @@ def _early_emitter(instance: Instance, emit: Step) -> Callable[[Row, Any], int]:
 
     def early(row: Row, result: Any) -> int:
         if not is_early:
-            raise DeclarationError(
-                f"{name} returned {type(result).__name__} from process; a window that returns rows before it is closed "
-                "is declared with early=True",
-                name,
-            )
+            how = "a window that returns rows before it is closed is declared with early=True"
+            if instance.operator.kind is Kind.REDUCE:
+                how = "a reduce returns rows from close only; fn.tumbling windows may return some early"
+            raise DeclarationError(f"{name} returned {type(result).__name__} from process; {how}", name)
         count = 0
         for out in rows_of(instance, result):
             emit(own_row(out, row, name))

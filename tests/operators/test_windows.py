@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from window_setting import TimedRun, reduce, shown, window
+from window_setting import Sum, TimedRun, reduce, shown, window
 
 from fries_nb.dataflow.hidden_columns import DUE, TIME
 from fries_nb.dataflow.windowing import sliding, tumbling
@@ -94,3 +94,11 @@ def test_a_window_may_keep_its_rows(audit: bool, every: int) -> None:
     run.frame([{"k": 1, "n": 1}, {"k": 1, "n": 2}, {"k": 1, "n": 3}], [1, 2, 11])
     ends = {10: [(1, 10), (2, 10), (3, 20)], 5: [(1, 5), (2, 5), (1, 10), (2, 10), (3, 15), (3, 20)]}
     assert [(row["n"], row["end"]) for row in shown(run.fire())] == ends[every]
+
+
+def test_rows_before_the_result_are_declared() -> None:
+    """A window is told how; a reduce has none."""
+    early = type("Early", (Sum,), {"process": lambda self, row, state: row})()
+    for made, words in ((window(tumbling(10), early), "with early=True"), (reduce(early), "from close only")):
+        with pytest.raises(OperatorError, match=words):
+            TimedRun(made).frame([{"k": 1, "n": 1}], [5])

@@ -18,7 +18,6 @@ from sys import getrefcount
 from typing import Any
 
 from fries_nb.dataflow.event_time import ticks
-from fries_nb.dataflow.graph import Kind
 from fries_nb.dataflow.hidden_columns import TIME
 from fries_nb.dataflow.windowing import EACH_TIME, WindowFunction, ends_of
 from fries_nb.errors import DeclarationError, OperatorError
@@ -154,7 +153,7 @@ def _early_emitter(instance: Instance, emit: Step) -> Callable[[Row, Any], int]:
     def early(row: Row, result: Any) -> int:
         if not is_early:
             how = "a window that returns rows before it is closed is declared with early=True"
-            if instance.operator.kind is Kind.REDUCE:
+            if instance.function.windowing == EACH_TIME:
                 how = "a reduce returns rows from close only; fn.tumbling windows may return some early"
             raise DeclarationError(f"{name} returned {type(result).__name__} from process; {how}", name)
         count = 0

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fries_nb.controller.events import Outcome, WorkerOutcome
-from fries_nb.dataflow.updates import Update
+from fries_nb.dataflow.updates import Update, returning
 from fries_nb.errors import PlanError
 from fries_nb.messages import WorkerId
 from fries_nb.scheduling import Plan
@@ -215,7 +215,7 @@ def undone(change: str, updates: Mapping[str, Update], before: Mapping[str, Any]
     Args:
         change: the id of the change, for messages.
         updates: the updates of the change.
-        before: target to the function that it ran before.
+        before: target to the function that it ran before; for a window, with its windows.
 
     Returns:
         Target to its earlier function, with ``back`` as the state transformation.
@@ -230,6 +230,6 @@ def undone(change: str, updates: Mapping[str, Update], before: Mapping[str, Any]
                 "expected Update(..., state=..., back=...) there"
             )
     return {
-        name: Update(before[name], state=update.back, back=update.state if update.back else None)
+        name: returning(before[name], state=update.back, back=update.state if update.back else None)
         for name, update in updates.items()
     }

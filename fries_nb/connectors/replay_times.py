@@ -26,11 +26,11 @@ import numpy as np
 import pyarrow as pa
 from msgspec.structs import replace
 
-from fries_nb.connectors.replay_splits import LATEST, Span
+from fries_nb.connectors.replay_splits import Span
 from fries_nb.connectors.shared_row_groups import SharedRowGroups
 from fries_nb.connectors.time_column import Ticks, TimeColumn, as_ticks
 from fries_nb.errors import SourceError
-from fries_nb.progress.times import EARLIEST
+from fries_nb.progress.times import EARLIEST, LATEST
 
 _Group = tuple[str, int]
 

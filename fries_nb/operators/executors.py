@@ -23,7 +23,7 @@ from fries_nb.operators.chain_compiler import compile_chain, has_due, joined_col
 from fries_nb.operators.column_types import culprit
 from fries_nb.operators.conversion import NOT_ARROW
 from fries_nb.operators.error_policy import is_guarded
-from fries_nb.operators.firing import FIRED
+from fries_nb.operators.firing import FIRED, note_columns
 from fries_nb.operators.inner_loop import LEAST, InnerLoop, can_loop
 from fries_nb.operators.instance import Instance
 from fries_nb.operators.outputs import ManyOutputs, Output, Results, Types, assemble, check_names, weakly
@@ -90,8 +90,7 @@ class RowExecutor:
     def __init__(self, instances: Sequence[Instance], interrupt: InterruptFlag, branches: int, left: str) -> None:
         self._instances = instances
         self._interrupt = interrupt
-        many = any(instance.operator.emits is Emits.ONE_TO_MANY for instance in instances)
-        many = many or instances[0].agenda is not None  # a key may have several rows, each at a time of its own
+        many = instances[0].agenda is not None or any(one.operator.emits is Emits.ONE_TO_MANY for one in instances)
         output, assembled, learn = ManyOutputs if many else Output, weakly(self._assembled), weakly(self._learn)
         self._outputs = [output(assembled, partial(learn, branch)) for branch in range(branches)]
         self._left = left
@@ -103,7 +102,7 @@ class RowExecutor:
         self._first: Step
         self._first_recording: Step
         self._inner: InnerLoop | None = None
-        self._due: Step | None = None
+        self._due: tuple[Step, Step] | None = None
         self._noted: Noted = {}
         self._passed: Passed | None = None
         self._refused = [instance.refused for instance in instances if is_guarded(instance.operator)]
@@ -123,7 +122,8 @@ class RowExecutor:
         if len(self._instances) > 1:
             self._first_recording = compile_chain(self._instances, self._outputs, self._side, self._noted)
         if self._instances[0].agenda is not None and has_due(self._instances[0]):
-            self._due = compile_chain(self._instances, self._outputs, self._side, fired=True)
+            chain = self._instances, self._outputs, self._side
+            self._due = compile_chain(*chain, self._noted, fired=True), compile_chain(*chain, fired=True)
         self._inner = None
         if can_loop(self._instances, self._outputs):
             known = self._settled.of_output
@@ -146,8 +146,8 @@ class RowExecutor:
     def load(self, sender: str, batch: pa.RecordBatch) -> None:
         self._passed = self._last_passed()
         self._sender = sender
-        if sender != FIRED and self._instances[0].agenda is not None:
-            self._instances[0].came = batch.schema
+        if self._instances[0].agenda is not None:
+            note_columns(self._instances[0], sender, batch.schema)
         for refused in self._refused:
             refused.clear()
         if self._columns is None or batch.schema != self._columns.batch.schema:
@@ -203,7 +203,7 @@ class RowExecutor:
             name = self._instances[0].worker.operator
             what = f"{name} has entries that are due, and its function has no due(key, time, state)"
             raise DeclarationError(what, name)
-        return ((self._due, quota),)
+        return (self._due[0], 1), (self._due[1], quota - 1)
 
     def _advance_by_rows(self, steps: Sequence[tuple[Step, int]], columns: Columns, start: int) -> int:
         """Process rows by the common path, so many with each step; returns the position after the last one."""

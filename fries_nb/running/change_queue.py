@@ -110,7 +110,7 @@ class ChangeQueue:
         self._phases = [RegionPhase.AHEAD for _ in regions]
         self._paused: set[str] = set()
         self._known = RequestRegistry(graph, listener, clock)
-        ran = {name: operator.function for name, operator in graph.by_name.items()} | functions_of(before)
+        ran = {name: operator.function for name, operator in graph.by_name.items()} | functions_of(before, graph)
         self._rollbacks = Rollbacks(self._known.requests, self._region_of, self._phases, ran)
         self._waiting: list[list[Request]] = [[] for _ in regions]
         self._in_flight: list[dict[str, Request]] = [{} for _ in regions]

@@ -58,7 +58,7 @@ class Run(RunMonitor):
             self._runner = RegionRunner(graph, cut, places, options, self._telemetry, self._closed, decided)
             for constraint, lighter in (lighters or {}).items():
                 self._runner.remedies.add(constraint, lighter)
-            self._runner.remedies.resumed(functions_of(decided))
+            self._runner.remedies.resumed(functions_of(decided, graph))
             live.add(self)
             self._runner.start(spark)
         except BaseException:
@@ -235,7 +235,8 @@ class Run(RunMonitor):
         except KeyboardInterrupt:
             raise KeyboardInterrupt(f"run {self.graph.name!r} goes on {on}") from None
         if not self._runner.ended.is_set():
-            raise TimeoutError(f"run {self.graph.name!r} has not ended after {timeout:g} s and goes on {on}")
+            what = f"has not ended after {timeout:g} s and goes on {on}"
+            raise TimeoutError(f"run {self.graph.name!r} {what}{self._unfinished()}")
         self._runner.join()
         warn_of(self.graph.name, self.error, self.uncommitted)
 
@@ -294,8 +295,12 @@ class Run(RunMonitor):
         Raises:
             TimeoutError: it has not ended in time.
         """
-        if not self._runner.ended.wait(timeout):
-            raise TimeoutError(f"run {self.graph.name!r} is still {self.state}")
+        try:
+            self._runner.ended.wait(timeout)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(f"run {self.graph.name!r} goes on; stop() ends it") from None
+        if not self._runner.ended.is_set():
+            raise TimeoutError(f"run {self.graph.name!r} is still {self.state}{self._unfinished()}")
         self._runner.join()
         return self.state
 

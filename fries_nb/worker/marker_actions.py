@@ -6,10 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
+import pyarrow as pa
+
 from fries_nb.errors import ColumnError, FriesError, OperatorError
 from fries_nb.messages import Attempt, Commit, Done, Failed, Hold, Marker, Reconfigure, Release, WorkerId
+from fries_nb.operators.failures import row_as_json
 from fries_nb.operators.instance import Instance
+from fries_nb.operators.recent import shown_tuple
 from fries_nb.worker.events import ClosePart, Instruction, TellController
+
+SHOWN_CHARS = 2_000
+"""Maximum length of a tuple in the details of an error."""
 
 
 def effect_of(marker: Marker, instance: Instance, ended: bool, busy: bool) -> Done:
@@ -78,8 +85,18 @@ def effects_of(marker: Marker, instances: Sequence[Instance], ended: bool, busy:
     return MarkerEffects(tuple(map(answer, done)), switched, len(inside) == len(instances), held)
 
 
-def failed_answer(error: FriesError, worker: WorkerId) -> Failed:
-    """The answer of a worker that has stopped; ``worker`` is its first operator's, which the error may not name."""
+def failed_answer(error: FriesError, worker: WorkerId, row: pa.RecordBatch | None = None) -> Failed:
+    """The answer of a worker that has stopped.
+
+    Args:
+        error: why.
+        worker: its first operator's worker, which the error may not name.
+        row: the tuple in hand, as it came to that operator, which the details of a user's error show.
+    """
     operator, details = (error.operator, error.details) if isinstance(error, OperatorError) else ("", "")
+    if details and row is not None:
+        shown = row_as_json(shown_tuple(row))
+        shown = shown if len(shown) <= SHOWN_CHARS else f"{shown[:SHOWN_CHARS]}..."
+        details = f"{details.rstrip()}\nIn hand, as it came to {worker.operator}: {shown}\n"
     column, before = (error.column, error.before) if isinstance(error, ColumnError) else ("", b"")
     return Failed(WorkerId(operator or worker.operator, worker.index), str(error), details, column, before)

@@ -31,7 +31,7 @@ from fries_nb.operators.chain_compiler import compile_chain, joined_columns, joi
 from fries_nb.operators.column_types import culprit
 from fries_nb.operators.conversion import NOT_ARROW
 from fries_nb.operators.dry_run import has_open, open_function, types_of
-from fries_nb.operators.firing import FIRED, firing_batch, is_firing
+from fries_nb.operators.firing import FIRED, firing_batch, is_firing, note_columns
 from fries_nb.operators.instance import Draw, Instance, Ready
 from fries_nb.operators.outputs import Output, Types, assemble, check_names
 from fries_nb.operators.recent import Recent
@@ -300,9 +300,10 @@ class _Chain:
     def _rows(self, came: Recent, sender: str) -> Out:
         wiring = self.worker.wiring
         rows = [came.row()] if came.written or came.whole else list(Columns(came.batch, Reads()).rows())
-        columns, fired = rows[0].columns, is_firing(came.batch)
-        if not fired:
-            self._instances[0].came = columns.batch.schema
+        columns = rows[0].columns
+        fired = is_firing(came.batch) and not (came.written or came.whole)  # not what a chain has made of a firing
+        if self._instances[0].agenda is not None:
+            note_columns(self._instances[0], FIRED if fired else sender, columns.batch.schema)
         branches = [Output(self._assembled, lambda types: None) for _ in range(wiring.branches)]
         for instance in self._instances:
             instance.draw = _first_rows()

@@ -249,4 +249,4 @@ class Worker(ChainWork):
 
     def _fail(self, error: FriesError) -> None:
         self.failed = True
-        self._tell(failed_answer(error, self.instances[0].worker))
+        self._tell(failed_answer(error, self.instances[0].worker, self._running.facing()))

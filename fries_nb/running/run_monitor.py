@@ -142,7 +142,7 @@ class RunMonitor:
         """What a run waits for that has not ended in time, as far as loops and tokens are concerned, for an error."""
         frontiers, words = self._telemetry.frontiers(), ""
         for loop in self.loops():
-            if loop.phase in (NOT_BEGUN, PHASES[LoopPhase.ENDING]):
+            if loop.phase in (NOT_BEGUN, PHASES[LoopPhase.FED], PHASES[LoopPhase.ENDING]):
                 continue
             holders = () if frontiers is None else frontiers.holding(loop.name)
             held = f", held by {holders[0]}" if holders and loop.phase == PHASES[LoopPhase.WAITING] else ""

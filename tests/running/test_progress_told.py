@@ -187,10 +187,10 @@ def test_loops_are_summed_over_the_workers_of_their_heads() -> None:
 
 
 def test_a_run_that_does_not_end_says_which_loop_goes_on_and_what_holds_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A token that is never dropped keeps a loop waiting; loops that have ended, or not begun, are left out."""
+    """A token that is never dropped keeps a loop waiting; loops that have ended, or may get rows, are left out."""
     run = Watched(timed())
     run.reach(CountChange(SOURCE, (0, 5), 1))
-    states = [LoopState("L"), LoopState("M", "ended", round=7), LoopState("K", "asking", round=1)]
+    states = [LoopState("L"), LoopState("M", "ended"), LoopState("N", "running"), LoopState("K", "asking", round=1)]
     monkeypatch.setattr(run, "loops", lambda: (*states, LoopState("W", "waiting", round=2)))
     words = "; loop 'K' is asking after 1 round; loop 'W' is waiting after 2 rounds, held by S → A, 1 frame, from 5 on"
     assert run._unfinished() == words.replace("S → A, 1 frame", run.holding("W")[0].what)

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from fries_nb.controller.deferred_changes import DeferredChanges
 from fries_nb.controller.events import GuardEnded, Instruction, Tell
 from fries_nb.controller.guards import rollback_of
 from fries_nb.controller.known_changes import KnownChanges
@@ -87,7 +88,8 @@ class Changes(KnownChanges):
     @property
     def quiet(self) -> bool:
         """Whether no change is queued, under way, or under guard."""
-        return self.in_flight is None and self.fix is None and not self._queue and not self._guards.all()
+        under_way = self.in_flight is not None or self.fix is not None or self._deferred is not None
+        return not (under_way or self._queue or self._guards.all())
 
     def advance(self, reports: Mapping[WorkerId, Report], now_ns: int) -> list[Instruction]:
         """Take all steps that are possible now.
@@ -130,31 +132,39 @@ class Changes(KnownChanges):
         return self._abort(self.fix, now_ns, unfit) if unfit else self._decide(self.fix, now_ns)
 
     def _next_fix(self) -> Transaction | None:
-        committing = self.in_flight.request.plan.targets if self.in_flight is not None else frozenset()
         for waiting in self._queue:
             operator = "" if waiting.undoes else waiting.alone()  # a rollback is decided without a preparation
-            if operator in self._paused.operators and (operator not in committing or self._is_paused_before(operator)):
+            if operator in self._paused.operators and (before := self._later(operator)) is not None:
                 self._queue.remove(waiting)
-                if operator in committing and self.in_flight is not None:
-                    waiting.before = self.in_flight.request.change
+                waiting.before = before
                 return waiting
         return None
 
-    def _is_paused_before(self, operator: str) -> bool:
+    def _later(self, operator: str) -> str | None:
+        """The decided change before which a fix of a paused operator is ordered; empty for none, ``None`` to wait."""
+        paused = [worker for worker in self._paused.workers if worker.operator == operator]
+        if self._deferred is not None and (first := self._deferred.first_of(operator)):
+            return None if self._deferred.have_switched(paused) else first
+        change = self.in_flight
+        if change is None or operator not in change.request.plan.targets:
+            return ""
+        return change.request.change if self._is_paused_before(change, operator, paused) else None
+
+    def _is_paused_before(self, change: Transaction, operator: str, paused: list[WorkerId]) -> bool:
         """Whether the marker of the change being committed is blocked behind a paused worker of this operator.
 
         A head of that change is not blocked: its FCM precedes the tuple, which belongs to the new version.
         """
-        change = self.in_flight
-        if change is None or change.state is not ChangeState.COMMITTING or operator in change.switches_now:
+        if change.state is not ChangeState.COMMITTING or operator in change.switches_now:
             return False
-        paused = [worker for worker in self._paused.workers if worker.operator == operator]
         return not all(map(change.has_switched, paused))
 
     def _main_step(self, reports: Mapping[WorkerId, Report], now_ns: int) -> list[Instruction] | None:
         change = self.in_flight
         if change is None and self._queue and self._queue[0].undoes:
             change = self.in_flight = self._queue.popleft()
+        if change is None and self._deferred is not None:
+            return self._deferred_step(self._deferred, now_ns)
         if change is None:
             if not self._queue or self._paused.operators or (self._lane.tags and tags(self._queue[0].stages)):
                 return None
@@ -184,6 +194,13 @@ class Changes(KnownChanges):
         if change.request.plan.covering.loops and not (self._drain is not None and self._drain.is_empty):
             return self._drain_loops(change, now_ns)
         return self._decide(change, now_ns)
+
+    def _deferred_step(self, deferred: DeferredChanges, now_ns: int) -> list[Instruction] | None:
+        """Take a step of the changes that the last restart has deferred; nothing else is begun before they are done."""
+        if self._paused.operators:
+            return None
+        steps = deferred.advance()
+        return self._end_deferred(deferred, now_ns) if steps == [] else [*steps] if steps else None
 
     def _drain_loops(self, change: Transaction, now_ns: int) -> list[Instruction] | None:
         """Take a step of the drain of the loops that the change touches; the change is decided when they are empty."""
@@ -233,8 +250,6 @@ class Changes(KnownChanges):
             return f"the change touches loop {loops}, which fries drains; {request.plan.scheduler} does not"
         if request.guard is not None:
             return f"the change touches loop {loops}, and is under guard; expected a change without guard there"
-        if self._recovery.recovers:
-            return f"the change touches loop {loops}, and the run recovers from checkpoints; not supported together yet"
         return ""
 
     def _no_live_target(self, change: Transaction) -> str:

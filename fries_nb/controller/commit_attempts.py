@@ -63,6 +63,7 @@ class CommitAttempt:
         snapshots: worker to the name of the file with its snapshot.
         ended: workers that had ended before the marker.
         files: sink to the files that it commits.
+        logged: the heads of loops that have logged frames of feedback channels.
         last: whether it is the final record, after the end of all workers.
         failure: why it must be aborted; empty otherwise.
     """
@@ -75,6 +76,7 @@ class CommitAttempt:
     snapshots: dict[str, str] = field(default_factory=dict)
     ended: list[WorkerId] = field(default_factory=list)
     files: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    logged: set[str] = field(default_factory=set)
     last: bool = False
     failure: str = ""
 
@@ -201,6 +203,7 @@ class Checkpoints:
         attempt = self._attempt
         if done is not None and not done.ended:
             self.intake.passed(done)
+            attempt.logged.update([worker.operator] if done.observed else [])
         if done is None or self.had_ended(worker):
             attempt.ended.append(worker)
         elif attempt.checkpoint:
@@ -321,6 +324,7 @@ class Checkpoints:
             sinks=attempt.files,
             decided=attempt.decided,
             workers=dict(self._workers.routed),
+            logged=tuple(sorted(attempt.logged)),
         )
         return [KeepCheckpoint(self._record)]
 

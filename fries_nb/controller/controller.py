@@ -42,6 +42,7 @@ from fries_nb.errors import ProtocolError
 from fries_nb.messages import (
     Action,
     Answer,
+    ApplyDeferred,
     Attempt,
     BlockEntries,
     Commit,
@@ -308,6 +309,9 @@ class Controller:
         if isinstance(action, Attempt):
             self._life.loops.acknowledged(worker, done)
             self._changes.asked(done, worker)
+            return []
+        if isinstance(action, ApplyDeferred):
+            self._changes.switched_late(worker, done)
             return []
         if isinstance(action, BlockEntries):
             return []

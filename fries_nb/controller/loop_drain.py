@@ -52,18 +52,24 @@ class LoopDrain:
         components: all components of its plan.
         workers: the workers of the run.
         lane: the markers in flight.
+        is_closed: whether the workers were started with their entries blocked.
 
     Attributes:
         is_empty: whether the components with loops have been found empty.
     """
 
     def __init__(
-        self, change: str, components: Iterable[Component], workers: Workers, lane: MarkerCoordinator
+        self,
+        change: str,
+        components: Iterable[Component],
+        workers: Workers,
+        lane: MarkerCoordinator,
+        is_closed: bool = False,
     ) -> None:
         self._parts = tuple(components)
         self._workers = workers
         self._lane = lane
-        self._has_begun = self.is_empty = False
+        self._has_begun, self.is_empty = is_closed, False
         looped = [part for part in self._parts if part.loops]
         self._operators = frozenset().union(*(part.operators for part in looped))
         self._loop = Loop(change, tuple(Send(head, part.operators) for part in looped for head in sorted(part.heads)))

@@ -7,7 +7,18 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from fries_nb.errors import ColumnError, FriesError, OperatorError
-from fries_nb.messages import Attempt, Commit, Done, Failed, Hold, Marker, Reconfigure, Release, WorkerId
+from fries_nb.messages import (
+    ApplyDeferred,
+    Attempt,
+    Commit,
+    Done,
+    Failed,
+    Hold,
+    Marker,
+    Reconfigure,
+    Release,
+    WorkerId,
+)
 from fries_nb.operators.instance import Instance
 from fries_nb.worker.events import ClosePart, Instruction, TellController
 
@@ -31,6 +42,8 @@ def effect_of(marker: Marker, instance: Instance, ended: bool, busy: bool) -> Do
         return Done(marker.id, worker, read=read)
     if isinstance(action, Attempt):
         return Done(marker.id, worker, busy=busy)
+    if isinstance(action, ApplyDeferred):
+        return Done(marker.id, worker, switched=instance.apply_deferred())
     if not isinstance(action, Reconfigure) or worker.operator not in action.targets:
         return Done(marker.id, worker)
     if action.before in instance.applied:

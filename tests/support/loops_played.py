@@ -106,6 +106,11 @@ def try_changed(seed: int) -> PlayedLoops:
     return try_loops(seed, small=True, changes=True)
 
 
+def try_changed_killed(seed: int) -> PlayedLoops:
+    """Likewise, with changes and kills, so that restarts defer some changes."""
+    return try_loops(seed, kills=True, small=True, changes=True)
+
+
 def finishes(played: PlayedLoops) -> None:
     """Something could happen at every step, and the run has ended."""
     assert played.cluster.state == "finished", f"{played.cluster.error} {played.cluster.details}"

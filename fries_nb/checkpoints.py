@@ -218,7 +218,7 @@ class Restoration(msgspec.Struct, frozen=True):
     """The state from which a new incarnation starts: a checkpoint (or ``None``), and all decided changes.
 
     A worker loads its snapshot, then applies, in order, the changes that the snapshot has not ``applied``, before it
-    processes its first tuple. Workers of ``closed`` operators start without the ``deferred`` ones, and apply them later.
+    processes its first tuple. Workers of ``closed`` operators start without the ``deferred`` ones.
 
     Attributes:
         checkpoint: the checkpoint; ``None`` for the initial state.

@@ -264,7 +264,7 @@ class KnownChanges:
         self._deferred = None
         over: list[Instruction] = [*deferred.open()]
         for change in [*self._decided]:
-            gone = [worker for worker in change.targets if worker in deferred.ended or self._checkpoints.had_ended(worker)]
+            gone = (one for one in change.targets if one in deferred.ended or self._checkpoints.had_ended(one))
             change.started_again(gone, now_ns)
             over += self._finish(change, now_ns)
         return over

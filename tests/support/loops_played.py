@@ -5,10 +5,12 @@ from __future__ import annotations
 import copy
 import random
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from fries_nb.audit import judge
+from fries_nb.checkpoints import in_effect
 from fries_nb.errors import FriesError
 from fries_nb.testing.cluster import Cluster
 from fries_nb.testing.drawn_loops import LoopFlow, Row, draw_loop_flow, draw_rows, name_of, reference
@@ -41,6 +43,42 @@ def play_loops(seed: int, kills: bool = False, small: bool = False, changes: boo
         changes: whether some operators are changed while it runs.
     """
     chance = random.Random(seed)
+    played = _begun(chance, seed, kills, small)
+    run = played.cluster
+    for at in sorted(chance.uniform(0.0, 1.2) for _ in range(chance.choice((1, 1, 2)))) if changes else ():
+        run.until(lambda at=at: run.supply.dry or run.supply.read >= at * run.supply.total, STEPS)  # type: ignore[misc]
+        run.steps(chance.choice((0, 10, 200)))
+        run.request(_drawn_change(chance, run))
+    return _completed(played)
+
+
+def play_deferred(seed: int) -> PlayedLoops:
+    """Run a small dataflow to its end, and kill hosts when a change was decided while checkpoints hold feedback.
+
+    The hosts are perhaps killed again while the change waits for its drain.
+    """
+    chance = random.Random(seed)
+    played = _begun(chance, seed, kills=True, small=True)
+    run = played.cluster
+    for _ in range(chance.choice((1, 1, 2, 3))):
+        for _ in range(8):
+            request = run.checkpoint()
+            run.until(lambda request=request: run.asked.get(request, "") is not None, STEPS)  # type: ignore[misc]
+            if any(one.logged for one in run.store.records[-1:]):
+                break
+            run.steps(40)
+        decided = len(run.journal)
+        run.request(_drawn_change(chance, run))
+        run.steps(chance.choice((0, 50)))
+        run.until(lambda decided=decided: len(run.journal) > decided or not run.open, STEPS)  # type: ignore[misc]
+        for steps in chance.choice(((0,), (5,), (30,), (5, 30), (5, 100), (0, 300), (20, 60, 100))):
+            run.steps(chance.randint(0, steps))
+            if run.state == "running":
+                run.kill(chance.choice(sorted({run.hosts.host_of(worker) for worker in run.workers})))
+    return _completed(played)
+
+
+def _begun(chance: random.Random, seed: int, kills: bool, small: bool) -> PlayedLoops:
     flow = draw_loop_flow(chance, small)
     rows = draw_rows(chance, flow, chance.randint(1, 14), 150)
     settings: dict[str, Any] = {
@@ -57,14 +95,13 @@ def play_loops(seed: int, kills: bool = False, small: bool = False, changes: boo
         )  # fmt: skip
         interval = chance.choice((None, 2_000_000, 5_000_000, 20_000_000))
         settings |= {"checkpoints": True, "faults": faults, "commit_interval_ns": interval}
-    run = Cluster(flow.graph(), rows, seed=seed, **settings)
-    for at in sorted(chance.uniform(0.0, 1.2) for _ in range(chance.choice((1, 1, 2)))) if changes else ():
-        run.until(lambda at=at: run.supply.dry or run.supply.read >= at * run.supply.total, STEPS)  # type: ignore[misc]
-        run.steps(chance.choice((0, 10, 200)))
-        run.request(_drawn_change(chance, run))
-    run.run(STEPS)
-    run.settle()
-    return PlayedLoops(flow, rows, run)
+    return PlayedLoops(flow, rows, Cluster(flow.graph(), rows, seed=seed, **settings))
+
+
+def _completed(played: PlayedLoops) -> PlayedLoops:
+    played.cluster.run(STEPS)
+    played.cluster.settle()
+    return played
 
 
 def _drawn_change(chance: random.Random, run: Cluster) -> dict[str, Any]:
@@ -76,13 +113,16 @@ def _drawn_change(chance: random.Random, run: Cluster) -> dict[str, Any]:
 
 def try_loops(seed: int, kills: bool = False, small: bool = False, changes: bool = False) -> PlayedLoops:
     """Play a seed and check it; a failure names the call that replays it, to be made in tests/."""
+    return _checked(lambda: play_loops(seed, kills, small, changes), f"try_loops({seed}, {kills}, {small}, {changes})")
+
+
+def _checked(play: Callable[[], PlayedLoops], replay: str) -> PlayedLoops:
     try:
-        played = play_loops(seed, kills, small, changes)
+        played = play()
         for law in LAWS:
             law(played)
     except (AssertionError, FriesError) as error:
-        replay = f"try_loops({seed}, {kills}, {small}, {changes})"
-        raise AssertionError(f"seed {seed}: {error}\n(replay: {replay})") from error
+        raise AssertionError(f"{error}\n(replay: {replay})") from error
     return played
 
 
@@ -107,8 +147,8 @@ def try_changed(seed: int) -> PlayedLoops:
 
 
 def try_changed_killed(seed: int) -> PlayedLoops:
-    """Likewise, with changes and kills, so that restarts defer some changes."""
-    return try_loops(seed, kills=True, small=True, changes=True)
+    """Likewise, and hosts are killed when such a change is decided, so that it is often deferred."""
+    return _checked(lambda: play_deferred(seed), f"try_changed_killed({seed})")
 
 
 def finishes(played: PlayedLoops) -> None:
@@ -148,6 +188,16 @@ def passes_the_audit(played: PlayedLoops) -> None:
     assert not verdict.stale, f"switched in name only: {verdict.stale[:3]}"
 
 
+def applies_changes_in_order(played: PlayedLoops) -> None:
+    """Every worker has applied its changes in the order of the decisions, and none is left to be applied."""
+    order = [one.change for one in in_effect(played.cluster.journal)]
+    for worker in played.cluster.workers.values():
+        for instance in worker.instances:
+            places = [order.index(change) for change in instance.applied]
+            assert places == sorted(set(places)), f"{instance.worker} has applied {instance.applied}, of {order}"
+            assert instance.deferred is None, f"{instance.worker} has not applied what was deferred"
+
+
 def leaves_no_pointstamp(played: PlayedLoops) -> None:
     """At the end each host knows that nothing is outstanding, in whatever round."""
     for host, progress in played.cluster.hosts.progress.hosts.items():
@@ -167,4 +217,7 @@ def leaves_nothing(played: PlayedLoops) -> None:
             assert not channel.outstanding, f"{channel.channel} is owed {channel.outstanding} bytes"
 
 
-LAWS = (finishes, accounts_for_every_row, counts_every_round, passes_the_audit, leaves_nothing, leaves_no_pointstamp)
+LAWS = (
+    finishes, accounts_for_every_row, counts_every_round, passes_the_audit, applies_changes_in_order, leaves_nothing,
+    leaves_no_pointstamp,
+)  # fmt: skip

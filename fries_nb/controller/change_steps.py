@@ -7,6 +7,7 @@
     all prepared, columns incompatible           abort
     all prepared, no marker in flight            journal the decision, send the FCMs of the first stage
     all prepared, a commit marker in flight      journal the decision, cancel the commit, send the FCMs
+    all prepared, a loop is touched              drain it (see ``loop_drain``), then the same; or abort, if it is late
     a stage is complete, its marker has retired  send the FCMs of the next stage
     all prepared for a restart                   take a checkpoint; if kept: journal, restart; otherwise: abort
 
@@ -21,7 +22,8 @@ precedes the queue, and also a change whose marker is blocked behind the operato
 workers only, regardless of its scheduler's plan. If the blocked change includes the operator, the fix is ordered before
 it.
 
-If hosts are lost, an undecided change is aborted; a decided one is applied when the workers are restored.
+If hosts are lost, an undecided change is aborted; a decided one is applied when the workers are restored, or later
+(see ``deferred_changes``), before any other.
 """
 
 from __future__ import annotations
@@ -102,6 +104,9 @@ class Changes(KnownChanges):
         self._reports = reports
         for change in self._guards.expired(now_ns, reports):
             taken += self.let_go(change, "the new configuration has not failed")
+        if self.in_flight is not None and self._drain is not None and self._drain.is_late(now_ns):
+            waited = f"{names(self._drain.asked)} did not empty within {self.in_flight.request.timeout_s:g} s"
+            taken += self._abort(self.in_flight, now_ns, f"{waited}; nothing changed")
         while not self.restarting and (step := self._step(reports, now_ns)) is not None:
             taken += step
         return taken
@@ -208,7 +213,9 @@ class Changes(KnownChanges):
         if self._drain is None:
             cancelled = self._checkpoints.cancel(now_ns) if self._lane.commits else []
             parts = change.request.plan.covering.components
-            self._drain = LoopDrain(change.request.change, parts, self._workers, self._lane)
+            limit_s = change.request.timeout_s
+            deadline_ns = None if limit_s is None else now_ns + limit_s * 1e9
+            self._drain = LoopDrain(change.request.change, parts, self._workers, self._lane, deadline_ns=deadline_ns)
             change.stages = (self._drain.stage(),)
         steps: list[Instruction] = [*cancelled, *self._drain.advance()]
         return steps if steps or self._drain.is_empty else None

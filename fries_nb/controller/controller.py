@@ -193,6 +193,8 @@ class Controller:
                 return self._heard(event, now_ns)
             case events.ChangeRequested():
                 self._changes.request(event, now_ns, early=self.state is RunState.JOINING)
+            case events.ChangeCancelled():
+                return self._changes.cancel(event.change, now_ns)
             case events.Journaled():
                 self._changes.journaled(event.change, event.at_ns)
             case events.CheckpointRequested():

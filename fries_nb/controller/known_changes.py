@@ -96,6 +96,13 @@ class KnownChanges:
         refuse_incomplete(request)
         self._queue.append(self._known(request, now_ns, early))
 
+    def cancel(self, change: str, now_ns: int) -> list[Instruction]:
+        """Abort a change, unless it is decided or has ended; the message may have crossed its outcome."""
+        transaction = self.known.get(change)
+        if transaction is None or transaction.state not in (ChangeState.REQUESTED, ChangeState.PREPARING):
+            return []
+        return self._abort(transaction, now_ns, "it was cancelled; nothing changed")
+
     def _known(self, request: ChangeRequested, now_ns: int, early: bool = False) -> Transaction:
         declared = list(self._workers.graph.by_name)
         components = tuple(

@@ -200,8 +200,10 @@ def applies_changes_in_order(played: PlayedLoops) -> None:
 
 def leaves_no_pointstamp(played: PlayedLoops) -> None:
     """At the end each host knows that nothing is outstanding, in whatever round."""
+    if played.cluster.hosts.dead:
+        return  # it was killed at the end, and has not told all
     for host, progress in played.cluster.hosts.progress.hosts.items():
-        left = () if host in played.cluster.hosts.dead else progress.state().counts
+        left = progress.state().counts
         assert not left, f"host {host} has {left}"
 
 

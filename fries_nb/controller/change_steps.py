@@ -147,22 +147,25 @@ class Changes(KnownChanges):
 
     def _later(self, operator: str) -> str | None:
         """The decided change before which a fix of a paused operator is ordered; empty for none, ``None`` to wait."""
-        paused = [worker for worker in self._paused.workers if worker.operator == operator]
         if self._deferred is not None and (first := self._deferred.first_of(operator)):
-            return None if self._deferred.have_switched(paused) else first
+            return None if self._deferred.have_switched(self._paused_of(operator)) else first
         change = self.in_flight
         if change is None or operator not in change.request.plan.targets:
             return ""
-        return change.request.change if self._is_paused_before(change, operator, paused) else None
+        return change.request.change if self._is_paused_before(operator) else None
 
-    def _is_paused_before(self, change: Transaction, operator: str, paused: list[WorkerId]) -> bool:
+    def _paused_of(self, operator: str) -> list[WorkerId]:
+        return [worker for worker in self._paused.workers if worker.operator == operator]
+
+    def _is_paused_before(self, operator: str) -> bool:
         """Whether the marker of the change being committed is blocked behind a paused worker of this operator.
 
         A head of that change is not blocked: its FCM precedes the tuple, which belongs to the new version.
         """
-        if change.state is not ChangeState.COMMITTING or operator in change.switches_now:
+        change = self.in_flight
+        if change is None or change.state is not ChangeState.COMMITTING or operator in change.switches_now:
             return False
-        return not all(map(change.has_switched, paused))
+        return not all(map(change.has_switched, self._paused_of(operator)))
 
     def _main_step(self, reports: Mapping[WorkerId, Report], now_ns: int) -> list[Instruction] | None:
         change = self.in_flight

@@ -231,7 +231,7 @@ class WorkerOutcome:
     Attributes:
         delay_ms: milliseconds from the request to this worker's ``Done``.
         old_tuples: number of tuples that it processed with the old function after the change was prepared.
-        ended: whether it had ended before the change reached it, and did not switch.
+        ended: whether it had ended before, and did not switch.
     """
 
     delay_ms: float
@@ -370,10 +370,7 @@ class RunEnded:
 
 @dataclass(frozen=True, slots=True)
 class ChangeTopology:
-    """Make the added workers, idle, and let every other worker adopt the topology on ``AdoptTopology``.
-
-    ``issued`` is the id of the last marker; added workers treat markers up to it as applied.
-    """
+    """Make the added workers, idle, which treat markers up to ``issued`` as applied; the others adopt the topology."""
 
     topology: Topology
     issued: int

@@ -105,9 +105,8 @@ class Transaction:
     @property
     def switches_now(self) -> frozenset[str]:
         """The operators that switch by an FCM of the stage under way."""
-        if not 0 <= self.stage < len(self.stages) or self.stages[self.stage].does is not StageAction.SWITCH:
-            return frozenset()
-        return frozenset(send.operator for send in self.stages[self.stage].sends)
+        stages = self.stages[self.stage : self.stage + 1] if self.stage >= 0 else ()
+        return frozenset(send.operator for one in stages if one.does is StageAction.SWITCH for send in one.sends)
 
     def move(self, to: ChangeState) -> None:
         """Go to another state.

@@ -277,13 +277,6 @@ class Instance:
         self.apply_change(change, ready.transform, before)
         return True
 
-    def apply_deferred(self) -> bool:
-        """Apply the changes that it was restored without; returns whether there were any."""
-        apply, self.deferred = self.deferred, None
-        if apply is not None:
-            apply()
-        return apply is not None
-
     def unguard(self, change: str = "", keeps: bool = False) -> bool:
         """End the guard of a change; returns whether the operator was under guard.
 

@@ -5,8 +5,7 @@ waits, and applies before the region's first tuple; a request over several regio
 them. Fixes of paused operators are in flight in addition, one for each such operator.
 
 Both shells use it, the driver and the seeded cluster, through the interface ``QueueShell``. Every method holds the lock
-throughout, including its calls of the shell, except while functions are pickled, which may take long; the request is
-validated again afterwards.
+throughout, except while functions are pickled, which may take long; the request is validated again afterwards.
 
     method               effect
     request, roll_back   append a request, and carry it out if no other is in flight
@@ -322,8 +321,7 @@ class ChangeQueue:
     ) -> Change:  # fmt: skip
         number, plan_ms = f"u{self._last_number + len(self._known.changes) + 1}", (self._clock() - began_s) * 1000
         change = Change(number, together(plans), updates, plan_ms, requested_s, guard, origin.constraint, self.cancel)
-        self._known.add(change)
-        return change
+        return self._known.add(change)
 
     @locked
     def _undoing(self, change: str = "") -> tuple[Request, Ground, dict[str, Update]]:

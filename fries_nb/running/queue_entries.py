@@ -141,11 +141,12 @@ class RequestRegistry:
         self._flows_s: dict[int, float] = {}
         self._shelf = Shelf()
 
-    def add(self, change: Change) -> None:
-        """Add a request."""
+    def add(self, change: Change) -> Change:
+        """Add a request; returns it."""
         self.changes[change.id] = change
         self._entered_s[change.id] = self._clock()
         self._listener.requested(change)
+        return change
 
     def flows(self, region: int) -> None:
         """Record that the region's workers process tuples: delays of earlier requests are counted from now."""

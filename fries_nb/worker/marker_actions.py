@@ -43,7 +43,7 @@ def effect_of(marker: Marker, instance: Instance, ended: bool, busy: bool) -> Do
     if isinstance(action, Attempt):
         return Done(marker.id, worker, busy=busy)
     if isinstance(action, ApplyDeferred):
-        return Done(marker.id, worker, switched=instance.apply_deferred())
+        return Done(marker.id, worker, switched=_apply_deferred(instance))
     if not isinstance(action, Reconfigure) or worker.operator not in action.targets:
         return Done(marker.id, worker)
     if action.before in instance.applied:
@@ -51,6 +51,13 @@ def effect_of(marker: Marker, instance: Instance, ended: bool, busy: bool) -> Do
         return Done(marker.id, worker)
     old_tuples = instance.old_tuples(action.change)
     return Done(marker.id, worker, switched=instance.switch(action.change, action.before), old_tuples=old_tuples)
+
+
+def _apply_deferred(instance: Instance) -> bool:
+    apply, instance.deferred = instance.deferred, None
+    if apply is not None:
+        apply()
+    return apply is not None
 
 
 @dataclass(frozen=True, slots=True)

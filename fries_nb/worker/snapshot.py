@@ -155,7 +155,7 @@ def restore(
         instance: a new instance, with the initial function, opened.
         snapshot: the operator's snapshot; ``None`` for the initial state.
         decided: all decided changes of the run, in order.
-        deferred: ids of those that ``Instance.apply_deferred`` applies; their functions are opened now.
+        deferred: ids of those that ``Instance.deferred`` is to apply; their functions are opened now.
 
     Raises:
         OperatorError: the user's code failed: a state or a function cannot be unpickled, or ``open()`` raised.

@@ -6,11 +6,12 @@ import copy
 import random
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fries_nb.audit import judge
 from fries_nb.checkpoints import in_effect
+from fries_nb.dataflow.graph import Graph
 from fries_nb.errors import FriesError
 from fries_nb.testing.cluster import Cluster
 from fries_nb.testing.drawn_loops import LoopFlow, Row, draw_loop_flow, draw_rows, name_of, reference
@@ -52,14 +53,33 @@ def play_loops(seed: int, kills: bool = False, small: bool = False, changes: boo
     return _completed(played)
 
 
-def play_deferred(seed: int) -> PlayedLoops:
+@dataclass
+class Stumble:
+    """Does as another function, but fails on one row."""
+
+    function: Callable[[Row], Row]
+    on: int
+
+    def __call__(self, row: Row) -> Row:
+        """The row as the other function makes it."""
+        if row["id"] == self.on:
+            raise ValueError(f"row {self.on}")
+        return self.function(row)
+
+
+def play_deferred(seed: int, stumbles: bool = False) -> PlayedLoops:
     """Run a small dataflow to its end, and kill hosts when a change was decided while checkpoints hold feedback.
 
     The hosts are perhaps killed again while the change waits for its drain.
+
+    Args:
+        seed: the seed.
+        stumbles: whether the operator in front of the first loop pauses on a row, until it is mended.
     """
     chance = random.Random(seed)
-    played = _begun(chance, seed, kills=True, small=True)
+    played = _begun(chance, seed, kills=True, small=True, stumbles=stumbles)
     run = played.cluster
+    mended = False
     for _ in range(chance.choice((1, 1, 2, 3))):
         for _ in range(8):
             request = run.checkpoint()
@@ -67,6 +87,9 @@ def play_deferred(seed: int) -> PlayedLoops:
             if any(one.logged for one in run.store.records[-1:]):
                 break
             run.steps(40)
+        if run.paused and not mended:
+            mended = bool(run.request({"E1": played.flow.graph().operator("E1").function}))
+            run.steps(chance.choice((0, 20, 100)))
         decided = len(run.journal)
         run.request(_drawn_change(chance, run))
         run.steps(chance.choice((0, 50)))
@@ -75,10 +98,15 @@ def play_deferred(seed: int) -> PlayedLoops:
             run.steps(chance.randint(0, steps))
             if run.state == "running":
                 run.kill(chance.choice(sorted({run.hosts.host_of(worker) for worker in run.workers})))
+    while run.state == "running" and stumbles:
+        run.until(lambda: bool(run.paused), STEPS)
+        if run.paused:
+            run.request({"E1": played.flow.graph().operator("E1").function})
+            run.until(lambda: not run.paused, STEPS)
     return _completed(played)
 
 
-def _begun(chance: random.Random, seed: int, kills: bool, small: bool) -> PlayedLoops:
+def _begun(chance: random.Random, seed: int, kills: bool, small: bool, stumbles: bool = False) -> PlayedLoops:
     flow = draw_loop_flow(chance, small)
     rows = draw_rows(chance, flow, chance.randint(1, 14), 150)
     settings: dict[str, Any] = {
@@ -95,7 +123,12 @@ def _begun(chance: random.Random, seed: int, kills: bool, small: bool) -> Played
         )  # fmt: skip
         interval = chance.choice((None, 2_000_000, 5_000_000, 20_000_000))
         settings |= {"checkpoints": True, "faults": faults, "commit_interval_ns": interval}
-    return PlayedLoops(flow, rows, Cluster(flow.graph(), rows, seed=seed, **settings))
+    graph = flow.graph()
+    if stumbles:
+        first = graph.operator("E1")
+        stumbling = replace(first, function=Stumble(first.function, chance.randrange(len(rows["S"]))), on_error="pause")
+        graph = Graph("loops", tuple(stumbling if one is first else one for one in graph.operators), graph.edges)
+    return PlayedLoops(flow, rows, Cluster(graph, rows, seed=seed, **settings))
 
 
 def _completed(played: PlayedLoops) -> PlayedLoops:
@@ -149,6 +182,11 @@ def try_changed(seed: int) -> PlayedLoops:
 def try_changed_killed(seed: int) -> PlayedLoops:
     """Likewise, and hosts are killed when such a change is decided, so that it is often deferred."""
     return _checked(lambda: play_deferred(seed), f"try_changed_killed({seed})")
+
+
+def try_mended(seed: int) -> PlayedLoops:
+    """Likewise, with a row on which an operator in front of the loop pauses until it is mended."""
+    return _checked(lambda: play_deferred(seed, stumbles=True), f"try_mended({seed})")
 
 
 def finishes(played: PlayedLoops) -> None:

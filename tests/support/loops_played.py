@@ -79,31 +79,38 @@ def play_deferred(seed: int, stumbles: bool = False) -> PlayedLoops:
     chance = random.Random(seed)
     played = _begun(chance, seed, kills=True, small=True, stumbles=stumbles)
     run = played.cluster
-    mended = False
     for _ in range(chance.choice((1, 1, 2, 3))):
         for _ in range(8):
             request = run.checkpoint()
-            run.until(lambda request=request: run.asked.get(request, "") is not None, STEPS)  # type: ignore[misc]
+            _until(chance, played, lambda request=request: run.asked.get(request, "") is not None)  # type: ignore[misc]
             if any(one.logged for one in run.store.records[-1:]):
                 break
             run.steps(40)
-        if run.paused and not mended:
-            mended = bool(run.request({"E1": played.flow.graph().operator("E1").function}))
-            run.steps(chance.choice((0, 20, 100)))
         decided = len(run.journal)
-        run.request(_drawn_change(chance, run))
+        change = run.request(_drawn_change(chance, run))
         run.steps(chance.choice((0, 50)))
-        run.until(lambda decided=decided: len(run.journal) > decided or not run.open, STEPS)  # type: ignore[misc]
+        _until(
+            chance,
+            played,
+            lambda decided=decided, change=change: len(run.journal) > decided or change not in run.open,  # type: ignore[misc]
+        )
         for steps in chance.choice(((0,), (5,), (30,), (5, 30), (5, 100), (0, 300), (20, 60, 100))):
             run.steps(chance.randint(0, steps))
             if run.state == "running":
                 run.kill(chance.choice(sorted({run.hosts.host_of(worker) for worker in run.workers})))
-    while run.state == "running" and stumbles:
-        run.until(lambda: bool(run.paused), STEPS)
-        if run.paused:
-            run.request({"E1": played.flow.graph().operator("E1").function})
-            run.until(lambda: not run.paused, STEPS)
+    _until(chance, played, lambda: False)
     return _completed(played)
+
+
+def _until(chance: random.Random, played: PlayedLoops, reached: Callable[[], bool]) -> None:
+    """Take steps until a condition holds, and mend the operator that stumbles whenever it is paused."""
+    run = played.cluster
+    while run.state == "running" and not reached():
+        run.until(lambda: reached() or bool(run.paused), STEPS)
+        if run.paused:
+            run.steps(chance.choice((0, 0, 30)))
+            fix = run.request({"E1": played.flow.graph().operator("E1").function})
+            run.until(lambda fix=fix: fix not in run.open, STEPS)  # type: ignore[misc]
 
 
 def _begun(chance: random.Random, seed: int, kills: bool, small: bool, stumbles: bool = False) -> PlayedLoops:

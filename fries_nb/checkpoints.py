@@ -213,6 +213,18 @@ class Checkpoint(msgspec.Struct, frozen=True):
     workers: dict[str, int] = {}
     logged: tuple[str, ...] = ()
 
+    def had_ended(self, operator: str, index: int, workers: int) -> bool:
+        """Whether a worker is restored as ended: it had, or all workers of its operator had if they were more or fewer.
+
+        Args:
+            operator: its operator.
+            index: its index.
+            workers: the number of workers of the operator that are restored.
+        """
+        then = self.workers.get(operator, workers)
+        alike = [index] if then == workers else range(then)
+        return all(f"{operator}[{each}]" in self.ended for each in alike)
+
 
 class Restoration(msgspec.Struct, frozen=True):
     """The state from which a new incarnation starts: a checkpoint (or ``None``), and all decided changes.

@@ -112,6 +112,7 @@ class Checkpoints:
         self._run = run
         self._attempt = CommitAttempt(epochs.number, checkpoint=False)
         self._requests: list[str] = []
+        self._spent: set[WorkerId] = set()
         self._request_ids: set[str] = set()
 
     @property
@@ -145,9 +146,15 @@ class Checkpoints:
         return (kept is not None and change in kept.decided) or (self.keeping and change in self._record.decided)
 
     def had_ended(self, worker: WorkerId) -> bool:
-        """Whether the last checkpoint kept records this worker as finished."""
-        kept = self._recovery.checkpoint
-        return kept is not None and str(worker) in kept.ended
+        """Whether this worker was restored as ended, so that it has no state."""
+        return worker in self._spent
+
+    def start(self, now_ns: int) -> None:
+        """Begin with the workers of another incarnation, restored from the last checkpoint."""
+        self.intake.start(now_ns)
+        kept, counts = self._recovery.checkpoint, self._workers.routed
+        known = self._workers.of(self._workers.graph.by_name)
+        self._spent = {one for one in known if kept is not None and kept.had_ended(*one, counts[one.operator])}
 
     def move(self, to: CommitPhase) -> None:
         """Go to another phase.

@@ -110,7 +110,7 @@ class Lifecycle:
         """Start the dataflow on the hosts of this incarnation, which have all joined."""
         self._move(RunState.DRAINING if self.sources.draining else RunState.RUNNING)
         self.epochs.start_clock(now_ns)
-        self.checkpoints.intake.start(now_ns)
+        self.checkpoints.start(now_ns)
         started: list[Instruction] = [Admit(dict(sorted(self.membership.addresses.items())))]
         return [*started, *self.sources.tell(), *self.changes.started_again(self.checkpoints.had_ended, now_ns)]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from fries_nb.audit import judge
 from fries_nb.checkpoints import in_effect
-from fries_nb.dataflow.graph import Graph
+from fries_nb.dataflow.graph import Edge, Graph, Operator
 from fries_nb.errors import FriesError
 from fries_nb.testing.cluster import Cluster
 from fries_nb.testing.drawn_loops import LoopFlow, Row, draw_loop_flow, draw_rows, name_of, reference
@@ -74,7 +74,7 @@ def play_deferred(seed: int, stumbles: bool = False) -> PlayedLoops:
 
     Args:
         seed: the seed.
-        stumbles: whether the operator in front of the first loop pauses on a row, until it is mended.
+        stumbles: whether an operator in front of the first loop or behind it pauses on a row, until it is mended.
     """
     chance = random.Random(seed)
     played = _begun(chance, seed, kills=True, small=True, stumbles=stumbles)
@@ -86,20 +86,20 @@ def play_deferred(seed: int, stumbles: bool = False) -> PlayedLoops:
             if any(one.logged for one in run.store.records[-1:]):
                 break
             run.steps(40)
-        decided = len(run.journal)
-        change = run.request(_drawn_change(chance, run))
-        run.steps(chance.choice((0, 50)))
-        _until(
-            chance,
-            played,
-            lambda decided=decided, change=change: len(run.journal) > decided or change not in run.open,  # type: ignore[misc]
-        )
+        for _ in range(chance.choice((1, 1, 2))):
+            change = run.request(_drawn_change(chance, run))
+            run.steps(chance.choice((0, 50)))
+            _until(chance, played, lambda change=change: change not in run.open or _is_decided(run, change))  # type: ignore[misc]
         for steps in chance.choice(((0,), (5,), (30,), (5, 30), (5, 100), (0, 300), (20, 60, 100))):
             run.steps(chance.randint(0, steps))
             if run.state == "running":
                 run.kill(chance.choice(sorted({run.hosts.host_of(worker) for worker in run.workers})))
     _until(chance, played, lambda: False)
     return _completed(played)
+
+
+def _is_decided(run: Cluster, change: str) -> bool:
+    return any(one.change == change for one in run.journal)
 
 
 def _until(chance: random.Random, played: PlayedLoops, reached: Callable[[], bool]) -> None:
@@ -109,7 +109,9 @@ def _until(chance: random.Random, played: PlayedLoops, reached: Callable[[], boo
         run.until(lambda: reached() or bool(run.paused), STEPS)
         if run.paused:
             run.steps(chance.choice((0, 0, 30)))
-            fix = run.request({"E1": played.flow.graph().operator("E1").function})
+        for operator in [*run.paused]:
+            stumbling: Stumble = run.graph.operator(operator).function
+            fix = run.request({operator: stumbling.function})
             run.until(lambda fix=fix: fix not in run.open, STEPS)  # type: ignore[misc]
 
 
@@ -132,10 +134,20 @@ def _begun(chance: random.Random, seed: int, kills: bool, small: bool, stumbles:
         settings |= {"checkpoints": True, "faults": faults, "commit_interval_ns": interval}
     graph = flow.graph()
     if stumbles:
-        first = graph.operator("E1")
-        stumbling = replace(first, function=Stumble(first.function, chance.randrange(len(rows["S"]))), on_error="pause")
-        graph = Graph("loops", tuple(stumbling if one is first else one for one in graph.operators), graph.edges)
+        graph = _stumbling(graph, chance.choice(("E1", "D")), chance.randrange(len(rows["S"])))
     return PlayedLoops(flow, rows, Cluster(graph, rows, seed=seed, **settings))
+
+
+def _stumbling(graph: Graph, name: str, on: int) -> Graph:
+    """The graph with an operator behind the loops, of which this one or that in front of them pauses on a row."""
+    [out] = graph.in_edges("Z")
+    edges = [one for one in graph.edges if one is not out] + [replace(out, to="D"), Edge("D", "Z")]
+    operators = [*graph.operators, Operator("D", function=dict, workers=graph.operator("Z").workers)]
+    return Graph("loops", tuple(_stumbler(one, on) if one.name == name else one for one in operators), tuple(edges))
+
+
+def _stumbler(operator: Operator, on: int) -> Operator:
+    return replace(operator, function=Stumble(operator.function, on), on_error="pause")
 
 
 def _completed(played: PlayedLoops) -> PlayedLoops:

@@ -106,6 +106,7 @@ class RowExecutor:
         self._instances = instances
         self._interrupt = interrupt
         many = any(instance.operator.emits is Emits.ONE_TO_MANY for instance in instances)
+        many = many or instances[0].agenda is not None  # a key may have several rows, each at a time of its own
         output, own = ManyOutputs if many else Output, (_weakly(self._assembled), _weakly(self._learn))
         self._outputs = [output(*own) for _ in range(branches)]
         self._left = left

@@ -324,6 +324,8 @@ class RegionRunner:
 
     def over(self, number: int, state: str, error: str, details: str) -> None:
         """Record the outcome of the region, which is that of the run unless another region follows."""
+        if state == "finished":
+            self.telemetry.outstanding(number, ())  # hosts report now and then, and so not the last step
         if state != "finished" or number + 1 == len(self._regions):
             self._decide(state, error, details)
 
@@ -336,8 +338,6 @@ class RegionRunner:
                 self._decide("stopped")
             if self._state in ("stopped", "failed"):
                 self.uncommitted = self._uncommitted(self.launched[number])
-            else:
-                self.telemetry.outstanding(number, ())  # hosts report now and then, and so not the last step
             ends = bool(self._state)  # read under the lock: the next region may fail and end the run at once
             if not ends:
                 self.telemetry.rest(self._regions[number].graph)

@@ -8,6 +8,7 @@ import pytest
 from progress_laws import FrontierLaw
 
 import fries_nb as fn
+from fries_nb.audit import judge
 from fries_nb.testing.cluster import Cluster
 
 ROWS = [{"k": number % 3, "v": number, "at": number} for number in range(40)]
@@ -35,6 +36,35 @@ class Hold(Stateful):
         if (frontier is None or frontier > 20) and "token" in state:
             out.give(state["token"], [{"n": state.pop("n"), "at": state["token"].time}])
             state.pop("token").drop()
+
+
+class HoldEach(Stateful):
+    """Holds a token for each time, and tells the number of its rows when no more can come, some times at once."""
+
+    def process(self, row: dict[str, Any], state: dict[str, Any], at: Any) -> None:
+        """Count a row."""
+        held = state.setdefault(row["at"], [0, None])
+        held[0] += 1
+        held[1] = held[1] or at.keep()
+
+    def reached(self, frontier: int | None, state: dict[str, Any], out: Any) -> None:
+        """Tell what is complete."""
+        for time in [time for time in state if frontier is None or time < frontier]:
+            number, token = state.pop(time)
+            out.give(token, [{"n": number, "at": time}] * 2)
+            token.drop()
+
+
+class Sum(Stateful):
+    """The sum of a window, with its end."""
+
+    def process(self, row: dict[str, Any], state: dict[str, Any]) -> None:
+        """Add a row."""
+        state["n"] = state.get("n", 0) + row["n"]
+
+    def close(self, key: int, time: int, state: dict[str, Any]) -> dict[str, Any]:
+        """The sum."""
+        return {"at": key, "end": time, "n": state["n"]}
 
 
 class Lose(Stateful):
@@ -70,6 +100,20 @@ def run_of(function: Any, seed: int) -> Cluster:
 def test_rows_that_a_token_gives_account_for_all(seed: int) -> None:
     """Each row is counted once, whenever the frontier was seen to have passed."""
     assert sum(row["n"] for row in run_of(Hold(), seed).rows("out")) == len(ROWS)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_each_row_that_a_token_gives_has_its_time_and_a_transaction_of_its_own(seed: int) -> None:
+    """Several rows of several times leave in one call; a window below has each where it belongs."""
+    flow = fn.Dataflow("held")
+    rows = flow.source("S", fn.rate(None), time="at", workers=2).map("M", dict, key="k")
+    rows.map("H", HoldEach(), key="k").window("W", Sum(), fn.tumbling(1), key="at").sink("out", fn.memory())
+    supplied = [{"k": number % 3, "at": number // 8} for number in range(80)]
+    cluster = Cluster(flow.graph(2), {"S": supplied}, seed=seed, hosts=2)
+    cluster.run()
+    assert (cluster.state, cluster.error) == ("finished", "")
+    assert {row["at"]: (row["end"], row["n"]) for row in cluster.rows("out")} == {t: (t + 1, 16) for t in range(10)}
+    assert judge(cluster.records()).serializable
 
 
 def test_a_lost_token_counts_as_dropped_with_one_warning() -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from fries_nb.audit import judge
 from fries_nb.checkpoints import in_effect
@@ -55,14 +55,15 @@ def play_loops(seed: int, kills: bool = False, small: bool = False, changes: boo
 
 @dataclass
 class Stumble:
-    """Does as another function, but fails on one row."""
+    """Does as another function, but fails on one row while something outside of the run is ``broken``."""
 
     function: Callable[[Row], Row]
     on: int
+    broken: ClassVar[bool] = True
 
     def __call__(self, row: Row) -> Row:
         """The row as the other function makes it."""
-        if row["id"] == self.on:
+        if self.broken and row["id"] == self.on:
             raise ValueError(f"row {self.on}")
         return self.function(row)
 
@@ -79,6 +80,7 @@ def play_deferred(seed: int, stumbles: bool = False) -> PlayedLoops:
     chance = random.Random(seed)
     played = _begun(chance, seed, kills=True, small=True, stumbles=stumbles)
     run = played.cluster
+    Stumble.broken = not stumbles or chance.random() < 0.5
     for _ in range(chance.choice((1, 1, 2, 3))):
         for _ in range(8):
             request = run.checkpoint()
@@ -87,9 +89,13 @@ def play_deferred(seed: int, stumbles: bool = False) -> PlayedLoops:
                 break
             run.steps(40)
         for _ in range(chance.choice((1, 1, 2))):
-            change = run.request(_drawn_change(chance, run))
+            names = ("D", chance.choice(played.flow.graph().heads).replace("L", "B")) if stumbles else ()
+            change = run.request(_drawn_change(chance, run, names))
             run.steps(chance.choice((0, 50)))
             _until(chance, played, lambda change=change: change not in run.open or _is_decided(run, change))  # type: ignore[misc]
+        Stumble.broken = True
+        if stumbles and chance.random() < 0.5:
+            _until(chance, played, lambda: run.journal[-1:] and run.journal[-1].aside)
         for steps in chance.choice(((0,), (5,), (30,), (5, 30), (5, 100), (0, 300), (20, 60, 100))):
             run.steps(chance.randint(0, steps))
             if run.state == "running":
@@ -102,7 +108,7 @@ def _is_decided(run: Cluster, change: str) -> bool:
     return any(one.change == change for one in run.journal)
 
 
-def _until(chance: random.Random, played: PlayedLoops, reached: Callable[[], bool]) -> None:
+def _until(chance: random.Random, played: PlayedLoops, reached: Callable[[], Any]) -> None:
     """Take steps until a condition holds, and mend the operator that stumbles whenever it is paused."""
     run = played.cluster
     while run.state == "running" and not reached():
@@ -156,8 +162,10 @@ def _completed(played: PlayedLoops) -> PlayedLoops:
     return played
 
 
-def _drawn_change(chance: random.Random, run: Cluster) -> dict[str, Any]:
-    """New functions of some operators, which do as the present ones."""
+def _drawn_change(chance: random.Random, run: Cluster, names: Collection[str] = ()) -> dict[str, Any]:
+    """New functions of some operators, or of these, which do as the present ones."""
+    if names and chance.random() < 0.7:
+        return {name: copy.copy(run.graph.operator(name).function) for name in names}
     changeable = [one for one in run.graph.operators if one.traits.runs_user_code]
     chosen = chance.sample(changeable, min(len(changeable), chance.choice((1, 2, 2, 3))))
     return {one.name: copy.copy(one.function) for one in chosen}

@@ -219,8 +219,9 @@ DEFERRED = {
         [(DeferredChanges, "first_of", lambda deferred, operator: "")], try_mended
     ),
 }  # fmt: skip
-RARE = {"no entry is blocked": 130, "the trace goes on": 300, "only the loop is blocked": 320, "entries are opened before the switch": 70,
-    "a fix is ordered behind deferred changes": 130,
+RARE = {
+    "no entry is blocked": 130, "the trace goes on": 300, "only the loop is blocked": 320,
+    "entries are opened before the switch": 70, "a fix is ordered behind deferred changes": 130,
 }  # fmt: skip
 """First seeds of what only a few of a thousand seeds show."""
 

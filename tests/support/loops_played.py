@@ -68,17 +68,18 @@ class Stumble:
         return self.function(row)
 
 
-def play_deferred(seed: int, stumbles: bool = False) -> PlayedLoops:
-    """Run a small dataflow to its end, and kill hosts when a change was decided while checkpoints hold feedback.
+def play_deferred(seed: int, stumbles: bool = False, small: bool = True) -> PlayedLoops:
+    """Run a dataflow to its end, and kill hosts when a change was decided while checkpoints hold feedback.
 
     The hosts are perhaps killed again while the change waits for its drain.
 
     Args:
         seed: the seed.
         stumbles: whether an operator in front of the first loop or behind it pauses on a row, until it is mended.
+        small: whether the dataflow is small.
     """
     chance = random.Random(seed)
-    played = _begun(chance, seed, kills=True, small=True, stumbles=stumbles)
+    played = _begun(chance, seed, kills=True, small=small, stumbles=stumbles)
     run = played.cluster
     Stumble.broken = not stumbles or chance.random() < 0.5
     for _ in range(chance.choice((1, 1, 2, 3))):
@@ -206,9 +207,9 @@ def try_changed(seed: int) -> PlayedLoops:
     return try_loops(seed, small=True, changes=True)
 
 
-def try_changed_killed(seed: int) -> PlayedLoops:
+def try_changed_killed(seed: int, small: bool = True) -> PlayedLoops:
     """Likewise, and hosts are killed when such a change is decided, so that it is often deferred."""
-    return _checked(lambda: play_deferred(seed), f"try_changed_killed({seed})")
+    return _checked(lambda: play_deferred(seed, small=small), f"try_changed_killed({seed}, {small})")
 
 
 def try_mended(seed: int) -> PlayedLoops:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -86,7 +86,9 @@ class Change:
         requested_s: float = 0.0,
         guard: str = "",
         constraint: str = "",
+        cancel: Callable[[str], None] = lambda change: None,
     ) -> None:
+        self._cancel = cancel
         self.id = change
         self.plan = plan
         self.updates: Mapping[str, Update] = dict(updates)
@@ -117,6 +119,14 @@ class Change:
     def decided(self) -> bool:
         """Whether the change took effect, completely or, if the run failed meanwhile, partially."""
         return self._outcome is not None and self._outcome.outcome != "aborted"
+
+    def cancel(self) -> None:
+        """Cancel the change, for example while it waits for a loop to empty; returns at once.
+
+        It is then ``aborted``, and nothing has changed, unless it was decided before: see ``result``. Changes that were
+        merged with it are cancelled as well.
+        """
+        self._cancel(self.id)
 
     def result(self, timeout: float | None = None) -> ChangeResult:
         """Wait until the change has ended.

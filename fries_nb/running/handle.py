@@ -13,7 +13,7 @@ from fries_nb.changes import Change
 from fries_nb.dataflow.constraints import WINDOW_S, Element, LatencyConstraint, constraint_of
 from fries_nb.dataflow.graph import Graph
 from fries_nb.dataflow.lighter import Lighter, check_lighter
-from fries_nb.dataflow.limits import Tuples, checked_limit
+from fries_nb.dataflow.limits import Tuples, checked_limit, checked_timeout
 from fries_nb.dataflow.regions import regions
 from fries_nb.dataflow.updates import as_updates, check_updates
 from fries_nb.errors import DataflowError, PlanError, RunError, unknown
@@ -111,7 +111,7 @@ class Run(RunMonitor):
 
     def reconfigure(
         self, change: Mapping[str, Any], scheduler: str = "fries", pruning: bool = True, *, merge: bool = False,
-        guard: float | Tuples | None = None, rehearse: bool = True,
+        guard: float | Tuples | None = None, rehearse: bool = True, timeout: float | None = None,
     ) -> Change:  # fmt: skip
         """Change operators while the dataflow runs, in one transaction; returns at once.
 
@@ -133,6 +133,8 @@ class Run(RunMonitor):
                 applies. ``change.guard`` describes the coverage, and ``change.settled()`` returns the final outcome.
             rehearse: whether to try the change on recent tuples first. A keyed function is given the state of one key,
                 as it is after these tuples.
+            timeout: seconds within which a loop that the change touches must have emptied, once no row enters it any
+                more; otherwise the change is aborted. ``None`` for no limit; ``change.cancel()`` ends the wait as well.
 
         Returns:
             The handle of the change.
@@ -144,7 +146,10 @@ class Run(RunMonitor):
             RunError: the run has ended.
         """
         updates, limit = as_updates(change), checked_limit(guard)
-        return self._runner.queue.request(updates, scheduler, pruning, merge=merge, limit=limit, rehearse=rehearse)
+        limit_s = checked_timeout(timeout)
+        return self._runner.queue.request(
+            updates, scheduler, pruning, merge=merge, limit=limit, rehearse=rehearse, timeout_s=limit_s
+        )
 
     def rollback(self, scheduler: str = "fries") -> Change:
         """Undo the last change that is in effect or under way, by a change back; returns at once.

@@ -204,9 +204,9 @@ class RegionRunner:
             for launched in self.launched:
                 launched.driver.post(ConstraintsChanged(constraints))
 
-    def carry_out(self, region: int, request: said.ChangeRequested) -> None:
-        """Pass a request to a region's controller; called by the queue, under its lock."""
-        self.launched[region].driver.post(request)
+    def carry_out(self, region: int, event: said.ChangeRequested | said.ChangeCancelled) -> None:
+        """Pass an event to a region's controller; called by the queue, under its lock."""
+        self.launched[region].driver.post(event)
 
     def stop(self, drain: bool) -> None:
         """Request the end of the run; returns at once.

@@ -9,7 +9,18 @@ from itertools import takewhile
 import pyarrow as pa
 
 from fries_nb.errors import ColumnError, FriesError, OperatorError
-from fries_nb.messages import Attempt, Commit, Done, Failed, Hold, Marker, Reconfigure, Release, WorkerId
+from fries_nb.messages import (
+    ApplyDeferred,
+    Attempt,
+    Commit,
+    Done,
+    Failed,
+    Hold,
+    Marker,
+    Reconfigure,
+    Release,
+    WorkerId,
+)
 from fries_nb.operators.failures import row_as_json
 from fries_nb.operators.instance import Instance
 from fries_nb.operators.recent import shown_tuple
@@ -38,6 +49,8 @@ def effect_of(marker: Marker, instance: Instance, ended: bool, busy: bool) -> Do
         return Done(marker.id, worker, read=read)
     if isinstance(action, Attempt):
         return Done(marker.id, worker, busy=busy)
+    if isinstance(action, ApplyDeferred):
+        return Done(marker.id, worker, switched=_apply_deferred(instance))
     if not isinstance(action, Reconfigure) or worker.operator not in action.targets:
         return Done(marker.id, worker)
     if action.before in instance.applied:
@@ -45,6 +58,13 @@ def effect_of(marker: Marker, instance: Instance, ended: bool, busy: bool) -> Do
         return Done(marker.id, worker)
     old_tuples = instance.old_tuples(action.change)
     return Done(marker.id, worker, switched=instance.switch(action.change, action.before), old_tuples=old_tuples)
+
+
+def _apply_deferred(instance: Instance) -> bool:
+    apply, instance.deferred = instance.deferred, None
+    if apply is not None:
+        apply()
+    return apply is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from fries_nb.experiments.bench.costs import latency, quiet, rest, row
 from fries_nb.experiments.bench.crowd import crowd
 from fries_nb.experiments.bench.delay import delay
 from fries_nb.experiments.bench.display_cost import display
-from fries_nb.experiments.bench.iteration import components, iteration, loop_change
+from fries_nb.experiments.bench.loop_rates import components, iteration, loop_change
 from fries_nb.experiments.bench.maps import chain, exchange
 from fries_nb.experiments.bench.planning import planning
 from fries_nb.experiments.bench.progress_costs import idle, idling, times

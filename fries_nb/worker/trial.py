@@ -11,7 +11,7 @@ since their behaviour would not change.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -44,6 +44,9 @@ from fries_nb.worker.worker import Worker
 
 MOST_ROWS = 64
 """Maximum number of rows of one tuple at any operator of a chain; a function, which may be endless, makes no more."""
+
+MOST_PASSES = 64
+"""Maximum number of batches of one tuple that an operator processes: a loop may go round for ever."""
 
 Out = list[tuple[int, pa.RecordBatch]]
 
@@ -177,10 +180,12 @@ class Trial:
     def _pass_on(self, sender: str, operator: str, came: Recent, passage: Passage) -> None:
         """Pass a tuple through a chain, and what becomes of it through all chains below."""
         waiting: deque[tuple[str, str, Recent]] = deque([(sender, operator, came)])
+        passes = Counter[str]()
         while waiting:
             sender, operator, came = waiting.popleft()
             for to, batch in self._pass(sender, operator, came, passage):
-                if self._is_run(self._tail(operator), to, batch, passage):
+                if self._is_run(self._tail(operator), to, batch, passage) and passes[to] < MOST_PASSES:
+                    passes[to] += 1
                     waiting.append((self._tail(operator), to, Recent(batch)))
 
     def _tail(self, operator: str) -> str:

@@ -102,9 +102,9 @@ def test_a_change_that_waits_for_a_loop_ends_in_time_or_when_it_is_cancelled(
         function = run.graph.operator("K").function
         with pytest.raises(PlanError, match="timeout=0: expected seconds, more than 0"):
             run.reconfigure({"K": function}, timeout=0)
-        result = run.reconfigure({"K": function}, timeout=0.2, rehearse=False).result(60)
+        result = run.reconfigure({"K": function}, timeout=0.2).result(60)
         assert (result.outcome, result.error) == ("aborted", "L did not empty within 0.2 s; nothing changed")
-        change = run.reconfigure({"K": function}, rehearse=False)
+        change = run.reconfigure({"K": function})
         until(lambda: [one.change for one in run.loops()] == [change.id], run)
         assert not change.done
         change.cancel()

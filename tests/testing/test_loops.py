@@ -13,6 +13,7 @@ from collections import Counter
 import pytest
 from loops_played import try_changed, try_changed_killed, try_killed, try_loops, try_mended, try_small_killed
 
+import fries_nb as fn
 from fries_nb.dataflow.updates import as_updates
 from fries_nb.testing.cluster import Cluster
 from fries_nb.testing.drawn_loops import draw_loop_flow, draw_rows
@@ -180,3 +181,23 @@ def test_what_is_not_drained_is_refused(settings, scheduler, guard, reason):
     run.run()
     assert (run.state, run.outcomes[change].outcome) == ("finished", "aborted")
     assert reason in run.outcomes[change].error
+
+
+def test_a_rehearsal_inside_a_loop_that_never_ends_does():
+    """A tuple goes round a bounded number of times; the change then waits for the loop, and can be cancelled."""
+
+    def body(rows):
+        again, out = rows.map("B", dict).split("T", lambda row: False)
+        return again, out
+
+    flow = fn.Dataflow("ever")
+    flow.source("S", fn.rate(None)).iterate("L", body).sink("out", fn.memory())
+    run = Cluster(flow.graph(1), {"S": [{"v": number} for number in range(5)]}, seed=1)
+    run.until(lambda: sum(one.processed for one in run.instances("B")) > 20)
+    change = run.request({"B": dict}, rehearse=True)
+    run.until(lambda: run.controller.loops["L"].name == change)
+    run.changes.queue.changes[0].cancel()
+    run.post()
+    run.until(lambda: change in run.outcomes)
+    assert run.outcomes[change].error == "it was cancelled; nothing changed"
+    assert run.state == "running"

@@ -63,8 +63,8 @@ class LoopDeclarations:
                 ``(feedback, out)``.
             workers: number of parallel instances of the head; ``None`` for the run's default.
             one_to_one: declares that one row leaves the loop for each row that enters it. The plan of a change trusts
-                it, and may then synchronise less. Nothing else checks it: if it is not so, such a change may mix
-                versions, which ``run.audit()`` shows.
+                it, and may then synchronise less. ``run.audit()`` checks it when the run has finished: it shows rows
+                that have left more or less than once, and versions that a change has mixed.
 
         Returns:
             The output ``out``, outside of the loop; ``flow.stream(name)`` as well.

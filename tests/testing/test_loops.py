@@ -14,6 +14,7 @@ import pytest
 from loops_played import try_changed, try_changed_killed, try_killed, try_loops, try_mended, try_small_killed
 
 import fries_nb as fn
+from fries_nb.audit import judge
 from fries_nb.dataflow.updates import as_updates
 from fries_nb.testing.cluster import Cluster
 from fries_nb.testing.drawn_loops import draw_loop_flow, draw_rows
@@ -201,3 +202,25 @@ def test_a_rehearsal_inside_a_loop_that_never_ends_does():
     run.until(lambda: change in run.outcomes)
     assert run.outcomes[change].error == "it was cancelled; nothing changed"
     assert run.state == "running"
+
+
+@pytest.mark.parametrize("copies", [0, 1, 2])
+def test_the_audit_checks_a_loop_that_is_declared_one_to_one(copies):
+    """Rows that enter leave once; those of which none or several leave are shown with the loop's name."""
+
+    def body(rows):
+        many = rows.flat_map("B", lambda row: [row | {"v": row["v"] - 1}] * (1 if row["v"] else copies))
+        again, out = many.split("T", lambda row: row["v"] < 0)
+        return again, out
+
+    flow = fn.Dataflow("checked")
+    flow.source("S", fn.rate(None)).iterate("L", body, one_to_one=True).sink("out", fn.memory())
+    run = Cluster(flow.graph(2), {"S": [{"v": number % 4} for number in range(12)]}, seed=copies, hosts=2)
+    run.run()
+    verdict = judge(run.records())
+    assert (run.state, verdict.serializable) == ("finished", copies == 1)
+    found = verdict.lost if copies == 0 else verdict.doubled
+    assert len(found) == (0 if copies == 1 else 12)
+    assert {one.account for one in found} == (
+        set() if copies == 1 else {f"1 entered loop L, which is declared one_to_one, and {copies} left it"}
+    )

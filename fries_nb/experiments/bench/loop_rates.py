@@ -2,7 +2,7 @@
 
 ``iteration`` sends rows 20 times through a keyed body, in a loop and in a dataflow in which the body stands 20 times.
 ``components`` finds connected components of a real graph, and of one drawn by R-MAT. ``loop_change`` replaces the keyed
-operator of a loop while rows go round in it, by Fries and by a restart of all hosts from a checkpoint.
+operator of a loop while rows go round in it, against a drain and a new run.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import fries_nb as fn
-from fries_nb.changes import ChangeResult
 from fries_nb.experiments.bench.costs import host_sizes
 from fries_nb.experiments.bench.ours import CREDIT_BYTES, HOSTS, Job, flow_seconds, spark_session
 from fries_nb.experiments.bench.pairs import PairedResult, Side, pairs
 from fries_nb.experiments.bench.results import BenchError, BenchReport, Target, require
 from fries_nb.experiments.bench.rounds import ROUNDS, Visit, is_through, looped, results_of, rounds_file, unrolled
 from fries_nb.experiments.measuring import until
+from fries_nb.run import Run
 from fries_nb.workloads.edges import generated, miserables
 from fries_nb.workloads.graphs import components_flow, labels
 
@@ -155,32 +155,56 @@ def _components(spark: Any, path: str) -> tuple[float, dict[int, int]]:
 
 
 def loop_change(scale: float, runs: int) -> BenchReport:
-    """The delay of a change of the operator inside a loop, under load, against a restart of all hosts."""
-    results: list[ChangeResult] = []
-    with tempfile.TemporaryDirectory(prefix="fries-bench-") as place, spark_session(HOSTS) as spark:
-        flow = fn.Dataflow("visits")
-        source = flow.source("Src", fn.rate(RATE * scale, row=_visitor))
-        body = source.iterate("Loop", lambda rows: rows.map("Visit", Visit(), key="k").split("Through", is_through))
-        body.sink("Sink", fn.memory())
-        run = flow.run(spark=spark, hosts=HOSTS, workers=HOSTS, checkpoint=str(Path(place, "checkpoints")))
+    """The delay of a change of the operator inside a loop, under load, against a drain and a new run.
 
-        def changed(scheduler: str) -> float:
-            before = run.metrics().operators["Through"].processed
-            until(run, lambda: run.metrics().operators["Through"].processed > before + 20_000, "rows", _PATIENCE_S)
-            results.append(run.reconfigure({"Visit": Visit()}, scheduler=scheduler).result(_PATIENCE_S))
-            if results[-1].outcome != "done":
-                raise BenchError(f"a change of the benchmark was {results[-1].outcome}: {results[-1].error}")
-            return results[-1].delay_ms
+    Both let no row meet two functions. The new run counts from the request of the drain to its first row that has left
+    the loop; Spark is up all the time.
+    """
+    with spark_session(HOSTS) as spark:
 
-        try:
-            until(run, lambda: "Through" in run.metrics().operators, "the first row", _PATIENCE_S)
-            fries, restart = Side("fries", lambda: changed("fries")), Side("restart", lambda: changed("restart"))
-            result = pairs(fries, restart, runs, unit="ms")
-        finally:
+        def started() -> Run:
+            run: Run = _visits(RATE * scale).run(spark=spark, hosts=HOSTS, workers=HOSTS)
+            until(run, lambda: _left(run) > 0, "the first row that has left the loop", _PATIENCE_S)
+            return run
+
+        def changed() -> float:
+            run = started()
+            until(run, lambda: _left(run) > RATE * scale, "a second of rows", _PATIENCE_S)
+            result = run.reconfigure({"Visit": Visit()}).result(_PATIENCE_S)
             run.stop()
+            if result.outcome != "done":
+                raise BenchError(f"the change of a benchmark was {result.outcome}: {result.error}")
+            return result.delay_ms
+
+        def restarted() -> float:
+            run = started()
+            until(run, lambda: _left(run) > RATE * scale, "a second of rows", _PATIENCE_S)
+            began = time.perf_counter()
+            run.stop(drain=True)
+            again = started()
+            took = time.perf_counter() - began
+            again.stop()
+            return 1000 * took
+
+        result = pairs(Side("a change", changed), Side("drain and run anew", restarted), runs, unit="ms")
     ratio = result.ratio_median
-    target = Target("delay of a change in a loop, of a restart's", ratio, 0.2, at_least=False, unit="times")
+    target = Target("delay of a change in a loop, of a new run's", ratio, 0.2, at_least=False, unit="times")
     return BenchReport("loop-change", scale, (result,), (target,), {"rows/s": RATE * scale}, CREDIT_BYTES)
+
+
+def _visits(rate: float) -> fn.Dataflow:
+    """Rows that make their rounds at a rate of rows per second."""
+    flow = fn.Dataflow("visits")
+    rows = flow.source("Src", fn.rate(rate, row=_visitor))
+    through = rows.iterate("Loop", lambda again: again.map("Visit", Visit(), key="k").split("Through", is_through))
+    through.sink("Sink", fn.memory())
+    return flow
+
+
+def _left(run: Run) -> int:
+    """Number of rows that have left the loop."""
+    sink = run.metrics().operators.get("Sink")
+    return 0 if sink is None else sink.processed
 
 
 def _visitor(value: int) -> dict[str, int]:

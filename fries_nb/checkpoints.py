@@ -125,6 +125,7 @@ class CommittedChange(msgspec.Struct, frozen=True):
         before: id of an earlier change that is ordered after this one; empty if this one is the last so far.
         undoes: id of an earlier change that this one rolls back: its targets run their previous functions again, and no
             payload is sent. Empty if it is no automatic rollback.
+        aside: whether it went to the workers of its operator only, as the fix of a paused operator.
     """
 
     change: str
@@ -134,6 +135,7 @@ class CommittedChange(msgspec.Struct, frozen=True):
     incarnation: int = 1
     before: str = ""
     undoes: str = ""
+    aside: bool = False
 
 
 def in_effect(decided: Iterable[CommittedChange]) -> tuple[CommittedChange, ...]:
@@ -210,6 +212,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
         sinks: sink (or operator with dead letters) to the files of this commit.
         decided: the changes applied by then, in order.
         workers: operator to its number of workers; the run may be resumed with another one.
+        logged: the heads of loops whose snapshots hold frames of feedback channels.
     """
 
     run: str
@@ -220,22 +223,39 @@ class Checkpoint(msgspec.Struct, frozen=True):
     sinks: dict[str, tuple[str, ...]] = {}
     decided: tuple[str, ...] = ()
     workers: dict[str, int] = {}
+    logged: tuple[str, ...] = ()
+
+    def had_ended(self, operator: str, index: int, workers: int) -> bool:
+        """Whether a worker is restored as ended: it had, or all workers of its operator had if they were more or fewer.
+
+        Args:
+            operator: its operator.
+            index: its index.
+            workers: the number of workers of the operator that are restored.
+        """
+        then = self.workers.get(operator, workers)
+        alike = [index] if then == workers else range(then)
+        return all(f"{operator}[{each}]" in self.ended for each in alike)
 
 
 class Restoration(msgspec.Struct, frozen=True):
     """The state from which a new incarnation starts: a checkpoint (or ``None``), and all decided changes.
 
     A worker loads its snapshot, then applies, in order, the changes that the snapshot has not ``applied``, before it
-    processes its first tuple.
+    processes its first tuple. Workers of ``closed`` operators start without the ``deferred`` ones.
 
     Attributes:
         checkpoint: the checkpoint; ``None`` for the initial state.
         decided: the decided changes, in order.
         columns: operator to the column types that its workers must write, as a serialized Arrow schema.
         last_epoch: highest number of a checkpoint record, even a damaged one; it is not reused.
+        deferred: the decided changes that closed operators apply when no row is left in them, in order.
+        closed: the operators that no row enters before that; see ``BlockEntries``.
     """
 
     checkpoint: Checkpoint | None
     decided: tuple[CommittedChange, ...] = ()
     columns: dict[str, bytes] = {}
     last_epoch: int = 0
+    deferred: tuple[str, ...] = ()
+    closed: tuple[str, ...] = ()

@@ -95,7 +95,13 @@ class BlockEntries(msgspec.Struct, frozen=True, tag=True):
     operators: frozenset[str]
 
 
-Action = Reconfigure | Commit | Hold | Release | Attempt | BlockEntries
+class ApplyDeferred(msgspec.Struct, frozen=True, tag=True):
+    """Action: targets apply the changes that were deferred when they were restored."""
+
+    changes: tuple[str, ...]
+
+
+Action = Reconfigure | Commit | Hold | Release | Attempt | BlockEntries | ApplyDeferred
 
 
 class Marker(msgspec.Struct, frozen=True, tag=True):

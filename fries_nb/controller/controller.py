@@ -43,6 +43,7 @@ from fries_nb.errors import ProtocolError
 from fries_nb.messages import (
     Action,
     Answer,
+    ApplyDeferred,
     Attempt,
     BlockEntries,
     Commit,
@@ -193,6 +194,8 @@ class Controller:
                 return self._heard(event, now_ns)
             case events.ChangeRequested():
                 self._changes.request(event, now_ns, early=self.state is RunState.JOINING)
+            case events.ChangeCancelled():
+                return self._changes.cancel(event.change, now_ns)
             case events.Journaled():
                 self._changes.journaled(event.change, event.at_ns)
             case events.CheckpointRequested():
@@ -276,10 +279,10 @@ class Controller:
 
     def _heard_of_newcomer(self, answer: Answer, now_ns: int) -> list[events.Instruction]:
         """Process the answer of a worker that a new host has made, or could not make."""
+        if isinstance(answer, Failed):
+            return self._life.joining.failed(answer.worker, answer.error, now_ns)
         if isinstance(answer, TopologyAdopted):
             self._life.rewiring.adopted(answer)
-        elif isinstance(answer, Failed):
-            return self._life.joining.failed(answer.worker, answer.error, now_ns)
         return []
 
     def _reported(self, report: Report, now_ns: int) -> list[events.Instruction]:
@@ -322,6 +325,9 @@ class Controller:
             self._life.loops.acknowledged(worker, done)
             self._changes.asked(done, worker)
             return []
+        if isinstance(action, ApplyDeferred):
+            self._changes.switched_late(worker, done)
+            return []
         if isinstance(action, BlockEntries):
             return []
         return self._changes.acknowledged(action.change, worker, done, now_ns)
@@ -345,8 +351,7 @@ class Controller:
             self._checkpoints.request(event.request)
             return self._checkpoints.refuse(f"the run is over ({self.state})")
         if isinstance(event, events.HostsRequested):
-            self._life.joining.request(event, now_ns)
-            return self._life.joining.close(f"the run was over ({self.state})", now_ns)
+            return self._life.joining.refuse(event, f"the run was over ({self.state})")
         if isinstance(event, events.CheckpointKept):
             return self._checkpoints.kept(event)
         return []

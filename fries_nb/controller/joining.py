@@ -100,10 +100,14 @@ class Joining:
         """
         if self.phase is not RescalePhase.IDLE:
             wanted = self._request.hosts
-            return [self._ended(event, "aborted", f"a rescale to {wanted} hosts is under way; expected its end")]
+            return self.refuse(event, f"a rescale to {wanted} hosts is under way; expected its end")
         self._move(RescalePhase.REQUESTED)
         self._request, self._since_ns = event, now_ns
         return []
+
+    def refuse(self, event: HostsRequested, why: str) -> list[Instruction]:
+        """Refuse a request, for this reason."""
+        return [RescaleEnded(event.request, "aborted", self._count, why)]
 
     def advance(self, now_ns: int) -> list[Instruction]:
         """Take the next step, if that is possible now; called while tuples flow."""
@@ -268,12 +272,8 @@ class Joining:
     def _over(self, outcome: Literal["done", "aborted", "failed"], now_ns: int, error: str = "") -> RescaleEnded:
         self._move(RescalePhase.IDLE)
         self._hosts, self._why = (), ""
-        return self._ended(self._request, outcome, error, (now_ns - self._since_ns) / 1e6)
-
-    def _ended(
-        self, request: HostsRequested, outcome: Literal["done", "aborted", "failed"], error: str, delay_ms: float = 0.0
-    ) -> RescaleEnded:
-        return RescaleEnded(request.request, outcome, self._count, error, delay_ms)
+        delay_ms = (now_ns - self._since_ns) / 1e6
+        return RescaleEnded(self._request.request, outcome, self._count, error, delay_ms)
 
     def _move(self, to: RescalePhase) -> None:
         self.phase = moved(RESCALE_MOVES, self.phase, to, "the rescale")

@@ -114,6 +114,7 @@ def latencies(spark: SparkSession, streams: int, frames_per_s: float, workers: i
             pause(seconds)
             since = time.time() - seconds / 2
             found = spark.table(TABLE).where(f.col("at") >= since)
+            first_seen("a merged frame of the second half", query, lambda: found.count() or None)
             return found.select("group", ((f.col("at") - f.col("due")) * 1000).alias("ms")).toPandas()
         finally:
             query.stop()

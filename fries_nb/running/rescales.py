@@ -109,6 +109,7 @@ class Rescales:
         self._told = 0  # the number of hosts, as the controller has told it last
         self._requests: dict[str, Rescale] = {}
         self._lock = threading.Lock()
+        self._is_closed = False
 
     def request(self, hosts: int) -> Rescale:
         """Request another number of hosts; see ``Run.rescale`` for the arguments and errors."""
@@ -123,6 +124,8 @@ class Rescales:
         with self._lock:
             rescale = Rescale(f"r{len(self._requests) + 1}", hosts)
             self._requests[rescale.id] = rescale
+            if self._is_closed:  # since it was asked whether the run is over
+                rescale.resolve(self._unheard())
         self._run.post(HostsRequested(rescale.id, hosts, brought))
         return rescale
 
@@ -139,8 +142,12 @@ class Rescales:
     def closed(self) -> None:
         """End the requests that the controller has not heard of, since the region has ended."""
         with self._lock:
+            self._is_closed = True
             for rescale in self._requests.values():
-                rescale.resolve(RescaleResult("aborted", self._hosts, "the run had ended; nothing changed"))
+                rescale.resolve(self._unheard())
+
+    def _unheard(self) -> RescaleResult:
+        return RescaleResult("aborted", self._hosts, "the run had ended; nothing changed")
 
 
 def shares(graph: Graph, hosts: int, options: Options) -> dict[str, int]:

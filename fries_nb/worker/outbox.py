@@ -91,7 +91,10 @@ class Outbox:
             edge.to: EdgeBuffer(edge.channels[0].sender.operator, len(edge.routed_channels)) for edge in edges
         }
         self._ways = [(edge, tuple(self._channels[name] for name in edge.routed_channels)) for edge in edges]
-        self._tables = {edge.to: routing_table(len(edge.routed_channels)) for edge in edges}
+        self._tables = {
+            edge.to: routing_table(len(edge.routed_channels)) if edge.table is None else edge.table.owners
+            for edge in edges
+        }
 
     def rewire(self, edges: Sequence[OutEdge], ended: bool = False) -> None:
         """Replace the out-edges by those of another topology epoch, in which an edge may have other channels.

@@ -10,6 +10,7 @@ from fries_nb.dataflow.graph import Edge, Graph, Kind, Operator, Partitioning
 from fries_nb.errors import DataflowError
 from fries_nb.messages import WorkerId
 from fries_nb.testing.scenarios import draw_scenario
+from fries_nb.topology.routing_table import RoutingTable
 from fries_nb.topology.topology import Topology
 from fries_nb.topology.wiring import wire, wirings_of
 
@@ -87,3 +88,41 @@ def test_what_cannot_grow_or_shrink_is_refused() -> None:
         first.host_of(WorkerId("K", 2))
     with pytest.raises(DataflowError, match="no operator"):
         first.grown("nobody", host=0)
+
+
+def test_rows_are_routed_to_a_newcomer_when_the_topology_is_widened() -> None:
+    """Those in turn; those by key stay where they are, since their bins do."""
+    first = Topology.dealt(line(), hosts=2)
+    widened = first.grown("K", host=0).widened("K").grown("A", host=0).widened("A")
+    [edge] = wire(widened, ("S",), 1).edges
+    assert (len(edge.routed_channels), edge.start, edge.table) == (3, 1, None)
+    [edge] = wire(widened, ("B",), 0).edges
+    assert (len(edge.routed_channels), edge.table) == (3, RoutingTable.even(2))
+    assert wire(widened, ("K",), 2).keys == {"B": ("k",)}
+    assert widened.grown("A", host=0).routed("A") == 3
+
+
+def test_a_topology_is_narrowed_and_shrunk_below_what_it_began_with() -> None:
+    """Its newcomers then have other channels than the first workers of their index."""
+    first = Topology.dealt(line(), hosts=2)
+    moved = first.with_tables({"K": RoutingTable.even(1)})
+    small = moved.narrowed("K").shrunk("K")
+    assert [worker for worker in small.workers if worker.operator in "KZ"] == [WorkerId("K", 0), WorkerId("Z", 0)]
+    again = small.grown("K", host=1)
+    assert {channel.epoch for channel in again.channels() if channel.receiver == WorkerId("K", 1)} == {again.epoch}
+    assert again.widened("K").table("K") == RoutingTable.even(1)
+
+
+def test_what_cannot_be_widened_or_narrowed_is_refused() -> None:
+    """Nobody is idle; a source; the only worker; one that still owns bins."""
+    first = Topology.dealt(line(), hosts=2)
+    with pytest.raises(DataflowError, match="K has no idle worker; rows are routed to each of them"):
+        first.widened("K")
+    with pytest.raises(DataflowError, match="S cannot do without a worker: source S would lose one with it"):
+        first.narrowed("S")
+    with pytest.raises(DataflowError, match="A cannot do without a worker: rows are routed to a single one"):
+        first.narrowed("A").narrowed("A")
+    with pytest.raises(DataflowError, match=r"K\[1\] still owns bins; expected them to be moved to other workers"):
+        first.narrowed("K")
+    with pytest.raises(DataflowError, match="a routing table has 3 bins; expected 1024"):
+        RoutingTable.of([0, 1, 2])

@@ -198,6 +198,8 @@ class Checkpoint(msgspec.Struct, frozen=True):
         sinks: sink (or operator with dead letters) to the files of this commit.
         decided: the changes applied by then, in order.
         workers: operator to its number of workers; the run may be resumed with another one.
+        tables: keyed operator to the owner of each bin (see ``topology.routing_table``), if its bins were not dealt
+            evenly to all of its workers.
     """
 
     run: str
@@ -208,6 +210,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
     sinks: dict[str, tuple[str, ...]] = {}
     decided: tuple[str, ...] = ()
     workers: dict[str, int] = {}
+    tables: dict[str, bytes] = {}
 
 
 class Restoration(msgspec.Struct, frozen=True):
@@ -221,9 +224,11 @@ class Restoration(msgspec.Struct, frozen=True):
         decided: the decided changes, in order.
         columns: operator to the column types that its workers must write, as a serialized Arrow schema.
         last_epoch: highest number of a checkpoint record, even a damaged one; it is not reused.
+        tables: keyed operator to the owner of each bin from now on, if its bins are not dealt evenly.
     """
 
     checkpoint: Checkpoint | None
     decided: tuple[CommittedChange, ...] = ()
     columns: dict[str, bytes] = {}
     last_epoch: int = 0
+    tables: dict[str, bytes] = {}

@@ -95,7 +95,19 @@ class BlockEntries(msgspec.Struct, frozen=True, tag=True):
     operators: frozenset[str]
 
 
-Action = Reconfigure | Commit | Hold | Release | Attempt | BlockEntries
+class Move(msgspec.Struct, frozen=True, tag=True):
+    """Action: bins of a keyed operator get other owners; its senders route their rows to these from the marker on.
+
+    Attributes:
+        operator: the operator.
+        bins: bin to the index of the worker that owns it before and after.
+    """
+
+    operator: str
+    bins: dict[int, tuple[int, int]]
+
+
+Action = Reconfigure | Commit | Hold | Release | Attempt | BlockEntries | Move
 
 
 class Marker(msgspec.Struct, frozen=True, tag=True):

@@ -20,6 +20,7 @@ from fries_nb.frames import (
     Frame,
     Hold,
     Marker,
+    Move,
     Reconfigure,
     Release,
     Tag,
@@ -28,8 +29,8 @@ from fries_nb.frames import (
 )
 
 __all__ = [
-    "Action", "Attempt", "BlockEntries", "ChannelId", "Commit", "Data", "End", "Frame", "Hold", "Marker", "Reconfigure",
-    "Release", "Tag", "Watermark", "WorkerId",
+    "Action", "Attempt", "BlockEntries", "ChannelId", "Commit", "Data", "End", "Frame", "Hold", "Marker", "Move",
+    "Reconfigure", "Release", "Tag", "Watermark", "WorkerId",
 ]  # fmt: skip
 
 # ---- control, controller to worker
@@ -128,6 +129,25 @@ Control = (
     Prepare | Rehearse | Abort | Fcm | Cancel | Unguard | SetRate | Drain | EndLoop | OpenEntries
     | AdoptTopology | SetChain
 )  # fmt: skip
+
+
+# ---- state, worker to worker
+
+
+class MovedBins(msgspec.Struct, frozen=True):
+    """The state of some bins, from the worker that owned them to the one that does now.
+
+    Attributes:
+        to: the worker that owns them now.
+        marker: id of the marker that moves them.
+        applied: the changes that their states have gone through, in order.
+        states: bin to the pickled dict from key to state; empty if it has no keys.
+    """
+
+    to: WorkerId
+    marker: int
+    applied: tuple[str, ...]
+    states: dict[int, bytes]
 
 
 # ---- answers, worker to controller
@@ -231,6 +251,13 @@ class TopologyAdopted(msgspec.Struct, frozen=True, tag=True):
     """The worker has switched to the channels of this epoch of the topology."""
 
     epoch: int
+    worker: WorkerId
+
+
+class Installed(msgspec.Struct, frozen=True, tag=True):
+    """The worker has the state of all bins that a marker moves to it, and processes their rows from now on."""
+
+    marker: int
     worker: WorkerId
 
 
@@ -354,5 +381,5 @@ class Chained(msgspec.Struct, frozen=True, tag=True):
 
 Answer = (
     Prepared | Rehearsed | Done | Ended | InputEnded | Settled | TopologyAdopted | Failed | Saved | Paused | Resumed
-    | Report | Chained
+    | Report | Chained | Installed
 )  # fmt: skip

@@ -89,6 +89,12 @@ class Changes(KnownChanges):
         """Whether no change is queued, under way, or under guard."""
         return self.in_flight is None and self.fix is None and not self._queue and not self._guards.all()
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether no change is decided and not complete, or under guard, or drains a loop; some may be prepared."""
+        committing = [one for one in (self.in_flight, self.fix) if one and one.state is ChangeState.COMMITTING]
+        return not committing and not self._guards.all() and not self.is_draining and not self.restarting
+
     def advance(self, reports: Mapping[WorkerId, Report], now_ns: int) -> list[Instruction]:
         """Take all steps that are possible now.
 

@@ -62,6 +62,7 @@ class CommitAttempt:
         owing: workers that have applied the marker and not yet saved their snapshot.
         snapshots: worker to the name of the file with its snapshot.
         ended: workers that had ended before the marker.
+        tables: packed routing tables at its marker; see ``Checkpoint``.
         files: sink to the files that it commits.
         last: whether it is the final record, after the end of all workers.
         failure: why it must be aborted; empty otherwise.
@@ -74,6 +75,7 @@ class CommitAttempt:
     owing: set[WorkerId] = field(default_factory=set)
     snapshots: dict[str, str] = field(default_factory=dict)
     ended: list[WorkerId] = field(default_factory=list)
+    tables: dict[str, bytes] = field(default_factory=dict)
     files: dict[str, tuple[str, ...]] = field(default_factory=dict)
     last: bool = False
     failure: str = ""
@@ -307,7 +309,8 @@ class Checkpoints:
             self._requests = []
         decided = tuple(decided.change for decided in self._recovery.decided)
         ended = [worker for worker in self._workers.of(self._workers.graph.by_name) if worker in self._workers.ended]
-        return CommitAttempt(epoch, checkpoint, decided, requests, ended=ended)
+        tables = self._workers.uneven if checkpoint else {}
+        return CommitAttempt(epoch, checkpoint, decided, requests, ended=ended, tables=tables)
 
     def _keep(self) -> list[Instruction]:
         attempt = self._attempt
@@ -320,7 +323,8 @@ class Checkpoints:
             ended=tuple(map(str, attempt.ended)),
             sinks=attempt.files,
             decided=attempt.decided,
-            workers=dict(self._workers.routed),
+            workers={operator.name: operator.workers for operator in self._workers.graph.operators},
+            tables=attempt.tables,
         )
         return [KeepCheckpoint(self._record)]
 

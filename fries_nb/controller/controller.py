@@ -20,7 +20,8 @@ Its parts: ``lifecycle`` start, loss of hosts and end; ``states`` the state tabl
 ``known_changes``, ``changes`` and ``transactions`` changes; ``guards`` automatic rollbacks; ``pauses`` paused
 operators; ``failure_rules`` the consequences of failures; ``markers`` markers in flight; ``commit_numbers`` output of
 sinks; ``commit_attempts`` checkpoints; ``loop_attempts`` the ends of loops; ``restore_point`` incarnations;
-``rewiring`` the topology; ``intake`` sources; ``agreement`` and ``schema_checks`` types of columns.
+``rewiring`` the topology; ``rescaling`` bins of keyed operators; ``intake`` sources; ``agreement`` and
+``schema_checks`` types of columns.
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ from fries_nb.messages import (
     Ended,
     Failed,
     InputEnded,
+    Installed,
+    Move,
     Paused,
     Prepared,
     Rehearsed,
@@ -157,7 +160,7 @@ class Controller:
 
         Raises:
             ProtocolError: a message that is not allowed in the run's present state.
-            DataflowError: a rate for an operator that is not a source.
+            DataflowError: a rate for an operator that is not a source; a rescale that is not possible.
             SourceError: an invalid rate.
         """
         if self.state.over:
@@ -179,6 +182,7 @@ class Controller:
             return [*steps, *self._life.recover(f"change {self._changes.restarting!r} starts the run again", now_ns)]
         is_due = self._epochs.due(now_ns)
         steps += self._life.commit(is_due and isinstance(event, events.Tick), now_ns)
+        steps += self._life.rescale(yields=is_due and self._life.may_commit)
         steps += self._life.loops.advance(yields=is_due and self._life.may_commit)
         if not self._workers.live():
             steps += self._life.finish(now_ns)
@@ -202,6 +206,8 @@ class Controller:
                 return self._set_rate(event)
             case events.TopologyRequested():
                 self._life.rewiring.request(event.topology)
+            case events.BinsRequested():
+                self._life.rescaling.request(event)
             case events.DrainRequested():
                 return self._life.drain(event.spared)
             case events.ChainRequested():
@@ -263,6 +269,8 @@ class Controller:
                 self._heard_of_loop(answer)
             case TopologyAdopted():
                 self._life.rewiring.adopted(answer)
+            case Installed():
+                self._lane.installed(answer)
             case Paused():
                 return self._failures.paused(answer, now_ns)
             case Resumed():
@@ -309,7 +317,7 @@ class Controller:
             self._life.loops.acknowledged(worker, done)
             self._changes.asked(done, worker)
             return []
-        if isinstance(action, BlockEntries):
+        if isinstance(action, BlockEntries | Move):
             return []
         return self._changes.acknowledged(action.change, worker, done, now_ns)
 

@@ -5,7 +5,8 @@ means the current one.
 
 The caller carries out the instructions of one event in order: a ``Journal`` entry is on disk before anything after it
 is sent, and messages to one worker arrive in the given order. Results of instructions (``Journaled``,
-``CheckpointKept``) are separate events, after all of them; see ``controller.EventQueue``.
+``CheckpointKept``) are separate events, after all of them; see ``controller.EventQueue``. Those of rescales are in
+``rescale_events``; all names can be imported from here.
 """
 
 from __future__ import annotations
@@ -15,9 +16,26 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from fries_nb.checkpoints import Checkpoint, CommittedChange, Restoration
+from fries_nb.controller.rescale_events import (
+    BinsMoved as BinsMoved,
+)
+from fries_nb.controller.rescale_events import (
+    BinsRequested as BinsRequested,
+)
+from fries_nb.controller.rescale_events import (
+    ChangeTopology as ChangeTopology,
+)
+from fries_nb.controller.rescale_events import (
+    TopologyChanged as TopologyChanged,
+)
+from fries_nb.controller.rescale_events import (
+    TopologyRefused as TopologyRefused,
+)
+from fries_nb.controller.rescale_events import (
+    TopologyRequested as TopologyRequested,
+)
 from fries_nb.messages import Answer, Control, Paused, WorkerId
 from fries_nb.scheduling.stages import Plan
-from fries_nb.topology.topology import Topology
 
 # ---- events
 
@@ -165,13 +183,6 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True)
-class TopologyRequested:
-    """Change to this topology, of the next epoch, as soon as no change, commit or marker is under way."""
-
-    topology: Topology
-
-
-@dataclass(frozen=True, slots=True)
 class ChainRequested:
     """Run these operators as one chain from this worker on; ``messages.Chained`` is the host's answer."""
 
@@ -180,8 +191,8 @@ class ChainRequested:
 
 
 Event = (
-    HostJoined | HostLost | HostsUnfit | HostLeft | Answered | ChangeRequested | TopologyRequested | ChainRequested
-    | Journaled | CheckpointRequested | CheckpointKept | RateRequested | DrainRequested | ColumnRefused
+    HostJoined | HostLost | HostsUnfit | HostLeft | Answered | ChangeRequested | TopologyRequested | BinsRequested
+    | ChainRequested | Journaled | CheckpointRequested | CheckpointKept | RateRequested | DrainRequested | ColumnRefused
     | StopRequested | Tick
 )  # fmt: skip
 
@@ -367,33 +378,8 @@ class RunEnded:
     details: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ChangeTopology:
-    """Make the added workers, idle, and let every other worker adopt the topology on ``AdoptTopology``.
-
-    ``issued`` is the id of the last marker; added workers treat markers up to it as applied.
-    """
-
-    topology: Topology
-    issued: int
-
-
-@dataclass(frozen=True, slots=True)
-class TopologyChanged:
-    """All workers have adopted the topology: start the added workers; those that left have ended."""
-
-    topology: Topology
-
-
-@dataclass(frozen=True, slots=True)
-class TopologyRefused:
-    """The run keeps its topology, for a ``reason``; ``epoch`` is that of the refused one."""
-
-    epoch: int
-    reason: str
-
-
 Instruction = (
-    Admit | RefuseHost | Tell | ChangeTopology | TopologyChanged | TopologyRefused | Journal | Resolved | GuardFired
-    | GuardEnded | CommitFiles | KeepCheckpoint | CheckpointEnded | Recover | OperatorPaused | DismissHosts | RunEnded
+    Admit | RefuseHost | Tell | ChangeTopology | TopologyChanged | TopologyRefused | BinsMoved | Journal | Resolved
+    | GuardFired | GuardEnded | CommitFiles | KeepCheckpoint | CheckpointEnded | Recover | OperatorPaused | DismissHosts
+    | RunEnded
 )  # fmt: skip

@@ -4,7 +4,7 @@
 hosts, ``workers`` the workers that have ended, ``changes`` requested changes, ``guards`` automatic rollbacks,
 ``paused`` operators paused on a tuple, ``sources`` rates of sources, ``lane`` markers in flight, ``epochs`` files of
 sinks, ``checkpoints`` commits and checkpoints, ``recovery`` the state for the next incarnation, ``rewiring`` the
-topology, ``loops`` the ends of loops.
+topology, ``rescaling`` bins of keyed operators, ``loops`` the ends of loops.
 
 >>> from fries_nb.dataflow.graph import Edge, Kind, Operator
 >>> flow = Graph("pair", (Operator("src", kind=Kind.SOURCE), Operator("out", kind=Kind.SINK)), (Edge("src", "out"),))
@@ -38,9 +38,10 @@ from fries_nb.controller.loop_attempts import LoopAttempts
 from fries_nb.controller.markers import MarkerCoordinator
 from fries_nb.controller.membership import Membership, Workers
 from fries_nb.controller.pauses import PausedOperators
+from fries_nb.controller.rescaling import Rescaling
 from fries_nb.controller.restore_point import MOST_IN_A_ROW, Recovery
 from fries_nb.controller.rewiring import Rewiring
-from fries_nb.controller.states import RUN_MOVES, RunState
+from fries_nb.controller.states import RUN_MOVES, CommitPhase, RunState
 from fries_nb.dataflow.graph import Graph
 from fries_nb.transitions import moved
 
@@ -80,6 +81,7 @@ class Lifecycle:
         self.changes = Changes(self.workers, self.lane, self.checkpoints, self.recovery, self.paused, self.guards)
         self.sources = Sources(self.workers)
         self.rewiring = Rewiring(self.workers)
+        self.rescaling = Rescaling(self.workers, self.lane)
         self.loops = LoopAttempts(self.workers, self.lane)
         self._lost_because = ""
 
@@ -136,10 +138,11 @@ class Lifecycle:
         if self.state is RunState.RECOVERING and self.checkpoints.keeping:
             return []  # a recovery is under way
         self._move(RunState.RECOVERING)
-        said: list[Instruction] = [*self.changes.lost(why, now_ns), *self.paused.clear()]
+        said: list[Instruction] = [*self.changes.lost(why, now_ns), *self.paused.clear(), *self.rescaling.lost()]
         self.workers.ended.clear()
         self.lane.clear()
         self.rewiring.lost()
+        self.recovery.tables = {name: table.packed for name, table in self.workers.tables.items()}
         self.loops.lost()
         self.checkpoints.lost()
         self.recovery.lose()
@@ -177,8 +180,17 @@ class Lifecycle:
 
     def rewire(self) -> list[Instruction]:
         """Begin or end a change of topology, which excludes all other actions."""
-        free = self.checkpoints.may_begin and not self.paused.operators
+        free = self.checkpoints.may_begin and not self.paused.operators and not self.rescaling.under_way
         return self.rewiring.advance(free and self.changes.quiet, self.lane.issued)
+
+    def rescale(self, yields: bool) -> list[Instruction]:
+        """Begin or end a step of a rescale, which excludes all other actions.
+
+        Args:
+            yields: whether a commit is due, which comes first.
+        """
+        free = self.checkpoints.phase is CommitPhase.IDLE and not self.lane.busy and not self.paused.operators
+        return self.rescaling.advance(free and not yields and self.changes.is_settled and self.rewiring.is_idle)
 
     @property
     def may_commit(self) -> bool:
@@ -246,5 +258,6 @@ class Lifecycle:
             details: the traceback of the failure.
         """
         closed = [*self.changes.close(why, now_ns, error, details), *self.checkpoints.refuse(error or why)]
+        closed += self.rescaling.close(why)
         self._move(RunState(state))
         return [*closed, DismissHosts(error or why), RunEnded(state, error, details)]

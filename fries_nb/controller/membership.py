@@ -14,10 +14,11 @@ from collections.abc import Iterable
 
 from fries_nb.controller.events import HostJoined
 from fries_nb.controller.states import HOST_MOVES, HostState
-from fries_nb.dataflow.graph import Graph
+from fries_nb.dataflow.graph import Graph, Partitioning
 from fries_nb.errors import ProtocolError
 from fries_nb.messages import WorkerId
 from fries_nb.topology.expansion import workers_of
+from fries_nb.topology.routing_table import RoutingTable
 from fries_nb.topology.topology import Topology
 from fries_nb.transitions import moved
 
@@ -108,6 +109,7 @@ class Workers:
         graph: the graph of the current topology.
         ended: the workers that have ended.
         routed: operator to the number of its workers to which tuples are routed.
+        tables: keyed operator to its routing table, if its bins are not dealt evenly to its routed workers.
     """
 
     def __init__(self, graph: Graph) -> None:
@@ -116,6 +118,7 @@ class Workers:
         self._known: set[WorkerId] = set()
         self._know(graph)
         self.routed: dict[str, int] = {}
+        self.tables: dict[str, RoutingTable] = {}
         self.restarted()
 
     def _know(self, graph: Graph) -> None:
@@ -130,10 +133,22 @@ class Workers:
         self._former = (self._former | before) - self._known
         self.ended &= self._known
         self.routed = {name: topology.routed(name) for name in topology.graph.by_name}
+        self.tables = dict(topology.tables)
 
     def restarted(self) -> None:
-        """Record that all workers start anew, none of them idle: tuples are routed to every one."""
+        """Record that all workers start anew, none of them idle: tuples are routed to every one, by the same tables."""
         self.routed = {operator.name: operator.workers for operator in self.graph.operators}
+
+    def table(self, operator: str) -> RoutingTable:
+        """The routing table of a keyed operator."""
+        return self.tables.get(operator) or RoutingTable.even(self.routed[operator])
+
+    @property
+    def uneven(self) -> dict[str, bytes]:
+        """Keyed operator to its packed routing table, if its bins are not dealt evenly to all of its workers."""
+        keyed = {edge.to for edge in self.graph.edges if edge.partitioning is Partitioning.HASH}
+        tables = {name: (self.table(name), len(self._of[name])) for name in sorted(keyed)}
+        return {name: table.packed for name, (table, count) in tables.items() if table != RoutingTable.even(count)}
 
     def has_left(self, worker: WorkerId) -> bool:
         """Whether this worker was removed by a change of the topology; its messages are ignored."""

@@ -58,6 +58,11 @@ class Rewiring:
         self._leaving: frozenset[WorkerId] = frozenset()
 
     @property
+    def is_idle(self) -> bool:
+        """Whether no topology is requested or being adopted."""
+        return self.phase is TopologyPhase.IDLE
+
+    @property
     def under_way(self) -> bool:
         """Whether workers are adopting a topology, so that no marker may start."""
         return self.phase is TopologyPhase.ADOPTING
@@ -118,7 +123,8 @@ class Rewiring:
     def _begin(self, issued: int) -> list[Instruction]:
         assert self._next is not None, "awaited"
         self._move(TopologyPhase.ADOPTING)
-        topology, present = self._next, self._workers.of(self._workers.graph.by_name)
+        present = self._workers.of(self._workers.graph.by_name)
+        topology = self._next = self._next.with_tables({**self._next.tables, **self._workers.tables})
         self._leaving = frozenset(present) - set(topology.workers)
         asked = [worker for worker in present if worker not in self._leaving]  # whatever their chains are by now
         self._pending_acks = set(asked)

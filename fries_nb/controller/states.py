@@ -2,7 +2,8 @@
 
 ``TABLES`` lists all of them. The moves are made by ``lifecycle`` (the run), ``membership`` (hosts), ``transactions``
 (changes), ``commit_attempts`` (commits and checkpoints), ``loop_attempts`` (loops), ``rewiring`` (the topology),
-``running.change_queue`` (regions) and ``constraints.remedy`` (remedies of latency constraints).
+``rescaling`` (bins of keyed operators), ``running.change_queue`` (regions) and ``constraints.remedy`` (remedies of
+latency constraints).
 
 >>> from fries_nb.transitions import moved
 >>> moved(CHANGE_MOVES, ChangeState.REQUESTED, ChangeState.PREPARING, "change 'u1'").value
@@ -100,6 +101,16 @@ class TopologyPhase(StrEnum):
     ADOPTING = "adopting"
 
 
+class RescalePhase(StrEnum):
+    """Phase of a rescale: bins are moved in steps, between which other actions take place."""
+
+    IDLE = "idle"
+    WAITING = "waiting"
+    """The next move begins when nothing else is in flight."""
+    MOVING = "moving"
+    """A move is in flight."""
+
+
 class RegionPhase(StrEnum):
     """Phase of a region: regions run one after another."""
 
@@ -157,6 +168,11 @@ TOPOLOGY_MOVES: Moves[TopologyPhase] = {
     TopologyPhase.AWAITED: frozenset({TopologyPhase.ADOPTING, TopologyPhase.IDLE}),
     TopologyPhase.ADOPTING: frozenset({TopologyPhase.IDLE}),
 }
+RESCALE_MOVES: Moves[RescalePhase] = {
+    RescalePhase.IDLE: frozenset({RescalePhase.WAITING}),
+    RescalePhase.WAITING: frozenset({RescalePhase.MOVING, RescalePhase.IDLE}),
+    RescalePhase.MOVING: frozenset({RescalePhase.WAITING, RescalePhase.IDLE}),
+}
 TABLES: Mapping[str, Mapping[Any, frozenset[Any]]] = {
     "a run": RUN_MOVES,
     "a host": HOST_MOVES,
@@ -165,6 +181,7 @@ TABLES: Mapping[str, Mapping[Any, frozenset[Any]]] = {
     "a region": REGION_MOVES,
     "a loop": LOOP_MOVES,
     "a change of topology": TOPOLOGY_MOVES,
+    "a rescale": RESCALE_MOVES,
     "a remedy": REMEDY_MOVES,
 }
 """All tables, by what they describe; the first state of each is the initial one."""

@@ -19,7 +19,7 @@ own missed transformations, since undoing a change treats transformed keys diffe
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from operator import eq, itemgetter
@@ -171,6 +171,34 @@ class KeyedState:
             for key in list(layer.states):
                 self.touch(key)
         self._layers.clear()
+
+    def keys(self) -> list[Any]:
+        """All keys, also of states that have not been transformed yet."""
+        return [*self.live, *(key for layer in self._layers for key in layer.states)]
+
+    def take(self, keys: Iterable[Any]) -> dict[Any, Any]:
+        """Remove the states of these keys, which must be there; returns them, in the form of the current configuration.
+
+        Raises:
+            Exception: a pending transformation failed.
+        """
+        taken = {key: self.touch(key) for key in keys}
+        for key in taken:
+            del self.live[key]
+        return taken
+
+    def add(self, states: Mapping[Any, Any], missed: tuple[Transform, ...] = ()) -> None:
+        """Add the states of keys that it has none of.
+
+        Args:
+            states: key to state.
+            missed: the transformations that these states have missed, in order.
+        """
+        same = {same_key(key): state for key, state in states.items()}
+        if missed:
+            self._layers.append(_Layer(same, missed))
+        else:
+            self.live.update(same)
 
     def sample(self, count: int) -> tuple[StateCopy, ...]:
         """Copies of the states of at most ``count`` keys. Missed transformations are applied when they are revived.

@@ -43,11 +43,14 @@ class GrowingCluster(Cluster):
 
     def step(self) -> bool:
         """Carry out one event; sometimes request another topology first."""
-        if self._asked_for is None and self.hosts.started and self.random.random() < self.often:
-            idle = [worker.operator for worker in self.hosts.topology.added]
+        if self._may_ask() and self.random.random() < self.often:
+            idle = [worker.operator for worker in self.hosts.topology.idle]
             everyone = [operator.name for operator in self.graph.operators]
             self._want(self.random.choice(idle if idle and self.random.random() < 0.6 else everyone))
         return super().step()
+
+    def _may_ask(self) -> bool:
+        return self._asked_for is None and self.hosts.started
 
     def grow(self, operator: str, host: int) -> None:
         """Request an idle worker of this operator on this host.
@@ -67,7 +70,7 @@ class GrowingCluster(Cluster):
 
     def _want(self, operator: str) -> None:
         try:
-            if any(worker.operator == operator for worker in self.hosts.topology.added):
+            if any(worker.operator == operator for worker in self.hosts.topology.idle):
                 self.shrink(operator)
             else:
                 self.grow(operator, self.random.randrange(self._plan.hosts))

@@ -38,6 +38,7 @@ from fries_nb.testing.readers import Supply, plans_of, positions_of
 from fries_nb.testing.seeded_chains import SeededChains
 from fries_nb.testing.seeded_progress import SeededProgress
 from fries_nb.testing.seeded_trials import SeededTrials
+from fries_nb.topology.routing_table import RoutingTable
 from fries_nb.topology.topology import Topology
 from fries_nb.topology.wiring import wire, wirings_of
 from fries_nb.worker import events as heard
@@ -71,9 +72,10 @@ class Hosts:
         self.started = False
         self._plan = plan
         self._random = plan.random
-        self.topology = Topology.dealt(plan.graph, plan.hosts, plan.chaining)
+        tables = {name: RoutingTable(packed) for name, packed in restoration.tables.items()}
+        self.topology = Topology.dealt(plan.graph, plan.hosts, plan.chaining, tables)
         self._placement = dict(self.topology.placement)  # includes removed workers
-        self._redistribution = Redistribution(restoration.checkpoint, plan.graph)
+        self._redistribution = Redistribution(restoration.checkpoint, plan.graph, restoration.tables)
         self._failures: list[Failed] = []
         self.trials = SeededTrials(self, plan)
         self._saves: list[tuple[Worker, int, tuple[Snapshot, ...]]] = []
@@ -224,6 +226,8 @@ class Hosts:
             self.give(place.receiver, heard.Arrived(place, what))
         elif kind is network.LaneKind.GRANTS:
             self.give(place.sender, heard.Granted(place, what))
+        elif kind is network.LaneKind.STATE:
+            self.give(what.to, heard.BinsArrived(what))
         elif kind is network.LaneKind.PROGRESS:
             self.progress.receive(place[1], what)
         else:
@@ -309,6 +313,9 @@ class Hosts:
         for instruction in itertools.chain.from_iterable(iter(worker.take, [])):
             if isinstance(instruction, SendFrame):
                 self.network.put_all(network.LaneKind.FRAMES, deliveries(instruction.channels, instruction.frame))
+            elif isinstance(instruction, heard.Ship):
+                place = worker.wiring.id, instruction.bins.to
+                self.network.put((network.LaneKind.STATE, place), instruction.bins)
             elif isinstance(instruction, heard.Grant):
                 self.network.put_all(network.LaneKind.GRANTS, instruction.sizes.items())
             elif isinstance(instruction, heard.TellController):
@@ -379,7 +386,7 @@ class Hosts:
         kind, place = thing
         if isinstance(place, ChannelId):
             place = place.receiver if kind is network.LaneKind.GRANTS else place.sender
-        elif kind is network.LaneKind.PROGRESS:
+        elif kind is network.LaneKind.PROGRESS or kind is network.LaneKind.STATE:
             place = place[0]
         if isinstance(place, WorkerId):
             return self.host_of(place)

@@ -13,6 +13,7 @@ WorkerTick    the worker reports its measurements
 Observe       the worker measures tasks, channels and buffers for latency constraints (see ``element_meter``)
 Measure       it tells these measurements; Resize: an output buffer has another size
 FrontierAdvanced   what can no longer arrive at an operator is known: rows that waited for it become due
+BinsArrived   state that has moved here is installed (see ``bin_transfer``)
 Stalled       the worker sends what it has buffered, and takes no tuple until it is released (see ``chaining``)
 """
 
@@ -26,7 +27,19 @@ import pyarrow as pa
 from fries_nb.checkpoints import Position, Snapshot
 from fries_nb.errors import FriesError
 from fries_nb.measurements import Measured
-from fries_nb.messages import Answer, ChannelId, Control, Done, Drain, Ended, Frame, Prepare, SetRate, WorkerId
+from fries_nb.messages import (
+    Answer,
+    ChannelId,
+    Control,
+    Done,
+    Drain,
+    Ended,
+    Frame,
+    MovedBins,
+    Prepare,
+    SetRate,
+    WorkerId,
+)
 from fries_nb.operators.dry_run import DryRun, DryRunResult
 from fries_nb.progress.antichain import Antichain
 from fries_nb.progress.change_batch import CountChanges
@@ -161,9 +174,16 @@ class Resize:
     version: int
 
 
+@dataclass(frozen=True, slots=True)
+class BinsArrived:
+    """State of bins that this worker owns now has come from the worker that owned them before."""
+
+    bins: MovedBins
+
+
 Event = (
-    Arrived | Rewired | Supplied | Granted | Directed | Expected | DryRunResult | WorkerTick | Stalled | SinkWidened
-    | SinkFailed | Observe | Measure | Resize | FrontierAdvanced
+    Arrived | BinsArrived | Rewired | Supplied | Granted | Directed | Expected | DryRunResult | WorkerTick | Stalled
+    | SinkWidened | SinkFailed | Observe | Measure | Resize | FrontierAdvanced
 )
 
 
@@ -250,7 +270,14 @@ class Warned:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class Ship:
+    """An instruction: send this state to the worker that owns it now, as ``BinsArrived``; in order to each worker."""
+
+    bins: MovedBins
+
+
 Instruction = (
-    SendFrame | Grant | TellController | TellMeasured | DryRun | ToReader | Write | ClosePart | Traced | Save | Counted
-    | Warned
+    SendFrame | Ship | Grant | TellController | TellMeasured | DryRun | ToReader | Write | ClosePart | Traced | Save
+    | Counted | Warned
 )

@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 from functools import partial
 
 from fries_nb.dataflow.builder import DataflowBuilder
@@ -24,7 +23,7 @@ CUSTOMERS = 12
 
 
 def keyed_flow(chance: random.Random) -> DrawnFlow:
-    """S0 -> Mark1 -> Counter2 -> Mark3 -> Counter4 -> out, where the marks are on forward edges between equal numbers."""
+    """S0 -> Mark1 -> Counter2 -> Mark3 -> Counter4 -> out, the marks as many as those they are behind."""
     flow = DrawnFlow(DataflowBuilder("keyed"))
     workers = chance.randint(1, 2)
     stream = flow.dataflow.source("S0", rate(None, count=1), workers, identity="id")
@@ -72,6 +71,4 @@ def draw_rescaled(seed: int) -> Scenario:
     )
     held = workers_of(graph, "S0") if chance.random() < 0.7 else ()
     inputs = flow.inputs(chance.randint(40, 100), CUSTOMERS)
-    stops = _stops(chance, flow, len(inputs["S0"]))
-    plain = Scenario(seed, flow, graph, inputs, settings, wishes, "end", 1.0, held, stops=stops)
-    return replace(plain, graph=pausing(plain)) if stops else plain
+    return Scenario(seed, flow, graph, inputs, settings, wishes, "end", 1.0, held)

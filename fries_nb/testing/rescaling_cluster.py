@@ -48,7 +48,7 @@ class RescalingCluster(GrowingCluster):
         often: probability at a step that a step of a rescale is requested, if none is in progress.
     """
 
-    often = 0.03
+    often = 0.1
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         self.moved: list[said.BinsMoved] = []
@@ -104,9 +104,9 @@ class RescalingCluster(GrowingCluster):
             lambda: self.widen(operator), lambda: self.narrow(operator), lambda: self.shrink(operator),
         ]  # fmt: skip
         if self.graph.operator(operator).workers < MOST_WORKERS:
-            steps.append(lambda: self.grow(operator, chance.randrange(self._plan.hosts)))
+            steps += [lambda: self.grow(operator, chance.randrange(self._plan.hosts))] * 2
         if keyed:
-            steps += [lambda: self._move_some(chance.choice(keyed))] * 4
+            steps += [lambda: self._move_some(chance.choice(keyed))] * 2
         try:
             chance.choice(steps)()
         except DataflowError as error:

@@ -29,8 +29,8 @@ paused operator passes a move: it then waits for the worker's own switch, or is 
 >>> sender, receiver = BinTransfer(old, {"S": ("k",)}, 1000), BinTransfer(new, {"S": ("k",)}, 1000)
 >>> sender.passed_by(marker, channels[0]), sender.align(), sender.extracts
 (None, None, True)
->>> shipped = [moved for _ in range(2) for moved in sender.extract()]
->>> receiver.install(shipped[0]), receiver.passed_by(marker, channels[1])
+>>> [shipped] = sender.extract()
+>>> receiver.install(shipped), receiver.passed_by(marker, channels[1])
 (None, None)
 >>> row = Data(pa.RecordBatch.from_pydict({"k": [7]}))
 >>> receiver.admitted(channels[1], row), receiver.align(), receiver.is_installed
@@ -91,6 +91,7 @@ class BinTransfer:
         self._got: set[int] = set()
         self._early: list[MovedBins] = []
         self._extraction: Iterator[list[MovedBins]] | None = None
+        self._unshipped = 0
         self._is_released = False
 
     # ---- markers
@@ -110,6 +111,7 @@ class BinTransfer:
         """Record that the marker has come on all channels: no row of a bin that leaves can follow."""
         self.is_aligned = True
         if self._leaving:
+            self._unshipped = len(self._leaving)
             self._extraction = self._extracted()
 
     # ---- rows
@@ -214,10 +216,11 @@ class BinTransfer:
             OperatorError: a pending transformation failed, or a state cannot be pickled.
         """
         assert self._extraction is not None, "see extracts"
-        shipped = next(self._extraction, None)
-        if shipped is None:
+        shipped = next(self._extraction)
+        self._unshipped -= sum(len(moved.states) for moved in shipped)
+        if not self._unshipped:  # at once, since the next move may begin as soon as all of it is installed
             self._extraction = None
-        return shipped or []
+        return shipped
 
     def _extracted(self) -> Iterator[list[MovedBins]]:
         keys: dict[int, list[Any]] = {bin_: [] for bin_ in self._leaving}

@@ -50,7 +50,7 @@ from fries_nb.controller.markers import MarkerCoordinator
 from fries_nb.controller.membership import Workers
 from fries_nb.controller.states import RESCALE_MOVES, RescalePhase
 from fries_nb.dataflow.graph import Graph, Partitioning
-from fries_nb.errors import DataflowError
+from fries_nb.errors import DataflowError, ProtocolError
 from fries_nb.messages import Move, WorkerId
 from fries_nb.scheduling.stages import Send
 from fries_nb.topology.progress_locations import is_tracked
@@ -89,6 +89,8 @@ class Rescaling:
             DataflowError: the dataflow, or one of the tables, does not allow it.
             ProtocolError: another rescale is under way.
         """
+        if self.under_way:
+            raise ProtocolError(f"a rescale was requested while another one is {self.phase}; expected it to be over")
         for operator, table in request.targets.items():
             self._check(operator, table)
         self._move(RescalePhase.WAITING)

@@ -14,7 +14,7 @@ The new owner waits for the marker on all channels even if it has the state: onl
 operators downstream, which align it: they process what the old owner made of a key before what the new one makes.
 
 A marker behind the End of a channel comes from a sender that had ended. If it comes in front of no End, all workers of
-the operator end or have ended, so nothing is shipped and nobody waits; a channel alive at one worker is alive at all.
+the operator end or have ended, so nothing is shipped or awaited; a sender alive at one worker is alive at all.
 
 State may come before any marker. It may have gone through more changes than the new owner, or fewer, since the fix of a
 paused operator passes a move: it then waits for the worker's own switch, or is transformed.

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from interleaving_checks import LAWS, SOAK, caught, keeps_order, lacking
 
+from fries_nb.bundles import deliveries
 from fries_nb.controller import events as said
 from fries_nb.dataflow.builder import DataflowBuilder
 from fries_nb.dataflow.endpoints import memory, rate
@@ -129,8 +130,8 @@ def test_with_a_third_worker_row_8_goes_to_worker_2():
             outbox.credit(channel, 1 << 20)
         outbox.add(0, pa.record_batch({"number": [at + number for number in batch.column(0).to_pylist()]}))
         outbox.flush()
-        for send in outbox.sends():
-            shown[send.channels[0].receiver.index] += send.frame.batch.column("number").to_pylist()
+        for channel, frame in (each for send in outbox.sends() for each in deliveries(send.channels, send.frame)):
+            shown[channel.receiver.index] += frame.batch.column("number").to_pylist()
     assert dict(shown) == {0: [0, 2, 4, 6, 9], 1: [1, 3, 5, 7, 10], 2: [8, 11]}
 
 
